@@ -1,0 +1,34 @@
+"""Builds the gRPC stubs from ``protos/`` whenever the project is installed or packed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+
+class ProtoBuildHook(BuildHookInterface[Any]):
+    """Runs protoc into ``stubs/``, which is never committed."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
+        """Build the stubs; called by hatchling before it collects files."""
+        if self.target_name == "wheel":
+            build_stubs(Path(self.root))
+
+
+def build_stubs(root: Path) -> None:
+    """Write ``stubs/specmesh/v1/*_pb2*.py[i]``."""
+    from grpc_tools import protoc  # type: ignore[import-untyped]
+
+    stubs = root / "stubs"
+    stubs.mkdir(exist_ok=True)
+    sources = sorted(str(path) for path in (root / "protos").rglob("*.proto"))
+    outputs = [f"--{kind}_out={stubs}" for kind in ("python", "grpc_python", "mypy", "mypy_grpc")]
+    if protoc.main(["protoc", f"-I{root / 'protos'}", *outputs, *sources]) != 0:
+        raise RuntimeError("protoc could not build the stubs from protos/")
+    (stubs / "specmesh" / "v1" / "py.typed").touch()
+
+
+if __name__ == "__main__":
+    build_stubs(Path(__file__).parent)

@@ -1,0 +1,132 @@
+"""One resumable training loop, shared by the target and the drafter.
+
+Everything a step does is a function of (seed, step), so a run that was stopped and
+resumed sees the batches it would have seen.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from specmesh.training.tokenizer import Tokens
+
+Loss = Callable[[Tensor], Tensor]
+Report = Callable[[int, float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """How long and how fast to train.
+
+    ``learning_rate`` is AdamW's peak (embeddings and norms); hidden matrices use Muon
+    at ``muon_learning_rate``. Warm-up is linear, decay a cosine to a twentieth.
+    """
+
+    steps: int
+    batch_sequences: int = 8
+    sequence_tokens: int = 1024
+    learning_rate: float = 3e-3
+    muon_learning_rate: float = 2e-2
+    warmup_steps: int = 50
+    checkpoint_every: int = 50
+    seed: int = 0
+
+    def rate(self, step: int) -> float:
+        """Learning-rate multiplier in (0, 1] at ``step``."""
+        if step < self.warmup_steps:
+            return (step + 1) / self.warmup_steps
+        progress = (step - self.warmup_steps) / max(1, self.steps - self.warmup_steps)
+        return 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+def sample_batch(tokens: Tokens, schedule: Schedule, step: int) -> Tensor:
+    """Token windows ``[batch, sequence + 1]``, int64, chosen by (seed, step) alone.
+
+    Windows tile the corpus in a shuffled order, epoch by epoch, so that every token is
+    seen once before any is seen twice.
+    """
+    length = schedule.sequence_tokens
+    windows = (len(tokens) - 1) // length
+    first = step * schedule.batch_sequences
+    picks = []
+    for index in range(first, first + schedule.batch_sequences):
+        epoch, position = divmod(index, windows)
+        rng = np.random.default_rng([schedule.seed, epoch])
+        shift = int(rng.integers(length)) if epoch else 0
+        start = int(rng.permutation(windows)[position]) * length + shift
+        start = min(start, len(tokens) - length - 1)
+        picks.append(tokens[start : start + length + 1].astype(np.int64))
+    return torch.from_numpy(np.stack(picks))
+
+
+def optimise(
+    model: nn.Module,
+    loss: Loss,
+    tokens: Tokens,
+    schedule: Schedule,
+    checkpoint: Path,
+    report: Report,
+) -> None:
+    """Train ``model`` in place; continue from ``checkpoint`` if it exists, and keep it current."""
+    optimizers = _optimizers(model, schedule)
+    step = _restore(checkpoint, model, optimizers)
+    # Inductor compiles C++; without a compiler the same steps run, slower.
+    run = torch.compile(loss) if shutil.which("g++") else loss
+    while step < schedule.steps:
+        for optimizer, peak in optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = peak * schedule.rate(step)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            value = run(sample_batch(tokens, schedule, step))
+        value.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for optimizer, _ in optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        step += 1
+        report(step, value.item())
+        if step % schedule.checkpoint_every == 0 or step == schedule.steps:
+            _save(checkpoint, step, model, optimizers)
+
+
+Optimizers = list[tuple[torch.optim.Optimizer, float]]
+
+
+def _optimizers(model: nn.Module, schedule: Schedule) -> Optimizers:
+    hidden = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
+    ids = {id(p) for p in hidden}
+    rest = [p for p in model.parameters() if id(p) not in ids]
+    muon = torch.optim.Muon(hidden, weight_decay=0.01)
+    adam = torch.optim.AdamW(rest, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
+    return [(muon, schedule.muon_learning_rate), (adam, schedule.learning_rate)]
+
+
+def _save(path: Path, step: int, model: nn.Module, optimizers: Optimizers) -> None:
+    state: dict[str, Any] = {
+        "step": step,
+        "model": model.state_dict(),
+        "optimizers": [optimizer.state_dict() for optimizer, _ in optimizers],
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torch.save(state, path.with_suffix(".part"))
+    os.replace(path.with_suffix(".part"), path)  # a stop leaves the old one or the new one
+
+
+def _restore(path: Path, model: nn.Module, optimizers: Optimizers) -> int:
+    if not path.exists():
+        return 0
+    state = torch.load(path, weights_only=True)
+    model.load_state_dict(state["model"])
+    for (optimizer, _), saved in zip(optimizers, state["optimizers"], strict=True):
+        optimizer.load_state_dict(saved)
+    return int(state["step"])
