@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from specmesh.training.progress import Report
 from specmesh.training.tokenizer import Tokens
 
 Loss = Callable[[Tensor], Tensor]
-Report = Callable[[int, float], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,10 @@ class Schedule:
     warmup_steps: int = 50
     checkpoint_every: int = 50
     seed: int = 0
+
+    @property
+    def step_tokens(self) -> int:
+        return self.batch_sequences * self.sequence_tokens
 
     def rate(self, step: int) -> float:
         """Learning-rate multiplier in (0, 1] at ``step``."""

@@ -12,42 +12,41 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from specmesh.training.tokenizer import VOCAB_SIZE
+from specmesh.training.tokenizer import END_OF_TEXT_ID, VOCAB_SIZE
 
 CONTEXT_TOKENS = 1024
 
 
-def build(role: str) -> LlamaForCausalLM:
+SHAPES = {
+    "target": {
+        "hidden_size": 320,
+        "num_hidden_layers": 10,
+        "intermediate_size": 864,
+        "num_attention_heads": 5,
+        "num_key_value_heads": 1,
+    },
+    "drafter": {
+        "hidden_size": 96,
+        "num_hidden_layers": 2,
+        "intermediate_size": 256,
+        "num_attention_heads": 3,
+        "num_key_value_heads": 1,
+    },
+}
+
+
+def build(role: str, seed: int) -> LlamaForCausalLM:
     """A freshly initialised ``target`` (12 M parameters) or ``drafter`` (0.6 M)."""
-    torch.manual_seed(0)
-    return LlamaForCausalLM(_config(role)).train()
-
-
-def _config(role: str) -> LlamaConfig:
-    shape = {
-        "target": {
-            "hidden_size": 320,
-            "num_hidden_layers": 10,
-            "intermediate_size": 864,
-            "num_attention_heads": 5,
-            "num_key_value_heads": 1,
-        },
-        "drafter": {
-            "hidden_size": 96,
-            "num_hidden_layers": 2,
-            "intermediate_size": 256,
-            "num_attention_heads": 3,
-            "num_key_value_heads": 1,
-        },
-    }[role]
-    return LlamaConfig(
+    torch.manual_seed(seed)
+    config = LlamaConfig(
         vocab_size=VOCAB_SIZE,
         max_position_embeddings=CONTEXT_TOKENS,
         tie_word_embeddings=True,
-        bos_token_id=0,
-        eos_token_id=0,
-        **shape,
+        bos_token_id=END_OF_TEXT_ID,
+        eos_token_id=END_OF_TEXT_ID,
+        **SHAPES[role],
     )
+    return LlamaForCausalLM(config).train()
 
 
 def logits(model: LlamaForCausalLM, tokens: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from specmesh.training.corpus import SourceFile
 
 VOCAB_SIZE = 4096
 END_OF_TEXT = "<|endoftext|>"
+END_OF_TEXT_ID = 0
 
 Tokens = npt.NDArray[np.uint16]
 
@@ -42,8 +43,8 @@ def encode(tokenizer: Tokenizer, files: Iterable[SourceFile]) -> Tokens:
     return np.concatenate(parts)
 
 
-def save(tokenizer: Tokenizer, folder: Path) -> None:
-    """Write the Hugging Face tokenizer files into ``folder``."""
+def save(tokenizer: Tokenizer, folder: Path, context_tokens: int) -> None:
+    """Write the Hugging Face tokenizer files of a model with this context into ``folder``."""
     from transformers import PreTrainedTokenizerFast
 
     PreTrainedTokenizerFast(
@@ -51,4 +52,5 @@ def save(tokenizer: Tokenizer, folder: Path) -> None:
         bos_token=END_OF_TEXT,
         eos_token=END_OF_TEXT,
         clean_up_tokenization_spaces=False,
+        model_max_length=context_tokens,
     ).save_pretrained(folder)

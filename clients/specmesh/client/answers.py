@@ -1,0 +1,157 @@
+"""What the client gives its caller: plain frozen values, no protobuf."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from specmesh.v1 import generation_pb2 as pb
+from specmesh.v1 import model_pb2
+
+
+class FinishReason(StrEnum):
+    """Why an answer ended."""
+
+    END_OF_TEXT = "end_of_text"
+    """The model said so."""
+    STOP = "stop"
+    """A stop token or stop string was met."""
+    LENGTH = "length"
+    """``max_tokens`` or the end of the context was reached."""
+    UNSPECIFIED = "unspecified"
+    """A reason that this version of the client does not know."""
+
+
+_FINISH_REASONS = {
+    pb.FINISH_REASON_END_OF_TEXT: FinishReason.END_OF_TEXT,
+    pb.FINISH_REASON_STOP: FinishReason.STOP,
+    pb.FINISH_REASON_LENGTH: FinishReason.LENGTH,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some more of an answer; committed, so it never changes.
+
+    ``first_index`` counts the generated tokens before it. ``text`` may lag behind
+    ``token_ids``; the texts of all chunks joined are the answer.
+    """
+
+    first_index: int
+    token_ids: tuple[int, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationStats:
+    """What an answer took, counted by the orchestrator that finished it."""
+
+    num_prompt_tokens: int
+    num_output_tokens: int
+    num_verify_calls: int
+    num_draft_tokens: int
+    num_accepted_tokens: int
+    num_wasted_tokens: int
+    time_to_first_token_ms: float
+    duration_ms: float
+
+    @property
+    def acceptance(self) -> float | None:
+        """Accepted draft tokens over verified draft tokens, 0 to 1; None without drafts."""
+        if self.num_draft_tokens == 0:
+            return None
+        return self.num_accepted_tokens / self.num_draft_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationResult:
+    """A whole answer.
+
+    ``resumable`` is false if the store was away at any time; ``num_resumes`` counts the
+    times the stream broke and was carried on by ``Resume``.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason
+    stats: GenerationStats
+    session_id: str
+    epoch: int
+    model: str
+    strategy: str
+    seed: int
+    resumable: bool
+    num_resumes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A target or a drafter."""
+
+    name: str
+    vocab_size: int
+    context_tokens: int
+    end_of_text_ids: tuple[int, ...]
+    tokenizer_fingerprint: str
+    num_parameters: int
+    backend: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """A target, what drafts for it, and how it can be asked to speculate."""
+
+    target: Model
+    drafters: tuple[Model, ...]
+    num_verifiers: int
+    strategies: tuple[str, ...]
+    default_strategy: str
+    default_lookahead: int
+
+
+def chunk_from(message: pb.GenerationChunk) -> Chunk:
+    """The chunk in a message."""
+    return Chunk(message.first_index, tuple(message.token_ids), message.text)
+
+
+def finish_reason_from(message: pb.GenerationFinished) -> FinishReason:
+    """The reason in a message."""
+    return _FINISH_REASONS.get(message.finish_reason, FinishReason.UNSPECIFIED)
+
+
+def stats_from(message: pb.GenerationStats) -> GenerationStats:
+    """The statistics in a message."""
+    return GenerationStats(
+        num_prompt_tokens=message.num_prompt_tokens,
+        num_output_tokens=message.num_output_tokens,
+        num_verify_calls=message.num_verify_calls,
+        num_draft_tokens=message.num_draft_tokens,
+        num_accepted_tokens=message.num_accepted_tokens,
+        num_wasted_tokens=message.num_wasted_tokens,
+        time_to_first_token_ms=message.time_to_first_token_ms,
+        duration_ms=message.duration_ms,
+    )
+
+
+def served_model_from(message: pb.ServedModel) -> ServedModel:
+    """The served model in a message."""
+    return ServedModel(
+        target=_model_from(message.target),
+        drafters=tuple(map(_model_from, message.drafters)),
+        num_verifiers=message.num_verifiers,
+        strategies=tuple(message.strategies),
+        default_strategy=message.default_strategy,
+        default_lookahead=message.default_lookahead,
+    )
+
+
+def _model_from(message: model_pb2.ModelInfo) -> Model:
+    return Model(
+        name=message.name,
+        vocab_size=message.vocab_size,
+        context_tokens=message.context_tokens,
+        end_of_text_ids=tuple(message.end_of_text_ids),
+        tokenizer_fingerprint=message.tokenizer_fingerprint,
+        num_parameters=message.num_parameters,
+        backend=message.backend,
+    )

@@ -1,0 +1,142 @@
+"""The client: where to call, and the calls."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Self
+
+import grpc
+
+from specmesh.client.answers import ServedModel, served_model_from
+from specmesh.client.errors import Unavailable
+from specmesh.client.requests import AcceptanceMode, generate_request, sampling_parameters
+from specmesh.client.resumable import Target
+from specmesh.client.status import from_rpc_error
+from specmesh.client.stream import GenerationStream
+from specmesh.client.timeouts import Timeouts
+from specmesh.v1 import generation_pb2 as pb
+from specmesh.v1 import sampling_pb2
+from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
+
+
+class Client:
+    """Talks to a mesh through one or more orchestrators (``host:port``).
+
+    Calls start at the targets in turn. One that can't be reached is passed over, and a
+    stream that breaks is carried on by the next, at most ``max_resumes`` times in a row
+    without a new token. Use it in one event loop, as ``async with Client(...) as client``;
+    it is cheap to share and safe to use from many tasks.
+    """
+
+    def __init__(
+        self, *targets: str, timeouts: Timeouts | None = None, max_resumes: int = 8
+    ) -> None:
+        if not targets:
+            raise ValueError("a client needs at least one target, host:port")
+        self._timeouts = timeouts or Timeouts()
+        self._max_resumes = max_resumes
+        self._channels = [_channel(target, self._timeouts.connect_s) for target in targets]
+        self._targets = [
+            Target(address, GenerationServiceStub(channel))
+            for address, channel in zip(targets, self._channels, strict=True)
+        ]
+        self._turns = itertools.cycle(range(len(targets)))
+
+    def generate(  # noqa: PLR0913: the request's own fields, all by keyword
+        self,
+        prompt: str | Sequence[int],
+        *,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int | None = None,
+        acceptance_mode: AcceptanceMode | str | None = None,
+        max_tokens: int | None = None,
+        stop_token_ids: Sequence[int] = (),
+        stop_strings: Sequence[str] = (),
+        ignore_end_of_text: bool = False,
+        strategy: str = "",
+        lookahead: int | None = None,
+        model: str = "",
+        timeout_s: float | None = None,
+    ) -> GenerationStream:
+        """The answer to ``prompt``, text or token ids, as a stream; None takes the default.
+
+        ``timeout_s`` limits the whole answer, resumes included; by default
+        ``Timeouts.generate_s``. Raises ValueError for a value that no request can hold; what
+        the server refuses comes from the stream, as InvalidRequest.
+        """
+        request = generate_request(
+            prompt,
+            model=model,
+            sampling=sampling_parameters(temperature, top_k, top_p, seed, acceptance_mode),
+            stopping=sampling_pb2.StoppingCriteria(
+                max_tokens=max_tokens,
+                stop_token_ids=stop_token_ids,
+                stop_strings=stop_strings,
+                ignore_end_of_text=ignore_end_of_text,
+            ),
+            speculation=pb.SpeculationOptions(strategy=strategy, lookahead=lookahead),
+        )
+        return GenerationStream(
+            self._targets_in_turn(),
+            request,
+            timeout_s=self._timeouts.generate_s if timeout_s is None else timeout_s,
+            idle_s=self._timeouts.idle_s,
+            max_resumes=self._max_resumes,
+        )
+
+    async def list_models(self) -> tuple[ServedModel, ...]:
+        """The models served, from the first target that answers."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._timeouts.list_models_s
+        targets = itertools.islice(self._targets_in_turn(), len(self._targets))
+        while True:
+            target = next(targets)
+            try:
+                response = await target.stub.ListModels(
+                    pb.ListModelsRequest(), timeout=max(deadline - loop.time(), 0)
+                )
+            except grpc.aio.AioRpcError as error:
+                mapped = from_rpc_error(error)
+                last = target is self._targets[-1]
+                if last or not isinstance(mapped, Unavailable):
+                    raise mapped from error
+            else:
+                return tuple(map(served_model_from, response.models))
+
+    async def aclose(self) -> None:
+        """Close the connections; whoever still reads a stream sees it cancelled."""
+        for channel in self._channels:
+            await channel.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    def _targets_in_turn(self) -> Iterator[Target]:
+        first = next(self._turns)
+        return itertools.cycle(self._targets[first:] + self._targets[:first])
+
+
+def _channel(target: str, connect_s: float) -> grpc.aio.Channel:
+    return grpc.aio.insecure_channel(
+        target,
+        options=(
+            # Despite its name this one limits an attempt to connect; the other two make a
+            # target that restarts usable again at once.
+            ("grpc.min_reconnect_backoff_ms", int(connect_s * 1000)),
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.max_reconnect_backoff_ms", 1000),
+        ),
+    )

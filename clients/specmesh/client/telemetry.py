@@ -1,0 +1,99 @@
+"""The client's span: one ``specmesh.generate`` for each answer, resumes included.
+
+Names follow the OpenTelemetry GenAI conventions where one exists. Without an OpenTelemetry
+SDK in the process all of it does nothing.
+"""
+
+from __future__ import annotations
+
+import time
+
+from opentelemetry import trace
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.util.types import AttributeValue
+
+from specmesh.client.answers import GenerationResult
+from specmesh.v1 import generation_pb2 as pb
+
+_tracer = trace.get_tracer("specmesh.client")
+_propagator = TraceContextTextMapPropagator()
+
+
+class GenerateSpan:
+    """A CLIENT span, never the current one: an async generator may be closed elsewhere."""
+
+    def __init__(self, request: pb.GenerateRequest) -> None:
+        self._span = _tracer.start_span("specmesh.generate", kind=trace.SpanKind.CLIENT)
+        self._started_s = time.monotonic()
+        self._first_chunk_seen = False
+        if self._span.is_recording():
+            self._span.set_attributes(_request_attributes(request))
+
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """What a call must carry so that the server's spans hang below this one."""
+        carrier: dict[str, str] = {}
+        _propagator.inject(carrier, context=trace.set_span_in_context(self._span))
+        return tuple(carrier.items())
+
+    def calling(self, address: str) -> None:
+        """Another call leaves for ``address`` (host:port)."""
+        host, _, port = address.rpartition(":")
+        self._span.set_attribute("server.address", host)
+        if port.isdecimal():
+            self._span.set_attribute("server.port", int(port))
+
+    def chunk(self) -> None:
+        """A chunk came; the first one's time is kept."""
+        if not self._first_chunk_seen:
+            self._first_chunk_seen = True
+            self._span.set_attribute(
+                "gen_ai.response.time_to_first_chunk", time.monotonic() - self._started_s
+            )
+
+    def finished(self, result: GenerationResult) -> None:
+        """The answer is complete."""
+        if self._span.is_recording():
+            self._span.set_attributes(_result_attributes(result))
+
+    def failed(self, error: BaseException) -> None:
+        """The answer failed for good."""
+        self._span.set_attribute("error.type", type(error).__name__)
+        self._span.set_status(trace.StatusCode.ERROR, str(error))
+
+    def cancelled(self) -> None:
+        """The caller wants no more: not an error, so the status stays unset."""
+        self._span.set_attribute("specmesh.cancelled", True)
+
+    def end(self) -> None:
+        """Must be called exactly once, whatever happened."""
+        self._span.end()
+
+
+def _request_attributes(request: pb.GenerateRequest) -> dict[str, AttributeValue]:
+    attributes: dict[str, AttributeValue] = {
+        "gen_ai.operation.name": "text_completion",
+        "gen_ai.provider.name": "specmesh",
+        "gen_ai.request.stream": True,
+    }
+    if request.model:
+        attributes["gen_ai.request.model"] = request.model
+    if request.stopping.HasField("max_tokens"):
+        attributes["gen_ai.request.max_tokens"] = request.stopping.max_tokens
+    if request.stopping.stop_strings:
+        attributes["gen_ai.request.stop_sequences"] = list(request.stopping.stop_strings)
+    for name in ("temperature", "top_k", "top_p", "seed"):
+        if any(field.name == name for field, _ in request.sampling.ListFields()):
+            attributes[f"gen_ai.request.{name}"] = getattr(request.sampling, name)
+    return attributes
+
+
+def _result_attributes(result: GenerationResult) -> dict[str, AttributeValue]:
+    return {
+        "gen_ai.response.id": result.session_id,
+        "gen_ai.response.model": result.model,
+        "gen_ai.response.finish_reasons": [result.finish_reason.value],
+        "gen_ai.usage.input_tokens": result.stats.num_prompt_tokens,
+        "gen_ai.usage.output_tokens": len(result.token_ids),
+        "specmesh.strategy": result.strategy,
+        "specmesh.resumes": result.num_resumes,
+    }

@@ -1,0 +1,19 @@
+"""How long the client waits, phase by phase."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """Limits in seconds; there is no way to wait for ever."""
+
+    connect_s: float = 5.0
+    """For one attempt to connect to one target."""
+    idle_s: float = 60.0
+    """For the next event of an open stream; a stream silent for longer counts as broken."""
+    generate_s: float = 600.0
+    """For a whole answer, resumes included, unless the call names its own limit."""
+    list_models_s: float = 10.0
+    """For the list of models, all targets together."""

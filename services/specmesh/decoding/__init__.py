@@ -1,0 +1,1 @@
+"""The mathematics of speculative decoding: pure functions of numbers, numpy only."""

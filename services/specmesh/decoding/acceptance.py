@@ -1,0 +1,181 @@
+"""Which draft tokens stand, and the target's own token after them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.noise import Purpose, gumbel, uniforms
+from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling, choose, warp
+from specmesh.decoding.tree import TokenTree
+
+NO_DISTRIBUTIONS: Mapping[int, Distribution] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the target says to a draft.
+
+    ``accepted_nodes`` lead from the prefix downwards; ``next_token`` is the target's own token
+    after them. ``recovered`` tells whether it replaces a rejected draft token; otherwise it is
+    the bonus token after a leaf.
+    """
+
+    accepted_nodes: tuple[int, ...]
+    next_token: int
+    recovered: bool
+
+
+def verify(
+    tree: TokenTree,
+    logits: NDArray[np.floating[Any]],
+    sampling: Sampling,
+    position: int,
+    draft_distributions: Mapping[int, Distribution] = NO_DISTRIBUTIONS,
+) -> Verdict:
+    """Check ``tree`` against the target; a pure function of its arguments.
+
+    ``logits`` ``[len(tree) + 1, vocab]`` hold in row k what the target says after node k, row
+    0 after the prefix. ``position`` is that of the first token after the prefix, the length
+    of the prefix. ``draft_distributions`` says, for every node with children, what they were
+    drawn from, without replacement and in the order they are listed; rejection mode only.
+
+    Greedy and coupled: the walk follows the target's own tokens while the tree has them.
+    Rejection: a chain follows Algorithm 1 of Leviathan et al. 2023. Several children are
+    tried in turn (multi-round speculative sampling: SpecInfer, Miao et al. 2024; without
+    replacement as in Sequoia, Chen et al. 2024): child x stands with probability
+    min(1, p(x) / q(x)); else p becomes norm(max(0, p - q)), q loses x, and the next is tried.
+    With all rejected, the token comes from the p that is left.
+
+    Raises ``InvalidField`` for a node with children but no distribution, and for a
+    distribution outside the vocabulary or under which a child could not have been drawn;
+    ``FloatingPointError`` for logits that ``warp`` refuses.
+
+    Noise keyed by position is used again when a position is drafted or verified again, and
+    in rejection mode that stays exact for this reason. The token committed at position i is
+    a function of the tokens before it and of the noise at i. The tokens before it are
+    functions of the noise before i, which is independent of the noise at i: however often
+    the noise at i was looked up for drafts that came to nothing, given the tokens before i
+    it is as good as new. The caller must leave it so: how many tokens to draft, whether to
+    verify them and which of several verdicts counts may depend on anything but the noise at
+    the position in question. So a drawn token may not be dropped or moved for being what it
+    is, nor the verdict that accepts more be preferred.
+    """
+    if len(logits) != len(tree) + 1:
+        raise ValueError(f"{len(logits)} rows of logits for a tree of {len(tree)} nodes")
+    if sampling.mode is AcceptanceMode.REJECTION:
+        _check_draws(tree, draft_distributions, vocab_size=logits.shape[1])
+        return _follow_accepted(tree, logits, sampling, position, draft_distributions)
+    return _follow_chosen(tree, logits, sampling, position)
+
+
+def _follow_chosen(
+    tree: TokenTree, logits: NDArray[np.floating[Any]], sampling: Sampling, position: int
+) -> Verdict:
+    accepted: list[int] = []
+    node = 0
+    while True:
+        token = choose(logits[node], sampling, position + len(accepted))
+        child = tree.child_with(node, token)
+        if child is None:
+            return Verdict(tuple(accepted), token, recovered=bool(tree.children(node)))
+        accepted.append(child)
+        node = child
+
+
+def _follow_accepted(
+    tree: TokenTree,
+    logits: NDArray[np.floating[Any]],
+    sampling: Sampling,
+    position: int,
+    draft_distributions: Mapping[int, Distribution],
+) -> Verdict:
+    accepted: list[int] = []
+    node = 0
+    while True:
+        children = tree.children(node)
+        at = position + len(accepted)
+        target_probs = _dense(warp(logits[node], sampling), logits.shape[1])
+        if children:
+            tokens = tree.tokens_on(children)
+            noise = uniforms(sampling.seed, at, Purpose.ACCEPT, np.array(tokens))
+            taken, target_probs = _try_in_turn(
+                tokens, target_probs, draft_distributions[node], noise
+            )
+            if taken is not None:
+                node = children[taken]
+                accepted.append(node)
+                continue
+        token = _draw(target_probs, sampling.seed, at)
+        return Verdict(tuple(accepted), token, recovered=bool(children))
+
+
+def _try_in_turn(
+    tokens: tuple[int, ...],
+    target_probs: NDArray[np.float64],
+    draft: Distribution,
+    noise: NDArray[np.float64],
+) -> tuple[int | None, NDArray[np.float64]]:
+    """Which of the ``tokens`` stands, if any, and the target's distribution after the rest.
+
+    ``target_probs`` ``[vocab]``; ``noise`` holds one uniform number for each token.
+    """
+    listed = draft.token_ids.tolist()
+    draft_probs = draft.probabilities
+    for i, token in enumerate(tokens):
+        drawn = listed.index(token)
+        if noise[i] * draft_probs[drawn] < target_probs[token]:
+            return i, target_probs
+        residual = target_probs.copy()
+        residual[draft.token_ids] -= draft_probs
+        residual.clip(min=0, out=residual)
+        mass = residual.sum()
+        if mass > 0:  # else the two are equal but for rounding
+            target_probs = residual / mass
+        draft_probs = draft_probs.copy()
+        draft_probs[drawn] = 0
+        if i + 1 < len(tokens):
+            draft_probs /= draft_probs.sum()
+    return None, target_probs
+
+
+def _draw(target_probs: NDArray[np.float64], seed: int, position: int) -> int:
+    """The target's own token. Gumbel-max, since replicas whose logits differ by rounding then
+    still agree, where inverting the cumulative sum would add up the differences."""
+    token_ids = np.flatnonzero(target_probs)
+    noise = gumbel(seed, position, Purpose.RESIDUAL, token_ids)
+    return int(token_ids[(np.log(target_probs[token_ids]) + noise).argmax()])
+
+
+def _dense(distribution: Distribution, vocab_size: int) -> NDArray[np.float64]:
+    probabilities = np.zeros(vocab_size)
+    probabilities[distribution.token_ids] = distribution.probabilities
+    return probabilities
+
+
+def _check_draws(
+    tree: TokenTree, draft_distributions: Mapping[int, Distribution], vocab_size: int
+) -> None:
+    """All at once and before any noise is looked up: a wrong request fails every time."""
+    field = "tree.draft_distributions"
+    for node in range(len(tree) + 1):
+        children = tree.children(node)
+        if not children:
+            continue
+        draft = draft_distributions.get(node)
+        if draft is None:
+            raise InvalidField(field, f"node {node} has children but no distribution")
+        if draft.token_ids.max() >= vocab_size:
+            raise InvalidField(field, f"node {node} lists a token outside the vocabulary")
+        drawable = set(draft.token_ids[draft.probabilities > 0].tolist())
+        undrawable = set(tree.tokens_on(children)) - drawable
+        if undrawable:
+            raise InvalidField(
+                field, f"node {node} gives its child {min(undrawable)} the probability 0"
+            )

@@ -1,0 +1,89 @@
+"""What the papers say speculation brings, in closed form.
+
+``alpha`` is the acceptance rate, ``gamma`` the number of draft tokens in a round. Leviathan et
+al. 2023, "Fast Inference from Transformers via Speculative Decoding", takes the acceptance of
+each draft token as independent; Timor et al. 2025 (DSI) adds replicas of the target.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import count
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def acceptance_rate(target_probs: NDArray[np.float64], draft_probs: NDArray[np.float64]) -> float:
+    """Beta for one position, from the two distributions ``[vocab]``: 1 - TV (Theorem 3.5).
+
+    Its mean over positions is alpha (Corollary 3.6).
+    """
+    return float(np.minimum(target_probs, draft_probs).sum())
+
+
+def expected_tokens(alpha: float, gamma: int) -> float:
+    """Tokens that a round commits on average: accepted ones and the target's own (Eq. 1).
+
+    Summed term by term, since (1 - alpha**(gamma + 1)) / (1 - alpha) cancels as alpha nears 1.
+    """
+    return math.fsum(alpha**k for k in range(gamma + 1))
+
+
+def walltime_factor(alpha: float, gamma: int, cost_ratio: float) -> float:
+    """How many times faster than the target alone (Theorem 3.8).
+
+    ``cost_ratio`` is c, the time of one drafter forward over one target forward.
+    """
+    return expected_tokens(alpha, gamma) / (gamma * cost_ratio + 1)
+
+
+def operations_factor(alpha: float, gamma: int, op_ratio: float) -> float:
+    """How many times the arithmetic of the target alone (Theorem 3.11).
+
+    ``op_ratio`` is c-hat, the operations per token of the drafter over those of the target.
+    """
+    return (gamma * op_ratio + gamma + 1) / expected_tokens(alpha, gamma)
+
+
+def optimal_gamma(alpha: float, cost_ratio: float, max_gamma: int) -> int:
+    """The gamma in [0, ``max_gamma``] with the highest ``walltime_factor``, the smallest on ties.
+
+    0 says that drafting does not pay.
+    """
+    return max(range(max_gamma + 1), key=lambda gamma: walltime_factor(alpha, gamma, cost_ratio))
+
+
+def estimate_alpha(accepted_counts: Sequence[int], gamma: int) -> float:
+    """The maximum-likelihood alpha, given how many of ``gamma`` draft tokens each round accepted.
+
+    A round that accepted all of them says nothing about the token after, so it counts as
+    ``gamma`` trials, not one more: the geometric law of Section 3.1 is capped. Raises
+    ``ValueError`` without any trial, or for a count outside [0, ``gamma``].
+    """
+    if not all(0 <= accepted <= gamma for accepted in accepted_counts):
+        raise ValueError(f"accepted counts must be in [0, {gamma}]")
+    accepted = sum(accepted_counts)
+    rejected = sum(1 for count in accepted_counts if count < gamma)
+    if not accepted + rejected:
+        raise ValueError("no draft token was tried")
+    return accepted / (accepted + rejected)
+
+
+def required_parallelism(target_ms: float, drafter_ms: float, lookahead: int) -> int:
+    """The replicas of the target (SP) with which no verification ever waits (DSI, Eq. 1)."""
+    return math.ceil(target_ms / (lookahead * drafter_ms))
+
+
+def min_lookahead(target_ms: float, drafter_ms: float, sp: int) -> int:
+    """The smallest lookahead for which ``sp`` replicas of the target suffice (DSI, Eq. 1).
+
+    The smallest is usually the best: it finds a rejection soonest.
+    """
+    first = max(1, math.floor(target_ms / (sp * drafter_ms)))
+    return next(
+        lookahead
+        for lookahead in count(first)
+        if required_parallelism(target_ms, drafter_ms, lookahead) <= sp
+    )

@@ -1,0 +1,82 @@
+"""Names for prefixes: digests chained over blocks of tokens.
+
+A digest names all the tokens up to the end of its block, so equal digests mean equal
+prefixes, and a prefix that grows keeps the digests it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from struct import Struct
+
+BLOCK_TOKENS = 16
+DIGEST_BYTES = 16
+
+_BLOCK = Struct(f"<{BLOCK_TOKENS}I")
+
+
+def block_digests(tokens: Sequence[int]) -> list[bytes]:
+    """The digest at the end of every full block of ``tokens`` (uint32 each).
+
+    Digest k is BLAKE2b-128(digest k - 1 || tokens of block k as little-endian uint32); before
+    the first block stands the empty string.
+    """
+    return _digests_after(b"", tokens)
+
+
+class PrefixChain:
+    """A prefix that grows and shrinks at its end, with its block digests up to date."""
+
+    def __init__(self, tokens: Iterable[int] = ()) -> None:
+        self._tokens: list[int] = []
+        self._digests: list[bytes] = []
+        self.append(tokens)
+
+    @property
+    def length(self) -> int:
+        """Counts the tokens."""
+        return len(self._tokens)
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        """The tokens themselves: a live view, to be read only."""
+        return self._tokens
+
+    def append(self, tokens: Iterable[int]) -> None:
+        """Add ``tokens`` (uint32 each) at the end."""
+        self._tokens.extend(tokens)
+        base_length, digest = self.base()
+        self._digests += _digests_after(digest, self._tokens[base_length:])
+
+    def truncate(self, length: int) -> None:
+        """Keep the first ``length`` tokens; raises ``ValueError`` if there are fewer."""
+        if not 0 <= length <= len(self._tokens):
+            raise ValueError(f"cannot cut {len(self._tokens)} tokens down to {length}")
+        del self._tokens[length:]
+        del self._digests[length // BLOCK_TOKENS :]
+
+    def base(self) -> tuple[int, bytes]:
+        """The longest run of full blocks: its length in tokens and its digest."""
+        base_length = len(self._digests) * BLOCK_TOKENS
+        return base_length, self.digest_at(base_length)
+
+    def digest_at(self, base_length: int) -> bytes:
+        """The digest of the first ``base_length`` tokens, a multiple of the block size.
+
+        Empty for 0. Raises ``ValueError`` for any other length that has no digest.
+        """
+        blocks, rest = divmod(base_length, BLOCK_TOKENS)
+        if rest or not 0 <= blocks <= len(self._digests):
+            raise ValueError(f"no digest at {base_length} of {len(self._tokens)} tokens")
+        return self._digests[blocks - 1] if blocks else b""
+
+
+def _digests_after(digest: bytes, tokens: Sequence[int]) -> list[bytes]:
+    """The digests of the full blocks of ``tokens``, chained on from ``digest``."""
+    digests = []
+    for end in range(BLOCK_TOKENS, len(tokens) + 1, BLOCK_TOKENS):
+        block = _BLOCK.pack(*tokens[end - BLOCK_TOKENS : end])
+        digest = blake2b(digest + block, digest_size=DIGEST_BYTES).digest()
+        digests.append(digest)
+    return digests

@@ -1,0 +1,1 @@
+"""The drafter: a cheap model that guesses ahead of the target."""

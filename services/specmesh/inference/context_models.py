@@ -1,0 +1,106 @@
+"""Drafters that need no network: they guess from the tokens in the context alone.
+
+Leviathan et al. 2023 (Sections 3.6 and 4) list them: n-grams counted from a corpus, copying
+from the context, random tokens. They cost next to nothing, so a low acceptance rate pays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from specmesh.decoding.noise import Purpose, uniforms
+from specmesh.decoding.prefix import PrefixChain
+from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.inference.model import Logits, ModelDescription
+from specmesh.inference.prefix_cache import PrefixCache
+
+CACHED_TOKENS = 1 << 18
+
+
+class Guess(Protocol):
+    """Logits ``[vocab]`` of the token after ``context``; all −inf when there is no guess."""
+
+    def __call__(self, context: Sequence[int]) -> Logits: ...
+
+
+class ContextModel:
+    """A language model made of a guess; keeps only the tokens of recent prefixes."""
+
+    def __init__(self, description: ModelDescription, guess: Guess) -> None:
+        self.description = description
+        self._guess = guess
+        self._cache: PrefixCache[None] = PrefixCache(CACHED_TOKENS)
+
+    def open(self, prefix: Sequence[int]) -> ContextScorer:
+        """See ``LanguageModel.open``."""
+        return ContextScorer(self._guess, self._cache, prefix)
+
+    def find_base(self, base_length: int, digest: bytes) -> Sequence[int] | None:
+        """See ``LanguageModel.find_base``."""
+        return self._cache.find_base(base_length, digest)
+
+
+class ContextScorer:
+    """See ``Scorer``."""
+
+    def __init__(self, guess: Guess, cache: PrefixCache[None], prefix: Sequence[int]) -> None:
+        self._guess = guess
+        self._cache = cache
+        self._chain = PrefixChain(prefix)
+        self._origin, self._shared = cache.longest(self._chain)
+        self._tree = EMPTY
+        self._num_rows = 0
+        self.num_cached_tokens = self._shared
+        self.num_computed_tokens = 0
+
+    def score(self, tree: TokenTree) -> Logits:
+        """See ``Scorer.score``."""
+        nodes = range(self._num_rows, len(tree) + 1)
+        rows = [
+            self._guess([*self._chain.tokens, *tree.tokens_on(tree.path(node))]) for node in nodes
+        ]
+        self._tree, self._num_rows = tree, len(tree) + 1
+        self.num_computed_tokens += len(rows)
+        return np.stack(rows)
+
+    def close(self, keep: Sequence[int]) -> None:
+        """See ``Scorer.close``."""
+        self._chain.append(self._tree.tokens_on(keep))
+        self._cache.put(self._chain, None, self._origin, self._shared)
+
+
+@dataclass(frozen=True, slots=True)
+class PromptLookup:
+    """Copies what followed the same n-gram in the context, the longest and latest match first."""
+
+    vocab_size: int
+    max_ngram: int = 3
+
+    def __call__(self, context: Sequence[int]) -> Logits:
+        """See ``Guess``."""
+        row = np.full(self.vocab_size, -np.inf, dtype=np.float32)
+        tokens = np.asarray(context)
+        for size in range(min(self.max_ngram, len(tokens) - 1), 0, -1):
+            followed = np.lib.stride_tricks.sliding_window_view(tokens[:-1], size)
+            matches = np.flatnonzero((followed == tokens[-size:]).all(axis=1))
+            if matches.size:
+                row[tokens[matches[-1] + size]] = 0.0
+                break
+        return row
+
+
+@dataclass(frozen=True, slots=True)
+class RandomTokens:
+    """Any token, all alike: even this speeds decoding up a little (Leviathan et al., Sec. 3.6)."""
+
+    vocab_size: int
+
+    def __call__(self, context: Sequence[int]) -> Logits:
+        """See ``Guess``; tiny noise by position lets greedy drafting vary."""
+        ids = np.arange(self.vocab_size)
+        row: Logits = (1e-3 * uniforms(0, len(context), Purpose.DRAFT, ids)).astype(np.float32)
+        return row

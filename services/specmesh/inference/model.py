@@ -1,0 +1,78 @@
+"""The interface every model hides behind, real or not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from specmesh.decoding.tree import TokenTree
+
+Logits = npt.NDArray[np.float32]
+"""``[rows, vocab]``; a row of −inf throughout means that the model has no guess."""
+
+
+class ModelNotLoadable(Exception):
+    """The named model cannot be loaded; the message says what was tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDescription:
+    """What peers must know before they send work (``ModelInfo`` on the wire).
+
+    ``tokenizer_json`` is empty for models that work on any token ids; ``context_tokens`` is
+    0 for models without a limit.
+    """
+
+    name: str
+    vocab_size: int
+    context_tokens: int
+    end_of_text_ids: tuple[int, ...]
+    tokenizer_json: str
+    num_parameters: int
+    backend: str
+
+
+class Scorer(Protocol):
+    """One prefix and the token tree that grows below it.
+
+    Used from one thread only, then closed. Nodes are numbered as in ``TokenTree``.
+    """
+
+    num_cached_tokens: int
+    """Prefix tokens whose state was held already when the scorer was opened."""
+
+    num_computed_tokens: int
+    """Tokens that went through a forward so far."""
+
+    def score(self, tree: TokenTree) -> Logits:
+        """Next-token logits after every node not scored yet, in node order, node 0 first.
+
+        ``tree`` must begin with the nodes of earlier calls. One forward for all of them,
+        each node seeing the prefix and its own ancestors.
+        """
+        ...
+
+    def close(self, keep: Sequence[int]) -> None:
+        """End; what was computed for the prefix and the path of nodes ``keep`` stays cached."""
+        ...
+
+
+class LanguageModel(Protocol):
+    """A model that can score trees of tokens below a prefix."""
+
+    description: ModelDescription
+
+    def open(self, prefix: Sequence[int]) -> Scorer:
+        """A scorer for ``prefix`` (at least one token), on top of whatever is cached of it."""
+        ...
+
+    def find_base(self, base_length: int, digest: bytes) -> Sequence[int] | None:
+        """The first ``base_length`` tokens of a cached prefix with that digest, if there is one.
+
+        Safe to call from another thread than the one that scores.
+        """
+        ...

@@ -1,0 +1,98 @@
+"""What was computed for live prefixes, found by chained digest, evicted least recently used.
+
+Entries are immutable snapshots. A continuation starts from views of an entry and later
+puts a snapshot of its own, so that forking and rolling back copy nothing and two sessions
+with the same beginning never disturb each other.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from operator import eq
+from typing import Generic, TypeVar
+
+from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
+
+State = TypeVar("State")
+
+SUPERSEDED_WITHIN_TOKENS = 64
+"""A snapshot replaces the one it grew from if it dropped at most this many tokens of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot(Generic[State]):
+    """``state`` holds what was computed for exactly ``tokens``."""
+
+    chain: PrefixChain
+    state: State
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        return self.chain.tokens
+
+
+class PrefixCache(Generic[State]):
+    """Snapshots by the digests of their blocks, within a budget of tokens."""
+
+    def __init__(self, max_tokens: int) -> None:
+        self._max_tokens = max_tokens
+        self._num_tokens = 0
+        self._entries: OrderedDict[int, Snapshot[State]] = OrderedDict()
+        self._by_digest: dict[bytes, int] = {}
+        self._next_key = 0
+
+    def find_base(self, base_length: int, digest: bytes) -> Sequence[int] | None:
+        """Tokens of the base with that digest, if a snapshot begins with it."""
+        key = self._by_digest.get(digest)
+        snapshot = self._entries.get(key) if key is not None else None
+        return None if snapshot is None else snapshot.tokens[:base_length]
+
+    def longest(self, chain: PrefixChain) -> tuple[int | None, int]:
+        """The snapshot that shares the longest beginning with ``chain``.
+
+        Returns its key and the number of shared tokens; (None, 0) if even the first block
+        is unknown and no snapshot is that short.
+        """
+        for length in range(chain.length // BLOCK_TOKENS * BLOCK_TOKENS, 0, -BLOCK_TOKENS):
+            key = self._by_digest.get(chain.digest_at(length))
+            if key is not None:
+                return key, length + _shared(self._entries[key].tokens[length:], chain, length)
+        candidates = ((key, _shared(s.tokens, chain, 0)) for key, s in self._entries.items())
+        best = max(candidates, key=lambda found: found[1], default=(None, 0))
+        return best if best[1] else (None, 0)
+
+    def use(self, key: int) -> Snapshot[State]:
+        """The snapshot under ``key``, marked as recently used."""
+        self._entries.move_to_end(key)
+        return self._entries[key]
+
+    def put(self, chain: PrefixChain, state: State, grown_from: int | None, shared: int) -> None:
+        """Keep a snapshot; it replaces the one it grew from unless that holds much more."""
+        origin = self._entries.get(grown_from) if grown_from is not None else None
+        if origin is not None and len(origin.tokens) - shared <= SUPERSEDED_WITHIN_TOKENS:
+            assert grown_from is not None
+            self._drop(grown_from)
+        key = self._next_key
+        self._next_key += 1
+        self._entries[key] = Snapshot(chain, state)
+        self._num_tokens += chain.length
+        for length in range(BLOCK_TOKENS, chain.length + 1, BLOCK_TOKENS):
+            self._by_digest[chain.digest_at(length)] = key
+        while self._num_tokens > self._max_tokens and len(self._entries) > 1:
+            self._drop(next(iter(self._entries)))
+
+    def _drop(self, key: int) -> None:
+        snapshot = self._entries.pop(key)
+        self._num_tokens -= snapshot.chain.length
+        for length in range(BLOCK_TOKENS, snapshot.chain.length + 1, BLOCK_TOKENS):
+            digest = snapshot.chain.digest_at(length)
+            if self._by_digest.get(digest) == key:
+                del self._by_digest[digest]
+
+
+def _shared(tokens: Sequence[int], chain: PrefixChain, start: int) -> int:
+    pairs = map(eq, tokens, chain.tokens[start:])
+    return sum(1 for _ in takewhile(bool, pairs))

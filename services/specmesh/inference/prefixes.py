@@ -1,0 +1,56 @@
+"""From the prefix that a call names to its tokens: cache, then Redis, then a clear refusal."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
+from specmesh.inference.model import LanguageModel
+from specmesh.serving.errors import FailedPrecondition
+from specmesh.serving.sessions import SessionError, SessionStore
+from specmesh.serving.wire import check_tokens
+from specmesh.v1 import tokens_pb2
+
+log = logging.getLogger(__name__)
+
+
+class PrefixResolver:
+    """Finds the tokens of a ``Prefix`` message."""
+
+    def __init__(self, model: LanguageModel, store: SessionStore | None) -> None:
+        self._model = model
+        self._store = store
+
+    async def resolve(self, prefix: tokens_pb2.Prefix) -> list[int]:
+        """All tokens of ``prefix``, at least one.
+
+        Raises ``InvalidField``, or ``FailedPrecondition`` with reason PREFIX_UNKNOWN when
+        the base is neither cached here nor in the store: the caller then sends every token.
+        """
+        length, digest = prefix.base_length, prefix.base_digest
+        check_tokens("prefix.token_ids", prefix.token_ids, self._model.description.vocab_size)
+        if length % BLOCK_TOKENS:
+            raise InvalidField("prefix.base_length", f"must be a multiple of {BLOCK_TOKENS}")
+        if not length + len(prefix.token_ids):
+            raise InvalidField("prefix", "must hold at least one token")
+        if not length:
+            return list(prefix.token_ids)
+        base = self._model.find_base(length, digest)
+        if base is None:
+            base = await self._read(prefix.session_id, length, digest)
+        return [*base, *prefix.token_ids]
+
+    async def _read(self, session_id: str, length: int, digest: bytes) -> Sequence[int]:
+        if self._store is not None and session_id:
+            try:
+                tokens = await self._store.read_prefix(session_id, length)
+            except SessionError as error:
+                log.info("prefix not in the store", extra={"reason": type(error).__name__})
+            else:
+                if len(tokens) == length and PrefixChain(tokens).digest_at(length) == digest:
+                    return tokens
+        raise FailedPrecondition(
+            "PREFIX_UNKNOWN", f"no prefix of {length} tokens with that digest is known here"
+        )

@@ -1,0 +1,37 @@
+"""The model pair that ships with specmesh, in the Hugging Face layout (see README.md)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+TARGET = "pycode-12m"
+DRAFTER = "pycode-0.6m"
+
+_FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """The beginning of some code that neither model has seen.
+
+    ``path`` and ``sha256`` name the standard-library file that ``text`` was cut from.
+    """
+
+    path: str
+    sha256: str
+    text: str
+
+
+def path(name: str) -> Path:
+    """Folder of the shipped model ``name``; KeyError if there is no such model."""
+    if name not in (TARGET, DRAFTER):
+        raise KeyError(name)
+    return _FOLDER / name
+
+
+def heldout_prompts() -> list[Prompt]:
+    """Prompts for the demo, tests and benchmarks, 64 to 160 tokens each."""
+    entries = json.loads((_FOLDER / "heldout_prompts.json").read_text(encoding="utf-8"))
+    return [Prompt(**entry) for entry in entries]

@@ -1,0 +1,81 @@
+"""Prompts for the demo, tests and benchmarks, cut from the held-out files."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tokenize
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from specmesh.models import Prompt
+from specmesh.training.corpus import SourceFile
+
+NUM_PROMPTS = 64
+PROMPT_TOKENS = (64, 160)
+ATTEMPTS_PER_CUT = 50
+
+
+def choose_prompts(files: Sequence[SourceFile], tokenizer: Tokenizer) -> list[Prompt]:
+    """``NUM_PROMPTS`` cuts of ``PROMPT_TOKENS`` tokens (ends included), spread over ``files``.
+
+    A prompt begins at a line's start and stops at the end of a statement inside a block,
+    before the line break: the break belongs to one token with the next line's indentation.
+    Raises ValueError if the files don't hold enough code.
+    """
+    prompts: list[Prompt] = []
+    cuts = {file.path: _cuts(file, tokenizer) for file in files}
+    while len(prompts) < NUM_PROMPTS and cuts:
+        for file in files:
+            text = next(cuts[file.path], None) if file.path in cuts else None
+            if text is None:
+                cuts.pop(file.path, None)
+            elif len(prompts) < NUM_PROMPTS:
+                prompts.append(Prompt(file.path, file.sha256, text))
+    if len(prompts) < NUM_PROMPTS:
+        raise ValueError(f"only {len(prompts)} of {NUM_PROMPTS} prompts fit the held-out files")
+    return sorted(prompts, key=lambda prompt: prompt.path)
+
+
+def _cuts(file: SourceFile, tokenizer: Tokenizer) -> Iterator[str]:
+    """Endless cuts in an order fixed by the file's path; ends early where nothing fits."""
+    lines = file.text.splitlines()
+    ends = _statement_ends(file.text)
+    digest = hashlib.blake2b(file.path.encode(), digest_size=8).digest()
+    rng = np.random.default_rng(int.from_bytes(digest, "big"))
+    while ends:
+        for _ in range(ATTEMPTS_PER_CUT):
+            end = ends[int(rng.integers(len(ends)))]
+            budget = int(rng.integers(PROMPT_TOKENS[0], PROMPT_TOKENS[1] + 1))
+            text = _longest(lines, end, budget, tokenizer)
+            if text:
+                yield text
+                break
+        else:
+            return
+
+
+def _longest(lines: list[str], end: int, budget: int, tokenizer: Tokenizer) -> str:
+    """The most whole lines up to line ``end`` within ``budget`` tokens; "" if too few tokens."""
+    best, size = "", 0
+    for start in range(end - 1, -1, -1):
+        text = "\n".join(lines[start:end])
+        if len(tokens := tokenizer.encode(text).ids) > budget:
+            break
+        best, size = text, len(tokens)
+    return best if size >= PROMPT_TOKENS[0] else ""
+
+
+def _statement_ends(text: str) -> list[int]:
+    """Line numbers (from 1) where a statement inside a block ends; none if it isn't Python."""
+    ends, depth = [], 0
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            depth += (token.type == tokenize.INDENT) - (token.type == tokenize.DEDENT)
+            if token.type == tokenize.NEWLINE and depth:
+                ends.append(token.start[0])
+    except (tokenize.TokenError, IndentationError):
+        return []
+    return ends

@@ -1,0 +1,159 @@
+"""The stages from source files to a shipped pair; each is skipped where its output is there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from tokenizers import Tokenizer
+from transformers import LlamaForCausalLM
+
+from specmesh.models import DRAFTER, TARGET, Prompt
+from specmesh.training import corpus
+from specmesh.training.card import Provenance, card
+from specmesh.training.corpus import Corpus, SourceFile
+from specmesh.training.drafter import train_drafter
+from specmesh.training.evaluate import Evaluation, evaluate
+from specmesh.training.export import export
+from specmesh.training.heldout import choose_prompts
+from specmesh.training.optimise import Schedule, optimise
+from specmesh.training.pair import build, language_loss
+from specmesh.training.progress import stage
+from specmesh.training.samples import SamplePlan
+from specmesh.training.tokenizer import Tokens, encode, train_tokenizer
+
+
+class WrongWorkFolder(ValueError):
+    """The work folder holds a run over other source files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to train on, for how long, and where to put it."""
+
+    sources: Path
+    work: Path
+    output: Path
+    target_steps: int
+    drafter_steps: int
+    samples: SamplePlan
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """The corpus as text and as tokens."""
+
+    corpus: Corpus
+    tokenizer: Tokenizer
+    training: Tokens
+    held_out: Tokens
+
+
+def run(plan: Plan, console: Console) -> Evaluation:
+    """All stages; writes both models, the prompts, the held-out manifest and the card.
+
+    Raises WrongWorkFolder if the work folder was begun with other files.
+    """
+    data = prepare(plan, console)
+    prompts = choose_prompts(data.corpus.held_out, data.tokenizer)
+    target = _train_target(plan, data.training, console)
+    export(target, data.tokenizer, plan.output / TARGET)
+    # Named after the weights: a target trained further never meets another's samples.
+    distilled = plan.work / f"distilled-{_fingerprint(plan.output / TARGET)[:12]}"
+    drafter = train_drafter(
+        _load(plan.output / TARGET, torch.bfloat16),
+        data.training,
+        plan.drafter_steps,
+        plan.samples,
+        plan.work,
+        distilled,
+        console,
+    )
+    export(drafter, data.tokenizer, plan.output / DRAFTER)
+    evaluation = _measure(plan.output, data, prompts, console)
+    _write_json(plan.output / "heldout_prompts.json", [asdict(prompt) for prompt in prompts])
+    _write_json(plan.output / "held_out_files.json", _digests(data.corpus.held_out))
+    provenance = Provenance(
+        python=platform.python_version(),
+        training_files=len(data.corpus.training),
+        held_out_files=len(data.corpus.held_out),
+        training_tokens=len(data.training),
+        held_out_tokens=len(data.held_out),
+        target_parameters=target.num_parameters(),
+        drafter_parameters=drafter.num_parameters(),
+        target_steps=plan.target_steps,
+        drafter_steps=plan.drafter_steps,
+    )
+    (plan.output / "README.md").write_text(card(provenance, evaluation), encoding="utf-8")
+    return evaluation
+
+
+def prepare(plan: Plan, console: Console) -> Data:
+    """Read, split and tokenise the sources; raises WrongWorkFolder as ``run`` does."""
+    files = corpus.split(corpus.read_sources(plan.sources))
+    manifest = {"training": _digests(files.training), "held_out": _digests(files.held_out)}
+    record = plan.work / "corpus.json"
+    if not record.exists():
+        console.print(f"tokenizing {len(files.training)} files, {len(files.held_out)} held out")
+        plan.work.mkdir(parents=True, exist_ok=True)
+        tokenizer = train_tokenizer(files.training)
+        tokenizer.save(str(plan.work / "tokenizer.json"))
+        np.save(plan.work / "training.npy", encode(tokenizer, files.training))
+        np.save(plan.work / "held_out.npy", encode(tokenizer, files.held_out))
+        _write_json(record, manifest)  # last: its being there says that the rest is
+    elif json.loads(record.read_text(encoding="utf-8")) != manifest:
+        raise WrongWorkFolder(f"{plan.work} was begun with other files than {plan.sources} holds")
+    return Data(
+        corpus=files,
+        tokenizer=Tokenizer.from_file(str(plan.work / "tokenizer.json")),
+        training=np.load(plan.work / "training.npy"),
+        held_out=np.load(plan.work / "held_out.npy"),
+    )
+
+
+def _train_target(plan: Plan, training: Tokens, console: Console) -> LlamaForCausalLM:
+    target = build("target", plan.seed)
+    schedule = Schedule(plan.target_steps, seed=plan.seed)
+    with stage(console, "target", schedule.steps, schedule.step_tokens) as report:
+        loss = partial(language_loss, target)
+        optimise(target, loss, training, schedule, plan.work / "target.pt", report)
+    return target
+
+
+def _measure(output: Path, data: Data, prompts: Sequence[Prompt], console: Console) -> Evaluation:
+    """Score what was exported, as it will be served: rounded to bf16, computed in float32."""
+    console.print("measuring on the held-out files")
+    return evaluate(
+        _load(output / TARGET, torch.float32),
+        _load(output / DRAFTER, torch.float32),
+        data.held_out,
+        sum(len(file.text.encode()) for file in data.corpus.held_out),
+        [data.tokenizer.encode(prompt.text).ids for prompt in prompts],
+    )
+
+
+def _load(folder: Path, dtype: torch.dtype) -> LlamaForCausalLM:
+    return LlamaForCausalLM.from_pretrained(folder, dtype=dtype).eval()
+
+
+def _fingerprint(folder: Path) -> str:
+    with (folder / "model.safetensors").open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _digests(files: Sequence[SourceFile]) -> dict[str, str]:
+    return {file.path: file.sha256 for file in files}
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,111 @@
+"""The target's own text, for the drafter to learn from.
+
+Once a draft is under way the context is what the *target* wrote, not what people wrote,
+so the drafter should learn from that too (DistillSpec, Zhou et al. 2023, Sec. 4). Prompts
+are cut from the training files alone. Every shard is a function of (seed, shard), so a
+run that was stopped goes on with the next one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import DynamicCache, LlamaForCausalLM
+
+from specmesh.training.progress import Report
+from specmesh.training.tokenizer import END_OF_TEXT_ID, Tokens
+
+
+@dataclass(frozen=True, slots=True)
+class SamplePlan:
+    """How much the target writes: ``shards`` batches of ``rows`` rows of ``row_tokens``.
+
+    Prompt lengths are drawn from ``prompt_tokens`` (both ends included) and row ``i`` of a
+    shard is sampled at ``temperatures[i % len(temperatures)]``; 0 is greedy.
+    """
+
+    shards: int
+    rows: int = 96
+    row_tokens: int = 448
+    prompt_tokens: tuple[int, int] = (64, 160)
+    temperatures: tuple[float, ...] = (0.0, 0.0, 0.8, 1.0)
+    seed: int = 0
+
+    @property
+    def shard_tokens(self) -> int:
+        return self.rows * self.row_tokens
+
+
+@torch.inference_mode()
+def continue_prompts(
+    model: LlamaForCausalLM,
+    prompts: Sequence[Sequence[int]],
+    row_tokens: int,
+    temperatures: Sequence[float],
+    generator: torch.Generator,
+) -> Tensor:
+    """Extend every prompt to ``row_tokens`` tokens, at its own temperature.
+
+    Returns int64 ``[len(prompts), row_tokens]``, prompts included. Prompts of unequal
+    length need no padding: the batch starts at the shortest, and a row that is still
+    inside its prompt is fed the prompt's next token in place of the model's.
+    """
+    rows = torch.zeros(len(prompts), row_tokens, dtype=torch.int64)
+    lengths = torch.tensor([len(prompt) for prompt in prompts])
+    for row, prompt in zip(rows, prompts, strict=True):
+        row[: len(prompt)] = torch.tensor(prompt)
+    heat = torch.tensor(temperatures)[:, None]
+    cache = DynamicCache(config=model.config)
+    start = int(lengths.min())
+    feed = rows[:, :start]
+    for position in range(start, row_tokens):
+        logits = model(feed, past_key_values=cache, logits_to_keep=1).logits[:, -1].float()
+        # Gumbel-max: argmax(logits + T * G) samples at temperature T, and at 0 is greedy.
+        gumbel = -torch.empty_like(logits).exponential_(generator=generator).log()
+        chosen = (logits + heat * gumbel).argmax(-1)
+        rows[:, position] = torch.where(position < lengths, rows[:, position], chosen)
+        feed = rows[:, position : position + 1]
+    return rows
+
+
+def sample(
+    model: LlamaForCausalLM, training: Tokens, plan: SamplePlan, folder: Path, report: Report
+) -> Tokens:
+    """All of the plan's rows, flat, each opened by the end-of-text token as a file is.
+
+    Shards already in ``folder`` are kept. ``report`` is told how many shards are done.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    shards = []
+    for shard in range(plan.shards):
+        path = folder / f"{shard:05}.npy"
+        if not path.exists():
+            part = path.with_suffix(".part")
+            with part.open("wb") as file:
+                np.save(file, _shard(model, training, plan, shard))
+            os.replace(part, path)
+        shards.append(np.load(path))
+        report(shard + 1)
+    rows = np.concatenate(shards)
+    return np.pad(rows, ((0, 0), (1, 0)), constant_values=END_OF_TEXT_ID).reshape(-1)
+
+
+def _shard(model: LlamaForCausalLM, training: Tokens, plan: SamplePlan, shard: int) -> Tokens:
+    rng = np.random.default_rng([plan.seed, shard])
+    low, high = plan.prompt_tokens
+    lengths = rng.integers(low, high + 1, plan.rows)
+    starts = rng.integers(0, len(training) - high, plan.rows)
+    rows = continue_prompts(
+        model,
+        [training[a : a + n].tolist() for a, n in zip(starts, lengths, strict=True)],
+        plan.row_tokens,
+        [plan.temperatures[i % len(plan.temperatures)] for i in range(plan.rows)],
+        torch.Generator().manual_seed(int(rng.integers(2**63))),
+    )
+    return rows.numpy().astype(np.uint16)

@@ -1,0 +1,1 @@
+"""The verifier: a replica of the target model that checks drafts."""

@@ -1,0 +1,90 @@
+"""VerifierService over a language model: message to domain, one call, domain to message."""
+
+from __future__ import annotations
+
+import time
+
+import grpc.aio
+
+from specmesh.decoding.acceptance import Verdict, verify
+from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.sampling import Distribution, Sampling
+from specmesh.decoding.tree import TokenTree
+from specmesh.inference.engine import Engine, Job
+from specmesh.inference.model import LanguageModel
+from specmesh.inference.prefixes import PrefixResolver
+from specmesh.serving.telemetry import describe_cost
+from specmesh.serving.wire import read_distributions, read_sampling, read_tree
+from specmesh.v1 import model_pb2, verifier_pb2, verifier_pb2_grpc
+
+Context = grpc.aio.ServicerContext[verifier_pb2.VerifyRequest, verifier_pb2.VerifyResponse]
+
+
+class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
+    """Answers Verify; a pure function of the request, whatever is cached."""
+
+    def __init__(self, model: LanguageModel, engine: Engine, prefixes: PrefixResolver) -> None:
+        self._model = model
+        self._engine = engine
+        self._prefixes = prefixes
+
+    async def Verify(  # type: ignore[override]  # noqa: N802
+        self,
+        request: verifier_pb2.VerifyRequest,
+        context: Context,  # noqa: ARG002
+    ) -> verifier_pb2.VerifyResponse:
+        """See verifier.proto."""
+        sampling = read_sampling(request.sampling)
+        tree = read_tree(request.tree, self._model.description.vocab_size)
+        distributions = read_distributions(request.tree.draft_distributions)
+        prefix = await self._prefixes.resolve(request.prefix)
+        self._check_room(len(prefix), tree)
+
+        def work(job: Job[verifier_pb2.VerifyResponse]) -> verifier_pb2.VerifyResponse:
+            return self._verify(job, prefix, tree, distributions, sampling)
+
+        response = await self._engine.run(work)
+        describe_cost(response.cost)
+        return response
+
+    def _verify(
+        self,
+        job: Job[verifier_pb2.VerifyResponse],
+        prefix: list[int],
+        tree: TokenTree,
+        distributions: dict[int, Distribution],
+        sampling: Sampling,
+    ) -> verifier_pb2.VerifyResponse:
+        began = time.perf_counter()
+        scorer = self._model.open(prefix)
+        logits = scorer.score(tree)
+        forward_ms = (time.perf_counter() - began) * 1e3
+        verdict = verify(tree, logits, sampling, len(prefix), distributions)
+        scorer.close(verdict.accepted_nodes)
+        return verifier_pb2.VerifyResponse(
+            accepted_nodes=verdict.accepted_nodes,
+            next_token_id=verdict.next_token,
+            next_token_kind=_kind(verdict),
+            cost=model_pb2.ComputeCost(
+                queue_ms=job.queue_ms,
+                forward_ms=forward_ms,
+                num_cached_tokens=scorer.num_cached_tokens,
+                num_computed_tokens=scorer.num_computed_tokens,
+            ),
+        )
+
+    def _check_room(self, prefix_length: int, tree: TokenTree) -> None:
+        limit = self._model.description.context_tokens
+        deepest = max(tree.depths, default=0)
+        if limit and prefix_length + deepest > limit:
+            raise InvalidField(
+                "prefix",
+                f"{prefix_length} tokens and a tree of depth {deepest} "
+                f"are more than the context of {limit} tokens",
+            )
+
+
+def _kind(verdict: Verdict) -> verifier_pb2.NextTokenKind:
+    if verdict.recovered:
+        return verifier_pb2.NEXT_TOKEN_KIND_RECOVERED
+    return verifier_pb2.NEXT_TOKEN_KIND_BONUS

@@ -1,0 +1,104 @@
+"""What the drafter draws, and what it says it drew from."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specmesh.decoding.drafting import MAX_CANDIDATES, draft_distribution, draw_children
+from specmesh.decoding.sampling import AcceptanceMode, Sampling, choose, warp
+
+REJECTION = Sampling(mode=AcceptanceMode.REJECTION)
+ROWS = st.builds(
+    lambda seed, size: (3 * np.random.default_rng(seed).normal(size=size)).astype(np.float32),
+    st.integers(0, 2**32),
+    st.integers(1, 300),
+)
+WARPS = {"temperature": st.floats(0, 5), "top_k": st.integers(0, 20), "top_p": st.floats(0.01, 1)}
+
+
+@given(ROWS, st.builds(Sampling, seed=st.integers(0, 2**64 - 1), **WARPS), st.integers(0, 99))
+def test_first_child_is_what_the_target_would_choose_of_the_same_logits(row, sampling, position):
+    children, distribution = draw_children(row, sampling, position, 1)
+    assert children == (choose(row, sampling, position),)
+    assert distribution is None
+
+
+@pytest.mark.parametrize("mode", AcceptanceMode)
+def test_more_children_only_add_to_fewer(mode):
+    row = np.random.default_rng(5).normal(size=50).astype(np.float32)
+    sampling = Sampling(seed=8, mode=mode)
+    many, _ = draw_children(row, sampling, 3, 20)
+    assert len(set(many)) == 20
+    for count in range(1, 20):
+        assert draw_children(row, sampling, 3, count)[0] == many[:count]
+
+
+def test_greedy_children_are_the_likeliest():
+    row = np.array([0, 3, 1, 3, 2], dtype=np.float32)
+    assert draw_children(row, Sampling(temperature=0), 0, 3)[0] == (1, 3, 4)
+
+
+@pytest.mark.parametrize("mode", AcceptanceMode)
+def test_impossible_tokens_are_never_drafted(mode):
+    row = np.array([-np.inf, 0, -np.inf, 1], dtype=np.float32)
+    children, _ = draw_children(row, Sampling(mode=mode), 0, 4)
+    assert sorted(children) == [1, 3]
+
+
+@pytest.mark.parametrize("mode", AcceptanceMode)
+def test_broken_logits_are_refused(mode):
+    with pytest.raises(FloatingPointError):
+        draw_children(np.array([0, np.nan], dtype=np.float32), Sampling(mode=mode), 0, 2)
+
+
+@given(ROWS, st.builds(Sampling, mode=st.just(AcceptanceMode.REJECTION), **WARPS))
+def test_draft_distribution_survives_the_wire_bit_for_bit(row, sampling):
+    drawn_from = draft_distribution(row, sampling)
+    travelled = drawn_from.probabilities.astype(np.float32).astype(np.float64)
+    assert (travelled / travelled.sum()).tolist() == drawn_from.probabilities.tolist()
+    assert drawn_from.probabilities.sum() == 1
+    assert drawn_from.probabilities.min() > 0
+    assert len(drawn_from.token_ids) <= MAX_CANDIDATES
+    assert len(set(drawn_from.token_ids.tolist())) == len(drawn_from.token_ids)
+
+
+@given(ROWS)
+def test_draft_distribution_keeps_the_likeliest_in_proportion(row):
+    warped, kept = warp(row, REJECTION), draft_distribution(row, REJECTION)
+    best = np.sort(np.argsort(-warped.probabilities, kind="stable")[:MAX_CANDIDATES])
+    expected = np.zeros(row.size)
+    expected[best] = warped.probabilities[best] / warped.probabilities[best].sum()
+    found = np.zeros(row.size)
+    found[kept.token_ids] = kept.probabilities
+    assert found == pytest.approx(expected, abs=MAX_CANDIDATES * 2.0**-24)
+
+
+def test_children_are_drawn_without_replacement_in_order():
+    row = np.log(np.array([0.5, 0.3, 0.15, 0.05], dtype=np.float32))
+    probabilities = draft_distribution(row, REJECTION).probabilities
+    drawn = [draw_children(row, REJECTION, position, 2)[0] for position in range(20_000)]
+    for first, second in itertools.permutations(range(4), 2):
+        expected = probabilities[first] * probabilities[second] / (1 - probabilities[first])
+        share = drawn.count((first, second)) / len(drawn)
+        # 12 shares, each within 5 standard errors.
+        assert abs(share - expected) < 5 * math.sqrt(expected / len(drawn))
+
+
+def test_a_draft_meets_the_target_as_often_as_the_coupling_allows():
+    # The shared noise makes both argmaxes i with probability 1 / sum_j max(p_j/p_i, q_j/q_i).
+    target_probs, draft_probs = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.3, 0.5])
+    ratios = np.maximum(
+        target_probs[None] / target_probs[:, None], draft_probs[None] / draft_probs[:, None]
+    )
+    expected = (1 / ratios.sum(axis=1)).sum()
+    target, draft = (np.log(p).astype(np.float32) for p in (target_probs, draft_probs))
+    met = sum(
+        draw_children(draft, Sampling(seed=2), position, 1)[0]
+        == (choose(target, Sampling(seed=2), position),)
+        for position in range(20_000)
+    )
+    assert abs(met / 20_000 - expected) < 5 * 0.5 / math.sqrt(20_000)

@@ -1,0 +1,131 @@
+"""Noise is a fixed function, and looks random along every axis it is keyed by."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specmesh.decoding import noise
+from specmesh.decoding.noise import Purpose, gumbel, uniforms
+
+IDS = np.arange(4096)
+
+
+@pytest.mark.parametrize(
+    ("seed", "position", "purpose", "expected"),
+    [
+        (0, 0, Purpose.COUPLED, "1.0983a45556404p-3 1.98f1f72f39cb0p-5 1.39cd856321834p-3"),
+        (1, 0, Purpose.COUPLED, "1.c5032bbbb3dc9p-1 1.9cd7e8ce68bd2p-2 1.f808fba27113fp-1"),
+        (0, 1, Purpose.COUPLED, "1.a3804e0d0f309p-1 1.035ae47503f7ap-2 1.121482abff9e8p-4"),
+        (0, 0, Purpose.DRAFT, "1.b3ddefe0e7a6fp-1 1.7e5ef085b7be4p-3 1.b80169ce507a3p-1"),
+        (42, 17, Purpose.ACCEPT, "1.2521f4829cb59p-1 1.693879f735c8ap-2 1.5c2c6c1aeb46cp-3"),
+        (
+            2**64 - 1,
+            1000,
+            Purpose.RESIDUAL,
+            "1.be8352b426012p-2 1.c430ba5731ffcp-3 1.6b7533ba29501p-1",
+        ),
+    ],
+)
+def test_noise_never_changes(seed, position, purpose, expected):
+    found = uniforms(seed, position, purpose, np.array([0, 1, 151_935]))
+    assert found.tolist() == [float.fromhex(f"0x{number}") for number in expected.split()]
+
+
+def test_purposes_keep_their_numbers():
+    assert {purpose.name: int(purpose) for purpose in Purpose} == {
+        "COUPLED": 0,
+        "DRAFT": 1,
+        "ACCEPT": 2,
+        "RESIDUAL": 3,
+    }
+
+
+def test_stream_is_the_published_splitmix64():
+    # The sequence for seed 1234567 that implementations of SplitMix64 are checked against.
+    assert noise._splitmix64(1_234_567, np.arange(5)).tolist() == [
+        6457827717110365317,
+        3203168211198807973,
+        9817491932198370423,
+        4593380528125082431,
+        16408922859458223821,
+    ]
+
+
+@given(
+    seed=st.integers(0, 2**64 - 1),
+    position=st.integers(0, 2**32),
+    purpose=st.sampled_from(Purpose),
+    ids=st.lists(st.integers(0, 2**32 - 1), max_size=20),
+)
+def test_noise_of_a_token_does_not_depend_on_the_tokens_asked_with_it(seed, position, purpose, ids):
+    together = uniforms(seed, position, purpose, np.array(ids, dtype=np.int64))
+    alone = [uniforms(seed, position, purpose, np.array([i]))[0] for i in ids]
+    assert together.tolist() == alone
+
+
+def test_uniforms_touch_neither_0_nor_1(monkeypatch):
+    extremes = np.array([0, 2**64 - 1], dtype=np.uint64)
+    monkeypatch.setattr(noise, "_splitmix64", lambda key, ids: extremes.copy())
+    lowest, highest = uniforms(0, 0, Purpose.DRAFT, np.arange(2))
+    assert lowest > 0
+    assert highest < 1
+    assert np.isfinite(gumbel(0, 0, Purpose.DRAFT, np.arange(2))).all()
+
+
+AXES = {
+    "ids": lambda: uniforms(1, 2, Purpose.COUPLED, np.arange(1 << 16)),
+    "positions": lambda: along(lambda i: (7, i, Purpose.COUPLED)),
+    "seeds": lambda: along(lambda i: (i, 3, Purpose.ACCEPT)),
+}
+
+
+def along(key):
+    return np.concatenate([uniforms(*key(i), np.array([5])) for i in range(4096)])
+
+
+@pytest.mark.parametrize("axis", AXES)
+def test_uniforms_are_uniform(axis):
+    ordered = np.sort(AXES[axis]())
+    steps = np.arange(1, ordered.size + 1) / ordered.size
+    # Kolmogorov-Smirnov: P(sqrt(n) D > 2.7) = 2 exp(-2 * 2.7**2) < 1e-6.
+    assert np.abs(steps - ordered).max() * np.sqrt(ordered.size) < 2.7
+
+
+@pytest.mark.parametrize("axis", AXES)
+def test_neighbours_are_independent(axis):
+    centred = AXES[axis]() - 0.5
+    for lag in (1, 2, 3, 16):
+        correlation = 12 * np.mean(centred[lag:] * centred[:-lag])
+        assert abs(correlation) < 5 / np.sqrt(centred.size)  # 5 standard errors
+
+
+def test_seeds_positions_and_purposes_give_independent_streams():
+    keys = list(itertools.product([0, 1, 2, 2**63], [0, 1, 2, 3, 1000], Purpose))
+    streams = np.array([uniforms(*key, IDS) for key in keys])
+    correlations = np.corrcoef(streams) - np.eye(len(keys))
+    # 3,160 pairs: 6 standard errors are passed by chance with p < 1e-5.
+    assert np.abs(correlations).max() < 6 / np.sqrt(IDS.size)
+
+
+def test_words_of_the_key_are_not_interchangeable():
+    assert uniforms(1, 2, Purpose.COUPLED, IDS)[0] != uniforms(2, 1, Purpose.COUPLED, IDS)[0]
+    assert uniforms(0, 1, Purpose.COUPLED, IDS)[0] != uniforms(0, 0, Purpose.DRAFT, IDS)[0]
+
+
+def test_every_bit_of_the_key_stirs_half_of_the_output():
+    bits = [noise._splitmix64(noise._stream_key(9, 9, Purpose.DRAFT), IDS)]
+    for bit in range(64):
+        for seed, position in ((9 ^ (1 << bit), 9), (9, 9 ^ (1 << bit))):
+            bits.append(noise._splitmix64(noise._stream_key(seed, position, Purpose.DRAFT), IDS))
+    flipped = np.bitwise_count(np.array(bits[1:]) ^ bits[0]).mean(axis=1)
+    # Binomial(64, 1/2) over 4,096 words: the mean has a standard error of 1/16.
+    assert np.abs(flipped - 32).max() < 6 / 16
+
+
+def test_gumbel_noise_follows_its_law():
+    ordered = np.sort(gumbel(3, 4, Purpose.DRAFT, np.arange(1 << 16)))
+    steps = np.arange(1, ordered.size + 1) / ordered.size
+    assert np.abs(steps - np.exp(-np.exp(-ordered))).max() * np.sqrt(ordered.size) < 2.7

