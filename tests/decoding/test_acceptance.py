@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-
 from specmesh.decoding.acceptance import Verdict, verify
 from specmesh.decoding.closed_forms import acceptance_rate
 from specmesh.decoding.drafting import draw_children
@@ -30,7 +29,7 @@ def distribution(**probabilities):
 
 
 def certain(tree):
-    """Children drawn from distributions that hold little else."""
+    """Distributions that hold the children of each node alone, in equal parts."""
     return {
         node: Distribution(
             np.array(tree.tokens_on(tree.children(node))),
@@ -76,6 +75,16 @@ def test_choice_depends_on_the_position_of_each_node():
     tokens = [choose(row, sampling, 100 + i) for i, row in enumerate(rows)]
     found = verify(TokenTree.chain(tokens[:3]), rows, sampling, 100)
     assert found == Verdict((1, 2, 3), tokens[3], recovered=False)
+
+
+def test_bonus_token_is_what_a_verification_from_there_would_give(sampling):
+    chain = TokenTree.chain([1, 2])
+    for position in range(20):
+        logits = saying(1, 2, 0, vocab_size=64)
+        logits[2] = 0  # any token, by the noise alone
+        whole = verify(chain, logits, sampling, position, certain(chain))
+        rest = verify(EMPTY, logits[2:], sampling, position + 2)
+        assert whole == Verdict((1, 2), rest.next_token, recovered=False)
 
 
 def test_rejected_token_is_replaced_from_residual():

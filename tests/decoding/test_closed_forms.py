@@ -4,9 +4,8 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from specmesh.decoding.closed_forms import (
     acceptance_rate,
     estimate_alpha,
@@ -44,6 +43,7 @@ def law_of_accepted(alpha, gamma):
     return [alpha**k * (1 - alpha) for k in range(gamma)] + [alpha**gamma]
 
 
+@settings(deadline=None)
 @given(RATES, GAMMAS)
 def test_expected_tokens_equal_the_enumerated_mean(alpha, gamma):
     mean = sum((k + 1) * p for k, p in enumerate(law_of_accepted(alpha, gamma)))
@@ -60,6 +60,7 @@ def test_a_drafter_as_dear_as_the_target_slows_down_unless_it_is_perfect():
     assert walltime_factor(0.9, 4, 1.0) < 1
 
 
+@settings(deadline=None)
 @given(RATES, st.floats(0, 2), st.integers(0, 30))
 def test_optimal_gamma_is_the_best_of_all(alpha, cost_ratio, max_gamma):
     best = optimal_gamma(alpha, cost_ratio, max_gamma)
@@ -82,6 +83,7 @@ def test_acceptance_rate_is_one_less_the_total_variation():
     assert acceptance_rate(target_probs, target_probs) == pytest.approx(1)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 4), min_size=1))
 def test_estimated_alpha_maximises_the_likelihood(accepted_counts):
     estimate = estimate_alpha(accepted_counts, 4)
@@ -114,6 +116,7 @@ def test_lookaheads_of_the_dsi_paper():
     assert min_lookahead(37.7, 2.5, sp=7) == 3
 
 
+@settings(deadline=None)
 @given(st.floats(0.01, 1e4), st.floats(0.01, 1e3), st.integers(1, 64))
 def test_min_lookahead_is_the_smallest_that_never_waits(target_ms, drafter_ms, sp):
     lookahead = min_lookahead(target_ms, drafter_ms, sp)

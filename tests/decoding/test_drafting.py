@@ -5,9 +5,8 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from specmesh.decoding.drafting import MAX_CANDIDATES, draft_distribution, draw_children
 from specmesh.decoding.sampling import AcceptanceMode, Sampling, choose, warp
 
@@ -20,6 +19,7 @@ ROWS = st.builds(
 WARPS = {"temperature": st.floats(0, 5), "top_k": st.integers(0, 20), "top_p": st.floats(0.01, 1)}
 
 
+@settings(deadline=None)
 @given(ROWS, st.builds(Sampling, seed=st.integers(0, 2**64 - 1), **WARPS), st.integers(0, 99))
 def test_first_child_is_what_the_target_would_choose_of_the_same_logits(row, sampling, position):
     children, distribution = draw_children(row, sampling, position, 1)
@@ -55,6 +55,7 @@ def test_broken_logits_are_refused(mode):
         draw_children(np.array([0, np.nan], dtype=np.float32), Sampling(mode=mode), 0, 2)
 
 
+@settings(deadline=None)
 @given(ROWS, st.builds(Sampling, mode=st.just(AcceptanceMode.REJECTION), **WARPS))
 def test_draft_distribution_survives_the_wire_bit_for_bit(row, sampling):
     drawn_from = draft_distribution(row, sampling)
@@ -66,6 +67,7 @@ def test_draft_distribution_survives_the_wire_bit_for_bit(row, sampling):
     assert len(set(drawn_from.token_ids.tolist())) == len(drawn_from.token_ids)
 
 
+@settings(deadline=None)
 @given(ROWS)
 def test_draft_distribution_keeps_the_likeliest_in_proportion(row):
     warped, kept = warp(row, REJECTION), draft_distribution(row, REJECTION)

@@ -6,13 +6,13 @@ Models are random tables: logits as a function of the tokens so far.
 import itertools
 import math
 from collections import Counter
-from functools import cache
+from dataclasses import replace
+from functools import cache, partial
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from specmesh.decoding.acceptance import verify
 from specmesh.decoding.drafting import draw_children
 from specmesh.decoding.noise import Purpose, uniforms
@@ -176,14 +176,13 @@ def excess(counts, law):
     return statistic / quantile
 
 
-def sample(target, draft, sampling, num_samples=NUM_SAMPLES):
+def sample(target, draft, sampling):
     """Counts of continuations over seeds; ``draft(prefix, sampling)``."""
     counts = Counter()
-    for seed in range(num_samples):
-        seeded = Sampling(
-            sampling.temperature, sampling.top_k, sampling.top_p, seed, AcceptanceMode.REJECTION
-        )
-        counts[speculate(target, lambda prefix: draft(prefix, seeded), seeded, NUM_TOKENS)] += 1
+    for seed in range(NUM_SAMPLES):
+        seeded = replace(sampling, seed=seed, mode=AcceptanceMode.REJECTION)
+        draft_seeded = partial(draft, sampling=seeded)
+        counts[speculate(target, draft_seeded, seeded, NUM_TOKENS)] += 1
     return counts
 
 
@@ -203,8 +202,8 @@ def test_rejection_keeps_the_targets_distribution(setting):
     branching, sampling = SETTINGS[setting]
     target, drafter = table(3, vocab_size=4), table(4, vocab_size=4)
 
-    def draft(prefix, seeded):
-        return draft_tree(drafter, prefix, seeded, branching)
+    def draft(prefix, sampling):
+        return draft_tree(drafter, prefix, sampling, branching)
 
     assert excess(sample(target, draft, sampling), exact_law(target, sampling)) < 1
 
@@ -213,9 +212,9 @@ def test_rejection_keeps_the_distribution_when_rounds_differ_by_chance():
     """Depth and width may depend on noise of other positions: here, on the last tokens."""
     target, drafter = table(5, vocab_size=4), table(6, vocab_size=4)
 
-    def draft(prefix, seeded):
+    def draft(prefix, sampling):
         branching = [[1], [2, 1], [3], []][prefix[-1]]
-        return draft_tree(drafter, prefix, seeded, branching)
+        return draft_tree(drafter, prefix, sampling, branching)
 
     assert excess(sample(target, draft, Sampling()), exact_law(target, Sampling())) < 1
 
@@ -226,8 +225,8 @@ def test_rejection_keeps_the_distribution_when_rounds_differ_by_chance():
 def test_a_drafter_that_lies_about_its_distribution_is_seen():
     target, drafter = table(3, vocab_size=4), table(4, vocab_size=4)
 
-    def draft(prefix, seeded):
-        tree, distributions = draft_tree(drafter, prefix, seeded, [1, 1])
+    def draft(prefix, sampling):
+        tree, distributions = draft_tree(drafter, prefix, sampling, [1, 1])
         flat = Distribution(np.arange(4), np.full(4, 0.25))
         return tree, dict.fromkeys(distributions, flat)
 
@@ -237,8 +236,8 @@ def test_a_drafter_that_lies_about_its_distribution_is_seen():
 def test_a_strategy_that_drops_drafts_for_what_they_are_is_seen():
     target, drafter = table(3, vocab_size=4), table(4, vocab_size=4)
 
-    def draft(prefix, seeded):
-        tree, distributions = draft_tree(drafter, prefix, seeded, [1])
+    def draft(prefix, sampling):
+        tree, distributions = draft_tree(drafter, prefix, sampling, [1])
         return (tree, distributions) if tree.token_ids[0] % 2 else (EMPTY, {})
 
     assert excess(sample(target, draft, Sampling()), exact_law(target, Sampling())) > 1.5
@@ -251,8 +250,8 @@ def test_noise_that_serves_two_purposes_is_seen(monkeypatch):
     monkeypatch.setattr("specmesh.decoding.acceptance.uniforms", confused)
     target, drafter = table(3, vocab_size=4), table(4, vocab_size=4)
 
-    def draft(prefix, seeded):
-        return draft_tree(drafter, prefix, seeded, [1, 1])
+    def draft(prefix, sampling):
+        return draft_tree(drafter, prefix, sampling, [1, 1])
 
     assert excess(sample(target, draft, Sampling()), exact_law(target, Sampling())) > 1.5
 

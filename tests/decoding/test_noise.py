@@ -4,9 +4,8 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from specmesh.decoding import noise
 from specmesh.decoding.noise import Purpose, gumbel, uniforms
 
@@ -54,6 +53,7 @@ def test_stream_is_the_published_splitmix64():
     ]
 
 
+@settings(deadline=None)
 @given(
     seed=st.integers(0, 2**64 - 1),
     position=st.integers(0, 2**32),

@@ -4,9 +4,8 @@ import hashlib
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain, block_digests
 
 TOKENS = st.lists(st.integers(0, 2**32 - 1), max_size=70)
@@ -27,6 +26,7 @@ def test_digest_chains_blake2b_over_little_endian_blocks():
     assert block_digests(tokens) == [first, second]
 
 
+@settings(deadline=None)
 @given(TOKENS, st.integers(0, 69))
 def test_digest_tells_every_earlier_token(tokens, at):
     if at >= len(tokens):
@@ -39,6 +39,7 @@ def test_digest_tells_every_earlier_token(tokens, at):
     assert all(a != b for a, b in zip(ours[block:], theirs[block:], strict=True))
 
 
+@settings(deadline=None)
 @given(st.lists(st.one_of(TOKENS, st.integers(0, 100)), max_size=10))
 def test_chain_that_grows_and_shrinks_equals_one_built_at_once(steps):
     chain, tokens = PrefixChain(), []

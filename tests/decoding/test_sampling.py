@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.noise import Purpose, gumbel
 from specmesh.decoding.sampling import AcceptanceMode, Sampling, choose, likeliest, warp
@@ -111,12 +110,14 @@ def test_broken_logits_are_refused(bad, temperature):
         choose(float32(bad), sampling, 0)
 
 
+@settings(deadline=None)
 @given(LOGITS, st.integers(1, 45))
 def test_likeliest_ranks_like_a_full_sort(row, count):
     ranked = sorted(range(len(row)), key=lambda token: (-row[token], token))
     assert likeliest(float32(row), count).tolist() == ranked[:count]
 
 
+@settings(deadline=None)
 @given(LOGITS, WARPS, st.integers(0, 1000))
 def test_coupled_choice_is_the_argmax_of_log_probability_plus_noise(row, sampling, position):
     warped = warp(float32(row), sampling)

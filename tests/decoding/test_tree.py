@@ -1,9 +1,8 @@
 """Token trees: what is refused, and what the rest answer."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.tree import EMPTY, TokenTree
 
@@ -70,6 +69,7 @@ def test_extension_is_checked_too():
         TREE.extend([1], [6])
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 3)), max_size=12))
 def test_tree_stands_exactly_when_parents_come_earlier_and_siblings_differ(nodes):
     parents = tuple(parent for parent, _ in nodes)

@@ -24,8 +24,8 @@ class RedisServer:
     def start(self) -> None:
         """Start it, and return once it accepts connections."""
         self._process = subprocess.Popen(
-            [REDIS_SERVER, *"--port 0 --unixsocket redis.sock --save".split(), ""]
-            + "--appendonly yes --appendfsync no".split(),
+            [REDIS_SERVER, *["--port", "0", "--unixsocket", "redis.sock", "--save"], ""]
+            + ["--appendonly", "yes", "--appendfsync", "no"],
             cwd=self._folder,
             stdout=subprocess.PIPE,
         )

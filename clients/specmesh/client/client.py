@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import Self
 
 import grpc
-
 from specmesh.client.answers import ServedModel, served_model_from
 from specmesh.client.errors import Unavailable
 from specmesh.client.requests import AcceptanceMode, generate_request, sampling_parameters
@@ -45,7 +44,7 @@ class Client:
         ]
         self._turns = itertools.cycle(range(len(targets)))
 
-    def generate(  # noqa: PLR0913: the request's own fields, all by keyword
+    def generate(  # noqa: PLR0913 - the request's own fields, all by keyword
         self,
         prompt: str | Sequence[int],
         *,
@@ -93,20 +92,18 @@ class Client:
         """The models served, from the first target that answers."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeouts.list_models_s
-        targets = itertools.islice(self._targets_in_turn(), len(self._targets))
-        while True:
-            target = next(targets)
+        targets = self._targets_in_turn()
+        for num_left in reversed(range(len(self._targets))):
             try:
-                response = await target.stub.ListModels(
+                response = await next(targets).stub.ListModels(
                     pb.ListModelsRequest(), timeout=max(deadline - loop.time(), 0)
                 )
+                break
             except grpc.aio.AioRpcError as error:
                 mapped = from_rpc_error(error)
-                last = target is self._targets[-1]
-                if last or not isinstance(mapped, Unavailable):
+                if num_left == 0 or not isinstance(mapped, Unavailable):
                     raise mapped from error
-            else:
-                return tuple(map(served_model_from, response.models))
+        return tuple(map(served_model_from, response.models))
 
     async def aclose(self) -> None:
         """Close the connections; whoever still reads a stream sees it cancelled."""

@@ -13,6 +13,9 @@
     └── Internal             anything else: a bug on either side
 """
 
+# The tree reads like the statuses it stands for; only its root is called an error.
+# ruff: noqa: N818
+
 from __future__ import annotations
 
 from collections.abc import Mapping

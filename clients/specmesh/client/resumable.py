@@ -10,22 +10,25 @@ import asyncio
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import grpc
-
 from specmesh.client.errors import DeadlineExceeded, Internal, SpecmeshError, Unavailable
 from specmesh.client.status import from_rpc_error
 from specmesh.client.telemetry import GenerateSpan
 from specmesh.v1 import generation_pb2 as pb
-from specmesh.v1.generation_pb2_grpc import GenerationServiceAsyncStub
+
+if TYPE_CHECKING:  # The stub's asynchronous face exists for the type checker only.
+    from specmesh.v1.generation_pb2_grpc import GenerationServiceAsyncStub
+
+    _Call = (
+        grpc.aio.UnaryStreamCall[pb.GenerateRequest, pb.GenerateResponse]
+        | grpc.aio.UnaryStreamCall[pb.ResumeRequest, pb.ResumeResponse]
+    )
+
 
 _FIRST_BACKOFF_S = 0.1
 _LONGEST_BACKOFF_S = 2.0
-
-_Call = (
-    grpc.aio.UnaryStreamCall[pb.GenerateRequest, pb.GenerateResponse]
-    | grpc.aio.UnaryStreamCall[pb.ResumeRequest, pb.ResumeResponse]
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,5 +170,6 @@ class ResumableCall:
         """None before the first retry, for the next target is likely well; then doubling."""
         if self._num_broken == 1:
             return 0.0
-        longest_s = min(_FIRST_BACKOFF_S * 2 ** (self._num_broken - 2), _LONGEST_BACKOFF_S)
-        return longest_s * random.uniform(0.5, 1)  # noqa: S311: spreads clients, hides nothing
+        longest_s = min(_FIRST_BACKOFF_S * 2.0 ** (self._num_broken - 2), _LONGEST_BACKOFF_S)
+        # Jitter spreads the clients of a lost orchestrator; it need not be unguessable.
+        return longest_s * random.uniform(0.5, 1)  # noqa: S311

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
 from specmesh.decoding.noise import Purpose, gumbel
 from specmesh.decoding.sampling import (
     AcceptanceMode,
@@ -27,7 +26,7 @@ _STEPS = 1 << 24
 def draw_children(
     logits: NDArray[np.floating[Any]], sampling: Sampling, position: int, count: int
 ) -> tuple[tuple[int, ...], Distribution | None]:
-    """Up to ``count`` (at least 1) different tokens for ``position``, best first.
+    """Up to ``count`` (at least 1) different tokens for ``position``, in the order to try them.
 
     ``logits`` ``[vocab]`` are the drafter's. Greedy: the likeliest. Coupled: the highest of
     log q + the noise that the target will use. Rejection: draws without replacement (Gumbel

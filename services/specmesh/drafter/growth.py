@@ -14,25 +14,25 @@ from specmesh.inference.model import Scorer
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
-    """New nodes, numbered on from the tree before, and what they were drawn from by parent."""
-
-    token_ids: tuple[int, ...]
-    parents: tuple[int, ...]
-    distributions: dict[int, Distribution]
-
-
-@dataclass(frozen=True, slots=True)
 class Shape:
-    """What to draft: ``depth`` levels below ``from_nodes``, ``branching[i]`` children at level i
-    (1 beyond the list)."""
+    """What to draft below ``from_nodes``: ``depth`` levels, ``branching[i]`` children per node
+    at level i and one beyond the list."""
 
     from_nodes: tuple[int, ...]
     depth: int
     branching: tuple[int, ...]
 
     def children_at(self, level: int) -> int:
+        """How many children each node gets at ``level``."""
         return self.branching[level] if level < len(self.branching) else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """The tree with one more level, and what the new nodes were drawn from, by parent."""
+
+    tree: TokenTree
+    distributions: dict[int, Distribution]
 
 
 def grow(
@@ -40,28 +40,25 @@ def grow(
 ) -> Iterator[Level]:
     """Levels of the draft as they are made; fewer than asked for when guesses run out."""
     frontier: Sequence[int] = shape.from_nodes
-    first_row = 0
-    rows: dict[int, np.ndarray[tuple[int], np.dtype[np.float32]]] = {}
-    for level in range(shape.depth):
-        logits = scorer.score(tree)
-        rows = {first_row + i: row for i, row in enumerate(logits)} | (rows if not level else {})
-        first_row = len(tree) + 1
+    first_row = 0  # the node that the first row of the next forward belongs to
+    for depth in range(shape.depth):
+        rows = scorer.score(tree)
         token_ids: list[int] = []
         parents: list[int] = []
-        distributions = {}
+        distributions: dict[int, Distribution] = {}
         for node in frontier:
-            position = prefix_length + tree.depth(node)
-            if not np.isfinite(rows[node]).any():
+            row = rows[node - first_row]
+            if row.max() == -np.inf:
                 continue  # the model has no guess here
-            drawn, distribution = draw_children(
-                rows[node], sampling, position, shape.children_at(level)
-            )
+            position = prefix_length + tree.depth(node)
+            drawn, distribution = draw_children(row, sampling, position, shape.children_at(depth))
             token_ids += drawn
             parents += [node] * len(drawn)
             if distribution is not None:
                 distributions[node] = distribution
         if not token_ids:
             return
-        frontier = range(len(tree) + 1, len(tree) + 1 + len(token_ids))
+        first_row = len(tree) + 1
+        frontier = range(first_row, first_row + len(token_ids))
         tree = tree.extend(token_ids, parents)
-        yield Level(tuple(token_ids), tuple(parents), distributions)
+        yield Level(tree, distributions)

@@ -11,11 +11,11 @@ from rich.console import Console
 from transformers.utils import logging
 
 from specmesh.training.corpus import standard_library
-from specmesh.training.pipeline import Plan, WrongWorkFolder, run
+from specmesh.training.pipeline import Plan, WorkFolderError, run
 from specmesh.training.samples import SamplePlan
 
 
-def main(
+def main(  # noqa: PLR0913, PLR0917 - a command's options
     sources: Annotated[
         Path | None,
         typer.Option("--corpus", help="Python source to train on [the standard library]"),
@@ -33,7 +33,7 @@ def main(
     A run that was stopped goes on where it was when started again.
     """
     console = Console(highlight=False)
-    logging.disable_progress_bar()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     if threads:
         torch.set_num_threads(threads)
     plan = Plan(
@@ -47,7 +47,7 @@ def main(
     )
     try:
         found = run(plan, console)
-    except WrongWorkFolder as error:
+    except WorkFolderError as error:
         console.print(f"error: {error}")
         raise typer.Exit(2) from error
     except KeyboardInterrupt as error:

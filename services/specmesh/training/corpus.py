@@ -29,6 +29,7 @@ class SourceFile:
 
     @property
     def sha256(self) -> str:
+        """Hexadecimal digest of the text."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
 

@@ -13,9 +13,22 @@ from transformers import LlamaForCausalLM
 from specmesh.training.distill import distillation_loss
 from specmesh.training.optimise import Schedule, optimise
 from specmesh.training.pair import build, language_loss
-from specmesh.training.progress import stage
-from specmesh.training.samples import SamplePlan, sample
+from specmesh.training.progress import Stage, watch
+from specmesh.training.samples import SamplePlan, read_samples, write_samples
 from specmesh.training.tokenizer import Tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Curriculum:
+    """How long to train the drafter, and where its checkpoints and the samples are.
+
+    What depends on the target goes to folder ``distilled``, the rest to ``work``.
+    """
+
+    steps: int
+    samples: SamplePlan
+    work: Path
+    distilled: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,36 +51,33 @@ LESSONS = (
 
 
 def train_drafter(
-    target: LlamaForCausalLM,
-    training: Tokens,
-    steps: int,
-    samples: SamplePlan,
-    work: Path,
-    distilled: Path,
-    console: Console,
+    target: LlamaForCausalLM, training: Tokens, curriculum: Curriculum, console: Console
 ) -> LlamaForCausalLM:
-    """A drafter for ``target``, from ``training`` tokens and what the target makes of them.
+    """A drafter for ``target``, from ``training`` tokens and what the target makes of them."""
+    plan, seed = curriculum.samples, curriculum.samples.seed
+    drafter = build("drafter", seed)
+    schedule = Schedule(round(curriculum.steps * LANGUAGE_SHARE), seed=seed)
+    loss = partial(language_loss, drafter)
+    steps = optimise(drafter, loss, training, schedule, curriculum.work / "drafter.pt")
+    watch(console, Stage("drafter: text", schedule.steps, schedule.step_tokens), steps)
 
-    Checkpoints that know the target go to folder ``distilled``, the others to ``work``.
-    """
-    drafter = build("drafter", samples.seed)
-    schedule = Schedule(round(steps * LANGUAGE_SHARE), seed=samples.seed)
-    with stage(console, "drafter: text", schedule.steps, schedule.step_tokens) as report:
-        loss = partial(language_loss, drafter)
-        optimise(drafter, loss, training, schedule, work / "drafter.pt", report)
-    with stage(console, "target's samples", samples.shards, samples.shard_tokens) as report:
-        text = _mixture(training, sample(target, training, samples, distilled / "samples", report))
+    folder = curriculum.distilled / "samples"
+    shards = write_samples(target, training, plan, folder)
+    watch(console, Stage("target's samples", plan.shards, plan.shard_tokens), shards)
+    text = _mixture(training, read_samples(plan, folder))
+
     for number, lesson in enumerate(LESSONS, start=1):
         schedule = Schedule(
-            round(steps * lesson.share_of_steps),
+            round(curriculum.steps * lesson.share_of_steps),
             learning_rate=lesson.learning_rate,
             muon_learning_rate=lesson.muon_learning_rate,
-            seed=samples.seed + number,  # other windows than in the lesson before
+            seed=seed + number,  # other windows than in the lesson before
         )
+        loss = partial(distillation_loss, drafter, target, lesson.tv_share)
+        checkpoint = curriculum.distilled / f"{lesson.name}.pt"
+        steps = optimise(drafter, loss, text, schedule, checkpoint)
         name = f"drafter: {lesson.name}"
-        with stage(console, name, schedule.steps, schedule.step_tokens) as report:
-            loss = partial(distillation_loss, drafter, target, lesson.tv_share)
-            optimise(drafter, loss, text, schedule, distilled / f"{lesson.name}.pt", report)
+        watch(console, Stage(name, schedule.steps, schedule.step_tokens), steps)
     return drafter
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from pathlib import Path
 
-import torch
 from tokenizers import Tokenizer
 from transformers import GenerationConfig, LlamaForCausalLM
 
@@ -19,8 +18,9 @@ def export(model: LlamaForCausalLM, tokenizer: Tokenizer, folder: Path) -> None:
 
     Loads through AutoModelForCausalLM and AutoTokenizer like any other model.
     """
-    rounded = copy.deepcopy(model).to(torch.bfloat16).eval()
-    rounded.generation_config = GenerationConfig(
+    rounded = copy.deepcopy(model)
+    rounded.bfloat16()
+    rounded.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
         do_sample=False,
         bos_token_id=END_OF_TEXT_ID,
         eos_token_id=END_OF_TEXT_ID,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from specmesh.training.progress import Report
+from specmesh.training.progress import Progress
 from specmesh.training.tokenizer import Tokens
 
 Loss = Callable[[Tensor], Tensor]
@@ -43,6 +43,7 @@ class Schedule:
 
     @property
     def step_tokens(self) -> int:
+        """Tokens that one step trains on."""
         return self.batch_sequences * self.sequence_tokens
 
     def rate(self, step: int) -> float:
@@ -79,9 +80,11 @@ def optimise(
     tokens: Tokens,
     schedule: Schedule,
     checkpoint: Path,
-    report: Report,
-) -> None:
-    """Train ``model`` in place; continue from ``checkpoint`` if it exists, and keep it current."""
+) -> Iterator[Progress]:
+    """Train ``model`` in place, a step for each item asked for.
+
+    Continues from ``checkpoint`` if it exists, and keeps it current.
+    """
     optimizers = _optimizers(model, schedule)
     step = _restore(checkpoint, model, optimizers)
     # Inductor compiles C++; without a compiler the same steps run, slower.
@@ -98,16 +101,16 @@ def optimise(
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         step += 1
-        report(step, value.item())
         if step % schedule.checkpoint_every == 0 or step == schedule.steps:
             _save(checkpoint, step, model, optimizers)
+        yield Progress(step, value.item())
 
 
 Optimizers = list[tuple[torch.optim.Optimizer, float]]
 
 
 def _optimizers(model: nn.Module, schedule: Schedule) -> Optimizers:
-    hidden = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
+    hidden = [p for n, p in model.named_parameters() if p.ndim > 1 and "embed" not in n]
     ids = {id(p) for p in hidden}
     rest = [p for p in model.parameters() if id(p) not in ids]
     muon = torch.optim.Muon(hidden, weight_decay=0.01)

@@ -7,6 +7,8 @@ copy from its context.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -17,7 +19,7 @@ from specmesh.training.tokenizer import END_OF_TEXT_ID, VOCAB_SIZE
 CONTEXT_TOKENS = 1024
 
 
-SHAPES = {
+SHAPES: dict[str, dict[str, Any]] = {
     "target": {
         "hidden_size": 320,
         "num_hidden_layers": 10,
@@ -46,7 +48,7 @@ def build(role: str, seed: int) -> LlamaForCausalLM:
         eos_token_id=END_OF_TEXT_ID,
         **SHAPES[role],
     )
-    return LlamaForCausalLM(config).train()
+    return LlamaForCausalLM(config)
 
 
 def logits(model: LlamaForCausalLM, tokens: Tensor) -> Tensor:

@@ -21,18 +21,18 @@ from specmesh.models import DRAFTER, TARGET, Prompt
 from specmesh.training import corpus
 from specmesh.training.card import Provenance, card
 from specmesh.training.corpus import Corpus, SourceFile
-from specmesh.training.drafter import train_drafter
+from specmesh.training.drafter import Curriculum, train_drafter
 from specmesh.training.evaluate import Evaluation, evaluate
 from specmesh.training.export import export
 from specmesh.training.heldout import choose_prompts
 from specmesh.training.optimise import Schedule, optimise
 from specmesh.training.pair import build, language_loss
-from specmesh.training.progress import stage
+from specmesh.training.progress import Stage, watch
 from specmesh.training.samples import SamplePlan
 from specmesh.training.tokenizer import Tokens, encode, train_tokenizer
 
 
-class WrongWorkFolder(ValueError):
+class WorkFolderError(ValueError):
     """The work folder holds a run over other source files."""
 
 
@@ -62,23 +62,21 @@ class Data:
 def run(plan: Plan, console: Console) -> Evaluation:
     """All stages; writes both models, the prompts, the held-out manifest and the card.
 
-    Raises WrongWorkFolder if the work folder was begun with other files.
+    Raises WorkFolderError if the work folder was begun with other files.
     """
     data = prepare(plan, console)
     prompts = choose_prompts(data.corpus.held_out, data.tokenizer)
     target = _train_target(plan, data.training, console)
     export(target, data.tokenizer, plan.output / TARGET)
-    # Named after the weights: a target trained further never meets another's samples.
-    distilled = plan.work / f"distilled-{_fingerprint(plan.output / TARGET)[:12]}"
-    drafter = train_drafter(
-        _load(plan.output / TARGET, torch.bfloat16),
-        data.training,
-        plan.drafter_steps,
-        plan.samples,
-        plan.work,
-        distilled,
-        console,
+    curriculum = Curriculum(
+        steps=plan.drafter_steps,
+        samples=plan.samples,
+        work=plan.work,
+        # Named after the weights: a target trained further never meets another's samples.
+        distilled=plan.work / f"distilled-{_fingerprint(plan.output / TARGET)[:12]}",
     )
+    teacher = _load(plan.output / TARGET, torch.bfloat16)
+    drafter = train_drafter(teacher, data.training, curriculum, console)
     export(drafter, data.tokenizer, plan.output / DRAFTER)
     evaluation = _measure(plan.output, data, prompts, console)
     _write_json(plan.output / "heldout_prompts.json", [asdict(prompt) for prompt in prompts])
@@ -99,7 +97,7 @@ def run(plan: Plan, console: Console) -> Evaluation:
 
 
 def prepare(plan: Plan, console: Console) -> Data:
-    """Read, split and tokenise the sources; raises WrongWorkFolder as ``run`` does."""
+    """Read, split and tokenise the sources; raises WorkFolderError as ``run`` does."""
     files = corpus.split(corpus.read_sources(plan.sources))
     manifest = {"training": _digests(files.training), "held_out": _digests(files.held_out)}
     record = plan.work / "corpus.json"
@@ -112,7 +110,7 @@ def prepare(plan: Plan, console: Console) -> Data:
         np.save(plan.work / "held_out.npy", encode(tokenizer, files.held_out))
         _write_json(record, manifest)  # last: its being there says that the rest is
     elif json.loads(record.read_text(encoding="utf-8")) != manifest:
-        raise WrongWorkFolder(f"{plan.work} was begun with other files than {plan.sources} holds")
+        raise WorkFolderError(f"{plan.work} was begun with other files than {plan.sources} holds")
     return Data(
         corpus=files,
         tokenizer=Tokenizer.from_file(str(plan.work / "tokenizer.json")),
@@ -124,9 +122,9 @@ def prepare(plan: Plan, console: Console) -> Data:
 def _train_target(plan: Plan, training: Tokens, console: Console) -> LlamaForCausalLM:
     target = build("target", plan.seed)
     schedule = Schedule(plan.target_steps, seed=plan.seed)
-    with stage(console, "target", schedule.steps, schedule.step_tokens) as report:
-        loss = partial(language_loss, target)
-        optimise(target, loss, training, schedule, plan.work / "target.pt", report)
+    loss = partial(language_loss, target)
+    steps = optimise(target, loss, training, schedule, plan.work / "target.pt")
+    watch(console, Stage("target", schedule.steps, schedule.step_tokens), steps)
     return target
 
 
@@ -143,7 +141,9 @@ def _measure(output: Path, data: Data, prompts: Sequence[Prompt], console: Conso
 
 
 def _load(folder: Path, dtype: torch.dtype) -> LlamaForCausalLM:
-    return LlamaForCausalLM.from_pretrained(folder, dtype=dtype).eval()
+    model: LlamaForCausalLM = LlamaForCausalLM.from_pretrained(folder, dtype=dtype)
+    model.train(False)
+    return model
 
 
 def _fingerprint(folder: Path) -> str:

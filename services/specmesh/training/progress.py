@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Protocol
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
 
 LOG_LINES = 40
 LOSS_SMOOTHING = 0.95
 
 
-class Report(Protocol):
-    """Told after each step how many are done, and the step's loss if there is one."""
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How many steps are done, and the last one's loss if it has one."""
 
-    def __call__(self, step: int, loss: float | None = None, /) -> None: ...
+    step: int
+    loss: float | None = None
 
 
-@contextmanager
-def stage(console: Console, name: str, steps: int, step_tokens: int) -> Iterator[Report]:
-    """Show a stage of ``steps`` steps of ``step_tokens`` tokens; yields what to report to."""
-    bars = Progress(
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A named run of ``steps`` steps of ``step_tokens`` tokens each."""
+
+    name: str
+    steps: int
+    step_tokens: int
+
+
+def watch(console: Console, stage: Stage, work: Iterable[Progress]) -> None:
+    """Run ``work`` to its end, showing tokens per second, smoothed loss and time left."""
+    bars = Bars(
         TextColumn("{task.description:<16}"),
         BarColumn(bar_width=None),
         MofNCompleteColumn(),
@@ -33,23 +43,37 @@ def stage(console: Console, name: str, steps: int, step_tokens: int) -> Iterator
         disable=not console.is_terminal,
         expand=True,
     )
-    task = bars.add_task(name, total=steps, detail="")
-    first: tuple[int, float] | None = None
-    smooth: float | None = None
-
-    def report(step: int, loss: float | None = None, /) -> None:
-        nonlocal first, smooth
-        if first is None:  # a resumed stage: the speed counts from here
-            first = (step, time.monotonic())
-            bars.reset(task, completed=step)
-        if loss is not None:
-            smooth = loss + LOSS_SMOOTHING * ((loss if smooth is None else smooth) - loss)
-        elapsed = time.monotonic() - first[1]
-        rate = (step - first[0]) * step_tokens / elapsed if step > first[0] else 0.0
-        detail = f"{rate:,.0f} tok/s" + ("" if smooth is None else f"  loss {smooth:.3f}")
-        bars.update(task, completed=step, detail=detail)
-        if not console.is_terminal and (step % max(1, steps // LOG_LINES) == 0 or step == steps):
-            console.print(f"{name}: {step}/{steps}  {detail}")
-
+    task = bars.add_task(stage.name, total=stage.steps, detail="")
+    meter: _Meter | None = None
     with bars:
-        yield report
+        for progress in work:
+            if meter is None:
+                meter = _Meter(stage.step_tokens, progress.step, time.monotonic())
+                bars.reset(task, completed=progress.step, detail="")
+            detail = meter.read(progress)
+            bars.update(task, completed=progress.step, detail=detail)
+            if not console.is_terminal and _is_logged(progress.step, stage.steps):
+                console.print(f"{stage.name}: {progress.step}/{stage.steps}  {detail}")
+
+
+def _is_logged(step: int, steps: int) -> bool:
+    return step == steps or step % max(1, steps // LOG_LINES) == 0
+
+
+@dataclass(slots=True)
+class _Meter:
+    """Speed since ``first_step``, which a resumed stage doesn't begin with 1, and the loss."""
+
+    step_tokens: int
+    first_step: int
+    started: float
+    loss: float | None = None
+
+    def read(self, progress: Progress) -> str:
+        steps = progress.step - self.first_step
+        speed = steps * self.step_tokens / (time.monotonic() - self.started) if steps else 0.0
+        if progress.loss is None:
+            return f"{speed:,.0f} tok/s"
+        before = progress.loss if self.loss is None else self.loss
+        self.loss = progress.loss + LOSS_SMOOTHING * (before - progress.loss)
+        return f"{speed:,.0f} tok/s  loss {self.loss:.3f}"

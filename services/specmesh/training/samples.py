@@ -9,7 +9,7 @@ run that was stopped goes on with the next one.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, LlamaForCausalLM
 
-from specmesh.training.progress import Report
+from specmesh.training.progress import Progress
 from specmesh.training.tokenizer import END_OF_TEXT_ID, Tokens
 
 
@@ -39,6 +39,7 @@ class SamplePlan:
 
     @property
     def shard_tokens(self) -> int:
+        """Tokens in one shard, prompts included."""
         return self.rows * self.row_tokens
 
 
@@ -74,29 +75,32 @@ def continue_prompts(
     return rows
 
 
-def sample(
-    model: LlamaForCausalLM, training: Tokens, plan: SamplePlan, folder: Path, report: Report
-) -> Tokens:
-    """All of the plan's rows, flat, each opened by the end-of-text token as a file is.
-
-    Shards already in ``folder`` are kept. ``report`` is told how many shards are done.
-    """
+def write_samples(
+    model: LlamaForCausalLM, training: Tokens, plan: SamplePlan, folder: Path
+) -> Iterator[Progress]:
+    """Have ``model`` write the shards that ``folder`` lacks; a step is a shard."""
     folder.mkdir(parents=True, exist_ok=True)
-    shards = []
     for shard in range(plan.shards):
-        path = folder / f"{shard:05}.npy"
+        path = _path(folder, shard)
         if not path.exists():
             part = path.with_suffix(".part")
             with part.open("wb") as file:
-                np.save(file, _shard(model, training, plan, shard))
+                np.save(file, _rows(model, training, plan, shard))
             os.replace(part, path)
-        shards.append(np.load(path))
-        report(shard + 1)
-    rows = np.concatenate(shards)
+        yield Progress(shard + 1)
+
+
+def read_samples(plan: SamplePlan, folder: Path) -> Tokens:
+    """All of the plan's rows, flat, each opened by the end-of-text token as a file is."""
+    rows = np.concatenate([np.load(_path(folder, shard)) for shard in range(plan.shards)])
     return np.pad(rows, ((0, 0), (1, 0)), constant_values=END_OF_TEXT_ID).reshape(-1)
 
 
-def _shard(model: LlamaForCausalLM, training: Tokens, plan: SamplePlan, shard: int) -> Tokens:
+def _path(folder: Path, shard: int) -> Path:
+    return folder / f"{shard:05}.npy"
+
+
+def _rows(model: LlamaForCausalLM, training: Tokens, plan: SamplePlan, shard: int) -> Tokens:
     rng = np.random.default_rng([plan.seed, shard])
     low, high = plan.prompt_tokens
     lengths = rng.integers(low, high + 1, plan.rows)

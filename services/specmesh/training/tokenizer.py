@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
 
 from specmesh.training.corpus import SourceFile
 
@@ -45,9 +46,7 @@ def encode(tokenizer: Tokenizer, files: Iterable[SourceFile]) -> Tokens:
 
 def save(tokenizer: Tokenizer, folder: Path, context_tokens: int) -> None:
     """Write the Hugging Face tokenizer files of a model with this context into ``folder``."""
-    from transformers import PreTrainedTokenizerFast
-
-    PreTrainedTokenizerFast(
+    PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer,
         bos_token=END_OF_TEXT,
         eos_token=END_OF_TEXT,

@@ -1,0 +1,159 @@
+"""DrafterService over a language model: message to domain, one call, domain to message."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterator
+
+import grpc.aio
+
+from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.sampling import Distribution, Sampling
+from specmesh.decoding.tree import TokenTree
+from specmesh.drafter.growth import Shape, grow
+from specmesh.inference.engine import Engine, Job
+from specmesh.inference.model import LanguageModel, Scorer
+from specmesh.inference.prefixes import PrefixResolver
+from specmesh.serving.telemetry import annotate
+from specmesh.serving.wire import MAX_TREE_NODES, read_sampling, read_tree, write_distributions
+from specmesh.v1 import drafter_pb2, drafter_pb2_grpc, model_pb2
+
+MAX_DEPTH = 256
+
+Context = grpc.aio.ServicerContext[drafter_pb2.DraftRequest, drafter_pb2.DraftResponse]
+
+
+class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
+    """Answers Draft; a cancelled call stops within one level."""
+
+    def __init__(self, model: LanguageModel, engine: Engine, prefixes: PrefixResolver) -> None:
+        self._model = model
+        self._engine = engine
+        self._prefixes = prefixes
+
+    async def Draft(  # type: ignore[override]  # noqa: N802
+        self,
+        request: drafter_pb2.DraftRequest,
+        context: Context,  # noqa: ARG002
+    ) -> AsyncIterator[drafter_pb2.DraftResponse]:
+        """See drafter.proto."""
+        sampling = read_sampling(request.sampling)
+        tree = read_tree(request.tree, self._model.description.vocab_size)
+        shape = read_shape(request, len(tree))
+        prefix = await self._prefixes.resolve(request.prefix)
+        levels_per_message = request.levels_per_message or 1
+
+        def work(job: Job[drafter_pb2.DraftResponse]) -> Iterator[drafter_pb2.DraftResponse]:
+            return self._draft(job, prefix, tree, shape, sampling, levels_per_message)
+
+        queue_ms = forward_ms = 0.0
+        async for response in self._engine.stream(work):
+            queue_ms += response.cost.queue_ms
+            forward_ms += response.cost.forward_ms
+            yield response
+        annotate(queue_ms=queue_ms, forward_ms=forward_ms)
+
+    def _draft(
+        self,
+        job: Job[drafter_pb2.DraftResponse],
+        prefix: list[int],
+        tree: TokenTree,
+        shape: Shape,
+        sampling: Sampling,
+        levels_per_message: int,
+    ) -> Iterator[drafter_pb2.DraftResponse]:
+        shape = self._fit(shape, tree, len(prefix))
+        scorer = self._model.open(prefix)
+        meter = _Meter(scorer, job.queue_ms)
+        sent, grown = len(tree), tree
+        pending: dict[int, Distribution] = {}
+        levels = grow(scorer, tree, len(prefix), shape, sampling)
+        try:
+            for number, level in enumerate(levels, start=1):
+                grown = level.tree
+                pending |= level.distributions
+                if job.cancelled:
+                    return
+                if number % levels_per_message == 0:
+                    yield _message(grown, sent, pending, meter)
+                    sent, pending = len(grown), {}
+            if len(grown) > sent:
+                yield _message(grown, sent, pending, meter)
+        finally:
+            # The likeliest path is what the next call most probably goes on from; its last
+            # node has not been through a forward.
+            scorer.close(grown.path(_first_leaf(grown))[:-1])
+
+    def _fit(self, shape: Shape, tree: TokenTree, prefix_length: int) -> Shape:
+        """``shape`` cut to the context: a draft that cannot be verified is not made."""
+        limit = self._model.description.context_tokens
+        if not limit:
+            return shape
+        deepest = max(tree.depth(node) for node in shape.from_nodes)
+        room = limit - prefix_length - deepest
+        if room < 0:
+            raise InvalidField(
+                "prefix", f"{prefix_length + deepest} tokens are more than the context of {limit}"
+            )
+        return Shape(shape.from_nodes, min(shape.depth, room), shape.branching)
+
+
+class _Meter:
+    """What was spent since it was last asked."""
+
+    def __init__(self, scorer: Scorer, queue_ms: float) -> None:
+        self._scorer = scorer
+        self._queue_ms = queue_ms
+        self._since = time.perf_counter()
+        self._computed = 0
+
+    def read(self) -> model_pb2.ComputeCost:
+        now, computed = time.perf_counter(), self._scorer.num_computed_tokens
+        cost = model_pb2.ComputeCost(
+            queue_ms=self._queue_ms,
+            forward_ms=(now - self._since) * 1e3,
+            num_cached_tokens=0 if self._computed else self._scorer.num_cached_tokens,
+            num_computed_tokens=computed - self._computed,
+        )
+        self._queue_ms, self._since, self._computed = 0.0, now, computed
+        return cost
+
+
+def read_shape(request: drafter_pb2.DraftRequest, tree_size: int) -> Shape:
+    """What a request asks to draft; raises ``InvalidField``."""
+    if not 1 <= request.depth <= MAX_DEPTH:
+        raise InvalidField("depth", f"must be in [1, {MAX_DEPTH}]")
+    from_nodes = tuple(request.from_nodes) or (0,)
+    if max(from_nodes) > tree_size:
+        raise InvalidField("from_nodes", f"names node {max(from_nodes)} of {tree_size}")
+    if len(set(from_nodes)) != len(from_nodes):
+        raise InvalidField("from_nodes", "names a node twice")
+    shape = Shape(from_nodes, request.depth, tuple(request.branching))
+    if 0 in shape.branching:
+        raise InvalidField("branching", "must be at least 1 at every level")
+    width, nodes = len(from_nodes), tree_size
+    for level in range(request.depth):
+        width *= shape.children_at(level)
+        nodes += width
+        if nodes > MAX_TREE_NODES:
+            raise InvalidField("branching", f"makes a tree of more than {MAX_TREE_NODES} nodes")
+    return shape
+
+
+def _message(
+    tree: TokenTree, sent: int, distributions: dict[int, Distribution], meter: _Meter
+) -> drafter_pb2.DraftResponse:
+    return drafter_pb2.DraftResponse(
+        token_ids=tree.token_ids[sent:],
+        parents=tree.parents[sent:],
+        draft_distributions=write_distributions(distributions),
+        cost=meter.read(),
+    )
+
+
+def _first_leaf(tree: TokenTree) -> int:
+    """The leaf reached by taking the first, likeliest child everywhere."""
+    node = 0
+    while children := tree.children(node):
+        node = children[0]
+    return node

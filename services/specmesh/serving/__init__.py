@@ -1,0 +1,1 @@
+"""What every server process shares: settings, life, errors, telemetry, logs; never torch."""

@@ -1,0 +1,149 @@
+"""Errors that callers are told, and the one place where they become gRPC statuses.
+
+    ServiceError
+      NotFound             NOT_FOUND            the thing named does not exist
+      FailedPrecondition   FAILED_PRECONDITION  not in this state; repeating is useless
+      Aborted              ABORTED              lost a race against another writer
+      ResourceExhausted    RESOURCE_EXHAUSTED   too much at once; come again later
+      Unavailable          UNAVAILABLE          not here, not now; try another replica
+    InvalidField           INVALID_ARGUMENT     a field of the request is wrong
+
+Each status carries ``google.rpc.ErrorInfo`` with a reason in UPPER_SNAKE_CASE, on which
+peers decide; the message is for people alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, TypeVar
+
+import grpc
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.message import DecodeError, Message
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
+from google.rpc.status_pb2 import Status
+from grpc_status import rpc_status
+
+from specmesh.decoding.errors import InvalidField
+
+DOMAIN = "specmesh"
+
+_DETAILS_KEY = "grpc-status-details-bin"
+
+
+class ServiceError(Exception):
+    """Something that the caller is told; raise a subclass, each has its status code.
+
+    ``reason`` is what programs decide on, ``metadata`` what they need to act on it.
+    """
+
+    code: ClassVar[grpc.StatusCode]
+
+    def __init__(
+        self, reason: str, message: str, metadata: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.metadata = dict(metadata or {})
+
+
+class NotFound(ServiceError):  # noqa: N818 - named as gRPC names its statuses, here and below
+    """The thing named does not exist."""
+
+    code = grpc.StatusCode.NOT_FOUND
+
+
+class FailedPrecondition(ServiceError):  # noqa: N818
+    """This state does not allow it; the same call will fail again."""
+
+    code = grpc.StatusCode.FAILED_PRECONDITION
+
+
+class Aborted(ServiceError):  # noqa: N818
+    """Somebody else won a race for the same thing."""
+
+    code = grpc.StatusCode.ABORTED
+
+
+class ResourceExhausted(ServiceError):  # noqa: N818
+    """There is too much to do; ``retry_after_s`` says when to come again."""
+
+    code = grpc.StatusCode.RESOURCE_EXHAUSTED
+
+    def __init__(
+        self,
+        reason: str,
+        message: str,
+        metadata: Mapping[str, str] | None = None,
+        *,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(reason, message, metadata)
+        self.retry_after_s = retry_after_s
+
+
+class Unavailable(ServiceError):  # noqa: N818
+    """This replica cannot answer now; another may."""
+
+    code = grpc.StatusCode.UNAVAILABLE
+
+
+def to_status(error: ServiceError | InvalidField) -> grpc.Status:
+    """The status, with its ``google.rpc`` details, that tells ``error`` to the peer."""
+    if isinstance(error, InvalidField):
+        violation = BadRequest.FieldViolation(field=error.field, description=error.reason)
+        return _status(
+            grpc.StatusCode.INVALID_ARGUMENT,
+            str(error),
+            ErrorInfo(reason="INVALID_FIELD", domain=DOMAIN, metadata={"field": error.field}),
+            BadRequest(field_violations=[violation]),
+        )
+    details: list[Message] = [
+        ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=error.metadata)
+    ]
+    if isinstance(error, ResourceExhausted) and error.retry_after_s is not None:
+        retry = RetryInfo()
+        retry.retry_delay.FromNanoseconds(round(error.retry_after_s * 1e9))
+        details.append(retry)
+    return _status(error.code, error.message, *details)
+
+
+def internal_status() -> grpc.Status:
+    """The status for what nobody foresaw. It says nothing about the cause: logs do."""
+    info = ErrorInfo(reason="INTERNAL", domain=DOMAIN)
+    return _status(grpc.StatusCode.INTERNAL, "internal error", info)
+
+
+def error_info(error: grpc.aio.AioRpcError) -> ErrorInfo | None:
+    """The reason a specmesh peer gave for a failed call; None if it gave none."""
+    info = _find(error, ErrorInfo())
+    return info if info is not None and info.domain == DOMAIN else None
+
+
+def retry_after_s(error: grpc.aio.AioRpcError) -> float | None:
+    """When the peer wants the call again, in seconds; None if it did not say."""
+    retry = _find(error, RetryInfo())
+    return None if retry is None else retry.retry_delay.ToNanoseconds() / 1e9
+
+
+Detail = TypeVar("Detail", bound=Message)
+
+
+def _find(error: grpc.aio.AioRpcError, detail: Detail) -> Detail | None:
+    for key, value in error.trailing_metadata() or ():
+        if key == _DETAILS_KEY and isinstance(value, bytes):
+            try:
+                status = Status.FromString(value)
+            except DecodeError:
+                return None
+            return next((detail for packed in status.details if packed.Unpack(detail)), None)
+    return None
+
+
+def _status(code: grpc.StatusCode, message: str, *details: Message) -> grpc.Status:
+    packed = []
+    for detail in details:
+        packed.append(AnyMessage())
+        packed[-1].Pack(detail)
+    return rpc_status.to_status(Status(code=code.value[0], message=message, details=packed))

@@ -1,0 +1,163 @@
+"""A GenerationService on a real socket whose every move the test writes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+
+import grpc
+import pytest
+from google.protobuf.message import Message
+from google.rpc.error_details_pb2 import ErrorInfo
+from google.rpc.status_pb2 import Status
+from grpc_status import rpc_status
+from specmesh.v1 import generation_pb2 as pb
+from specmesh.v1.generation_pb2_grpc import (
+    GenerationServiceServicer,
+    add_GenerationServiceServicer_to_server,
+)
+
+TOKENS = tuple(range(100, 112))
+"""What the fake model always says; the text of token 100 is "100 ", and so on."""
+
+
+def started(epoch: int = 1, *, resumable: bool = True) -> pb.GenerationEvent:
+    return pb.GenerationEvent(
+        started=pb.GenerationStarted(
+            session_id="s-1",
+            epoch=epoch,
+            model="toy",
+            strategy="speculative",
+            seed=7,
+            num_prompt_tokens=3,
+            resumable=resumable,
+        )
+    )
+
+
+def chunks(first: int, last: int, size: int = 2) -> Iterable[pb.GenerationEvent]:
+    """Tokens first to last - 1 of TOKENS."""
+    for index in range(first, last, size):
+        ids = TOKENS[index : min(index + size, last)]
+        text = "".join(f"{token} " for token in ids)
+        yield pb.GenerationEvent(
+            chunk=pb.GenerationChunk(first_index=index, token_ids=ids, text=text)
+        )
+
+
+def finished(text: str = "") -> pb.GenerationEvent:
+    stats = pb.GenerationStats(
+        num_prompt_tokens=3,
+        num_output_tokens=len(TOKENS),
+        num_verify_calls=4,
+        num_draft_tokens=10,
+        num_accepted_tokens=8,
+        num_wasted_tokens=2,
+    )
+    return pb.GenerationEvent(
+        finished=pb.GenerationFinished(
+            finish_reason=pb.FINISH_REASON_LENGTH, text=text, resumable=True, stats=stats
+        )
+    )
+
+
+Script = Callable[[grpc.aio.ServicerContext], AsyncIterator[pb.GenerationEvent]]
+
+
+async def whole_answer(_: grpc.aio.ServicerContext) -> AsyncIterator[pb.GenerationEvent]:
+    yield started()
+    for event in chunks(0, len(TOKENS)):
+        yield event
+    yield finished()
+
+
+def rest_of_answer(first: int, epoch: int = 2) -> Script:
+    async def script(_: grpc.aio.ServicerContext) -> AsyncIterator[pb.GenerationEvent]:
+        yield started(epoch)
+        for event in chunks(first, len(TOKENS)):
+            yield event
+        yield finished()
+
+    return script
+
+
+def breaks_after(num_tokens: int, *, epoch: int = 1, resumable: bool = True) -> Script:
+    async def script(context: grpc.aio.ServicerContext) -> AsyncIterator[pb.GenerationEvent]:
+        yield started(epoch, resumable=resumable)
+        for event in chunks(0, num_tokens):
+            yield event
+        await context.abort(grpc.StatusCode.UNAVAILABLE, "gone")
+
+    return script
+
+
+def refuses(
+    code: grpc.StatusCode, message: str = "no", reason: str = "", *details: Message
+) -> Script:
+    """Answers with a status; the reason travels as ErrorInfo beside the other details."""
+    status = Status(code=code.value[0], message=message)
+    for detail in (ErrorInfo(reason=reason, domain="specmesh"), *details):
+        status.details.add().Pack(detail)
+
+    async def script(context: grpc.aio.ServicerContext) -> AsyncIterator[pb.GenerationEvent]:
+        await context.abort_with_status(rpc_status.to_status(status))
+        yield pb.GenerationEvent()
+
+    return script
+
+
+class FakeOrchestrator(GenerationServiceServicer):
+    """Plays its scripts in order, one a call; keeps what it was asked."""
+
+    def __init__(self, generate: Iterable[Script] = (), resume: Iterable[Script] = ()) -> None:
+        self.generate_scripts = list(generate)
+        self.resume_scripts = list(resume)
+        self.requests: list[pb.GenerateRequest] = []
+        self.resumes: list[pb.ResumeRequest] = []
+        self.metadata: list[dict[str, str | bytes]] = []
+        self.cancelled = asyncio.Event()
+        self.address = ""
+
+    async def Generate(self, request, context):  # noqa: N802
+        self.requests.append(request)
+        async for event in self._play(self.generate_scripts.pop(0), context):
+            yield pb.GenerateResponse(event=event)
+
+    async def Resume(self, request, context):  # noqa: N802
+        self.resumes.append(request)
+        async for event in self._play(self.resume_scripts.pop(0), context):
+            yield pb.ResumeResponse(event=event)
+
+    async def ListModels(self, request, context):  # noqa: N802
+        model = pb.ServedModel(num_verifiers=2, strategies=["autoregressive"], default_lookahead=4)
+        model.target.name = "toy"
+        return pb.ListModelsResponse(models=[model])
+
+    async def _play(self, script: Script, context):
+        self.metadata.append(dict(context.invocation_metadata()))
+        try:
+            async for event in script(context):
+                yield event
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+
+
+Serve = Callable[[FakeOrchestrator], Awaitable[FakeOrchestrator]]
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Serve]:
+    servers: list[grpc.aio.Server] = []
+
+    async def start(fake: FakeOrchestrator) -> FakeOrchestrator:
+        server = grpc.aio.server()
+        add_GenerationServiceServicer_to_server(fake, server)
+        fake.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        await server.start()
+        servers.append(server)
+        return fake
+
+    yield start
+    for server in servers:
+        await server.stop(None)

@@ -1,0 +1,339 @@
+"""An answer over a real socket: chunks, result, cancellation, deadlines."""
+
+import asyncio
+import signal
+import sys
+
+import grpc
+import pytest
+from specmesh.client import (
+    Chunk,
+    Client,
+    DeadlineExceeded,
+    FinishReason,
+    Internal,
+    Timeouts,
+    Unavailable,
+)
+from specmesh.v1 import generation_pb2 as pb
+from specmesh.v1 import sampling_pb2
+
+from tests.client.conftest import (
+    TOKENS,
+    FakeOrchestrator,
+    breaks_after,
+    chunks,
+    finished,
+    refuses,
+    rest_of_answer,
+    started,
+    whole_answer,
+)
+
+TEXT = "".join(f"{token} " for token in TOKENS)
+
+
+async def endless(_):
+    yield started()
+    yield next(iter(chunks(0, 2)))
+    await asyncio.Event().wait()
+
+
+async def test_chunks_come_in_order_and_the_result_sums_them_up(serve):
+    fake = await serve(FakeOrchestrator([whole_answer]))
+    async with Client(fake.address) as client:
+        stream = client.generate("hello")
+        got = [chunk async for chunk in stream]
+    assert got[:2] == [Chunk(0, (100, 101), "100 101 "), Chunk(2, (102, 103), "102 103 ")]
+    result = stream.result
+    assert (result.text, result.token_ids) == (TEXT, TOKENS)
+    assert result.finish_reason is FinishReason.LENGTH
+    assert (result.session_id, result.epoch, result.seed) == ("s-1", 1, 7)
+    assert (result.model, result.strategy, result.num_resumes) == ("toy", "speculative", 0)
+    assert result.stats.acceptance == 0.8
+
+
+async def test_text_held_back_until_the_end_is_part_of_the_answer(serve):
+    async def script(_):
+        yield started()
+        yield finished(text="tail")
+
+    fake = await serve(FakeOrchestrator([script]))
+    async with Client(fake.address) as client:
+        stream = client.generate("hello")
+        assert [chunk async for chunk in stream] == [Chunk(0, (), "tail")]
+        assert stream.result.text == "tail"
+
+
+async def test_options_reach_the_server_and_unset_ones_stay_unset(serve):
+    fake = await serve(FakeOrchestrator([whole_answer, whole_answer]))
+    async with Client(fake.address) as client:
+        await client.generate("hello").text()
+        await client.generate(
+            [1, 2],
+            temperature=0,
+            top_k=5,
+            top_p=0.5,
+            seed=9,
+            acceptance_mode="rejection",
+            max_tokens=3,
+            stop_token_ids=[4],
+            stop_strings=["\n"],
+            ignore_end_of_text=True,
+            strategy="dsi",
+            lookahead=6,
+            model="toy",
+        ).text()
+    bare, full = fake.requests
+    assert bare == pb.GenerateRequest(
+        text="hello",
+        sampling=sampling_pb2.SamplingParameters(),
+        stopping=sampling_pb2.StoppingCriteria(),
+        speculation=pb.SpeculationOptions(),
+    )
+    assert list(full.tokens.ids) == [1, 2]
+    assert full.sampling == sampling_pb2.SamplingParameters(
+        temperature=0,
+        top_k=5,
+        top_p=0.5,
+        seed=9,
+        acceptance_mode=sampling_pb2.ACCEPTANCE_MODE_REJECTION,
+    )
+    assert full.stopping == sampling_pb2.StoppingCriteria(
+        max_tokens=3, stop_token_ids=[4], stop_strings=["\n"], ignore_end_of_text=True
+    )
+    assert full.speculation == pb.SpeculationOptions(strategy="dsi", lookahead=6)
+    assert full.model == "toy"
+
+
+async def test_values_no_request_can_hold_are_refused_before_any_call():
+    async with Client("127.0.0.1:1") as client:
+        with pytest.raises(ValueError, match="banana"):
+            client.generate("hello", acceptance_mode="banana")
+        with pytest.raises(ValueError, match="range"):
+            client.generate("hello", max_tokens=-1)
+    with pytest.raises(ValueError, match="target"):
+        Client()
+
+
+async def test_a_stream_is_read_once_and_has_no_result_before_its_end(serve):
+    fake = await serve(FakeOrchestrator([whole_answer]))
+    async with Client(fake.address) as client:
+        stream = client.generate("hello")
+        with pytest.raises(RuntimeError, match="not ended"):
+            _ = stream.result
+        await stream.text()
+        with pytest.raises(RuntimeError, match="once"):
+            await stream.text()
+
+
+async def test_leaving_the_loop_cancels_the_call_on_the_server(serve):
+    fake = await serve(FakeOrchestrator([endless]))
+    async with Client(fake.address) as client:
+        stream = client.generate("hello")
+        async for _ in stream:
+            break
+        async with asyncio.timeout(5):
+            await fake.cancelled.wait()
+
+
+async def test_cancelling_the_reader_cancels_the_call_on_the_server(serve):
+    fake = await serve(FakeOrchestrator([endless]))
+    async with Client(fake.address) as client:
+        first = asyncio.Event()
+
+        async def read():
+            async for _ in client.generate("hello"):
+                first.set()
+
+        reader = asyncio.create_task(read())
+        async with asyncio.timeout(5):
+            await first.wait()
+            reader.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await reader
+            await fake.cancelled.wait()
+
+
+async def test_the_end_of_a_with_block_cancels_the_call_on_the_server(serve):
+    fake = await serve(FakeOrchestrator([endless]))
+    async with Client(fake.address) as client:
+        async with client.generate("hello") as stream:
+            iterator = aiter(stream)
+            await anext(iterator)
+        async with asyncio.timeout(5):
+            await fake.cancelled.wait()
+
+
+async def test_the_deadline_ends_the_call_on_both_sides(serve):
+    fake = await serve(FakeOrchestrator([endless]))
+    async with Client(fake.address) as client:
+        with pytest.raises(DeadlineExceeded):
+            await client.generate("hello", timeout_s=0.3).text()
+        async with asyncio.timeout(5):
+            await fake.cancelled.wait()
+
+
+async def test_a_broken_stream_is_resumed_with_nothing_twice_and_nothing_lost(serve):
+    first = await serve(FakeOrchestrator([breaks_after(4)]))
+    second = await serve(FakeOrchestrator(resume=[rest_of_answer(4)]))
+    async with Client(first.address, second.address) as client:
+        stream = client.generate("hello")
+        got = [token async for chunk in stream for token in chunk.token_ids]
+    assert got == list(TOKENS)
+    assert stream.result.text == TEXT
+    assert (stream.result.num_resumes, stream.result.epoch) == (1, 2)
+    assert second.resumes == [pb.ResumeRequest(session_id="s-1", num_received_tokens=4, epoch=1)]
+
+
+async def test_a_stream_survives_several_breaks_and_targets_that_are_down(serve):
+    async def breaks_again(context):
+        yield started(2)
+        for event in chunks(4, 8):
+            yield event
+        await context.abort(grpc.StatusCode.UNAVAILABLE, "gone too")
+
+    first = await serve(
+        FakeOrchestrator(
+            [breaks_after(4)], [refuses(grpc.StatusCode.UNAVAILABLE), rest_of_answer(8, epoch=3)]
+        )
+    )
+    second = await serve(FakeOrchestrator(resume=[breaks_again]))
+    down = "127.0.0.1:1"
+    async with Client(first.address, second.address, down) as client:
+        stream = client.generate("hello")
+        assert await stream.text() == TEXT
+    assert stream.result.num_resumes == 2
+    assert [resume.epoch for resume in first.resumes] == [2, 2]
+    assert [resume.num_received_tokens for resume in first.resumes] == [8, 8]
+
+
+async def test_an_orchestrator_killed_in_mid_stream_is_survived(serve, tmp_path):
+    killed = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", DYING_ORCHESTRATOR, stdout=asyncio.subprocess.PIPE
+    )
+    address = (await killed.stdout.readline()).decode().strip()
+    heir = await serve(FakeOrchestrator(resume=[rest_of_answer(2)]))
+    async with Client(address, heir.address) as client:
+        stream = client.generate("hello")
+        got = []
+        async for chunk in stream:
+            got += chunk.token_ids
+            if killed.returncode is None:
+                killed.send_signal(signal.SIGKILL)
+                await killed.wait()
+    assert tuple(got) == TOKENS
+    assert stream.result.num_resumes == 1
+
+
+DYING_ORCHESTRATOR = """
+import asyncio, grpc
+from specmesh.v1 import generation_pb2 as pb, generation_pb2_grpc as rpc
+
+class Servicer(rpc.GenerationServiceServicer):
+    async def Generate(self, request, context):
+        event = pb.GenerationStarted(session_id="s-1", epoch=1, resumable=True)
+        yield pb.GenerateResponse(event=pb.GenerationEvent(started=event))
+        event = pb.GenerationChunk(token_ids=[100, 101], text="100 101 ")
+        yield pb.GenerateResponse(event=pb.GenerationEvent(chunk=event))
+        await asyncio.Event().wait()
+
+async def main():
+    server = grpc.aio.server()
+    rpc.add_GenerationServiceServicer_to_server(Servicer(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    print(f"127.0.0.1:{port}", flush=True)
+    await server.wait_for_termination()
+
+asyncio.run(main())
+"""
+
+
+async def test_a_silent_stream_counts_as_broken(serve):
+    silent = await serve(FakeOrchestrator([endless]))
+    heir = await serve(FakeOrchestrator(resume=[rest_of_answer(2)]))
+    timeouts = Timeouts(idle_s=0.3)
+    async with Client(silent.address, heir.address, timeouts=timeouts) as client:
+        assert await client.generate("hello").text() == TEXT
+
+
+async def test_a_takeover_of_our_own_that_broke_is_waited_out(serve):
+    """The broken Resume moved the epoch on, so ours is stale until its lease runs out."""
+    stale = refuses_because("STALE_EPOCH")
+    held = refuses_because("SESSION_HELD")
+    fake = await serve(
+        FakeOrchestrator(
+            [breaks_after(4)],
+            [refuses(grpc.StatusCode.UNAVAILABLE), stale, held, rest_of_answer(4, epoch=3)],
+        )
+    )
+    async with Client(fake.address) as client:
+        assert await client.generate("hello").text() == TEXT
+    assert [resume.epoch if resume.HasField("epoch") else None for resume in fake.resumes] == [
+        1,
+        1,
+        None,
+        None,
+    ]
+
+
+async def test_without_the_store_a_break_is_final(serve):
+    fake = await serve(FakeOrchestrator([breaks_after(4, resumable=False)]))
+    async with Client(fake.address) as client:
+        got = []
+
+        async def read():
+            async for chunk in client.generate("hello"):
+                got.extend(chunk.token_ids)
+
+        with pytest.raises(Unavailable, match="gone"):
+            await read()
+    assert tuple(got) == TOKENS[:4]
+    assert fake.resumes == []
+
+
+async def test_resumes_that_bring_nothing_are_limited(serve):
+    unavailable = refuses(grpc.StatusCode.UNAVAILABLE)
+    fake = await serve(FakeOrchestrator([breaks_after(4)], [unavailable] * 9))
+    async with Client(fake.address, max_resumes=2) as client:
+        with pytest.raises(Unavailable):
+            await client.generate("hello").text()
+    assert len(fake.resumes) == 2
+
+
+async def test_a_target_that_is_down_is_passed_over(serve):
+    up = await serve(FakeOrchestrator([whole_answer]))
+    async with Client("127.0.0.1:1", up.address) as client:
+        assert await client.generate("hello").text() == TEXT
+        models = await client.list_models()
+    assert models[0].target.name == "toy"
+    assert (models[0].num_verifiers, models[0].default_lookahead) == (2, 4)
+
+
+async def test_nobody_there_is_unavailable_and_says_whom_it_called():
+    async with Client("127.0.0.1:1", max_resumes=1) as client:
+        with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1"):
+            await client.generate("hello").text()
+        with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1"):
+            await client.list_models()
+
+
+@pytest.mark.parametrize("missing", ["started", "finished", "tokens"])
+async def test_a_stream_that_breaks_the_protocol_is_an_internal_error(serve, missing):
+    async def script(_):
+        if missing != "started":
+            yield started()
+        for event in chunks(2 if missing == "tokens" else 0, 4):
+            yield event
+        if missing != "finished":
+            yield finished()
+
+    fake = await serve(FakeOrchestrator([script]))
+    async with Client(fake.address) as client:
+        with pytest.raises(Internal):
+            await client.generate("hello").text()
+
+
+def refuses_because(reason):
+    return refuses(grpc.StatusCode.FAILED_PRECONDITION, reason=reason)

@@ -1,0 +1,189 @@
+"""The session store while Redis dies, hangs and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from redis.asyncio import Redis
+from specmesh.serving.sessions import (
+    SessionHeld,
+    SessionStore,
+    StaleEpoch,
+    StoreConflict,
+    StoreUnavailable,
+)
+
+if TYPE_CHECKING:
+    from tests.serving.conftest import RedisServer
+
+FAIL_FAST_S = 0.5
+
+
+@pytest.fixture
+def server(start_redis: Callable[[], RedisServer]) -> RedisServer:
+    return start_redis()
+
+
+@pytest.fixture
+async def store(server: RedisServer) -> AsyncIterator[SessionStore]:
+    store = SessionStore.from_url(server.url)
+    await store.create("s", owner="a", request=b"", prompt=[1, 2])
+    yield store
+    await store.aclose()
+
+
+@asynccontextmanager
+async def expect_unavailable() -> AsyncIterator[None]:
+    start = time.monotonic()
+    with pytest.raises(StoreUnavailable):
+        yield
+    assert time.monotonic() - start < FAIL_FAST_S
+
+
+async def is_stale(store: SessionStore, epoch: int) -> bool:
+    try:
+        await store.renew("s", epoch=epoch)
+    except StaleEpoch:
+        return True
+    return False
+
+
+async def test_dead_redis_is_unavailable_at_once(store: SessionStore, server: RedisServer) -> None:
+    server.kill()
+    for _ in range(3):
+        async with expect_unavailable():
+            await store.append("s", epoch=1, first_index=0, token_ids=[3])
+        async with expect_unavailable():
+            await store.read_prefix("s", 1)
+        async with expect_unavailable():
+            await store.ping()
+
+
+async def test_restarted_redis_serves_the_very_next_call(
+    store: SessionStore, server: RedisServer
+) -> None:
+    await store.append("s", epoch=1, first_index=0, token_ids=[3])
+    server.kill()
+    async with expect_unavailable():
+        await store.append("s", epoch=1, first_index=1, token_ids=[4])
+    server.start()
+    # Its script cache is empty now, which the store must notice by itself.
+    await store.append("s", epoch=1, first_index=1, token_ids=[4])
+    assert await store.read_prefix("s", 10) == (1, 2, 3, 4)
+
+
+async def test_restart_that_nobody_noticed_fails_no_call(
+    store: SessionStore, server: RedisServer
+) -> None:
+    await asyncio.gather(*(store.ping() for _ in range(10)))  # ten connections in the pool
+    server.kill()
+    server.start()
+    assert await asyncio.gather(*(store.read_prefix("s", 1) for _ in range(10))) == [(1,)] * 10
+
+
+async def test_flushed_scripts_are_loaded_again(store: SessionStore, server: RedisServer) -> None:
+    async with Redis.from_url(server.url) as redis:
+        await redis.script_flush()
+    await store.append("s", epoch=1, first_index=0, token_ids=[3])
+    await store.renew("s", epoch=1)
+    assert await store.read_prefix("s", 10) == (1, 2, 3)
+
+
+async def test_hanging_redis_is_unavailable_within_the_deadline(
+    store: SessionStore, server: RedisServer
+) -> None:
+    server.pause()
+    async with expect_unavailable():  # on a connection from before
+        await store.append("s", epoch=1, first_index=0, token_ids=[3])
+    async with expect_unavailable():  # on a new one, which the kernel still accepts
+        await store.append("s", epoch=1, first_index=0, token_ids=[3])
+
+
+async def test_many_calls_to_a_hanging_redis_fail_together(
+    store: SessionStore, server: RedisServer
+) -> None:
+    server.pause()
+    start = time.monotonic()
+    outcomes = await asyncio.gather(
+        *(store.renew("s", epoch=1) for _ in range(200)), return_exceptions=True
+    )
+    assert {type(outcome) for outcome in outcomes} == {StoreUnavailable}
+    assert time.monotonic() - start < 1  # and not one deadline after the other
+    server.resume()
+    await asyncio.gather(*(store.renew("s", epoch=1) for _ in range(20)))
+
+
+async def test_append_that_timed_out_but_ran_may_be_repeated(
+    store: SessionStore, server: RedisServer
+) -> None:
+    server.pause()
+    async with expect_unavailable():
+        await store.append("s", epoch=1, first_index=0, token_ids=[3, 4])
+    server.resume()
+    async with asyncio.timeout(10):
+        while await store.read_prefix("s", 10) == (1, 2):
+            pass  # Redis has not come to what it was sent while it hung
+    await store.append("s", epoch=1, first_index=0, token_ids=[3, 4])
+    assert await store.read_prefix("s", 10) == (1, 2, 3, 4)
+
+
+async def test_take_that_timed_out_but_ran_fences_and_frees_itself(server: RedisServer) -> None:
+    store = SessionStore.from_url(server.url, lease_ms=50)
+    await store.create("s", owner="a", request=b"", prompt=[1, 2])
+    server.pause()
+    async with expect_unavailable():
+        await store.take("s", owner="b", epoch=1)
+    server.resume()
+    async with asyncio.timeout(10):
+        while not await is_stale(store, epoch=1):
+            pass
+        while True:
+            try:
+                record = await store.take("s", owner="b", epoch=None)
+            except SessionHeld as held:
+                await asyncio.sleep(held.remaining_ms / 1000)
+            else:
+                break
+    assert record.epoch == 3
+    await store.aclose()
+
+
+async def test_cancelled_calls_harm_no_later_call(store: SessionStore) -> None:
+    await store.create("other", owner="a", request=b"", prompt=[9])
+    for num_steps in range(100):  # cancelled everywhere between the first step and the last
+        call = asyncio.create_task(store.read_prefix("s", 1))
+        for _ in range(num_steps % 25):
+            await asyncio.sleep(0)
+        call.cancel()
+        await asyncio.wait([call])
+        assert await store.read_prefix("other", 1) == (9,)
+
+
+async def test_redis_without_memory_is_unavailable_and_writes_nothing(
+    store: SessionStore, server: RedisServer
+) -> None:
+    async with Redis.from_url(server.url) as redis:
+        await redis.config_set("maxmemory", 1)
+        async with expect_unavailable():
+            await store.append("s", epoch=1, first_index=0, token_ids=[3])
+        await redis.config_set("maxmemory", 0)
+    assert await store.read_prefix("s", 10) == (1, 2)
+    await store.append("s", epoch=1, first_index=0, token_ids=[3])
+
+
+async def test_owner_restores_commits_that_redis_lost(
+    store: SessionStore, server: RedisServer
+) -> None:
+    await store.append("s", epoch=1, first_index=0, token_ids=[3, 4])
+    async with Redis.from_url(server.url) as redis:  # as after a failover to a lagging replica
+        await redis.set("specmesh:{s}:tokens", struct.pack("<3I", 1, 2, 3))
+    with pytest.raises(StoreConflict, match="missing"):
+        await store.append("s", epoch=1, first_index=2, token_ids=[5])
+    await store.append("s", epoch=1, first_index=0, token_ids=[3, 4, 5])
+    assert await store.read_prefix("s", 10) == (1, 2, 3, 4, 5)
