@@ -23,9 +23,9 @@ class RedisServer:
 
     def start(self) -> None:
         """Start it, and return once it accepts connections."""
+        options = "--port 0 --unixsocket redis.sock --appendonly yes --appendfsync no"
         self._process = subprocess.Popen(
-            [REDIS_SERVER, *["--port", "0", "--unixsocket", "redis.sock", "--save"], ""]
-            + ["--appendonly", "yes", "--appendfsync", "no"],
+            [REDIS_SERVER, *options.split(), "--save", ""],
             cwd=self._folder,
             stdout=subprocess.PIPE,
         )

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.noise import Purpose, gumbel, uniforms
 from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling, choose, warp

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
 from specmesh.decoding.noise import Purpose, gumbel
 from specmesh.decoding.sampling import (
     AcceptanceMode,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class InvalidField(ValueError):  # noqa: N818 - named for what the caller must mend
+class InvalidField(ValueError):
     """A field of a request is wrong: ``field`` says which, ``reason`` what must hold."""
 
     def __init__(self, field: str, reason: str) -> None:

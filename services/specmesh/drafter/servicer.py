@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator
+from contextlib import aclosing
 
 import grpc.aio
 
@@ -11,10 +12,10 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import Distribution, Sampling
 from specmesh.decoding.tree import TokenTree
 from specmesh.drafter.growth import Shape, grow
+from specmesh.inference.accounts import add_cost, record_cost
 from specmesh.inference.engine import Engine, Job
 from specmesh.inference.model import LanguageModel, Scorer
 from specmesh.inference.prefixes import PrefixResolver
-from specmesh.serving.telemetry import annotate
 from specmesh.serving.wire import MAX_TREE_NODES, read_sampling, read_tree, write_distributions
 from specmesh.v1 import drafter_pb2, drafter_pb2_grpc, model_pb2
 
@@ -43,15 +44,19 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
         prefix = await self._prefixes.resolve(request.prefix)
         levels_per_message = request.levels_per_message or 1
 
-        def work(job: Job[drafter_pb2.DraftResponse]) -> Iterator[drafter_pb2.DraftResponse]:
+        def work(
+            job: Job[drafter_pb2.DraftResponse],
+        ) -> Generator[drafter_pb2.DraftResponse, None, None]:
             return self._draft(job, prefix, tree, shape, sampling, levels_per_message)
 
-        queue_ms = forward_ms = 0.0
-        async for response in self._engine.stream(work):
-            queue_ms += response.cost.queue_ms
-            forward_ms += response.cost.forward_ms
-            yield response
-        annotate(queue_ms=queue_ms, forward_ms=forward_ms)
+        total = model_pb2.ComputeCost()
+        try:
+            async with aclosing(self._engine.stream(work)) as responses:
+                async for response in responses:
+                    add_cost(total, response.cost)
+                    yield response
+        finally:
+            record_cost(total)
 
     def _draft(
         self,
@@ -61,7 +66,7 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
         shape: Shape,
         sampling: Sampling,
         levels_per_message: int,
-    ) -> Iterator[drafter_pb2.DraftResponse]:
+    ) -> Generator[drafter_pb2.DraftResponse, None, None]:
         shape = self._fit(shape, tree, len(prefix))
         scorer = self._model.open(prefix)
         meter = _Meter(scorer, job.queue_ms)

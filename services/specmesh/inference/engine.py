@@ -11,18 +11,20 @@ import asyncio
 import queue
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import aclosing
 from typing import Generic, TypeVar
 
 from specmesh.serving.errors import ResourceExhausted
 
 T = TypeVar("T")
+Work = Callable[["Job[T]"], Generator[T, None, None]]
 
 
 class Job(Generic[T]):
     """What a running job may ask: was it cancelled, and how long did it wait."""
 
-    def __init__(self, work: Callable[[Job[T]], Iterator[T]]) -> None:
+    def __init__(self, work: Work[T]) -> None:
         self._work = work
         self._loop = asyncio.get_running_loop()
         self._items: asyncio.Queue[T | BaseException | None] = asyncio.Queue()
@@ -40,10 +42,10 @@ class Job(Generic[T]):
             items = self._work(self)
             for item in items:
                 if self.cancelled:
-                    items.close()  # type: ignore[attr-defined]  # a generator
+                    items.close()
                     break
                 self._deliver(item)
-        except BaseException as error:  # noqa: BLE001  # the caller decides
+        except BaseException as error:  # the caller decides
             end = error
         self._deliver(end)
 
@@ -78,7 +80,7 @@ class Engine:
     def queue_depth(self) -> int:
         return self._jobs.qsize()
 
-    async def stream(self, work: Callable[[Job[T]], Iterator[T]]) -> AsyncIterator[T]:
+    async def stream(self, work: Work[T]) -> AsyncGenerator[T, None]:
         """Run ``work`` and yield its items; closing the iterator cancels the job."""
         if self._jobs.qsize() >= self._max_queue:
             raise ResourceExhausted(
@@ -95,14 +97,11 @@ class Engine:
     async def run(self, work: Callable[[Job[T]], T]) -> T:
         """Run ``work`` for its one result."""
 
-        def once(job: Job[T]) -> Iterator[T]:
+        def once(job: Job[T]) -> Generator[T, None, None]:
             yield work(job)
 
-        stream = self.stream(once)
-        try:
-            return await anext(stream)
-        finally:
-            await stream.aclose()  # type: ignore[attr-defined]
+        async with aclosing(self.stream(once)) as results:
+            return await anext(results)
 
     def stop(self) -> None:
         """End the thread after the job at hand."""

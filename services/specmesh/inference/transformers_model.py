@@ -44,7 +44,9 @@ class TransformersModel:
             model = AutoModelForCausalLM.from_pretrained(name, dtype=getattr(torch, dtype))
             tokenizer = AutoTokenizer.from_pretrained(name)
         except (OSError, ValueError) as error:
-            kind = "folder" if Path(name).exists() else "Hugging Face id (and no such folder exists)"
+            kind = (
+                "folder" if Path(name).exists() else "Hugging Face id (and no such folder exists)"
+            )
             raise ModelNotLoadable(f"cannot load {name!r} as a {kind}: {error}") from error
         if not tokenizer.is_fast:
             raise ModelNotLoadable(f"{name!r} has no tokenizer.json (a fast tokenizer)")
@@ -73,9 +75,7 @@ class TransformersModel:
 class TransformersScorer:
     """See ``Scorer``. KV holds the prefix, then the scored nodes in node order."""
 
-    def __init__(
-        self, model: Any, cache: PrefixCache[KeysValues], prefix: Sequence[int]
-    ) -> None:
+    def __init__(self, model: Any, cache: PrefixCache[KeysValues], prefix: Sequence[int]) -> None:
         self._model = model
         self._cache = cache
         self._chain = PrefixChain(prefix)
@@ -150,7 +150,10 @@ class TransformersScorer:
         """Positions ``[1, new]`` and mask ``[1, 1, new, all]`` (True: may attend)."""
         prefix = self._chain.length
         pending = range(prefix - num_pending, prefix)
-        positions = [*pending, *(prefix + tree.depth(n) - 1 for n in range(first + 1, len(tree) + 1))]
+        positions = [
+            *pending,
+            *(prefix + tree.depth(n) - 1 for n in range(first + 1, len(tree) + 1)),
+        ]
         mask = np.zeros((num_pending + len(tree) - first, prefix + len(tree)), dtype=np.bool_)
         for row, position in enumerate(pending):
             mask[row, : position + 1] = True

@@ -48,25 +48,25 @@ class ServiceError(Exception):
         self.metadata = dict(metadata or {})
 
 
-class NotFound(ServiceError):  # noqa: N818 - named as gRPC names its statuses, here and below
+class NotFound(ServiceError):
     """The thing named does not exist."""
 
     code = grpc.StatusCode.NOT_FOUND
 
 
-class FailedPrecondition(ServiceError):  # noqa: N818
+class FailedPrecondition(ServiceError):
     """This state does not allow it; the same call will fail again."""
 
     code = grpc.StatusCode.FAILED_PRECONDITION
 
 
-class Aborted(ServiceError):  # noqa: N818
+class Aborted(ServiceError):
     """Somebody else won a race for the same thing."""
 
     code = grpc.StatusCode.ABORTED
 
 
-class ResourceExhausted(ServiceError):  # noqa: N818
+class ResourceExhausted(ServiceError):
     """There is too much to do; ``retry_after_s`` says when to come again."""
 
     code = grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -83,7 +83,7 @@ class ResourceExhausted(ServiceError):  # noqa: N818
         self.retry_after_s = retry_after_s
 
 
-class Unavailable(ServiceError):  # noqa: N818
+class Unavailable(ServiceError):
     """This replica cannot answer now; another may."""
 
     code = grpc.StatusCode.UNAVAILABLE

@@ -50,14 +50,14 @@ class CallInterceptor(grpc.aio.ServerInterceptor, ABC):
             behaviour = partial(_write_all, handler.unary_stream)
             wrap = grpc.unary_stream_rpc_method_handler
         else:
-            behaviour = cast(Any, handler.unary_unary)
-            wrap = cast(Any, grpc.unary_unary_rpc_method_handler)
+            behaviour = cast("Any", handler.unary_unary)
+            wrap = cast("Any", grpc.unary_unary_rpc_method_handler)
 
         async def intercepted(request: object, context: Context) -> object:
             return await self.around(method, context, partial(behaviour, request, context))
 
         return wrap(
-            cast(Any, intercepted), handler.request_deserializer, handler.response_serializer
+            cast("Any", intercepted), handler.request_deserializer, handler.response_serializer
         )
 
 

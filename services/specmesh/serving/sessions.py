@@ -39,11 +39,11 @@ class SessionError(Exception):
     """Anything that the session store refuses or cannot do."""
 
 
-class SessionNotFound(SessionError):  # noqa: N818 (named as the wire names its reasons)
+class SessionNotFound(SessionError):
     """There is no such session, or it expired."""
 
 
-class StaleEpoch(SessionError):  # noqa: N818
+class StaleEpoch(SessionError):
     """The session stands at another epoch, ``current_epoch``: somebody else has taken it."""
 
     def __init__(self, session_id: str, current_epoch: int) -> None:
@@ -51,7 +51,7 @@ class StaleEpoch(SessionError):  # noqa: N818
         self.current_epoch = current_epoch
 
 
-class SessionHeld(SessionError):  # noqa: N818
+class SessionHeld(SessionError):
     """``owner`` holds the session; its lease runs ``remaining_ms`` more unless renewed."""
 
     def __init__(self, session_id: str, owner: str, remaining_ms: int) -> None:
@@ -60,11 +60,11 @@ class SessionHeld(SessionError):  # noqa: N818
         self.remaining_ms = remaining_ms
 
 
-class StoreConflict(SessionError):  # noqa: N818
+class StoreConflict(SessionError):
     """What is to be written does not fit what is stored: a gap, or other tokens."""
 
 
-class StoreUnavailable(SessionError):  # noqa: N818
+class StoreUnavailable(SessionError):
     """Redis did not answer in time or refused to work; the command may have run."""
 
 
@@ -208,21 +208,21 @@ class SessionStore:
 
     async def _run(self, session_id: str, transition: str, *args: str | bytes | int) -> list[Any]:
         """Run a transition of the script and return what follows its status."""
-        status, *reply = await self._answer(
+        reply: list[Any] = await self._answer(
             self._script(
                 keys=_keys(session_id), args=[transition, self._ttl_s, self._lease_ms, *args]
             )
         )
-        match status:
-            case b"not_found":
+        match reply:
+            case [b"not_found"]:
                 raise SessionNotFound(f"no session {session_id!r}")
-            case b"stale":
-                raise StaleEpoch(session_id, int(reply[0]))
-            case b"held":
-                raise SessionHeld(session_id, reply[0].decode(), reply[1])
-            case b"conflict":
-                raise StoreConflict(f"session {session_id!r}: {reply[0].decode()}")
-        return reply
+            case [b"stale", current_epoch]:
+                raise StaleEpoch(session_id, int(current_epoch))
+            case [b"held", owner, remaining_ms]:
+                raise SessionHeld(session_id, owner.decode(), remaining_ms)
+            case [b"conflict", reason]:
+                raise StoreConflict(f"session {session_id!r}: {reason.decode()}")
+        return reply[1:]
 
     async def _answer(self, command: Awaitable[Any]) -> Any:
         """Await a command's answer, not longer than the deadline."""

@@ -15,7 +15,7 @@ from specmesh.training.pipeline import Plan, WorkFolderError, run
 from specmesh.training.samples import SamplePlan
 
 
-def main(  # noqa: PLR0913, PLR0917 - a command's options
+def main(
     sources: Annotated[
         Path | None,
         typer.Option("--corpus", help="Python source to train on [the standard library]"),

@@ -21,7 +21,7 @@ ATTEMPTS_PER_CUT = 50
 def choose_prompts(files: Sequence[SourceFile], tokenizer: Tokenizer) -> list[Prompt]:
     """``NUM_PROMPTS`` cuts of ``PROMPT_TOKENS`` tokens (ends included), spread over ``files``.
 
-    A prompt begins at a line's start and stops at the end of a statement inside a block,
+    A prompt begins with a line that is not blank and stops at the end of a statement inside a block,
     before the line break: the break belongs to one token with the next line's indentation.
     Raises ValueError if the files don't hold enough code.
     """
@@ -64,7 +64,8 @@ def _longest(lines: list[str], end: int, budget: int, tokenizer: Tokenizer) -> s
         text = "\n".join(lines[start:end])
         if len(tokens := tokenizer.encode(text).ids) > budget:
             break
-        best, size = text, len(tokens)
+        if lines[start].strip():
+            best, size = text, len(tokens)
     return best if size >= PROMPT_TOKENS[0] else ""
 
 

@@ -10,10 +10,10 @@ from specmesh.decoding.acceptance import Verdict, verify
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import Distribution, Sampling
 from specmesh.decoding.tree import TokenTree
+from specmesh.inference.accounts import record_cost
 from specmesh.inference.engine import Engine, Job
 from specmesh.inference.model import LanguageModel
 from specmesh.inference.prefixes import PrefixResolver
-from specmesh.serving.telemetry import annotate
 from specmesh.serving.wire import read_distributions, read_sampling, read_tree
 from specmesh.v1 import model_pb2, verifier_pb2, verifier_pb2_grpc
 
@@ -44,7 +44,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
             return self._verify(job, prefix, tree, distributions, sampling)
 
         response = await self._engine.run(work)
-        annotate(queue_ms=response.cost.queue_ms, forward_ms=response.cost.forward_ms)
+        record_cost(response.cost)
         return response
 
     def _verify(

@@ -1,0 +1,47 @@
+"""What a call cost, told to its span and to the metrics."""
+
+from __future__ import annotations
+
+from opentelemetry import metrics, trace
+
+from specmesh.v1 import model_pb2
+
+_meter = metrics.get_meter("specmesh.inference")
+_queue_time = _meter.create_histogram(
+    "specmesh.queue.duration", unit="ms", description="time from arrival to the first forward"
+)
+_forward_time = _meter.create_histogram(
+    "specmesh.forward.duration", unit="ms", description="time of a call spent in forwards"
+)
+_computed = _meter.create_counter(
+    "specmesh.tokens.computed", unit="{token}", description="tokens that went through a forward"
+)
+_cached = _meter.create_counter(
+    "specmesh.tokens.cached", unit="{token}", description="prefix tokens whose KV was held"
+)
+
+
+def record_cost(cost: model_pb2.ComputeCost) -> None:
+    """Account for a call that is ending, on the event loop and inside its span."""
+    span = trace.get_current_span()
+    if span.is_recording():
+        span.set_attributes(
+            {
+                "specmesh.queue_ms": cost.queue_ms,
+                "specmesh.forward_ms": cost.forward_ms,
+                "specmesh.tokens.cached": cost.num_cached_tokens,
+                "specmesh.tokens.computed": cost.num_computed_tokens,
+            }
+        )
+    _queue_time.record(cost.queue_ms)
+    _forward_time.record(cost.forward_ms)
+    _computed.add(cost.num_computed_tokens)
+    _cached.add(cost.num_cached_tokens)
+
+
+def add_cost(total: model_pb2.ComputeCost, part: model_pb2.ComputeCost) -> None:
+    """Add one message's cost to the total of its call."""
+    total.queue_ms += part.queue_ms
+    total.forward_ms += part.forward_ms
+    total.num_cached_tokens += part.num_cached_tokens
+    total.num_computed_tokens += part.num_computed_tokens

@@ -1,0 +1,81 @@
+"""Structured logs: one JSON object a line on stderr, over the standard library's logging.
+
+``log.info("serving", extra={"address": address})`` gives
+``{"time": ..., "level": "info", "event": "serving", "role": ..., "name": ..., "address": ...}``,
+with ``trace_id`` and ``span_id`` inside a span and ``exception`` inside a handler.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from datetime import UTC, datetime
+
+from opentelemetry import trace
+
+_LIBRARIES = ("grpc", "opentelemetry")
+_LIBRARY_INTERVAL_S = 60.0
+_STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+def configure(level: str, role: str, name: str) -> None:
+    """Log from ``level`` up, as instance ``name`` of ``role``. Replaces earlier handlers."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter(role, name))
+    handler.addFilter(QuietLibraries())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+class JsonFormatter(logging.Formatter):
+    """Formats a record as one line of JSON."""
+
+    def __init__(self, role: str, name: str) -> None:
+        super().__init__()
+        self._process = {"role": role, "name": name}
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, without its end."""
+        moment = datetime.fromtimestamp(record.created, UTC)
+        fields: dict[str, object] = {
+            "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            **self._process,
+        }
+        span = trace.get_current_span().get_span_context()
+        if span.is_valid:
+            fields["trace_id"] = trace.format_trace_id(span.trace_id)
+            fields["span_id"] = trace.format_span_id(span.span_id)
+        fields |= {
+            key: value for key, value in vars(record).items() if key not in _STANDARD_FIELDS
+        }
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        return json.dumps(fields, default=str)
+
+
+class QuietLibraries(logging.Filter):
+    """Lets a library say one thing once a minute, and only warnings and worse.
+
+    An exporter without its collector would else fill the log.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last_said: dict[tuple[str, int], float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is logged."""
+        if record.name.partition(".")[0] not in _LIBRARIES:
+            return True
+        if record.levelno < logging.WARNING:
+            return False
+        # Keyed by where it is said: the text itself varies.
+        place = (record.pathname, record.lineno)
+        now = time.monotonic()
+        if now - self._last_said.get(place, -_LIBRARY_INTERVAL_S) < _LIBRARY_INTERVAL_S:
+            return False
+        self._last_said[place] = now
+        return True

@@ -1,0 +1,201 @@
+"""The life of a server process: start, become healthy, serve, drain, end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Protocol, cast
+
+import grpc.aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from specmesh.serving import logging as json_logging
+from specmesh.serving.drain import CallGate
+from specmesh.serving.errors import Unavailable
+from specmesh.serving.interceptors import CallInterceptor, Context, ErrorInterceptor
+from specmesh.serving.settings import ServerSettings
+from specmesh.serving.telemetry import configure, tracing_enabled
+from specmesh.serving.tracing import TracingInterceptor
+
+log = logging.getLogger(__name__)
+
+MAX_MESSAGE_BYTES = 32 * 2**20
+"""Room for the sparse distributions of a wide tree over a large vocabulary."""
+
+_OPTIONS: Sequence[tuple[str, int]] = (
+    # Two processes on one port would share its calls silently.
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    # A peer that vanished without a word frees its calls within 30 s.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    # Clients may ping this often; at gRPC's default of 5 minutes they would be cut off.
+    ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+)
+
+_FLUSH_SECONDS = 0.5
+"""For what is already answered to leave; after it health watchers, which never end, are cut."""
+
+
+class Service(Protocol):
+    """What a role brings to its process."""
+
+    @property
+    def role(self) -> str:
+        """Name of the role: "verifier"."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Full names of its gRPC services, as health and reflection list them."""
+
+    async def start(self) -> None:
+        """Return once calls can be answered: model loaded, warm-up done."""
+
+    def register(self, server: grpc.aio.Server) -> None:
+        """Add the servicers, with the generated ``add_*_to_server``; called after ``start``."""
+
+    async def stop(self) -> None:
+        """Free what ``start`` took; called after the last call, also if ``start`` failed."""
+
+
+class BindError(Exception):
+    """The address cannot be listened on."""
+
+
+class Server:
+    """One service behind one port, with health and reflection."""
+
+    def __init__(self, settings: ServerSettings, service: Service) -> None:
+        self._settings = settings
+        self._service = service
+        self._gate = CallGate()
+        self._handlers = _LateHandlers()
+        self._health = health.aio.HealthServicer()
+        interceptors: list[CallInterceptor] = [ErrorInterceptor(), self._gate]
+        if tracing_enabled():
+            interceptors.insert(0, TracingInterceptor())
+        self._server = grpc.aio.server(
+            handlers=[self._handlers], interceptors=interceptors, options=_OPTIONS
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        names = (*service.names, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, self._server)
+
+    async def listen(self) -> str:
+        """Answer health checks, with NOT_SERVING; return the address. Raises ``BindError``."""
+        host = self._settings.host
+        host = f"[{host}]" if ":" in host else host
+        try:
+            port = self._server.add_insecure_port(f"{host}:{self._settings.port}")
+        except RuntimeError as error:
+            raise BindError(f"cannot listen on {host}:{self._settings.port}") from error
+        await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        await self._server.start()
+        return f"{host}:{port}"
+
+    async def start(self) -> None:
+        """Start the service, then answer its calls and say SERVING."""
+        await self._service.start()
+        self._service.register(cast("grpc.aio.Server", self._handlers))
+        await self._set_health(health_pb2.HealthCheckResponse.SERVING)
+
+    async def drain(self) -> None:
+        """Say NOT_SERVING, refuse new calls, let running ones end within ``drain_seconds``."""
+        await self._health.enter_graceful_shutdown()
+        num_broken = await self._gate.close(self._settings.drain_seconds)
+        if num_broken:
+            log.warning("calls broken off", extra={"num_calls": num_broken})
+        await self._server.stop(None if num_broken else _FLUSH_SECONDS)
+
+    async def stop(self) -> None:
+        """Break off the calls that still run, and stop the service."""
+        await self._server.stop(None)
+        await self._service.stop()
+
+    async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
+        for name in (health.OVERALL_HEALTH, *self._service.names):
+            await self._health.set(name, status)
+
+
+class _LateHandlers(grpc.GenericRpcHandler):
+    """Stands in for a server in ``add_*_to_server``, since gRPC takes no handlers once it
+    listens, but health must be answered long before a model is loaded."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
+
+    def add_registered_method_handlers(
+        self, service_name: str, method_handlers: Mapping[str, grpc.RpcMethodHandler[Any, Any]]
+    ) -> None:
+        for method, handler in method_handlers.items():
+            self._handlers[f"/{service_name}/{method}"] = handler
+
+    def add_generic_rpc_handlers(self, handlers: object) -> None:
+        """Generated code passes the very same handlers here, without their names."""
+
+    def service(
+        self, handler_call_details: grpc.HandlerCallDetails
+    ) -> grpc.RpcMethodHandler[Any, Any] | None:
+        """The handler for a method, None if there is none."""
+        if not self._handlers:
+            return _STARTING
+        return self._handlers.get(handler_call_details.method)
+
+
+async def _refuse_early(request: object, context: Context) -> None:  # noqa: ARG001
+    raise Unavailable("STARTING", "this replica is still loading its model")
+
+
+_STARTING = grpc.unary_unary_rpc_method_handler(cast("Any", _refuse_early))
+
+
+@asynccontextmanager
+async def running_server(settings: ServerSettings, service: Service) -> AsyncIterator[str]:
+    """A server within this process, without signals, logs or telemetry; gives its address."""
+    server = Server(settings, service)
+    try:
+        address = await server.listen()
+        await server.start()
+        yield address
+        await server.drain()
+    finally:
+        await server.stop()
+
+
+async def serve(settings: ServerSettings, service: Service) -> int:
+    """Run a whole process; return its exit status.
+
+    SIGTERM or SIGINT drains it (status 0), a second one breaks off the calls that still run
+    (status 1, as when it cannot start), a third one kills.
+    """
+    json_logging.configure(settings.log_level, service.role, settings.name)
+    telemetry = configure(service.role, settings.name)
+    try:
+        return await _live(Server(settings, service), _Signals())
+    finally:
+        await asyncio.to_thread(telemetry.shutdown)
+
+
+async def _live(server: Server, signals: _Signals) -> int:
+    try:
+        if not await signals.first.interrupts(_start(server)):
+            await signals.first.wait()
+        log.info("draining")
+        if await signals.second.interrupts(server.drain()):
+            log.warning("stopped at once")
+            return 1
+        return 0
+    except BindError as error:
+        log.error(str(error))
+        return 1
+    except Exception:
+        log.exception("failed")
+        return 1
+    finally:
+        await server.stop()
+        log.info("stopped")

@@ -1,0 +1,88 @@
+"""A span for each call that a server answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import grpc.aio
+from opentelemetry import propagate, trace
+from opentelemetry.context import attach, detach
+from opentelemetry.trace import Span, SpanKind
+
+from specmesh.serving.interceptors import CallInterceptor, Context, Result
+from specmesh.serving.telemetry import (
+    CANCELLED,
+    RPC_METHOD,
+    RPC_STATUS,
+    RPC_SYSTEM,
+    record_error,
+    tracer,
+)
+
+_SERVER_FAULTS = frozenset(
+    {
+        grpc.StatusCode.UNKNOWN,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.UNIMPLEMENTED,
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DATA_LOSS,
+    }
+)
+"""Errors by the RPC conventions for SERVER spans; any other status is the caller's affair."""
+
+
+class TracingInterceptor(CallInterceptor):
+    """Continues the caller's trace with a SERVER span named as the method.
+
+    Must be the outermost interceptor, to see the status that the peer sees. A call that was
+    cancelled has ``specmesh.cancelled`` and no error: a mesh that races branches cancels on
+    purpose. A server cannot tell a cancel from a deadline that ran out at the caller, so that
+    is told by the caller's span.
+    """
+
+    async def around(
+        self, method: str, context: Context, proceed: Callable[[], Awaitable[Result]]
+    ) -> Result:
+        """Await the call within its span."""
+        parent = propagate.extract(_text_metadata(context))
+        name = method.removeprefix("/")
+        span = tracer.start_span(
+            name,
+            context=parent,
+            kind=SpanKind.SERVER,
+            attributes={RPC_SYSTEM: "grpc", RPC_METHOD: name},
+        )
+        token = attach(trace.set_span_in_context(span, parent))
+        try:
+            result = await proceed()
+        except (asyncio.CancelledError, grpc.aio.InternalError):
+            # InternalError: a message could not be sent, since the peer has gone.
+            span.set_attribute(CANCELLED, True)
+            raise
+        except grpc.aio.AbortError:
+            _record_status(span, context)
+            raise
+        except BaseException as error:
+            record_error(span, type(error).__name__, "")
+            raise
+        else:
+            _record_status(span, context)
+            return result
+        finally:
+            detach(token)
+            span.end()
+
+
+def _text_metadata(context: Context) -> dict[str, str]:
+    metadata = context.invocation_metadata() or ()
+    return {key: value for key, value in metadata if isinstance(value, str)}
+
+
+def _record_status(span: Span, context: Context) -> None:
+    # Until a status is set, gRPC gives 0 here instead of a StatusCode.
+    code = context.code() or grpc.StatusCode.OK
+    span.set_attribute(RPC_STATUS, code.name)
+    if code in _SERVER_FAULTS:
+        record_error(span, code.name, context.details())

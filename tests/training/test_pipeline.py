@@ -1,0 +1,109 @@
+import io
+import json
+from itertools import islice
+
+import pytest
+import torch
+from rich.console import Console
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from specmesh.models import DRAFTER, TARGET
+from specmesh.training import drafter as drafter_module
+from specmesh.training import pipeline
+from specmesh.training.corpus import SourceFile, read_sources, split, standard_library
+from specmesh.training.heldout import NUM_PROMPTS, PROMPT_TOKENS
+from specmesh.training.optimise import Schedule
+from specmesh.training.pipeline import Plan, WorkFolderError, run
+from specmesh.training.samples import SamplePlan
+
+
+@pytest.fixture
+def sources(tmp_path):
+    """A few of the standard library's files, some of them held out."""
+    folder = tmp_path / "sources"
+    corpus = split(read_sources(standard_library()))
+    held_out = [file for file in corpus.held_out if len(file.text) > 20_000][:6]
+    for file in [*held_out, *islice(corpus.training, 0, None, 150)]:
+        path = folder / file.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(file.text, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def plan(sources, tmp_path, monkeypatch):
+    def short(steps, **rates):
+        return Schedule(steps, batch_sequences=1, sequence_tokens=64, **rates)
+
+    monkeypatch.setattr(pipeline, "Schedule", short)
+    monkeypatch.setattr(drafter_module, "Schedule", short)
+    return Plan(
+        sources=sources,
+        work=tmp_path / "work",
+        output=tmp_path / "models",
+        target_steps=2,
+        drafter_steps=10,
+        samples=SamplePlan(1, rows=2, row_tokens=80, prompt_tokens=(8, 16)),
+        seed=0,
+    )
+
+
+def _weights(plan):
+    return [(plan.output / name / "model.safetensors").read_bytes() for name in (TARGET, DRAFTER)]
+
+
+def test_pair_is_trained_exported_and_measured(plan):
+    found = run(plan, Console(file=io.StringIO()))
+    card = (plan.output / "README.md").read_text()
+    assert f"{found.held_out.alpha:.3f}" in card
+    assert f"{found.target.nats_per_token:.3f}" in card
+    _check_exported_folder(plan.output / TARGET)
+    _check_exported_folder(plan.output / DRAFTER)
+    _check_prompts_are_held_out(plan)
+
+    before = _weights(plan)
+    log = io.StringIO()
+    run(plan, Console(file=log))
+    assert "tok/s" not in log.getvalue().replace("samples", "") or "loss" not in log.getvalue()
+    assert _weights(plan) == before
+
+
+def _check_exported_folder(folder):
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert model.dtype == torch.bfloat16
+    assert not model.generation_config.do_sample
+    assert tokenizer.model_max_length == model.config.max_position_embeddings == 1024
+    assert tokenizer.eos_token_id == model.config.eos_token_id == 0
+    text = "def f(x):\n\n    return  'naïve ☃'  # ' , ! don't\n\t\x00"
+    ids = tokenizer.encode(text)
+    assert tokenizer.decode(ids) == text
+    answer = model.generate(torch.tensor([ids]), max_new_tokens=4)
+    assert answer.shape[1] <= len(ids) + 4
+
+
+def _check_prompts_are_held_out(plan):
+    corpus = split(read_sources(plan.sources))
+    held_out = {file.path: file for file in corpus.held_out}
+    manifest = json.loads((plan.output / "held_out_files.json").read_text())
+    assert manifest == {file.path: file.sha256 for file in corpus.held_out}
+    prompts = json.loads((plan.output / "heldout_prompts.json").read_text())
+    tokenizer = AutoTokenizer.from_pretrained(plan.output / TARGET)
+    assert len(prompts) == NUM_PROMPTS
+    for prompt in prompts:
+        file = held_out[prompt["path"]]
+        assert prompt["sha256"] == file.sha256
+        assert prompt["text"] + "\n" in file.text
+        assert PROMPT_TOKENS[0] <= len(tokenizer.encode(prompt["text"])) <= PROMPT_TOKENS[1]
+
+
+def test_work_folder_of_other_sources_is_refused(plan, sources):
+    console = Console(file=io.StringIO())
+    pipeline.prepare(plan, console)
+    (sources / "another.py").write_text("x = 1\n")
+    with pytest.raises(WorkFolderError, match="other files"):
+        pipeline.prepare(plan, console)
+
+
+def test_corpus_digest_is_of_the_text():
+    assert SourceFile("a.py", "x = 1\n").sha256 != SourceFile("a.py", "x = 2\n").sha256
