@@ -6,18 +6,6 @@ import sys
 
 import grpc
 import pytest
-from specmesh.client import (
-    Chunk,
-    Client,
-    DeadlineExceeded,
-    FinishReason,
-    Internal,
-    Timeouts,
-    Unavailable,
-)
-from specmesh.v1 import generation_pb2 as pb
-from specmesh.v1 import sampling_pb2
-
 from tests.client.conftest import (
     TOKENS,
     FakeOrchestrator,
@@ -29,6 +17,18 @@ from tests.client.conftest import (
     started,
     whole_answer,
 )
+
+from specmesh.client import (
+    Chunk,
+    Client,
+    DeadlineExceeded,
+    FinishReason,
+    Internal,
+    Timeouts,
+    Unavailable,
+)
+from specmesh.v1 import generation_pb2 as pb
+from specmesh.v1 import sampling_pb2
 
 TEXT = "".join(f"{token} " for token in TOKENS)
 
@@ -193,19 +193,17 @@ async def test_a_stream_survives_several_breaks_and_targets_that_are_down(serve)
             yield event
         await context.abort(grpc.StatusCode.UNAVAILABLE, "gone too")
 
-    first = await serve(
-        FakeOrchestrator(
-            [breaks_after(4)], [refuses(grpc.StatusCode.UNAVAILABLE), rest_of_answer(8, epoch=3)]
-        )
-    )
-    second = await serve(FakeOrchestrator(resume=[breaks_again]))
+    unavailable = refuses(grpc.StatusCode.UNAVAILABLE)
+    first = await serve(FakeOrchestrator([breaks_after(4)], [unavailable]))
+    second = await serve(FakeOrchestrator(resume=[breaks_again, rest_of_answer(8, epoch=3)]))
     down = "127.0.0.1:1"
     async with Client(first.address, second.address, down) as client:
         stream = client.generate("hello")
         assert await stream.text() == TEXT
     assert stream.result.num_resumes == 2
-    assert [resume.epoch for resume in first.resumes] == [2, 2]
-    assert [resume.num_received_tokens for resume in first.resumes] == [8, 8]
+    resumes = [second.resumes[0], *first.resumes, second.resumes[1]]
+    assert [resume.num_received_tokens for resume in resumes] == [4, 8, 8]
+    assert [resume.epoch for resume in resumes] == [1, 2, 2]
 
 
 async def test_an_orchestrator_killed_in_mid_stream_is_survived(serve, tmp_path):

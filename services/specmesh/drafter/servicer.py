@@ -21,6 +21,9 @@ from specmesh.v1 import drafter_pb2, drafter_pb2_grpc, model_pb2
 
 MAX_DEPTH = 256
 
+DraftJob = Job[drafter_pb2.DraftResponse]
+DraftMessages = Generator[drafter_pb2.DraftResponse, None, None]
+
 Context = grpc.aio.ServicerContext[drafter_pb2.DraftRequest, drafter_pb2.DraftResponse]
 
 
@@ -32,7 +35,7 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
         self._engine = engine
         self._prefixes = prefixes
 
-    async def Draft(  # type: ignore[override]  # noqa: N802
+    async def Draft(  # noqa: N802
         self,
         request: drafter_pb2.DraftRequest,
         context: Context,  # noqa: ARG002
@@ -44,9 +47,7 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
         prefix = await self._prefixes.resolve(request.prefix)
         levels_per_message = request.levels_per_message or 1
 
-        def work(
-            job: Job[drafter_pb2.DraftResponse],
-        ) -> Generator[drafter_pb2.DraftResponse, None, None]:
+        def work(job: DraftJob) -> DraftMessages:
             return self._draft(job, prefix, tree, shape, sampling, levels_per_message)
 
         total = model_pb2.ComputeCost()
@@ -60,13 +61,13 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
 
     def _draft(
         self,
-        job: Job[drafter_pb2.DraftResponse],
+        job: DraftJob,
         prefix: list[int],
         tree: TokenTree,
         shape: Shape,
         sampling: Sampling,
         levels_per_message: int,
-    ) -> Generator[drafter_pb2.DraftResponse, None, None]:
+    ) -> DraftMessages:
         shape = self._fit(shape, tree, len(prefix))
         scorer = self._model.open(prefix)
         meter = _Meter(scorer, job.queue_ms)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from opentelemetry import metrics, trace
+from opentelemetry import metrics
 
+from specmesh.serving.telemetry import annotate
 from specmesh.v1 import model_pb2
 
 _meter = metrics.get_meter("specmesh.inference")
@@ -23,16 +24,12 @@ _cached = _meter.create_counter(
 
 def record_cost(cost: model_pb2.ComputeCost) -> None:
     """Account for a call that is ending, on the event loop and inside its span."""
-    span = trace.get_current_span()
-    if span.is_recording():
-        span.set_attributes(
-            {
-                "specmesh.queue_ms": cost.queue_ms,
-                "specmesh.forward_ms": cost.forward_ms,
-                "specmesh.tokens.cached": cost.num_cached_tokens,
-                "specmesh.tokens.computed": cost.num_computed_tokens,
-            }
-        )
+    annotate(
+        queue_ms=cost.queue_ms,
+        forward_ms=cost.forward_ms,
+        cached_tokens=cost.num_cached_tokens,
+        computed_tokens=cost.num_computed_tokens,
+    )
     _queue_time.record(cost.queue_ms)
     _forward_time.record(cost.forward_ms)
     _computed.add(cost.num_computed_tokens)

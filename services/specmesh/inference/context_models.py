@@ -24,7 +24,9 @@ CACHED_TOKENS = 1 << 18
 class Guess(Protocol):
     """Logits ``[vocab]`` of the token after ``context``; all −inf when there is no guess."""
 
-    def __call__(self, context: Sequence[int]) -> Logits: ...
+    def __call__(self, context: Sequence[int]) -> Logits:
+        """The guess after ``context``."""
+        ...
 
 
 class ContextModel:

@@ -78,6 +78,7 @@ class Engine:
 
     @property
     def queue_depth(self) -> int:
+        """How many jobs wait."""
         return self._jobs.qsize()
 
     async def stream(self, work: Work[T]) -> AsyncGenerator[T, None]:

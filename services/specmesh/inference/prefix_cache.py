@@ -31,6 +31,7 @@ class Snapshot(Generic[State]):
 
     @property
     def tokens(self) -> Sequence[int]:
+        """The tokens that ``state`` covers."""
         return self.chain.tokens
 
 

@@ -41,13 +41,11 @@ class TransformersModel:
         """Load a local folder or a Hugging Face id; raises ``ModelNotLoadable``."""
         try:
             config = AutoConfig.from_pretrained(name)
-            model = AutoModelForCausalLM.from_pretrained(name, dtype=getattr(torch, dtype))
+            model: Any = AutoModelForCausalLM.from_pretrained(name, dtype=getattr(torch, dtype))
             tokenizer = AutoTokenizer.from_pretrained(name)
         except (OSError, ValueError) as error:
-            kind = (
-                "folder" if Path(name).exists() else "Hugging Face id (and no such folder exists)"
-            )
-            raise ModelNotLoadable(f"cannot load {name!r} as a {kind}: {error}") from error
+            kind = "a folder" if Path(name).exists() else "a Hugging Face id (it is no folder)"
+            raise ModelNotLoadable(f"cannot load {name!r} as {kind}: {error}") from error
         if not tokenizer.is_fast:
             raise ModelNotLoadable(f"{name!r} has no tokenizer.json (a fast tokenizer)")
         if any("full" not in kind for kind in getattr(config, "layer_types", None) or ()):
@@ -84,7 +82,7 @@ class TransformersScorer:
         # The last prefix token goes through the forward again: its logits are asked for.
         self.num_cached_tokens = min(self._shared, len(prefix) - 1)
         self.num_computed_tokens = 0
-        self._kv = DynamicCache(config=model.config)
+        self._kv: Any = DynamicCache(config=model.config)
         if self._origin is not None and self.num_cached_tokens:
             kept = slice(0, self.num_cached_tokens)
             state = cache.use(self._origin).state

@@ -146,4 +146,7 @@ def _status(code: grpc.StatusCode, message: str, *details: Message) -> grpc.Stat
     for detail in details:
         packed.append(AnyMessage())
         packed[-1].Pack(detail)
-    return rpc_status.to_status(Status(code=code.value[0], message=message, details=packed))
+    status: grpc.Status = rpc_status.to_status(
+        Status(code=code.value[0], message=message, details=packed)
+    )
+    return status

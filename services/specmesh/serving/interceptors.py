@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import grpc.aio
 
@@ -37,7 +37,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor, ABC):
     ) -> Result:
         """Await ``proceed()``, which ends when the call's last message is sent."""
 
-    async def intercept_service(  # type: ignore[override] # gRPC's stub hides its type variables
+    async def intercept_service(
         self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
     ) -> grpc.RpcMethodHandler[Any, Any] | None:
         """See ``grpc.aio.ServerInterceptor``."""
@@ -45,25 +45,25 @@ class CallInterceptor(grpc.aio.ServerInterceptor, ABC):
         method = handler_call_details.method
         if handler is None or method.startswith(INFRASTRUCTURE):
             return handler
-        behaviour: Callable[[Any, Context], Any]
+        behaviour: Any
+        wrap: Any
         if handler.response_streaming:
             behaviour = partial(_write_all, handler.unary_stream)
             wrap = grpc.unary_stream_rpc_method_handler
         else:
-            behaviour = cast("Any", handler.unary_unary)
-            wrap = cast("Any", grpc.unary_unary_rpc_method_handler)
+            behaviour = handler.unary_unary
+            wrap = grpc.unary_unary_rpc_method_handler
 
         async def intercepted(request: object, context: Context) -> object:
             return await self.around(method, context, partial(behaviour, request, context))
 
-        return wrap(
-            cast("Any", intercepted), handler.request_deserializer, handler.response_serializer
+        wrapped: grpc.RpcMethodHandler[Any, Any] = wrap(
+            intercepted, handler.request_deserializer, handler.response_serializer
         )
+        return wrapped
 
 
-async def _write_all(
-    behaviour: Callable[[Any, Context], Any], request: object, context: Context
-) -> None:
+async def _write_all(behaviour: Any, request: object, context: Context) -> None:
     """Send what a streaming handler yields.
 
     gRPC would do so itself, but leave a cancelled generator to the garbage collector. Closing

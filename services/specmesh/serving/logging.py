@@ -48,9 +48,7 @@ class JsonFormatter(logging.Formatter):
         if span.is_valid:
             fields["trace_id"] = trace.format_trace_id(span.trace_id)
             fields["span_id"] = trace.format_span_id(span.span_id)
-        fields |= {
-            key: value for key, value in vars(record).items() if key not in _STANDARD_FIELDS
-        }
+        fields |= {key: value for key, value in vars(record).items() if key not in _STANDARD_FIELDS}
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
         return json.dumps(fields, default=str)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+import signal
+import time
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol, cast
 
@@ -151,7 +153,9 @@ async def _refuse_early(request: object, context: Context) -> None:  # noqa: ARG
     raise Unavailable("STARTING", "this replica is still loading its model")
 
 
-_STARTING = grpc.unary_unary_rpc_method_handler(cast("Any", _refuse_early))
+_STARTING: grpc.RpcMethodHandler[Any, Any] = grpc.unary_unary_rpc_method_handler(
+    cast("Any", _refuse_early)
+)
 
 
 @asynccontextmanager
@@ -175,27 +179,64 @@ async def serve(settings: ServerSettings, service: Service) -> int:
     """
     json_logging.configure(settings.log_level, service.role, settings.name)
     telemetry = configure(service.role, settings.name)
+    server = Server(settings, service)
+    status = 1
     try:
-        return await _live(Server(settings, service), _Signals())
+        try:
+            status = await _live(server, _Signals())
+        finally:
+            await server.stop()
+    except BindError as error:
+        log.error(str(error))
+    except Exception:
+        log.exception("failed")
     finally:
         await asyncio.to_thread(telemetry.shutdown)
+        log.info("stopped", extra={"exit_status": status})
+    return status
 
 
 async def _live(server: Server, signals: _Signals) -> int:
-    try:
-        if not await signals.first.interrupts(_start(server)):
-            await signals.first.wait()
-        log.info("draining")
-        if await signals.second.interrupts(server.drain()):
-            log.warning("stopped at once")
-            return 1
-        return 0
-    except BindError as error:
-        log.error(str(error))
-        return 1
-    except Exception:
-        log.exception("failed")
-        return 1
-    finally:
-        await server.stop()
-        log.info("stopped")
+    began = time.monotonic()
+    address = await server.listen()
+    log.info("starting", extra={"address": address})
+    if await _ends_before(signals.first, server.start()):
+        seconds = round(time.monotonic() - began, 3)
+        log.info("serving", extra={"address": address, "start_seconds": seconds})
+        await signals.first.wait()
+    log.info("draining")
+    return 0 if await _ends_before(signals.second, server.drain()) else 1
+
+
+class _Signals:
+    """The first and the second request to stop; a third meets no handler, and kills."""
+
+    def __init__(self) -> None:
+        self.first = asyncio.Event()
+        self.second = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._receive)
+
+    def _receive(self) -> None:
+        if not self.first.is_set():
+            self.first.set()
+            return
+        self.second.set()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+async def _ends_before(event: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
+    """Whether ``work`` ended before ``event`` was set, which cancels it. Raises what it does."""
+    task = asyncio.create_task(work)
+    waiter = asyncio.create_task(event.wait())
+    await asyncio.wait({task, waiter}, return_when=asyncio.FIRST_COMPLETED)
+    waiter.cancel()
+    if task.done():
+        task.result()
+        return True
+    task.cancel()
+    await asyncio.wait({task})
+    return False

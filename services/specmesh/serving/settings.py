@@ -14,29 +14,24 @@ from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 Settings = TypeVar("Settings", bound=BaseSettings)
 
 
-def _instance_name() -> str:
+def host_pid() -> str:
+    """A name for this process; in Kubernetes the host is the pod."""
     return f"{socket.gethostname()}-{os.getpid()}"
 
 
 class ServerSettings(BaseSettings):
     """What every server is told. A role subclasses it, adds fields and sets ``env_prefix``."""
 
-    model_config = SettingsConfigDict(
-        cli_kebab_case=True,
-        cli_hide_none_type=True,
-        cli_avoid_json=True,
-        cli_implicit_flags=True,
-        frozen=True,
-    )
+    model_config = SettingsConfigDict(frozen=True)
 
     host: str = Field(
         "127.0.0.1", description="address to listen on; 0.0.0.0 for every IPv4 interface"
     )
     port: int = Field(0, ge=0, le=65535, description="port to listen on; 0 takes any free one")
     name: str = Field(
-        default_factory=_instance_name,
+        default_factory=host_pid,
         min_length=1,
-        description="name of this instance in logs, traces and routing; default host-pid",
+        description="name of this instance in logs, traces and routing",
     )
     drain_seconds: float = Field(
         10.0, ge=0, description="how long running calls may go on after SIGTERM"
@@ -55,6 +50,8 @@ def _check_redis_url(url: str) -> str:
 class RedisSettings(BaseSettings):
     """Mixin for the roles that use Redis; its variable, ``REDIS_URL``, carries no prefix."""
 
+    model_config = SettingsConfigDict(frozen=True)
+
     redis_url: Annotated[str, AfterValidator(_check_redis_url)] | None = Field(
         None,
         # An alias is read without the class's prefix.
@@ -70,7 +67,14 @@ def parse(settings_class: type[Settings], argv: Sequence[str], prog: str) -> Set
     with status 0.
     """
     try:
-        return settings_class(_cli_parse_args=list(argv), _cli_prog_name=prog)
+        return settings_class(
+            _cli_parse_args=list(argv),
+            _cli_prog_name=prog,
+            _cli_kebab_case=True,
+            _cli_implicit_flags=True,
+            _cli_hide_none_type=True,
+            _cli_avoid_json=True,
+        )
     except ValidationError as error:
         for problem in error.errors():
             field = str(problem["loc"][0]) if problem["loc"] else "settings"
@@ -86,10 +90,8 @@ def parse(settings_class: type[Settings], argv: Sequence[str], prog: str) -> Set
 
 def _spellings(settings_class: type[BaseSettings], field: str) -> str:
     """How a person may have set ``field``: as a flag or as a variable."""
-    info = settings_class.model_fields.get(field)
-    if info is None:
+    if field not in settings_class.model_fields:
         return field
-    prefix = "" if info.validation_alias else settings_class.model_config.get("env_prefix", "")
-    return f"--{field.replace('_', '-')} ({prefix}{field})".replace(
-        f"({prefix}{field})", f"({(prefix + field).upper()})"
-    )
+    aliased = settings_class.model_fields[field].validation_alias
+    prefix = "" if aliased else settings_class.model_config.get("env_prefix", "")
+    return f"--{field.replace('_', '-')} ({prefix.upper()}{field.upper()})"

@@ -28,7 +28,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         self._engine = engine
         self._prefixes = prefixes
 
-    async def Verify(  # type: ignore[override]  # noqa: N802
+    async def Verify(  # noqa: N802
         self,
         request: verifier_pb2.VerifyRequest,
         context: Context,  # noqa: ARG002
@@ -84,7 +84,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
             )
 
 
-def _kind(verdict: Verdict) -> verifier_pb2.NextTokenKind:
+def _kind(verdict: Verdict) -> verifier_pb2.NextTokenKind.ValueType:
     if verdict.recovered:
         return verifier_pb2.NEXT_TOKEN_KIND_RECOVERED
     return verifier_pb2.NEXT_TOKEN_KIND_BONUS

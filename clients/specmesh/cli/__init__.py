@@ -1,0 +1,1 @@
+"""The command line: ``specmesh up``, ``generate``, ``demo`` and the rest."""

@@ -1,0 +1,5 @@
+"""Receiving traces and reading them: where did the time of one answer go?
+
+Reading order: ``spans`` (what is kept), ``receiver`` (how it comes in), ``critical_path``
+and ``breakdown`` (what it says).
+"""

@@ -1,0 +1,77 @@
+"""An OTLP/gRPC receiver for one machine: point OTEL_EXPORTER_OTLP_ENDPOINT at it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import grpc
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
+    TraceServiceServicer,
+    add_TraceServiceServicer_to_server,
+)
+from specmesh.traces.otlp_json import to_line
+from specmesh.traces.spans import Span, spans_from
+
+
+class TraceReceiver(TraceServiceServicer):
+    """Keeps every span it is sent, in memory and, if asked, in a file of OTLP JSON lines.
+
+    ``async with TraceReceiver() as receiver``: it listens on a free port of the loopback
+    interface while the block runs, and ``endpoint`` is its URL.
+    """
+
+    def __init__(self, json_file: Path | None = None) -> None:
+        self.spans: list[Span] = []
+        self.endpoint = ""
+        self._json_file = json_file
+        self._arrival = asyncio.Condition()
+        self._server: grpc.aio.Server | None = None
+
+    async def Export(  # noqa: N802
+        self,
+        request: ExportTraceServiceRequest,
+        context: grpc.aio.ServicerContext[  # noqa: ARG002
+            ExportTraceServiceRequest, ExportTraceServiceResponse
+        ],
+    ) -> ExportTraceServiceResponse:
+        """What exporters call."""
+        if self._json_file is not None:
+            with self._json_file.open("a") as file:
+                file.write(to_line(request) + "\n")
+        async with self._arrival:
+            self.spans += spans_from(request.resource_spans)
+            self._arrival.notify_all()
+        return ExportTraceServiceResponse()
+
+    async def wait_until(
+        self, complete: Callable[[Sequence[Span]], bool], timeout_s: float
+    ) -> list[Span]:
+        """All spans, as soon as they are ``complete``. Raises TimeoutError."""
+        async with asyncio.timeout(timeout_s), self._arrival:
+            await self._arrival.wait_for(lambda: complete(self.spans))
+            return list(self.spans)
+
+    async def __aenter__(self) -> Self:
+        self._server = grpc.aio.server()
+        add_TraceServiceServicer_to_server(self, self._server)
+        port = self._server.add_insecure_port("127.0.0.1:0")
+        await self._server.start()
+        self.endpoint = f"http://127.0.0.1:{port}"
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._server is not None:
+            await self._server.stop(grace=1)

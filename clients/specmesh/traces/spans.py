@@ -1,0 +1,112 @@
+"""Spans as this package keeps them: frozen, small, no protobuf."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1 import trace_pb2
+
+AttributeValue = str | bool | int | float | tuple["AttributeValue", ...]
+
+
+class SpanKind(Enum):
+    """Which end of a call a span is, if any."""
+
+    INTERNAL = "internal"
+    SERVER = "server"
+    CLIENT = "client"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """The process a span comes from: ``service.name`` and ``service.instance.id``."""
+
+    service: str
+    instance: str
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One span; ids are lower-case hex, times are nanoseconds since 1970."""
+
+    trace_id: str
+    span_id: str
+    parent_span_id: str
+    """Empty for a root."""
+    name: str
+    kind: SpanKind
+    node: Node
+    start_ns: int
+    end_ns: int
+    attributes: Mapping[str, AttributeValue]
+    is_error: bool
+
+    @property
+    def duration_ms(self) -> float:
+        """End minus start."""
+        return (self.end_ns - self.start_ns) / 1e6
+
+    def number(self, name: str) -> float:
+        """The value of a numeric attribute; 0 if the span has none of that name."""
+        value = self.attributes.get(name, 0.0)
+        return float(value) if isinstance(value, int | float) else 0.0
+
+
+_KINDS = {
+    trace_pb2.Span.SPAN_KIND_INTERNAL: SpanKind.INTERNAL,
+    trace_pb2.Span.SPAN_KIND_SERVER: SpanKind.SERVER,
+    trace_pb2.Span.SPAN_KIND_CLIENT: SpanKind.CLIENT,
+}
+
+
+def spans_from(resource_spans: Sequence[trace_pb2.ResourceSpans]) -> Iterator[Span]:
+    """All spans of an OTLP message."""
+    for group in resource_spans:
+        node = _node_from(group.resource)
+        for scope in group.scope_spans:
+            for span in scope.spans:
+                yield _span_from(span, node)
+
+
+def _node_from(resource: Resource) -> Node:
+    attributes = _attributes_from(resource.attributes)
+    return Node(
+        str(attributes.get("service.name", "")), str(attributes.get("service.instance.id", ""))
+    )
+
+
+def _span_from(span: trace_pb2.Span, node: Node) -> Span:
+    return Span(
+        trace_id=span.trace_id.hex(),
+        span_id=span.span_id.hex(),
+        parent_span_id=span.parent_span_id.hex(),
+        name=span.name,
+        kind=_KINDS.get(span.kind, SpanKind.OTHER),
+        node=node,
+        start_ns=span.start_time_unix_nano,
+        end_ns=span.end_time_unix_nano,
+        attributes=_attributes_from(span.attributes),
+        is_error=span.status.code == trace_pb2.Status.STATUS_CODE_ERROR,
+    )
+
+
+def _attributes_from(pairs: Sequence[KeyValue]) -> dict[str, AttributeValue]:
+    values = ((pair.key, _value_from(pair.value)) for pair in pairs)
+    return {key: value for key, value in values if value is not None}
+
+
+def _value_from(value: AnyValue) -> AttributeValue | None:
+    """None for what no attribute of ours holds (bytes, maps)."""
+    kind = value.WhichOneof("value")
+    if kind == "array_value":
+        items = (_value_from(item) for item in value.array_value.values)
+        return tuple(item for item in items if item is not None)
+    if kind in {"string_value", "bool_value", "int_value", "double_value"}:
+        plain: str | bool | int | float = getattr(value, kind)
+        return plain
+    return None

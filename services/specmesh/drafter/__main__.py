@@ -1,0 +1,78 @@
+"""The drafter process: ``specmesh drafter`` or ``python -m specmesh.drafter``."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+
+import grpc.aio
+from pydantic import Field
+from pydantic_settings import SettingsConfigDict
+
+from specmesh.drafter.backends import Backend, load
+from specmesh.drafter.servicer import DrafterServicer
+from specmesh.inference.model import LanguageModel
+from specmesh.inference.prefixes import PrefixResolver
+from specmesh.inference.service import MODEL_SERVICE, InferenceService, InferenceSettings
+from specmesh.serving.server import serve
+from specmesh.serving.settings import parse
+from specmesh.v1 import drafter_pb2, drafter_pb2_grpc
+
+
+class DrafterSettings(InferenceSettings):
+    """Serves a cheap model, which guesses ahead of the target."""
+
+    model_config = SettingsConfigDict(env_prefix="SPECMESH_DRAFTER_")
+
+    backend: Backend = Field("transformers", description="what guesses")
+    model: str = Field("", description="folder or Hugging Face id; for backend transformers")
+    tokenizer: str = Field(
+        "", description="folder or Hugging Face id of the target's tokenizer; other backends"
+    )
+    corpus: str = Field(
+        "",
+        description="folder of text to count n-grams in, or 'stdlib': the part of the Python "
+        "standard library that the shipped models were trained on",
+    )
+    ngram_order: int = Field(3, ge=1, le=5, description="1 unigram, 2 bigram and so on")
+
+
+class DrafterService(InferenceService):
+    """See ``Service``."""
+
+    role = "drafter"
+
+    def __init__(self, settings: DrafterSettings) -> None:
+        super().__init__(settings)
+        self._drafter = settings
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Full names of the gRPC services."""
+        return (drafter_pb2.DESCRIPTOR.services_by_name["DrafterService"].full_name, MODEL_SERVICE)
+
+    def load(self) -> LanguageModel:
+        """Load the drafter."""
+        return load(
+            self._drafter.backend,
+            model=self._drafter.model,
+            tokenizer=self._drafter.tokenizer,
+            corpus=self._drafter.corpus,
+            ngram_order=self._drafter.ngram_order,
+            dtype=self._drafter.dtype,
+            device=self._drafter.device,
+            cache_tokens=self._drafter.cache_tokens,
+        )
+
+    def add_servicer(
+        self, server: grpc.aio.Server, model: LanguageModel, prefixes: PrefixResolver
+    ) -> None:
+        """Add DrafterService."""
+        servicer = DrafterServicer(model, self._engine, prefixes)
+        drafter_pb2_grpc.add_DrafterServiceServicer_to_server(servicer, server)
+
+
+if __name__ == "__main__":
+    settings = parse(DrafterSettings, sys.argv[1:], "specmesh drafter")
+    sys.exit(asyncio.run(serve(settings, DrafterService(settings))))

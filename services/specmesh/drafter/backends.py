@@ -1,0 +1,88 @@
+"""The kinds of drafter, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from tokenizers import Tokenizer
+
+from specmesh.inference.context_models import ContextModel, Guess, PromptLookup, RandomTokens
+from specmesh.inference.model import LanguageModel, ModelDescription, ModelNotLoadable
+from specmesh.inference.ngram import NGram
+
+Backend = Literal["transformers", "ngram", "prompt-lookup", "random"]
+
+TEXT_SUFFIXES = {".py", ".txt", ".md", ".rst", ".json", ".c", ".h", ".js", ".ts", ".go", ".rs"}
+
+
+def load(
+    backend: Backend,
+    *,
+    model: str,
+    tokenizer: str,
+    corpus: str,
+    ngram_order: int,
+    dtype: str,
+    device: str,
+    cache_tokens: int,
+) -> LanguageModel:
+    """Load a drafter; raises ``ModelNotLoadable``."""
+    if backend == "transformers":
+        from specmesh.inference.transformers_model import TransformersModel
+
+        return TransformersModel.load(model, dtype=dtype, device=device, cache_tokens=cache_tokens)
+    loaded = _load_tokenizer(tokenizer)
+    vocab_size = loaded.get_vocab_size()
+    name: str = backend
+    guess: Guess
+    if backend == "ngram":
+        guess = NGram(_count_from(corpus, loaded), vocab_size, ngram_order)
+        name = f"{ngram_order}-gram"
+    elif backend == "prompt-lookup":
+        guess = PromptLookup(vocab_size)
+    else:
+        guess = RandomTokens(vocab_size)
+    description = ModelDescription(
+        name=name,
+        vocab_size=vocab_size,
+        context_tokens=0,
+        end_of_text_ids=(),
+        tokenizer_json=loaded.to_str(),
+        num_parameters=0,
+        backend=backend,
+    )
+    return ContextModel(description, guess)
+
+
+def _load_tokenizer(name: str) -> Tokenizer:
+    path = Path(name) / "tokenizer.json"
+    if name and path.is_file():
+        return Tokenizer.from_file(str(path))
+    try:
+        return Tokenizer.from_pretrained(name)
+    except Exception as error:  # the library raises bare Exceptions
+        raise ModelNotLoadable(
+            f"--tokenizer {name!r} is neither a folder with a tokenizer.json "
+            f"nor a Hugging Face id that can be fetched: {error}"
+        ) from error
+
+
+def _count_from(corpus: str, tokenizer: Tokenizer) -> list[int]:
+    texts = list(_stdlib_texts() if corpus == "stdlib" else _folder_texts(Path(corpus)))
+    if not corpus or not texts:
+        raise ModelNotLoadable(f"--corpus {corpus!r} is neither 'stdlib' nor a folder with text")
+    return [token for encoding in tokenizer.encode_batch(texts) for token in encoding.ids]
+
+
+def _stdlib_texts() -> Iterator[str]:
+    from specmesh.training.corpus import read_sources, split, standard_library
+
+    return (file.text for file in split(read_sources(standard_library())).training)
+
+
+def _folder_texts(folder: Path) -> Iterator[str]:
+    for path in sorted(folder.rglob("*")):
+        if path.suffix in TEXT_SUFFIXES and path.is_file():
+            yield path.read_text(encoding="utf-8", errors="replace")

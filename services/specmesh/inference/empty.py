@@ -1,0 +1,49 @@
+"""A model without arithmetic that answers at once: what is left is the cost of the hop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from specmesh.decoding.tree import TokenTree
+from specmesh.inference.model import Logits, ModelDescription
+
+VOCAB_SIZE = 256
+
+EMPTY_DESCRIPTION = ModelDescription(
+    name="empty",
+    vocab_size=VOCAB_SIZE,
+    context_tokens=1 << 20,
+    end_of_text_ids=(),
+    tokenizer_json="",
+    num_parameters=0,
+    backend="empty",
+)
+
+
+class EmptyModel:
+    """See ``LanguageModel``. Every token is as likely as any other."""
+
+    description = EMPTY_DESCRIPTION
+
+    def open(self, prefix: Sequence[int]) -> EmptyScorer:  # noqa: ARG002
+        """See ``LanguageModel.open``."""
+        return EmptyScorer()
+
+    def find_base(self, base_length: int, digest: bytes) -> None:
+        """Nothing is kept: see ``LanguageModel.find_base``."""
+
+
+class EmptyScorer:
+    """See ``Scorer``."""
+
+    num_cached_tokens = 0
+    num_computed_tokens = 0
+
+    def score(self, tree: TokenTree) -> Logits:
+        """See ``Scorer.score``."""
+        return np.zeros((len(tree) + 1, VOCAB_SIZE), np.float32)
+
+    def close(self, keep: Sequence[int]) -> None:
+        """Nothing is kept: see ``Scorer.close``."""

@@ -1,0 +1,49 @@
+"""ModelService: what this process serves, so that peers agree before traffic."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import grpc.aio
+
+from specmesh.inference.model import ModelDescription
+from specmesh.serving.tokenizers import fingerprint
+from specmesh.v1 import model_pb2, model_pb2_grpc
+
+PIECE_BYTES = 1 << 20
+
+
+class ModelServicer(model_pb2_grpc.ModelServiceServicer):
+    """Answers from a description that never changes."""
+
+    def __init__(self, description: ModelDescription) -> None:
+        self._tokenizer = description.tokenizer_json.encode()
+        self._info = model_pb2.ModelInfo(
+            name=description.name,
+            vocab_size=description.vocab_size,
+            context_tokens=description.context_tokens,
+            end_of_text_ids=description.end_of_text_ids,
+            tokenizer_fingerprint=fingerprint(description.tokenizer_json),
+            num_parameters=description.num_parameters,
+            backend=description.backend,
+        )
+
+    async def GetModel(  # noqa: N802
+        self,
+        request: model_pb2.GetModelRequest,  # noqa: ARG002
+        context: grpc.aio.ServicerContext[model_pb2.GetModelRequest, model_pb2.GetModelResponse],  # noqa: ARG002
+    ) -> model_pb2.GetModelResponse:
+        """See model.proto."""
+        return model_pb2.GetModelResponse(model=self._info)
+
+    async def GetTokenizer(  # noqa: N802
+        self,
+        request: model_pb2.GetTokenizerRequest,  # noqa: ARG002
+        context: grpc.aio.ServicerContext[  # noqa: ARG002
+            model_pb2.GetTokenizerRequest, model_pb2.GetTokenizerResponse
+        ],
+    ) -> AsyncIterator[model_pb2.GetTokenizerResponse]:
+        """See model.proto."""
+        for start in range(0, len(self._tokenizer), PIECE_BYTES):
+            piece = self._tokenizer[start : start + PIECE_BYTES]
+            yield model_pb2.GetTokenizerResponse(data=piece)

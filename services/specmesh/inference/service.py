@@ -1,0 +1,118 @@
+"""What drafter and verifier processes share: settings, and the life of model and engine."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Literal
+
+import grpc.aio
+from pydantic import Field
+
+from specmesh.decoding.tree import TokenTree
+from specmesh.inference.engine import Engine, Job
+from specmesh.inference.model import LanguageModel
+from specmesh.inference.model_servicer import ModelServicer
+from specmesh.inference.prefixes import PrefixResolver
+from specmesh.serving.sessions import SessionStore
+from specmesh.serving.settings import RedisSettings, ServerSettings
+from specmesh.v1 import model_pb2, model_pb2_grpc
+
+log = logging.getLogger(__name__)
+
+WARM_UP_WIDTHS = (0, 1, 4, 8)
+
+
+class InferenceSettings(ServerSettings, RedisSettings):
+    """What every process with a model is told."""
+
+    threads: int = Field(1, ge=1, description="threads of a forward")
+    device: str = Field("cpu", description="torch device that holds the model")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field(
+        "float32", description="number type of weights and activations"
+    )
+    cache_tokens: int = Field(
+        1 << 16, ge=1, description="how many tokens of KV are kept for prefixes, in all"
+    )
+    max_queue: int = Field(
+        256, ge=1, description="how many calls may wait; one more is refused at once"
+    )
+
+
+class InferenceService(ABC):
+    """A model, the engine that runs it, and the services in front of them."""
+
+    role: str
+
+    def __init__(self, settings: InferenceSettings) -> None:
+        self._settings = settings
+        self._store = (
+            SessionStore.from_url(settings.redis_url) if settings.redis_url is not None else None
+        )
+
+    @property
+    @abstractmethod
+    def names(self) -> Sequence[str]:
+        """Full names of the gRPC services."""
+
+    @abstractmethod
+    def load(self) -> LanguageModel:
+        """Load the model; runs on the engine's thread and may take long."""
+
+    @abstractmethod
+    def add_servicer(
+        self, server: grpc.aio.Server, model: LanguageModel, prefixes: PrefixResolver
+    ) -> None:
+        """Put the role's own servicer in front of ``model``."""
+
+    async def start(self) -> None:
+        """Load and warm up, so that the first call is as fast as the next."""
+        self._engine = Engine(self._settings.max_queue, self._use_threads)
+
+        def load(job: Job[LanguageModel]) -> LanguageModel:  # noqa: ARG001
+            model = self.load()
+            _warm_up(model)
+            return model
+
+        self._model = await self._engine.run(load)
+        description = self._model.description
+        log.info(
+            "model ready",
+            extra={"model": description.name, "parameters": description.num_parameters},
+        )
+
+    def register(self, server: grpc.aio.Server) -> None:
+        """Add the servicers of the role and of ModelService."""
+        prefixes = PrefixResolver(self._model, self._store)
+        self.add_servicer(server, self._model, prefixes)
+        model_pb2_grpc.add_ModelServiceServicer_to_server(
+            ModelServicer(self._model.description), server
+        )
+
+    async def stop(self) -> None:
+        """End the engine's thread and the connection to Redis."""
+        if hasattr(self, "_engine"):
+            await asyncio.to_thread(self._engine.stop)
+        if self._store is not None:
+            await self._store.aclose()
+
+    def _use_threads(self) -> None:
+        """Set torch's threads where the forwards run: the setting is per thread."""
+        try:
+            import torch
+        except ModuleNotFoundError:  # drafters without a network do without torch
+            return
+        torch.set_num_threads(self._settings.threads)
+
+
+MODEL_SERVICE = model_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name
+
+
+def _warm_up(model: LanguageModel) -> None:
+    """The first forwards of each width allocate and choose kernels."""
+    for width in WARM_UP_WIDTHS:
+        scorer = model.open([0] * 32)
+        scorer.score(TokenTree.chain([0] * width))
+        scorer.close(())

@@ -1,0 +1,75 @@
+"""The verifier process: ``specmesh verifier`` or ``python -m specmesh.verifier``."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from typing import Literal
+
+import grpc.aio
+from pydantic import Field
+from pydantic_settings import SettingsConfigDict
+
+from specmesh.inference.empty import EmptyModel
+from specmesh.inference.model import LanguageModel
+from specmesh.inference.prefixes import PrefixResolver
+from specmesh.inference.service import MODEL_SERVICE, InferenceService, InferenceSettings
+from specmesh.serving.server import serve
+from specmesh.serving.settings import parse
+from specmesh.v1 import verifier_pb2, verifier_pb2_grpc
+from specmesh.verifier.servicer import VerifierServicer
+
+
+class VerifierSettings(InferenceSettings):
+    """Serves a replica of the target model, which checks drafts."""
+
+    model_config = SettingsConfigDict(env_prefix="SPECMESH_VERIFIER_")
+
+    backend: Literal["transformers", "empty"] = Field(
+        "transformers", description="what computes; 'empty' answers at once, to measure hops"
+    )
+    model: str = Field("", description="folder or Hugging Face id of the target")
+
+
+class VerifierService(InferenceService):
+    """See ``Service``."""
+
+    role = "verifier"
+
+    def __init__(self, settings: VerifierSettings) -> None:
+        super().__init__(settings)
+        self._verifier = settings
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Full names of the gRPC services."""
+        return (
+            verifier_pb2.DESCRIPTOR.services_by_name["VerifierService"].full_name,
+            MODEL_SERVICE,
+        )
+
+    def load(self) -> LanguageModel:
+        """Load the target."""
+        if self._verifier.backend == "empty":
+            return EmptyModel()
+        from specmesh.inference.transformers_model import TransformersModel
+
+        return TransformersModel.load(
+            self._verifier.model,
+            dtype=self._verifier.dtype,
+            device=self._verifier.device,
+            cache_tokens=self._verifier.cache_tokens,
+        )
+
+    def add_servicer(
+        self, server: grpc.aio.Server, model: LanguageModel, prefixes: PrefixResolver
+    ) -> None:
+        """Add VerifierService."""
+        servicer = VerifierServicer(model, self._engine, prefixes)
+        verifier_pb2_grpc.add_VerifierServiceServicer_to_server(servicer, server)
+
+
+if __name__ == "__main__":
+    settings = parse(VerifierSettings, sys.argv[1:], "specmesh verifier")
+    sys.exit(asyncio.run(serve(settings, VerifierService(settings))))

@@ -1,0 +1,59 @@
+"""What users may rely on."""
+
+import ast
+from pathlib import Path
+
+import specmesh.cli
+import specmesh.client
+import specmesh.traces
+
+PACKAGES = [
+    Path(package.__path__[0]) for package in (specmesh.client, specmesh.cli, specmesh.traces)
+]
+
+
+def test_exports_are_exactly_these():
+    assert specmesh.client.__all__ == [
+        "AcceptanceMode",
+        "Chunk",
+        "Client",
+        "DeadlineExceeded",
+        "FailedPrecondition",
+        "FieldViolation",
+        "FinishReason",
+        "GenerationResult",
+        "GenerationStats",
+        "GenerationStream",
+        "Internal",
+        "InvalidRequest",
+        "Model",
+        "NotFound",
+        "Overloaded",
+        "ServedModel",
+        "SessionTaken",
+        "SpecmeshError",
+        "Timeouts",
+        "Unavailable",
+    ]
+    assert all(hasattr(specmesh.client, name) for name in specmesh.client.__all__)
+
+
+def test_packages_are_marked_as_typed():
+    assert all((package / "py.typed").is_file() for package in PACKAGES)
+
+
+def test_clients_import_no_part_of_a_server():
+    """Nor torch: whoever calls the mesh, or starts it, must not carry what serves it."""
+    allowed = ("specmesh.client", "specmesh.cli", "specmesh.traces", "specmesh.v1")
+    for file in (file for package in PACKAGES for file in package.rglob("*.py")):
+        for name in imported_names(file):
+            assert not name.startswith(("torch", "transformers")), file
+            assert not name.startswith("specmesh.") or name.startswith(allowed), (file, name)
+
+
+def imported_names(file):
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)

@@ -1,0 +1,91 @@
+"""The client's span, and the context that servers hang theirs below."""
+
+import grpc
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import NoOpTracer, SpanKind, StatusCode
+from tests.client.conftest import (
+    FakeOrchestrator,
+    breaks_after,
+    refuses,
+    rest_of_answer,
+    whole_answer,
+)
+
+from specmesh.client import Client, NotFound, telemetry
+
+
+@pytest.fixture
+def exported(monkeypatch):
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(telemetry, "_tracer", provider.get_tracer("test"))
+    yield exporter
+    provider.shutdown()
+
+
+async def test_an_answer_is_one_client_span_with_genai_attributes(serve, exported):
+    fake = await serve(FakeOrchestrator([whole_answer]))
+    async with Client(fake.address) as client:
+        await client.generate("hello", temperature=0, max_tokens=12, seed=7).text()
+    (span,) = exported.get_finished_spans()
+    assert (span.name, span.kind) == ("specmesh.generate", SpanKind.CLIENT)
+    assert span.status.status_code is StatusCode.UNSET
+    attributes = dict(span.attributes)
+    assert attributes.pop("gen_ai.response.time_to_first_chunk") > 0
+    assert attributes.pop("server.port") == int(fake.address.split(":")[1])
+    assert attributes == {
+        "gen_ai.operation.name": "text_completion",
+        "gen_ai.provider.name": "specmesh",
+        "gen_ai.request.stream": True,
+        "gen_ai.request.temperature": 0,
+        "gen_ai.request.max_tokens": 12,
+        "gen_ai.request.seed": 7,
+        "gen_ai.response.id": "s-1",
+        "gen_ai.response.model": "toy",
+        "gen_ai.response.finish_reasons": ("length",),
+        "gen_ai.usage.input_tokens": 3,
+        "gen_ai.usage.output_tokens": 12,
+        "server.address": "127.0.0.1",
+        "specmesh.strategy": "speculative",
+        "specmesh.resumes": 0,
+    }
+
+
+async def test_every_call_of_an_answer_carries_the_same_trace(serve, exported):
+    first = await serve(FakeOrchestrator([breaks_after(4)]))
+    second = await serve(FakeOrchestrator(resume=[rest_of_answer(4)]))
+    async with Client(first.address, second.address) as client:
+        await client.generate("hello").text()
+    (span,) = exported.get_finished_spans()
+    context = span.get_span_context()
+    parent = f"00-{context.trace_id:032x}-{context.span_id:016x}-"
+    assert first.metadata[0]["traceparent"].startswith(parent)
+    assert second.metadata[0]["traceparent"].startswith(parent)
+    assert span.attributes["specmesh.resumes"] == 1
+
+
+async def test_a_failed_answer_is_an_error_and_a_cancelled_one_is_not(serve, exported):
+    fake = await serve(FakeOrchestrator([refuses(grpc.StatusCode.NOT_FOUND), whole_answer]))
+    async with Client(fake.address) as client:
+        with pytest.raises(NotFound):
+            await client.generate("hello").text()
+        iterator = aiter(client.generate("hello"))
+        await anext(iterator)
+        await iterator.aclose()
+    failed, cancelled = exported.get_finished_spans()
+    assert failed.status.status_code is StatusCode.ERROR
+    assert failed.attributes["error.type"] == "NotFound"
+    assert cancelled.status.status_code is StatusCode.UNSET
+    assert cancelled.attributes["specmesh.cancelled"] is True
+
+
+async def test_without_a_telemetry_sdk_no_context_is_sent(serve, monkeypatch):
+    monkeypatch.setattr(telemetry, "_tracer", NoOpTracer())
+    fake = await serve(FakeOrchestrator([whole_answer]))
+    async with Client(fake.address) as client:
+        await client.generate("hello").text()
+    assert "traceparent" not in fake.metadata[0]
