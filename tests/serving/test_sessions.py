@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from redis.asyncio import Redis
+
 from specmesh.serving.sessions import (
     SessionHeld,
     SessionNotFound,

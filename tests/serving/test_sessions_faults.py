@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from redis.asyncio import Redis
+
 from specmesh.serving.sessions import (
     SessionHeld,
     SessionStore,
@@ -44,6 +45,28 @@ async def expect_unavailable() -> AsyncIterator[None]:
     with pytest.raises(StoreUnavailable):
         yield
     assert time.monotonic() - start < FAIL_FAST_S
+
+
+@asynccontextmanager
+async def losing_every_answer_to(command: bytes, server: RedisServer) -> AsyncIterator[str]:
+    """Give the address of a proxy that closes the connection where the answer is due."""
+
+    async def serve(client_in: asyncio.StreamReader, client_out: asyncio.StreamWriter) -> None:
+        server_in, server_out = await asyncio.open_connection("127.0.0.1", server.port)
+        answered = True
+        while answered and (request := await client_in.read(65536)):
+            server_out.write(request)
+            answer = await server_in.read(65536)
+            answered = command not in request
+            if answered:
+                client_out.write(answer)
+        server_out.close()
+        client_out.close()
+
+    proxy = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with proxy:
+        host, port = proxy.sockets[0].getsockname()
+        yield f"redis://{host}:{port}"
 
 
 async def is_stale(store: SessionStore, epoch: int) -> bool:
@@ -152,6 +175,17 @@ async def test_take_that_timed_out_but_ran_fences_and_frees_itself(server: Redis
                 break
     assert record.epoch == 3
     await store.aclose()
+
+
+async def test_call_whose_answer_was_lost_is_not_run_again(
+    store: SessionStore, server: RedisServer
+) -> None:
+    async with losing_every_answer_to(b"EVALSHA", server) as url:
+        lossy = SessionStore.from_url(url)
+        async with expect_unavailable():
+            await lossy.take("s", owner="b", epoch=1)
+        await lossy.aclose()
+    assert (await store.take("s", owner="c", epoch=2)).epoch == 3
 
 
 async def test_cancelled_calls_harm_no_later_call(store: SessionStore) -> None:

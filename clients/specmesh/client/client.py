@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 
 import grpc
+
 from specmesh.client.answers import ServedModel, served_model_from
 from specmesh.client.errors import Unavailable
 from specmesh.client.requests import AcceptanceMode, generate_request, sampling_parameters
@@ -44,7 +45,7 @@ class Client:
         ]
         self._turns = itertools.cycle(range(len(targets)))
 
-    def generate(  # noqa: PLR0913 - the request's own fields, all by keyword
+    def generate(
         self,
         prompt: str | Sequence[int],
         *,

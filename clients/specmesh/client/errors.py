@@ -14,7 +14,6 @@
 """
 
 # The tree reads like the statuses it stands for; only its root is called an error.
-# ruff: noqa: N818
 
 from __future__ import annotations
 

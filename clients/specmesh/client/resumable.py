@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import grpc
+
 from specmesh.client.errors import DeadlineExceeded, Internal, SpecmeshError, Unavailable
 from specmesh.client.status import from_rpc_error
 from specmesh.client.telemetry import GenerateSpan

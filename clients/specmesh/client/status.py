@@ -10,6 +10,7 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.message import DecodeError, Message
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
+
 from specmesh.client.errors import (
     DeadlineExceeded,
     FailedPrecondition,

@@ -130,7 +130,7 @@ class _Answer:
         return chunk
 
     def result(self, call: ResumableCall, finished: pb.GenerationFinished) -> GenerationResult:
-        assert call.started is not None  # noqa: S101 - ResumableCall gives no other event first
+        assert call.started is not None
         return GenerationResult(
             text="".join(self._texts),
             token_ids=tuple(self._token_ids),

@@ -11,6 +11,7 @@ import time
 from opentelemetry import trace
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
+
 from specmesh.client.answers import GenerationResult
 from specmesh.v1 import generation_pb2 as pb
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from specmesh.traces.spans import Span
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A stretch of time (nanoseconds since 1970) that the answer spent waiting for ``span``."""
+    """A stretch of time that belongs to ``span``: nanoseconds since 1970, by the root's clock."""
 
     span: Span
     start_ns: int
@@ -31,30 +31,34 @@ def critical_path(root: Span, spans: Sequence[Span]) -> list[Segment]:
     children: dict[str, list[Span]] = defaultdict(list)
     for span in spans:
         children[span.parent_span_id].append(span)
-    return list(_walk(root, root.start_ns, root.end_ns, children))
+    whole = Segment(root, root.start_ns, root.end_ns)
+    return list(_walk(whole, root.start_ns, root.end_ns, children))
 
 
 def _walk(
-    span: Span, start_ns: int, end_ns: int, children: Mapping[str, Sequence[Span]]
+    placed: Segment, start_ns: int, end_ns: int, children: Mapping[str, Sequence[Span]]
 ) -> Iterator[Segment]:
-    """Share out ``span`` between ``start_ns`` and ``end_ns``, backwards."""
-    below = [_within(child, span) for child in children.get(span.span_id, ())]
+    """Share out a span's time between ``start_ns`` and ``end_ns``, backwards."""
+    below = [_place(child, placed) for child in children.get(placed.span.span_id, ())]
     now = end_ns
     while now > start_ns:
         child, floor_ns = _waited_for(below, start_ns, now)
         if child is None:
-            yield Segment(span, floor_ns, now)
+            yield Segment(placed.span, floor_ns, now)
         else:
             yield from _walk(child, floor_ns, now, children)
         now = floor_ns
 
 
-def _waited_for(children: Sequence[Span], start_ns: int, now: int) -> tuple[Span | None, int]:
+def _waited_for(children: Sequence[Segment], start_ns: int, now: int) -> tuple[Segment | None, int]:
     """The child the span waited for just before ``now`` (None: itself), and since when."""
     begun = [child for child in children if child.start_ns < min(now, child.end_ns)]
-    ended = [child for child in begun if child.end_ns <= now]
     running = [child for child in begun if child.end_ns > now]
-    last = max(ended, key=lambda child: child.end_ns, default=None)
+    last = max(
+        (child for child in begun if child.end_ns <= now),
+        key=lambda child: (child.end_ns, child.start_ns),
+        default=None,
+    )
     if last is not None and last.end_ns == now:
         return last, max(last.start_ns, start_ns)
     floor_ns = start_ns if last is None else max(last.end_ns, start_ns)
@@ -65,11 +69,13 @@ def _waited_for(children: Sequence[Span], start_ns: int, now: int) -> tuple[Span
     return None, floor_ns
 
 
-def _within(child: Span, parent: Span) -> Span:
-    """The child moved into its parent if their machines' clocks disagree; else as it is."""
-    slack_ns = (parent.end_ns - parent.start_ns) - (child.end_ns - child.start_ns)
-    inside = parent.start_ns <= child.start_ns and child.end_ns <= parent.end_ns
-    if inside or child.node == parent.node or slack_ns < 0:
-        return child
-    shift_ns = parent.start_ns + slack_ns // 2 - child.start_ns
-    return replace(child, start_ns=child.start_ns + shift_ns, end_ns=child.end_ns + shift_ns)
+def _place(child: Span, parent: Segment) -> Segment:
+    """When the child ran, on the root's clock: centred in its parent if clocks disagree."""
+    shift_ns = parent.start_ns - parent.span.start_ns
+    start_ns, end_ns = child.start_ns + shift_ns, child.end_ns + shift_ns
+    slack_ns = (parent.end_ns - parent.start_ns) - (end_ns - start_ns)
+    inside = parent.start_ns <= start_ns and end_ns <= parent.end_ns
+    if not inside and slack_ns >= 0 and child.node != parent.span.node:
+        start_ns = parent.start_ns + slack_ns // 2
+        end_ns = start_ns + (child.end_ns - child.start_ns)
+    return Segment(child, start_ns, end_ns)

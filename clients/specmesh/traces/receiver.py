@@ -17,6 +17,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
     TraceServiceServicer,
     add_TraceServiceServicer_to_server,
 )
+
 from specmesh.traces.otlp_json import to_line
 from specmesh.traces.spans import Span, spans_from
 
@@ -61,7 +62,7 @@ class TraceReceiver(TraceServiceServicer):
 
     async def __aenter__(self) -> Self:
         self._server = grpc.aio.server()
-        add_TraceServiceServicer_to_server(self, self._server)
+        add_TraceServiceServicer_to_server(self, self._server)  # type: ignore[no-untyped-call]
         port = self._server.add_insecure_port("127.0.0.1:0")
         await self._server.start()
         self.endpoint = f"http://127.0.0.1:{port}"

@@ -70,8 +70,10 @@ def _load_tokenizer(name: str) -> Tokenizer:
 
 
 def _count_from(corpus: str, tokenizer: Tokenizer) -> list[int]:
-    texts = list(_stdlib_texts() if corpus == "stdlib" else _folder_texts(Path(corpus)))
-    if not corpus or not texts:
+    texts: list[str] = []
+    if corpus:
+        texts = list(_stdlib_texts() if corpus == "stdlib" else _folder_texts(Path(corpus)))
+    if not texts:
         raise ModelNotLoadable(f"--corpus {corpus!r} is neither 'stdlib' nor a folder with text")
     return [token for encoding in tokenizer.encode_batch(texts) for token in encoding.ids]
 

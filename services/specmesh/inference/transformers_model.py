@@ -86,7 +86,8 @@ class TransformersScorer:
         if self._origin is not None and self.num_cached_tokens:
             kept = slice(0, self.num_cached_tokens)
             state = cache.use(self._origin).state
-            for layer, (keys, values) in zip(self._kv.layers, state, strict=True):
+            layers: list[Any] = self._kv.layers
+            for layer, (keys, values) in zip(layers, state, strict=True):
                 layer.lazy_initialization(keys, values)
                 # Views: the layer grows by concatenation, so the snapshot stays as it is.
                 layer.keys, layer.values = keys[:, :, kept], values[:, :, kept]

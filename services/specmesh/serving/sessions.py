@@ -115,7 +115,8 @@ class SessionStore:
         """
         pool: BlockingConnectionPool = BlockingConnectionPool.from_url(
             url,
-            # redis-py would repeat a timed-out command by itself, for seconds.
+            # A command whose answer was lost may have run: only the caller can tell
+            # whether to repeat it.
             retry=Retry(NoBackoff(), 0),
             # One deadline over the whole call, ours, instead of one for each of its steps.
             timeout=None,

@@ -79,8 +79,7 @@ def parse(settings_class: type[Settings], argv: Sequence[str], prog: str) -> Set
         for problem in error.errors():
             field = str(problem["loc"][0]) if problem["loc"] else "settings"
             print(  # noqa: T201 - for whoever typed the command, before any log exists
-                f"{prog}: error: {_spellings(settings_class, field)}: {problem['msg']},"
-                f" got {problem['input']!r}",
+                f"{prog}: error: {_spellings(settings_class, field)}: {problem['msg']}",
                 file=sys.stderr,
             )
     except SettingsError as error:

@@ -1,0 +1,151 @@
+"""Where the time of one answer went, node by node.
+
+Two measures stand side by side, because work overlaps. ``busy_ms`` and the parts of it count
+what each node did, whoever waited for it. ``path_ms`` counts only what the answer waited
+for; over all nodes it sums up to the wall time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from specmesh.traces.critical_path import critical_path
+from specmesh.traces.spans import Node, Span, SpanKind
+
+STORE = Node("redis", "")
+"""Stands for the session store, which sends no spans: the orchestrator's commits."""
+_COMMIT = "specmesh.commit"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTime:
+    """What one node contributed, in milliseconds, summed over its calls unless said otherwise."""
+
+    node: Node
+    num_calls: int
+    busy_ms: float
+    """Time with at least one call at work; calls at the same time count once."""
+    queue_ms: float
+    forward_ms: float
+    other_ms: float
+    """The rest of the calls on the node itself, without calls it made in turn."""
+    hop_ms: float
+    """What its callers waited beyond that: network, gRPC, both sides' event loops."""
+    path_ms: float
+    """Its part of the critical path, hops to it included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """One answer; nodes come in order of their part of the critical path, the largest first."""
+
+    wall_ms: float
+    nodes: tuple[NodeTime, ...]
+
+    def share(self, node: NodeTime) -> float:
+        """The node's part of the wall time, 0 to 1; all nodes' sum up to 1."""
+        return node.path_ms / self.wall_ms
+
+
+def breakdown(spans: Sequence[Span]) -> Breakdown:
+    """The breakdown of one trace. Raises ValueError without spans, or for several traces."""
+    if len({span.trace_id for span in spans}) != 1:
+        raise ValueError("a breakdown needs the spans of exactly one trace")
+    tree = _Tree(spans)
+    root = tree.root()
+    path_ms: dict[Node, float] = defaultdict(float)
+    for segment in critical_path(root, spans):
+        path_ms[tree.responsible(segment.span)] += (segment.end_ns - segment.start_ns) / 1e6
+    nodes = {node: tree.node_time(node, path_ms[node]) for node in {*tree.nodes(), *path_ms}}
+    ordered = sorted(nodes.values(), key=lambda node: -node.path_ms)
+    return Breakdown(wall_ms=root.duration_ms, nodes=tuple(ordered))
+
+
+class _Tree:
+    """The spans of one trace, by parent and by node."""
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        self._spans = spans
+        self._children: dict[str, list[Span]] = defaultdict(list)
+        self._served: dict[Node, list[Span]] = defaultdict(list)
+        for span in spans:
+            self._children[span.parent_span_id].append(span)
+            if span.kind is SpanKind.SERVER:
+                self._served[span.node].append(span)
+            elif span.name == _COMMIT:
+                self._served[STORE].append(span)
+
+    def root(self) -> Span:
+        """The longest span without a parent in the trace: a lost span may leave several."""
+        known = {span.span_id for span in self._spans}
+        roots = [span for span in self._spans if span.parent_span_id not in known]
+        return max(roots, key=lambda span: span.duration_ms)
+
+    def nodes(self) -> Iterable[Node]:
+        """All nodes that served a call."""
+        return self._served
+
+    def responsible(self, span: Span) -> Node:
+        """The node that a span's own time is due to: for a call, whom it went to."""
+        if span.name == _COMMIT:
+            return STORE
+        answers = self._answers(span)
+        return answers[0].node if answers else span.node
+
+    def node_time(self, node: Node, path_ms: float) -> NodeTime:
+        """Sum up the calls that the node served."""
+        served = self._served.get(node, [])
+        queue_ms = sum(span.number("specmesh.queue_ms") for span in served)
+        forward_ms = sum(span.number("specmesh.forward_ms") for span in served)
+        own_ms = sum(self._own_ms(span) for span in served)
+        return NodeTime(
+            node=node,
+            num_calls=len(served),
+            busy_ms=_union_ms((span.start_ns, span.end_ns) for span in served),
+            queue_ms=queue_ms,
+            forward_ms=forward_ms,
+            other_ms=max(own_ms - queue_ms - forward_ms, 0.0),
+            hop_ms=sum(self._hop_ms(span) for span in self._spans if self._goes_to(span, node)),
+            path_ms=path_ms,
+        )
+
+    def _answers(self, call: Span) -> Sequence[Span]:
+        """The server's spans of an outgoing call; none if it was cancelled before it arrived."""
+        if call.kind is not SpanKind.CLIENT:
+            return ()
+        below = self._children.get(call.span_id, ())
+        return [span for span in below if span.kind is SpanKind.SERVER]
+
+    def _goes_to(self, call: Span, node: Node) -> bool:
+        answers = self._answers(call)
+        return bool(answers) and answers[0].node == node
+
+    def _hop_ms(self, call: Span) -> float:
+        # A server may outlive a caller that cancelled: that is no negative network time.
+        return max(call.duration_ms - sum(a.duration_ms for a in self._answers(call)), 0.0)
+
+    def _own_ms(self, span: Span) -> float:
+        """The span without the time in which a call or commit below it was under way."""
+        away = (
+            (max(below.start_ns, span.start_ns), min(below.end_ns, span.end_ns))
+            for below in self._calls_below(span)
+        )
+        return span.duration_ms - _union_ms(away)
+
+    def _calls_below(self, span: Span) -> Iterable[Span]:
+        for child in self._children.get(span.span_id, ()):
+            if child.kind is SpanKind.CLIENT or child.name == _COMMIT:
+                yield child
+            else:
+                yield from self._calls_below(child)
+
+
+def _union_ms(intervals: Iterable[tuple[int, int]]) -> float:
+    """The length covered by at least one of some intervals given in nanoseconds."""
+    covered_ns, reached_ns = 0, 0
+    for start_ns, end_ns in sorted(intervals):
+        covered_ns += max(end_ns - max(start_ns, reached_ns), 0)
+        reached_ns = max(reached_ns, end_ns)
+    return covered_ns / 1e6

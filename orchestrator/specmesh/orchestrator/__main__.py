@@ -1,0 +1,123 @@
+"""The orchestrator process: ``specmesh orchestrator`` or ``python -m specmesh.orchestrator``."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import grpc.aio
+from pydantic import AfterValidator, Field
+from pydantic_settings import SettingsConfigDict
+
+from specmesh.orchestrator.mesh.calls import Mesh
+from specmesh.orchestrator.mesh.pool import Pool
+from specmesh.orchestrator.plan import MAX_LOOKAHEAD, Defaults
+from specmesh.orchestrator.servicer import GenerationServicer
+from specmesh.orchestrator.strategies import STRATEGIES
+from specmesh.orchestrator.target import TargetRegistry
+from specmesh.serving.server import CannotStart, serve
+from specmesh.serving.sessions import SessionStore
+from specmesh.serving.settings import RedisSettings, ServerSettings, parse
+from specmesh.v1 import generation_pb2, generation_pb2_grpc
+
+log = logging.getLogger(__name__)
+
+DRAFTER_SECONDS = 10.0
+"""How long a start waits for drafters; without them answers still come, unspeculated."""
+
+
+def _check_strategy(name: str) -> str:
+    if name not in STRATEGIES:
+        raise ValueError(f"must be one of: {', '.join(STRATEGIES)}")
+    return name
+
+
+class OrchestratorSettings(ServerSettings, RedisSettings):
+    """Serves clients: drives drafters and verifiers to answer their requests."""
+
+    model_config = SettingsConfigDict(env_prefix="SPECMESH_ORCHESTRATOR_")
+
+    verifiers: str = Field(description="addresses of the target's replicas, comma-separated")
+    drafters: str = Field("", description="addresses of drafters, comma-separated")
+    strategy: Annotated[str, AfterValidator(_check_strategy)] = Field(
+        "speculative", description="strategy of requests that name none"
+    )
+    lookahead: int = Field(
+        4, ge=1, le=MAX_LOOKAHEAD, description="draft tokens a verification covers, by default"
+    )
+
+
+class OrchestratorService:
+    """See ``Service``."""
+
+    role = "orchestrator"
+    names = (generation_pb2.DESCRIPTOR.services_by_name["GenerationService"].full_name,)
+
+    def __init__(self, settings: OrchestratorSettings) -> None:
+        self._settings = settings
+        self._mesh: Mesh | None = None
+        url = settings.redis_url
+        self._store = SessionStore.from_url(url) if url is not None else None
+
+    async def start(self) -> None:
+        """Find the mesh: at least one replica of the target, and drafters that fit it."""
+        self._targets = TargetRegistry()
+        self._mesh = Mesh(
+            Pool(
+                "verifier",
+                "specmesh.v1.VerifierService",
+                _addresses(self._settings.verifiers),
+                self._targets.admit_verifier,
+            ),
+            Pool(
+                "drafter",
+                "specmesh.v1.DrafterService",
+                _addresses(self._settings.drafters),
+                self._targets.admit_drafter,
+            ),
+        )
+        await self._mesh.verifiers.wait_ready()
+        if self._mesh.drafters.peers:
+            await self._await_drafters(self._mesh.drafters)
+
+    def register(self, server: grpc.aio.Server) -> None:
+        """Add GenerationService."""
+        assert self._mesh is not None
+        servicer = GenerationServicer(
+            self._mesh,
+            self._targets,
+            self._store,
+            Defaults(self._settings.strategy, self._settings.lookahead),
+            self._settings.name,
+        )
+        generation_pb2_grpc.add_GenerationServiceServicer_to_server(servicer, server)
+
+    async def stop(self) -> None:
+        """Leave the mesh."""
+        if self._mesh is not None:
+            await self._mesh.verifiers.close()
+            await self._mesh.drafters.close()
+        if self._store is not None:
+            await self._store.aclose()
+
+    async def _await_drafters(self, drafters: Pool) -> None:
+        try:
+            await asyncio.wait_for(drafters.wait_ready(), DRAFTER_SECONDS)
+        except TimeoutError:
+            log.warning("no drafter is ready: answers come unspeculated until one is")
+            return
+        refusals = [f"drafter {peer.address}: {peer.refusal}" for peer in drafters.peers]
+        if not drafters.ready:
+            raise CannotStart("; ".join(refusals))
+
+
+def _addresses(listed: str) -> Sequence[str]:
+    return [address.strip() for address in listed.split(",") if address.strip()]
+
+
+if __name__ == "__main__":
+    settings = parse(OrchestratorSettings, sys.argv[1:], "specmesh orchestrator")
+    sys.exit(asyncio.run(serve(settings, OrchestratorService(settings))))

@@ -1,0 +1,190 @@
+"""One answer from plan to last event: the driver works ahead, the store comes before the
+client, the client reads as it comes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, replace
+
+from opentelemetry import metrics
+
+from specmesh.orchestrator.driver import Driver
+from specmesh.orchestrator.mesh.calls import Calls, Mesh
+from specmesh.orchestrator.mesh.prefix import CommittedPrefix
+from specmesh.orchestrator.plan import Plan
+from specmesh.orchestrator.session_log import SessionLog
+from specmesh.orchestrator.strategies import STRATEGIES
+from specmesh.orchestrator.strategies.base import Commit, Finish, FinishReason
+from specmesh.orchestrator.strategies.progress import Progress
+from specmesh.orchestrator.tally import Tally
+from specmesh.orchestrator.target import Target
+from specmesh.orchestrator.text import TextStream
+from specmesh.v1 import generation_pb2
+
+_meter = metrics.get_meter("specmesh.orchestrator")
+_time_to_first_token = _meter.create_histogram("gen_ai.server.time_to_first_token", unit="s")
+_time_per_token = _meter.create_histogram("gen_ai.server.time_per_output_token", unit="s")
+_duration = _meter.create_histogram("gen_ai.server.request.duration", unit="s")
+_drafted = _meter.create_counter("specmesh.spec_decode.num_draft_tokens", unit="{token}")
+_accepted = _meter.create_counter("specmesh.spec_decode.num_accepted_tokens", unit="{token}")
+_wasted = _meter.create_counter("specmesh.spec_decode.num_wasted_tokens", unit="{token}")
+_verified = _meter.create_counter("specmesh.spec_decode.num_verify_calls", unit="{call}")
+
+REASONS = {
+    FinishReason.END_OF_TEXT: generation_pb2.FINISH_REASON_END_OF_TEXT,
+    FinishReason.STOP: generation_pb2.FINISH_REASON_STOP,
+    FinishReason.LENGTH: generation_pb2.FINISH_REASON_LENGTH,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One committed token, its place among the generated ones, and the text it set free."""
+
+    index: int
+    token_id: int
+    text: str
+
+
+class Answer:
+    """Streams one answer.
+
+    ``replayed`` are generated tokens that are committed already; the client has
+    ``num_received`` of the answer's tokens and is not told those again. ``deadline`` is in
+    ``time.monotonic`` seconds.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        target: Target,
+        session: SessionLog,
+        *,
+        deadline: float,
+        replayed: Sequence[int] = (),
+        num_received: int = 0,
+    ) -> None:
+        self._began = time.monotonic()
+        self._plan = plan
+        self._target = target
+        self._session = session
+        self._deadline = deadline
+        self._replayed = replayed
+        self._num_received = num_received
+        self._num_tokens = 0
+        self._text = TextStream(target.tokenizer, plan.prompt, plan.stop_strings)
+        self._prefix = CommittedPrefix(session.session_id, plan.prompt)
+        self._outbox: asyncio.Queue[Said | None] = asyncio.Queue()
+        self._tally = Tally()
+        self._first_token_ms = 0.0
+
+    async def events(self, mesh: Mesh) -> AsyncGenerator[generation_pb2.GenerationEvent, None]:
+        """The events of the answer; closing the generator cancels all work behind it."""
+        yield generation_pb2.GenerationEvent(started=self._started())
+        work = asyncio.create_task(self._work(mesh))
+        work.add_done_callback(lambda _: self._outbox.put_nowait(None))
+        try:
+            async with self._session.lease():
+                while said := await self._next_said():
+                    await self._session.append(said[0].index, [one.token_id for one in said])
+                    if chunk := self._chunk(said):
+                        yield generation_pb2.GenerationEvent(chunk=chunk)
+                reason = await work
+                await self._session.finish()
+            yield generation_pb2.GenerationEvent(finished=self._finished(reason))
+        finally:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+
+    async def _work(self, mesh: Mesh) -> FinishReason:
+        """What was committed before, then the strategy for the rest."""
+        progress = Progress(self._plan.goal)
+        for token in self._replayed:
+            *_, last = progress.commit((), token)
+            if reason := self._deliver(Commit((token,), 0)):
+                return reason
+            if isinstance(last, Finish):
+                return last.reason
+        goal = replace(self._plan.goal, max_tokens=progress.remaining)
+        strategy = STRATEGIES[self._plan.strategy](goal)
+        calls = Calls(mesh, self._prefix, self._plan.sampling, self._deadline)
+        return await Driver(strategy, calls, self._tally, self._deliver).drive()
+
+    def _deliver(self, commit: Commit) -> FinishReason | None:
+        """Take committed tokens, up to the one that completes a stop string."""
+        for token in commit.token_ids:
+            text = self._text.push(token)
+            self._outbox.put_nowait(Said(self._num_tokens, token, text))
+            self._num_tokens += 1
+            if self._text.stopped:
+                return FinishReason.STOP
+        self._prefix.commit(commit.token_ids)
+        return None
+
+    async def _next_said(self) -> list[Said]:
+        """Everything committed since the last call, at least one token; empty at the end."""
+        said: list[Said] = []
+        one = await self._outbox.get()
+        while one is not None:
+            said.append(one)
+            if self._outbox.empty():
+                return said
+            one = self._outbox.get_nowait()
+        if said:
+            self._outbox.put_nowait(None)  # the end comes after these
+        return said
+
+    def _chunk(self, said: list[Said]) -> generation_pb2.GenerationChunk | None:
+        if not self._first_token_ms:
+            self._first_token_ms = self._elapsed_ms()
+        new = [one for one in said if one.index >= self._num_received]
+        if not new:
+            return None
+        return generation_pb2.GenerationChunk(
+            first_index=new[0].index,
+            token_ids=[one.token_id for one in new],
+            text="".join(one.text for one in new),
+        )
+
+    def _started(self) -> generation_pb2.GenerationStarted:
+        return generation_pb2.GenerationStarted(
+            session_id=self._session.session_id,
+            epoch=self._session.epoch,
+            model=self._target.info.name,
+            strategy=self._plan.strategy,
+            seed=self._plan.sampling.seed,
+            num_prompt_tokens=len(self._plan.prompt),
+            resumable=self._session.resumable,
+        )
+
+    def _finished(self, reason: FinishReason) -> generation_pb2.GenerationFinished:
+        tally, duration_ms = self._tally, self._elapsed_ms()
+        _time_to_first_token.record(self._first_token_ms / 1e3)
+        _duration.record(duration_ms / 1e3)
+        if self._num_tokens > 1:
+            rest_s = (duration_ms - self._first_token_ms) / 1e3
+            _time_per_token.record(rest_s / (self._num_tokens - 1))
+        _drafted.add(tally.num_draft_tokens)
+        _accepted.add(tally.num_accepted_tokens)
+        _wasted.add(tally.num_wasted_tokens)
+        _verified.add(tally.num_verify_calls)
+        return generation_pb2.GenerationFinished(
+            finish_reason=REASONS[reason],
+            text=self._text.flush(),
+            resumable=self._session.resumable,
+            stats=generation_pb2.GenerationStats(
+                num_prompt_tokens=len(self._plan.prompt),
+                num_output_tokens=self._num_tokens,
+                num_verify_calls=tally.num_verify_calls,
+                num_draft_tokens=tally.num_draft_tokens,
+                num_accepted_tokens=tally.num_accepted_tokens,
+                num_wasted_tokens=tally.num_wasted_tokens,
+                time_to_first_token_ms=self._first_token_ms,
+                duration_ms=duration_ms,
+            ),
+        )
+
+    def _elapsed_ms(self) -> float:
+        return (time.monotonic() - self._began) * 1e3

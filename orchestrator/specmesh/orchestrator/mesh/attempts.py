@@ -1,0 +1,59 @@
+"""Which replica a call goes to, and whether and when it is sent again."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import grpc
+import grpc.aio
+
+from specmesh.orchestrator.mesh.peer import Peer
+from specmesh.orchestrator.mesh.pool import Pool
+from specmesh.orchestrator.mesh.prefix import CommittedPrefix
+from specmesh.serving.errors import error_info, retry_after_s
+
+MAX_ATTEMPTS = 6
+PAUSE_SECONDS = 0.05
+
+ELSEWHERE = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
+"""The replica is gone, draining or stuck: another may answer."""
+
+
+class Attempts:
+    """The tries of one call. ``deadline`` is the request's, in ``time.monotonic`` seconds."""
+
+    def __init__(self, pool: Pool, prefix: CommittedPrefix, deadline: float) -> None:
+        self._pool = pool
+        self._prefix = prefix
+        self._deadline = deadline
+        self._failed_at: set[str] = set()
+        self._num_failed = 0
+
+    @contextmanager
+    def peer(self) -> Iterator[Peer]:
+        """The replica for the next try; raises as ``Pool.reserve``."""
+        with self._pool.reserve(self._prefix.holds, self._failed_at) as peer:
+            yield peer
+
+    async def failed(self, peer: Peer, error: grpc.aio.AioRpcError) -> None:
+        """Return when the call may be tried again; raise ``error`` if that is useless."""
+        self._num_failed += 1
+        info = error_info(error)
+        pause_s = 0.0
+        if info is not None and info.reason == "PREFIX_UNKNOWN":
+            self._prefix.forgotten_by(peer.address)
+        elif error.code() in ELSEWHERE:
+            self._failed_at.add(peer.address)
+            self._prefix.forgotten_by(peer.address)
+            if self._failed_at.issuperset(p.address for p in self._pool.ready):
+                pause_s = PAUSE_SECONDS * 2**self._num_failed  # nobody untried: let them recover
+        elif error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
+            pause_s = retry_after_s(error) or PAUSE_SECONDS
+        else:
+            raise error
+        if self._num_failed >= MAX_ATTEMPTS or time.monotonic() + pause_s >= self._deadline:
+            raise error
+        await asyncio.sleep(pause_s)

@@ -1,0 +1,160 @@
+"""Calls to the mesh on behalf of one request: retried where that is safe, traced, bounded.
+
+Verify is a pure function and Draft only a guess, so both may be repeated anywhere. Every
+call has a deadline: its own cap, or what is left of the request's if that is sooner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+
+import grpc.aio
+from opentelemetry.context import Context
+
+from specmesh.decoding.acceptance import Verdict
+from specmesh.decoding.sampling import Sampling
+from specmesh.orchestrator.mesh.attempts import Attempts
+from specmesh.orchestrator.mesh.peer import Peer
+from specmesh.orchestrator.mesh.pool import Pool
+from specmesh.orchestrator.mesh.prefix import CommittedPrefix
+from specmesh.orchestrator.strategies.base import Draft, Drafted, Verify
+from specmesh.serving.telemetry import client_span
+from specmesh.serving.wire import read_distributions, write_sampling, write_tree
+from specmesh.v1 import (
+    drafter_pb2,
+    drafter_pb2_grpc,
+    sampling_pb2,
+    verifier_pb2,
+    verifier_pb2_grpc,
+)
+
+VERIFY_SECONDS = 60.0
+"""Cap of one Verify: a long prefill on a busy replica, not a hang."""
+DRAFT_SECONDS = 10.0
+"""Cap of one Draft: past it the round goes on without one."""
+NO_VERIFIER_SECONDS = 5.0
+"""How long a request waits for a replica of the target to come (back)."""
+
+VERIFY_METHOD = "specmesh.v1.VerifierService/Verify"
+DRAFT_METHOD = "specmesh.v1.DrafterService/Draft"
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """The pools that an orchestrator works with."""
+
+    verifiers: Pool
+    drafters: Pool
+
+
+class Calls:
+    """Everything one request asks of the mesh.
+
+    ``deadline`` is the request's, in ``time.monotonic`` seconds. Both calls raise
+    ``AioRpcError`` or ``ServiceError`` once nobody is left to try.
+    """
+
+    def __init__(
+        self, mesh: Mesh, prefix: CommittedPrefix, sampling: Sampling, deadline: float
+    ) -> None:
+        self._mesh = mesh
+        self._prefix = prefix
+        self._sampling: sampling_pb2.SamplingParameters = write_sampling(sampling)
+        self._deadline = deadline
+
+    async def verify(self, command: Verify, parent: Context) -> Verdict:
+        """The target's verdict, from whichever replica gives it."""
+        attempts = Attempts(self._mesh.verifiers, self._prefix, self._deadline)
+        while True:
+            await self._await_verifier()
+            with attempts.peer() as peer:
+                try:
+                    return await self._verify_once(peer, command, parent)
+                except grpc.aio.AioRpcError as error:
+                    await attempts.failed(peer, error)
+
+    async def draft(self, command: Draft, parent: Context) -> AsyncGenerator[Drafted, None]:
+        """Levels of the draft as they come.
+
+        A stream that has brought something is not repeated: what it brought still counts.
+        """
+        attempts = Attempts(self._mesh.drafters, self._prefix, self._deadline)
+        while True:
+            started = False
+            with attempts.peer() as peer:
+                try:
+                    async with aclosing(self._draft_once(peer, command, parent)) as parts:
+                        async for part in parts:
+                            started = True
+                            yield part
+                    return
+                except grpc.aio.AioRpcError as error:
+                    if started:
+                        raise
+                    await attempts.failed(peer, error)
+
+    async def _verify_once(self, peer: Peer, command: Verify, parent: Context) -> Verdict:
+        attributes = {"specmesh.draft.tokens": len(command.tree)}
+        with client_span(VERIFY_METHOD, peer.address, attributes, parent) as (span, metadata):
+            span.update_name("specmesh.verify")
+            request = verifier_pb2.VerifyRequest(
+                prefix=self._prefix.message(peer.address, command.path),
+                tree=write_tree(command.tree, command.distributions),
+                sampling=self._sampling,
+            )
+            held = self._prefix.length
+            response = await verifier_pb2_grpc.VerifierServiceStub(peer.channel).Verify(
+                request, timeout=self._timeout(VERIFY_SECONDS), metadata=metadata
+            )
+            self._prefix.seen_by(peer.address, held)
+            span.set_attribute("specmesh.accepted.tokens", len(response.accepted_nodes))
+            return Verdict(
+                tuple(response.accepted_nodes),
+                response.next_token_id,
+                response.next_token_kind == verifier_pb2.NEXT_TOKEN_KIND_RECOVERED,
+            )
+
+    async def _draft_once(
+        self, peer: Peer, command: Draft, parent: Context
+    ) -> AsyncGenerator[Drafted, None]:
+        attributes = {"specmesh.draft.depth": command.depth}
+        with client_span(DRAFT_METHOD, peer.address, attributes, parent) as (span, metadata):
+            span.update_name("specmesh.draft")
+            request = drafter_pb2.DraftRequest(
+                prefix=self._prefix.message(peer.address, command.path),
+                depth=command.depth,
+                levels_per_message=command.levels_per_message,
+                sampling=self._sampling,
+            )
+            held = self._prefix.length
+            num_levels = 0
+            async for response in drafter_pb2_grpc.DrafterServiceStub(peer.channel).Draft(
+                request, timeout=self._timeout(DRAFT_SECONDS), metadata=metadata
+            ):
+                self._prefix.seen_by(peer.address, held)
+                num_levels += command.levels_per_message
+                yield Drafted(
+                    task=command.task,
+                    token_ids=tuple(response.token_ids),
+                    parents=tuple(response.parents),
+                    distributions=read_distributions(response.draft_distributions),
+                    # A full draft needs no wait for the stream's end.
+                    last=num_levels >= command.depth,
+                )
+            if num_levels < command.depth:
+                yield Drafted(command.task, (), (), {}, last=True)
+
+    async def _await_verifier(self) -> None:
+        if not self._mesh.verifiers.ready:
+            patience = min(NO_VERIFIER_SECONDS, self._deadline - time.monotonic())
+            try:
+                await asyncio.wait_for(self._mesh.verifiers.wait_ready(), patience)
+            except TimeoutError:
+                pass  # the reservation that follows says who is missing
+
+    def _timeout(self, cap_s: float) -> float:
+        return max(0.0, min(cap_s, self._deadline - time.monotonic()))

@@ -1,0 +1,110 @@
+"""One drafter or verifier at one address: its channel, its health and what it serves."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import grpc.aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from specmesh.v1 import model_pb2, model_pb2_grpc
+
+log = logging.getLogger(__name__)
+
+CHANNEL_OPTIONS = (
+    ("grpc.keepalive_time_ms", 5_000),
+    ("grpc.keepalive_timeout_ms", 2_000),
+    # Without it a frozen peer, whose kernel still answers, goes unnoticed.
+    ("grpc.http2.ping_timeout_ms", 2_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.max_receive_message_length", 32 * 2**20),
+    ("grpc.enable_retries", 0),  # the pool resends to another replica instead
+)
+HANDSHAKE_SECONDS = 5.0
+RECONNECT_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class PeerModel:
+    """What a peer said of itself when it became ready."""
+
+    info: model_pb2.ModelInfo
+    tokenizer_json: str
+
+
+Admit = Callable[[PeerModel], Awaitable[str | None]]
+"""Decides whether a peer fits this mesh; says why not, or None."""
+
+
+class Peer:
+    """Watches the health of one address and knows whether work can be sent there."""
+
+    def __init__(self, address: str, service: str, admit: Admit) -> None:
+        self.address = address
+        self.channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+        self.model: PeerModel | None = None
+        self.refusal: str | None = None
+        """Why the peer doesn't fit the mesh, if it doesn't."""
+        self.num_outstanding = 0
+        self.changed = asyncio.Event()
+        """Set whenever ``ready`` or ``refusal`` may have changed."""
+        self._serving = False
+        self._service = service
+        self._admit = admit
+        self._watcher = asyncio.create_task(self._watch(), name=f"watch {address}")
+
+    @property
+    def ready(self) -> bool:
+        """Whether the peer serves, and serves what this mesh needs."""
+        return self._serving and self.model is not None and self.refusal is None
+
+    async def close(self) -> None:
+        """Stop watching and close the channel."""
+        self._watcher.cancel()
+        await asyncio.gather(self._watcher, return_exceptions=True)
+        await self.channel.close()
+
+    async def _watch(self) -> None:
+        """Follow the peer's health for ever; a new stream after every break."""
+        stub = health_pb2_grpc.HealthStub(self.channel)
+        request = health_pb2.HealthCheckRequest(service=self._service)
+        while True:
+            try:
+                async for response in stub.Watch(request):
+                    serving = response.status == health_pb2.HealthCheckResponse.SERVING
+                    if serving:
+                        await self._handshake()
+                    self._set_serving(serving)
+            except grpc.aio.AioRpcError as error:
+                log.debug("peer away", extra={"peer": self.address, "code": error.code().name})
+            self._set_serving(False)
+            await asyncio.sleep(RECONNECT_SECONDS)
+
+    async def _handshake(self) -> None:
+        """Ask what the peer serves; after a restart it may be something else."""
+        stub = model_pb2_grpc.ModelServiceStub(self.channel)
+        model = await stub.GetModel(model_pb2.GetModelRequest(), timeout=HANDSHAKE_SECONDS)
+        known = self.model
+        if known is None or known.info != model.model:
+            pieces = [
+                piece.data
+                async for piece in stub.GetTokenizer(
+                    model_pb2.GetTokenizerRequest(), timeout=HANDSHAKE_SECONDS
+                )
+            ]
+            self.model = PeerModel(model.model, b"".join(pieces).decode())
+            self.refusal = await self._admit(self.model)
+            if self.refusal:
+                log.error("peer refused", extra={"peer": self.address, "reason": self.refusal})
+
+    def _set_serving(self, serving: bool) -> None:
+        if serving != self._serving:
+            log.info("peer", extra={"peer": self.address, "serving": serving})
+        self._serving = serving
+        self.changed.set()

@@ -1,0 +1,67 @@
+"""Replicas of one role, and the choice of one for the next call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+
+from specmesh.orchestrator.mesh.peer import Admit, Peer
+from specmesh.serving.errors import FailedPrecondition, Unavailable
+
+
+class Pool:
+    """The peers of one role, ready or not."""
+
+    def __init__(self, role: str, service: str, addresses: Sequence[str], admit: Admit) -> None:
+        self._role = role
+        self.peers = [Peer(address, service, admit) for address in addresses]
+
+    @property
+    def ready(self) -> list[Peer]:
+        """Peers that work can be sent to."""
+        return [peer for peer in self.peers if peer.ready]
+
+    @contextmanager
+    def reserve(self, holds: dict[str, int], avoid: Collection[str] = ()) -> Iterator[Peer]:
+        """The peer for one call: the least busy, then the one that holds most of the prefix.
+
+        ``holds`` maps addresses to tokens held; addresses in ``avoid`` (they have just
+        failed) are taken only if nobody else is ready. Raises ``Unavailable`` when nobody
+        is, ``FailedPrecondition`` when those that are there don't fit the mesh.
+        """
+        ready = self.ready
+        if not ready:
+            raise self._nobody()
+        peer = min(
+            ready,
+            key=lambda p: (p.address in avoid, p.num_outstanding, -holds.get(p.address, 0)),
+        )
+        peer.num_outstanding += 1
+        try:
+            yield peer
+        finally:
+            peer.num_outstanding -= 1
+
+    async def wait_ready(self) -> None:
+        """Return once a peer is ready or every one of them was refused."""
+        while not (self.ready or (self.peers and all(peer.refusal for peer in self.peers))):
+            for peer in self.peers:
+                peer.changed.clear()
+            waits = [asyncio.create_task(peer.changed.wait()) for peer in self.peers]
+            try:
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for wait in waits:
+                    wait.cancel()
+
+    async def close(self) -> None:
+        """Close every channel."""
+        await asyncio.gather(*(peer.close() for peer in self.peers))
+
+    def _nobody(self) -> Exception:
+        role = self._role.upper()
+        refusals = [f"{peer.address}: {peer.refusal}" for peer in self.peers if peer.refusal]
+        if refusals:
+            return FailedPrecondition(f"{role}_REFUSED", "; ".join(refusals))
+        return Unavailable(f"NO_{role}", f"none of {len(self.peers)} {self._role}s is ready")

@@ -1,0 +1,46 @@
+"""The committed prefix of one request, and which replica holds how much of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
+from specmesh.v1 import tokens_pb2
+
+
+class CommittedPrefix:
+    """Grows with every commit; writes the ``Prefix`` message for a replica."""
+
+    def __init__(self, session_id: str, tokens: Sequence[int]) -> None:
+        self._session_id = session_id
+        self._chain = PrefixChain(tokens)
+        self.holds: dict[str, int] = {}
+        """By address: how many tokens of the prefix the replica is believed to hold."""
+
+    @property
+    def length(self) -> int:
+        """Counts the committed tokens, prompt included."""
+        return self._chain.length
+
+    def commit(self, token_ids: Sequence[int]) -> None:
+        """Add tokens for good."""
+        self._chain.append(token_ids)
+
+    def message(self, address: str, path: Sequence[int]) -> tokens_pb2.Prefix:
+        """The prefix and ``path``, without the blocks that the replica holds."""
+        held = min(self.holds.get(address, 0), self.length)
+        base_length = held // BLOCK_TOKENS * BLOCK_TOKENS
+        return tokens_pb2.Prefix(
+            base_length=base_length,
+            base_digest=self._chain.digest_at(base_length),
+            token_ids=[*self._chain.tokens[base_length:], *path],
+            session_id=self._session_id,
+        )
+
+    def seen_by(self, address: str, length: int) -> None:
+        """The replica has answered for ``length`` committed tokens, so it holds them."""
+        self.holds[address] = length
+
+    def forgotten_by(self, address: str) -> None:
+        """The replica says that it lacks the base."""
+        self.holds.pop(address, None)

@@ -1,0 +1,112 @@
+"""From a request to a plan: everything checked and every default settled, before any work."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+
+from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.sampling import Sampling
+from specmesh.orchestrator.strategies import STRATEGIES
+from specmesh.orchestrator.strategies.base import Goal
+from specmesh.orchestrator.target import Target
+from specmesh.serving.errors import NotFound
+from specmesh.serving.wire import check_tokens, read_sampling
+from specmesh.v1 import generation_pb2
+
+MAX_LOOKAHEAD = 64
+MAX_STOP_STRINGS = 16
+MAX_STOP_STRING_CHARS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What stands in for what a request leaves open."""
+
+    strategy: str
+    lookahead: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A request that can be carried out."""
+
+    prompt: tuple[int, ...]
+    sampling: Sampling
+    strategy: str
+    goal: Goal
+    stop_strings: tuple[str, ...]
+
+
+def make_plan(request: generation_pb2.GenerateRequest, target: Target, defaults: Defaults) -> Plan:
+    """Check ``request``; raises ``InvalidField`` or ``NotFound``."""
+    if request.model not in {"", target.info.name}:
+        raise NotFound(
+            "MODEL_NOT_FOUND", f"no model {request.model!r} here, only {target.info.name!r}"
+        )
+    prompt = _prompt(request, target)
+    strategy = request.speculation.strategy or defaults.strategy
+    if strategy not in STRATEGIES:
+        known = ", ".join(STRATEGIES)
+        raise InvalidField("speculation.strategy", f"{strategy!r} is none of: {known}")
+    return Plan(
+        prompt=prompt,
+        sampling=read_sampling(request.sampling, seed=secrets.randbits(64)),
+        strategy=strategy,
+        goal=_goal(request, target, len(prompt), defaults),
+        stop_strings=_stop_strings(request.stopping),
+    )
+
+
+def _prompt(request: generation_pb2.GenerateRequest, target: Target) -> tuple[int, ...]:
+    field = request.WhichOneof("prompt")
+    if field is None:
+        raise InvalidField("prompt", "must be set, as text or as tokens")
+    if field == "tokens":
+        prompt = tuple(request.tokens.ids)
+        check_tokens("tokens.ids", prompt, target.info.vocab_size)
+        name = "tokens.ids"
+    else:
+        prompt = tuple(target.tokenizer.encode(request.text).ids)
+        name = "text"
+    if not prompt:
+        raise InvalidField(name, "must not be empty")
+    if len(prompt) >= target.info.context_tokens:
+        raise InvalidField(
+            name,
+            f"{len(prompt)} tokens leave no room in the context of {target.info.context_tokens}",
+        )
+    return prompt
+
+
+def _goal(
+    request: generation_pb2.GenerateRequest, target: Target, num_prompt: int, defaults: Defaults
+) -> Goal:
+    stopping = request.stopping
+    room = target.info.context_tokens - num_prompt
+    max_tokens = min(stopping.max_tokens, room) if stopping.HasField("max_tokens") else room
+    if max_tokens < 1:
+        raise InvalidField("stopping.max_tokens", "must be at least 1")
+    check_tokens("stopping.stop_token_ids", stopping.stop_token_ids, target.info.vocab_size)
+    speculation = request.speculation
+    lookahead = speculation.lookahead if speculation.HasField("lookahead") else defaults.lookahead
+    if not 1 <= lookahead <= MAX_LOOKAHEAD:
+        raise InvalidField("speculation.lookahead", f"must be in [1, {MAX_LOOKAHEAD}]")
+    ends = () if stopping.ignore_end_of_text else target.info.end_of_text_ids
+    return Goal(
+        max_tokens=max_tokens,
+        end_of_text_ids=frozenset(ends),
+        stop_token_ids=frozenset(stopping.stop_token_ids),
+        lookahead=lookahead,
+    )
+
+
+def _stop_strings(stopping: generation_pb2.StoppingCriteria) -> tuple[str, ...]:
+    stops = tuple(stopping.stop_strings)
+    if len(stops) > MAX_STOP_STRINGS:
+        raise InvalidField("stopping.stop_strings", f"holds more than {MAX_STOP_STRINGS}")
+    if not all(0 < len(stop) <= MAX_STOP_STRING_CHARS for stop in stops):
+        raise InvalidField(
+            "stopping.stop_strings", f"each must have 1 to {MAX_STOP_STRING_CHARS} characters"
+        )
+    return stops

@@ -1,0 +1,43 @@
+"""One span a round: from a commit to the next, whatever the strategy does in between."""
+
+from __future__ import annotations
+
+from opentelemetry import context, trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Span
+
+from specmesh.orchestrator.strategies.base import Commit
+from specmesh.serving.telemetry import tracer
+
+
+class Rounds:
+    """The rounds of one request, below the span that is current when it is made."""
+
+    def __init__(self) -> None:
+        self._parent = context.get_current()
+        self._number = 0
+        self._open: Span | None = None
+
+    @property
+    def context(self) -> Context:
+        """Parent for the calls of the round at hand; begins it if need be."""
+        if self._open is None:
+            self._number += 1
+            attributes = {"specmesh.round": self._number}
+            self._open = tracer.start_span(
+                "specmesh.round", context=self._parent, attributes=attributes
+            )
+        return trace.set_span_in_context(self._open, self._parent)
+
+    def committed(self, commit: Commit) -> None:
+        """End the round with what it brought."""
+        if self._open is not None:
+            self._open.set_attribute("specmesh.accepted.tokens", commit.num_accepted)
+            self._open.set_attribute("specmesh.committed.tokens", len(commit.token_ids))
+        self.close()
+
+    def close(self) -> None:
+        """End the round at hand, if there is one."""
+        if self._open is not None:
+            self._open.end()
+            self._open = None

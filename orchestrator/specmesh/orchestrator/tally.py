@@ -1,0 +1,38 @@
+"""Counts what an answer took, from the commands and events that pass by."""
+
+from __future__ import annotations
+
+from specmesh.orchestrator.strategies.base import Commit, Drafted, Event, Verified, Verify
+
+
+class Tally:
+    """Drafted, verified, accepted and wasted tokens of one request."""
+
+    def __init__(self) -> None:
+        self.num_verify_calls = 0
+        self.num_draft_tokens = 0
+        self.num_accepted_tokens = 0
+        self._num_drafted = 0
+        self._trees: dict[int, int] = {}
+
+    @property
+    def num_wasted_tokens(self) -> int:
+        """Draft tokens made in vain: rejected, cancelled or cut off."""
+        return self._num_drafted - self.num_accepted_tokens
+
+    def asked(self, command: Verify) -> None:
+        """A verification goes out."""
+        self._trees[command.task] = len(command.tree)
+
+    def happened(self, event: Event) -> None:
+        """An event reaches the strategy."""
+        match event:
+            case Drafted():
+                self._num_drafted += len(event.token_ids)
+            case Verified():
+                self.num_verify_calls += 1
+                self.num_draft_tokens += self._trees.pop(event.task)
+
+    def committed(self, command: Commit) -> None:
+        """Draft tokens become part of the answer."""
+        self.num_accepted_tokens += command.num_accepted

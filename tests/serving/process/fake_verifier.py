@@ -1,0 +1,130 @@
+"""A server process whose handlers do what ``prefix.session_id`` asks for.
+
+It is told to go on by lines on stdin: one releases whoever waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+from collections.abc import AsyncIterator
+
+import grpc.aio
+from opentelemetry import metrics, trace
+from pydantic_settings import SettingsConfigDict
+from specmesh.decoding.errors import InvalidField
+from specmesh.serving.errors import (
+    Aborted,
+    FailedPrecondition,
+    NotFound,
+    ResourceExhausted,
+    Unavailable,
+)
+from specmesh.serving.server import serve
+from specmesh.serving.settings import ServerSettings, parse
+from specmesh.serving.telemetry import annotate, client_span
+from specmesh.v1 import drafter_pb2, drafter_pb2_grpc, verifier_pb2, verifier_pb2_grpc
+
+log = logging.getLogger("fake")
+
+ERRORS = {
+    "not-found": NotFound("SESSION_UNKNOWN", "no such session", {"session_id": "s1"}),
+    "precondition": FailedPrecondition("PREFIX_UNKNOWN", "send it whole", {"held": "32"}),
+    "aborted": Aborted("STALE_EPOCH", "somebody else took it"),
+    "exhausted": ResourceExhausted("QUEUE_FULL", "too many wait", retry_after_s=0.25),
+    "unavailable": Unavailable("STORE_AWAY", "no answer from the store"),
+    "invalid": InvalidField("tree.parents[2]", "must come earlier"),
+    "unexpected": RuntimeError("secret 4711"),
+}
+
+
+class FakeSettings(ServerSettings):
+    model_config = SettingsConfigDict(env_prefix="SPECMESH_FAKE_")
+
+    start: str = "at-once"
+
+
+class FakeService(
+    verifier_pb2_grpc.VerifierServiceServicer, drafter_pb2_grpc.DrafterServiceServicer
+):
+    role = "verifier"
+    names = ("specmesh.v1.VerifierService", "specmesh.v1.DrafterService")
+
+    def __init__(self, settings: FakeSettings) -> None:
+        self._settings = settings
+        self._stdin = asyncio.StreamReader()
+        self._turn = asyncio.Lock()
+        self._calls = metrics.get_meter("fake").create_counter("fake.calls")
+
+    async def start(self) -> None:
+        await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(self._stdin), sys.stdin
+        )
+        if self._settings.start == "when-told":
+            await self._told()
+        elif self._settings.start == "never":
+            raise RuntimeError("no such model")
+
+    def register(self, server: grpc.aio.Server) -> None:
+        verifier_pb2_grpc.add_VerifierServiceServicer_to_server(self, server)
+        drafter_pb2_grpc.add_DrafterServiceServicer_to_server(self, server)
+
+    async def stop(self) -> None:
+        log.info("service stopped")
+
+    async def Verify(self, request, context):
+        self._calls.add(1)
+        await self._act(request.prefix.session_id)
+        return verifier_pb2.VerifyResponse(next_token_id=7)
+
+    async def Draft(self, request, context) -> AsyncIterator[drafter_pb2.DraftResponse]:
+        try:
+            if request.prefix.session_id != "wait-first":
+                yield drafter_pb2.DraftResponse(token_ids=[1])
+            await self._act(request.prefix.session_id)
+            yield drafter_pb2.DraftResponse(token_ids=[2])
+        finally:
+            log.info("draft closed")
+
+    async def _told(self) -> None:
+        async with self._turn:
+            await self._stdin.readline()
+
+    async def _act(self, wish: str) -> None:
+        if wish in ERRORS:
+            raise ERRORS[wish]
+        if wish.startswith("wait"):
+            log.info("waiting")
+            try:
+                await self._told()
+            except asyncio.CancelledError:
+                log.info("cancelled")
+                raise
+        elif wish.startswith("relay "):
+            _, address, onward = wish.split(" ", 2)
+            await self._relay(address, onward)
+        elif wish == "annotate":
+            annotate(queue_ms=1.5)
+        elif wish == "describe":
+            provider = type(trace.get_tracer_provider()).__name__
+            threads = [thread.name for thread in threading.enumerate()]
+            log.info("described", extra={"provider": provider, "threads": threads})
+
+    async def _relay(self, address: str, wish: str) -> None:
+        request = verifier_pb2.VerifyRequest(prefix={"session_id": wish})
+        async with grpc.aio.insecure_channel(address) as channel:
+            stub = verifier_pb2_grpc.VerifierServiceStub(channel)
+            method = "specmesh.v1.VerifierService/Verify"
+            with client_span(method, address, {"specmesh.round": 3}) as (_, metadata):
+                await stub.Verify(request, metadata=metadata, timeout=10)
+
+
+async def main() -> int:
+    settings = parse(FakeSettings, sys.argv[1:], "fake-verifier")
+    return await serve(settings, FakeService(settings))
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))

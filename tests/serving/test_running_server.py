@@ -1,0 +1,86 @@
+"""A server inside the process of its tests."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+import pytest
+from specmesh.serving.server import BindError, running_server
+from specmesh.serving.settings import ServerSettings
+from specmesh.v1 import verifier_pb2, verifier_pb2_grpc
+
+
+class Service(verifier_pb2_grpc.VerifierServiceServicer):
+    role = "verifier"
+    names = ("specmesh.v1.VerifierService",)
+
+    def __init__(self) -> None:
+        self.life: list[str] = []
+        self.arrived = asyncio.Event()
+        self.release = asyncio.Event()
+
+    async def start(self) -> None:
+        self.life.append("start")
+
+    def register(self, server: grpc.aio.Server) -> None:
+        self.life.append("register")
+        verifier_pb2_grpc.add_VerifierServiceServicer_to_server(self, server)
+
+    async def stop(self) -> None:
+        self.life.append("stop")
+
+    async def Verify(self, request, context):
+        self.arrived.set()
+        await self.release.wait()
+        self.life.append("answered")
+        return verifier_pb2.VerifyResponse(next_token_id=3)
+
+
+def verify(channel: grpc.aio.Channel) -> grpc.aio.UnaryUnaryCall:
+    return verifier_pb2_grpc.VerifierServiceStub(channel).Verify(verifier_pb2.VerifyRequest())
+
+
+async def test_service_starts_before_calls_and_stops_after_the_last():
+    service = Service()
+    async with running_server(ServerSettings(), service) as address:
+        channel = grpc.aio.insecure_channel(address)
+        call = verify(channel)
+        await service.arrived.wait()
+        asyncio.get_running_loop().call_later(0.05, service.release.set)
+    assert (await call).next_token_id == 3
+    await channel.close()
+    assert service.life == ["start", "register", "answered", "stop"]
+
+
+async def test_error_in_the_body_breaks_calls_off():
+    service = Service()
+    with pytest.raises(ZeroDivisionError):
+        async with (
+            running_server(ServerSettings(), service) as address,
+            grpc.aio.insecure_channel(address) as channel,
+        ):
+            call = asyncio.ensure_future(verify(channel).code())
+            await service.arrived.wait()
+            raise ZeroDivisionError
+    assert await call is grpc.StatusCode.CANCELLED
+    assert service.life == ["start", "register", "stop"]
+
+
+async def test_servers_run_side_by_side_but_not_on_one_port():
+    async with (
+        running_server(ServerSettings(), Service()) as first,
+        running_server(ServerSettings(), Service()) as second,
+    ):
+        assert first != second
+        port = int(first.rpartition(":")[2])
+        with pytest.raises(BindError, match=str(port)):
+            async with running_server(ServerSettings(port=port), Service()):
+                pass
+
+
+async def test_ipv6_address_is_bracketed():
+    async with running_server(ServerSettings(host="::1"), Service()) as address:
+        assert address.startswith("[::1]:")
+        async with grpc.aio.insecure_channel(address) as channel:
+            await asyncio.wait_for(channel.channel_ready(), 10)

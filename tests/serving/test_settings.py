@@ -1,0 +1,91 @@
+"""Flags, environment and defaults."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import Field, ValidationError
+from pydantic_settings import SettingsConfigDict
+from specmesh.serving.settings import RedisSettings, ServerSettings, parse
+
+
+class VerifierSettings(RedisSettings, ServerSettings):
+    """Serves a target."""
+
+    model_config = SettingsConfigDict(env_prefix="SPECMESH_VERIFIER_")
+
+    max_queue: int = Field(64, ge=1, description="calls that may wait")
+    warm_up: bool = Field(True, description="run a forward first")
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("REDIS_URL", raising=False)
+
+
+def parsed(*argv: str) -> VerifierSettings:
+    return parse(VerifierSettings, argv, "specmesh-verifier")
+
+
+def test_defaults_listen_on_loopback_on_a_free_port():
+    settings = parsed()
+    assert (settings.host, settings.port, settings.redis_url) == ("127.0.0.1", 0, None)
+    assert settings.name
+
+
+def test_flag_beats_environment_beats_default(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SPECMESH_VERIFIER_MAX_QUEUE", "5")
+    assert parsed().max_queue == 5
+    assert parsed("--max-queue", "6").max_queue == 6
+    monkeypatch.delenv("SPECMESH_VERIFIER_MAX_QUEUE")
+    assert parsed().max_queue == 64
+
+
+def test_boolean_is_a_flag_of_its_own():
+    assert parsed("--no-warm-up").warm_up is False
+
+
+def test_redis_url_has_no_prefix(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SPECMESH_VERIFIER_REDIS_URL", "redis://wrong")
+    monkeypatch.setenv("REDIS_URL", "redis://right")
+    assert parsed().redis_url == "redis://right"
+    assert parsed("--redis-url", "unix:///run/redis.sock").redis_url == "unix:///run/redis.sock"
+    assert VerifierSettings(redis_url="rediss://given").redis_url == "rediss://given"
+
+
+def test_wrong_values_are_all_named_and_exit_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setenv("SPECMESH_VERIFIER_PORT", "http")
+    monkeypatch.setenv("REDIS_URL", "reds://:password@host")
+    with pytest.raises(SystemExit) as ended:
+        parsed("--max-queue", "0")
+    assert ended.value.code == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 3
+    said = "\n".join(sorted(lines))
+    assert "specmesh-verifier: error: --port (SPECMESH_VERIFIER_PORT): " in said
+    assert "specmesh-verifier: error: --redis-url (REDIS_URL): " in said
+    assert "--max-queue (SPECMESH_VERIFIER_MAX_QUEUE): Input should be greater" in said
+    assert "password" not in said
+
+
+def test_unknown_flag_exits_2(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as ended:
+        parsed("--max-que", "3")
+    assert ended.value.code == 2
+    assert "--max-que" in capsys.readouterr().err
+
+
+def test_help_describes_every_field(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as ended:
+        parsed("--help")
+    assert ended.value.code == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.startswith("usage: specmesh-verifier")
+    for field in VerifierSettings.model_fields.values():
+        assert field.description in said
+
+
+def test_settings_do_not_change_once_read():
+    with pytest.raises(ValidationError):
+        parsed().port = 1
