@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,10 @@ def build_stubs(root: Path) -> None:
     stubs = root / "stubs"
     stubs.mkdir(exist_ok=True)
     sources = sorted(str(path) for path in (root / "protos").rglob("*.proto"))
-    outputs = [f"--{kind}_out={stubs}" for kind in ("python", "grpc_python", "mypy", "mypy_grpc")]
+    outputs = [f"--{kind}_out=quiet:{stubs}" for kind in ("mypy", "mypy_grpc")]
+    outputs += [f"--{kind}_out={stubs}" for kind in ("python", "grpc_python")]
+    # protoc looks for mypy-protobuf's plugins on the path, where a venv need not be.
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     if protoc.main(["protoc", f"-I{root / 'protos'}", *outputs, *sources]) != 0:
         raise RuntimeError("protoc could not build the stubs from protos/")
     (stubs / "specmesh" / "v1" / "py.typed").touch()

@@ -6,7 +6,8 @@ import asyncio
 
 import grpc
 import pytest
-from specmesh.serving.server import BindError, running_server
+
+from specmesh.serving.server import CannotStart, running_server
 from specmesh.serving.settings import ServerSettings
 from specmesh.v1 import verifier_pb2, verifier_pb2_grpc
 
@@ -30,7 +31,7 @@ class Service(verifier_pb2_grpc.VerifierServiceServicer):
     async def stop(self) -> None:
         self.life.append("stop")
 
-    async def Verify(self, request, context):
+    async def Verify(self, request, context):  # noqa: N802
         self.arrived.set()
         await self.release.wait()
         self.life.append("answered")
@@ -55,15 +56,20 @@ async def test_service_starts_before_calls_and_stops_after_the_last():
 
 async def test_error_in_the_body_breaks_calls_off():
     service = Service()
-    with pytest.raises(ZeroDivisionError):
-        async with (
-            running_server(ServerSettings(), service) as address,
-            grpc.aio.insecure_channel(address) as channel,
-        ):
-            call = asyncio.ensure_future(verify(channel).code())
+    calls = []
+
+    async def failing() -> None:
+        async with running_server(ServerSettings(), service) as address:
+            channel = grpc.aio.insecure_channel(address)
+            calls.append((channel, verify(channel)))
             await service.arrived.wait()
             raise ZeroDivisionError
-    assert await call is grpc.StatusCode.CANCELLED
+
+    with pytest.raises(ZeroDivisionError):
+        await failing()
+    channel, call = calls[0]
+    assert await call.code() is grpc.StatusCode.UNAVAILABLE
+    await channel.close()
     assert service.life == ["start", "register", "stop"]
 
 
@@ -74,7 +80,7 @@ async def test_servers_run_side_by_side_but_not_on_one_port():
     ):
         assert first != second
         port = int(first.rpartition(":")[2])
-        with pytest.raises(BindError, match=str(port)):
+        with pytest.raises(CannotStart, match=str(port)):
             async with running_server(ServerSettings(port=port), Service()):
                 pass
 

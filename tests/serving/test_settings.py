@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import Field, ValidationError
 from pydantic_settings import SettingsConfigDict
+
 from specmesh.serving.settings import RedisSettings, ServerSettings, parse
 
 

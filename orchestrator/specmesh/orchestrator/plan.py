@@ -12,7 +12,7 @@ from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.target import Target
 from specmesh.serving.errors import NotFound
 from specmesh.serving.wire import check_tokens, read_sampling
-from specmesh.v1 import generation_pb2
+from specmesh.v1 import generation_pb2, sampling_pb2
 
 MAX_LOOKAHEAD = 64
 MAX_STOP_STRINGS = 16
@@ -101,7 +101,7 @@ def _goal(
     )
 
 
-def _stop_strings(stopping: generation_pb2.StoppingCriteria) -> tuple[str, ...]:
+def _stop_strings(stopping: sampling_pb2.StoppingCriteria) -> tuple[str, ...]:
     stops = tuple(stopping.stop_strings)
     if len(stops) > MAX_STOP_STRINGS:
         raise InvalidField("stopping.stop_strings", f"holds more than {MAX_STOP_STRINGS}")

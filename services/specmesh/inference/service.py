@@ -13,9 +13,10 @@ from pydantic import Field
 
 from specmesh.decoding.tree import TokenTree
 from specmesh.inference.engine import Engine, Job
-from specmesh.inference.model import LanguageModel
+from specmesh.inference.model import LanguageModel, ModelNotLoadable
 from specmesh.inference.model_servicer import ModelServicer
 from specmesh.inference.prefixes import PrefixResolver
+from specmesh.serving.server import CannotStart
 from specmesh.serving.sessions import SessionStore
 from specmesh.serving.settings import RedisSettings, ServerSettings
 from specmesh.v1 import model_pb2, model_pb2_grpc
@@ -76,7 +77,10 @@ class InferenceService(ABC):
             _warm_up(model)
             return model
 
-        self._model = await self._engine.run(load)
+        try:
+            self._model = await self._engine.run(load)
+        except ModelNotLoadable as error:
+            raise CannotStart(str(error)) from error
         description = self._model.description
         log.info(
             "model ready",

@@ -62,11 +62,12 @@ class Service(Protocol):
         """Add the servicers, with the generated ``add_*_to_server``; called after ``start``."""
 
     async def stop(self) -> None:
-        """Free what ``start`` took; called after the last call, also if ``start`` failed."""
+        """Free what ``start`` took; called after the last call, also if ``start`` failed
+        or never ran."""
 
 
-class BindError(Exception):
-    """The address cannot be listened on."""
+class CannotStart(Exception):
+    """The process cannot do its work as configured; the message is for whoever started it."""
 
 
 class Server:
@@ -89,13 +90,13 @@ class Server:
         reflection.enable_server_reflection(names, self._server)
 
     async def listen(self) -> str:
-        """Answer health checks, with NOT_SERVING; return the address. Raises ``BindError``."""
+        """Answer health checks, with NOT_SERVING; return the address. Raises ``CannotStart``."""
         host = self._settings.host
         host = f"[{host}]" if ":" in host else host
         try:
             port = self._server.add_insecure_port(f"{host}:{self._settings.port}")
         except RuntimeError as error:
-            raise BindError(f"cannot listen on {host}:{self._settings.port}") from error
+            raise CannotStart(f"cannot listen on {host}:{self._settings.port}") from error
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
         await self._server.start()
         return f"{host}:{port}"
@@ -186,8 +187,8 @@ async def serve(settings: ServerSettings, service: Service) -> int:
             status = await _live(server, _Signals())
         finally:
             await server.stop()
-    except BindError as error:
-        log.error(str(error))
+    except CannotStart as error:
+        log.error("cannot start", extra={"reason": str(error)})
     except Exception:
         log.exception("failed")
     finally:

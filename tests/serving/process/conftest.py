@@ -17,6 +17,7 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from opentelemetry.proto.trace.v1 import trace_pb2
+
 from specmesh.v1 import drafter_pb2, drafter_pb2_grpc, verifier_pb2, verifier_pb2_grpc
 
 PATIENCE_S = 30
@@ -145,7 +146,7 @@ class Collector(
         self.address = ""
         self._news = asyncio.Condition()
 
-    async def Export(self, request, context):
+    async def Export(self, request, context):  # noqa: N802
         async with self._news:
             for part in request.resource_spans:
                 self.resources.append(attributes(part.resource))

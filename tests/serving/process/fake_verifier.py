@@ -9,11 +9,11 @@ import asyncio
 import logging
 import sys
 import threading
-from collections.abc import AsyncIterator
 
 import grpc.aio
 from opentelemetry import metrics, trace
 from pydantic_settings import SettingsConfigDict
+
 from specmesh.decoding.errors import InvalidField
 from specmesh.serving.errors import (
     Aborted,
@@ -22,7 +22,7 @@ from specmesh.serving.errors import (
     ResourceExhausted,
     Unavailable,
 )
-from specmesh.serving.server import serve
+from specmesh.serving.server import CannotStart, serve
 from specmesh.serving.settings import ServerSettings, parse
 from specmesh.serving.telemetry import annotate, client_span
 from specmesh.v1 import drafter_pb2, drafter_pb2_grpc, verifier_pb2, verifier_pb2_grpc
@@ -64,7 +64,9 @@ class FakeService(
         )
         if self._settings.start == "when-told":
             await self._told()
-        elif self._settings.start == "never":
+        elif self._settings.start == "refused":
+            raise CannotStart("the folder holds no model")
+        elif self._settings.start == "fails":
             raise RuntimeError("no such model")
 
     def register(self, server: grpc.aio.Server) -> None:
@@ -74,12 +76,12 @@ class FakeService(
     async def stop(self) -> None:
         log.info("service stopped")
 
-    async def Verify(self, request, context):
+    async def Verify(self, request, context):  # noqa: N802
         self._calls.add(1)
         await self._act(request.prefix.session_id)
         return verifier_pb2.VerifyResponse(next_token_id=7)
 
-    async def Draft(self, request, context) -> AsyncIterator[drafter_pb2.DraftResponse]:
+    async def Draft(self, request, context):  # noqa: N802
         try:
             if request.prefix.session_id != "wait-first":
                 yield drafter_pb2.DraftResponse(token_ids=[1])

@@ -9,6 +9,7 @@ import grpc
 import pytest
 from google.rpc.error_details_pb2 import BadRequest
 from grpc_status import rpc_status
+
 from specmesh.serving.errors import error_info, retry_after_s
 
 if TYPE_CHECKING:

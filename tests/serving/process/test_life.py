@@ -11,6 +11,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
 from specmesh.serving.errors import error_info
 
 if TYPE_CHECKING:
@@ -142,16 +143,23 @@ async def test_signal_during_the_start_ends_it(launch: Launch):
 
 
 async def test_failed_start_is_logged_and_exits_1(launch: Launch):
-    process = await launch("--start", "never", until="failed")
+    process = await launch("--start", "fails", until="failed")
     assert "RuntimeError: no such model" in process.log[-1]["exception"]
+    assert await process.ended() == 1
+
+
+async def test_refused_start_says_why_and_exits_1(launch: Launch):
+    process = await launch("--start", "refused", until="cannot start")
+    assert process.log[-1]["reason"] == "the folder holds no model"
+    assert "exception" not in process.log[-1]
     assert await process.ended() == 1
 
 
 async def test_port_in_use_is_named_and_exits_1(launch: Launch):
     port = (await launch()).address.rpartition(":")[2]
-    second = await launch("--port", port, until=f"cannot listen on 127.0.0.1:{port}")
+    second = await launch("--port", port, until="cannot start")
+    assert second.log[-1]["reason"] == f"cannot listen on 127.0.0.1:{port}"
     assert await second.ended() == 1
-    assert "exception" not in second.log[0]
 
 
 async def test_concurrent_calls_all_end_before_the_process_does(launch: Launch, connect: Connect):

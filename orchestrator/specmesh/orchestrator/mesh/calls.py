@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
 import grpc.aio
@@ -151,10 +151,8 @@ class Calls:
     async def _await_verifier(self) -> None:
         if not self._mesh.verifiers.ready:
             patience = min(NO_VERIFIER_SECONDS, self._deadline - time.monotonic())
-            try:
+            with suppress(TimeoutError):  # the reservation that follows says who is missing
                 await asyncio.wait_for(self._mesh.verifiers.wait_ready(), patience)
-            except TimeoutError:
-                pass  # the reservation that follows says who is missing
 
     def _timeout(self, cap_s: float) -> float:
         return max(0.0, min(cap_s, self._deadline - time.monotonic()))

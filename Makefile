@@ -1,0 +1,50 @@
+# Everything stands on .venv, which the first target that needs it makes.
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format proto bench train clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## make .venv with all that is needed
+
+$(READY): pyproject.toml constraints.txt hatch_build.py $(wildcard protos/specmesh/v1/*.proto)
+	test -x $(BIN)/python || python3 -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt pip
+	$(BIN)/pip install --quiet --constraint constraints.txt --group dev
+	$(BIN)/pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[local]'
+	touch $@
+
+demo: $(READY) ## start a mesh, answer prompts with and without speculation, compare
+	$(BIN)/specmesh demo
+
+test: $(READY) ## run all tests
+	$(BIN)/python -m pytest
+
+check: $(READY) ## lint, types and protos
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/buf lint
+	$(BIN)/buf format --diff --exit-code
+
+format: $(READY) ## format code and protos
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+	$(BIN)/buf format --write
+
+proto: $(READY) ## build the gRPC stubs again
+	$(BIN)/python hatch_build.py
+
+bench: $(READY) ## measure the cost of a hop, and the demo's speed-up
+	$(BIN)/specmesh bench hops --json
+	$(BIN)/specmesh demo --json
+
+train: $(READY) ## train the shipped model pair from scratch (takes hours)
+	$(BIN)/specmesh train
+
+clean: ## remove what was built; keeps the models
+	rm -rf $(VENV) stubs dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,28 @@
+"""Becomes another program, bound to its parent's life and to some cores.
+
+Run as a script, ``launcher.py PARENT_PID CORES PROGRAM ARGUMENT...``, with CORES like ``0,2``
+or empty for all. It is a program of its own because code between fork and exec is not safe
+in a process with threads, which a gRPC client is.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main(parent_pid: int, cores: str, command: list[str]) -> None:
+    """Does not return."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent_pid:  # it died before we asked to hear of it
+            sys.exit(1)
+        if cores:
+            os.sched_setaffinity(0, map(int, cores.split(",")))
+    os.execvp(command[0], command)  # noqa: S606
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2], sys.argv[3:])

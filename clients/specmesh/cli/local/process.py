@@ -1,0 +1,147 @@
+"""One process of a local mesh."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from specmesh.cli.local import launcher
+from specmesh.cli.local.logs import tail
+
+PORT = "{port}"
+"""Stands in a command for the port to listen on: 0, any free one, at the first start, and
+at each restart the one it had, because its peers were told."""
+
+_NUM_TAIL_LINES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSpec:
+    """What to run. ``ready`` finds the address in the line that tells it can be used."""
+
+    name: str
+    command: tuple[str, ...]
+    ready: Callable[[str], str | None]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """In addition to this process's own."""
+    cores: frozenset[int] = frozenset()
+    """Empty for all."""
+
+
+class StartError(Exception):
+    """A process ended, or said nothing for too long, before it could be used."""
+
+
+class Process:
+    """A running process whose whole output goes to a log file. Made by ``start``."""
+
+    def __init__(
+        self, spec: ProcessSpec, child: asyncio.subprocess.Process, log_file: Path
+    ) -> None:
+        self.spec = spec
+        self.address = ""
+        self.log_file = log_file
+        self._child = child
+        self._ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._copying = asyncio.create_task(self._copy_output())
+
+    @classmethod
+    async def start(
+        cls, spec: ProcessSpec, directory: Path, timeout_s: float, address: str = ""
+    ) -> Process:
+        """Return once it can be used; the log goes to ``directory``. Raises StartError.
+
+        ``address`` is that of an earlier run.
+        """
+        port = address.rpartition(":")[2] or "0"
+        child = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-IS", launcher.__file__),
+            *(str(os.getpid()), ",".join(map(str, sorted(spec.cores)))),
+            *(port if part == PORT else part for part in spec.command),
+            stdin=DEVNULL,
+            stdout=PIPE,
+            stderr=STDOUT,
+            env={**os.environ, **spec.environment},
+            # Ctrl-C in a terminal is for the supervisor, which ends its processes in order.
+            start_new_session=True,
+        )
+        process = cls(spec, child, directory / f"{spec.name}.log")
+        try:
+            await process._become_ready(timeout_s)
+        except BaseException:
+            await process.stop(0)
+            raise
+        return process
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._child.pid
+
+    async def wait(self) -> int:
+        """Wait for its end and for the last of its output; return the exit status."""
+        status = await self._child.wait()
+        await asyncio.wait({self._copying})
+        return status
+
+    async def stop(self, patience_s: float) -> None:
+        """SIGTERM; SIGKILL if it is not gone in time. Harmless when it has ended."""
+        with suppress(ProcessLookupError):
+            self._child.terminate()
+        try:
+            async with asyncio.timeout(patience_s):
+                await self._child.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self.kill()
+            await self.wait()
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        with suppress(ProcessLookupError):
+            self._child.kill()
+
+    async def _become_ready(self, timeout_s: float) -> None:
+        ended = asyncio.create_task(self.wait())
+        try:
+            await asyncio.wait(
+                {self._ready, ended}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            ended.cancel()
+        if self._ready.done():
+            self.address = self._ready.result()
+            return
+        what = (
+            f"ended with status {ended.result()}"
+            if ended.done()
+            else f"was not ready after {timeout_s:g} s"
+        )
+        raise StartError(
+            f"{self.spec.name} {what}; the end of {self.log_file}:\n"
+            f"{tail(self.log_file, _NUM_TAIL_LINES)}"
+        )
+
+    async def _copy_output(self) -> None:
+        output = self._child.stdout
+        assert output is not None
+        unfinished = b""
+        with self.log_file.open("ab", buffering=0) as log:
+            while data := await output.read(1 << 16):
+                log.write(data)
+                if not self._ready.done():
+                    *lines, unfinished = (unfinished + data).split(b"\n")
+                    self._look_for_address(lines)
+
+    def _look_for_address(self, lines: list[bytes]) -> None:
+        for line in lines:
+            address = self.spec.ready(line.decode(errors="replace"))
+            if address is not None and not self._ready.done():
+                self._ready.set_result(address)

