@@ -131,7 +131,9 @@ def client_span(
     if span.is_recording():
         host, _, port = address.rpartition(":")
         span.set_attributes({RPC_SYSTEM: "grpc", RPC_METHOD: method, "server.address": host})
-        span.set_attributes({"server.port": int(port), **(attributes or {})})
+        if port.isdecimal():
+            span.set_attribute("server.port", int(port))
+        span.set_attributes(attributes or {})
     carrier: dict[str, str] = {}
     propagate.inject(carrier, context=trace.set_span_in_context(span, parent))
     try:

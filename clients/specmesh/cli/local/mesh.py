@@ -85,9 +85,9 @@ class LocalMesh:
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
             # Not in `directory`, for a socket's path must be short.
-            socket_directory = TemporaryDirectory(prefix="specmesh-redis-")
+            sockets = stack.enter_context(TemporaryDirectory(prefix="specmesh-redis-"))
             stack.push_async_callback(self._supervisor.stop)
-            await self._start(Path(stack.enter_context(socket_directory)) / "redis.sock")
+            await self._start(Path(sockets) / "redis.sock")
             self._exit_stack = stack.pop_all()
         return self
 
@@ -121,7 +121,7 @@ class LocalMesh:
 
     def _drafter(self, common: tuple[str, ...]) -> ProcessSpec:
         options = self._options
-        model = ("--model", options.drafter)
+        model: tuple[str, ...] = ("--model", options.drafter)
         if options.drafter in DRAFTER_BACKENDS:
             model = ("--backend", options.drafter, "--tokenizer", options.target)
         if options.drafter == "ngram":

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from specmesh.cli.local import launcher
 from specmesh.cli.local.logs import tail
@@ -110,10 +111,9 @@ class Process:
 
     async def _become_ready(self, timeout_s: float) -> None:
         ended = asyncio.create_task(self.wait())
+        either: set[asyncio.Future[Any]] = {self._ready, ended}
         try:
-            await asyncio.wait(
-                {self._ready, ended}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
-            )
+            await asyncio.wait(either, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             ended.cancel()
         if self._ready.done():

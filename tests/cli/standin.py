@@ -1,0 +1,41 @@
+"""A process that behaves like a server of the mesh, without a model.
+
+``standin.py [--port N] [--fail MESSAGE] [--stubborn] [--silent]``; it logs what it was
+started with, and when it was told to end.
+"""
+
+import argparse
+import json
+import os
+import signal
+import socket
+import sys
+import time
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--port", type=int, default=0)
+parser.add_argument("--fail", help="end with this complaint instead of serving")
+parser.add_argument("--stubborn", action="store_true", help="ignore SIGTERM")
+parser.add_argument("--silent", action="store_true", help="never say that it serves")
+options = parser.parse_args()
+
+
+def log(event, **fields):
+    sys.stderr.write(json.dumps({"level": "info", "event": event, **fields}) + "\n")
+
+
+def end(*_):
+    log("ending", at=time.monotonic())
+    sys.exit(0)
+
+
+signal.signal(signal.SIGTERM, signal.SIG_IGN if options.stubborn else end)
+log("starting", cores=sorted(os.sched_getaffinity(0)), threads=os.environ.get("OMP_NUM_THREADS"))
+if options.fail:
+    log("failed", exception=options.fail)
+    sys.exit(3)
+listener = socket.create_server(("127.0.0.1", options.port))
+if not options.silent:
+    log("serving", address=f"127.0.0.1:{listener.getsockname()[1]}")
+while True:
+    signal.pause()

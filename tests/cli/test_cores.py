@@ -1,0 +1,37 @@
+"""Which process runs on which cores."""
+
+import os
+
+import pytest
+
+from specmesh.cli.local.cores import Placement, available, place
+
+
+def placement(verifiers, drafter, rest):
+    return Placement(tuple(map(frozenset, verifiers)), frozenset(drafter), frozenset(rest))
+
+
+@pytest.mark.parametrize(
+    ("cores", "num_verifiers", "threads", "expected"),
+    [
+        ([], 2, 1, placement([[], []], [], [])),
+        ([3], 1, 1, placement([[3]], [3], [3])),
+        ([0, 1], 1, 1, placement([[0]], [1], [1])),
+        ([0, 1], 3, 1, placement([[0], [0], [0]], [1], [1])),
+        ([0, 1], 1, 2, placement([[0]], [1], [1])),
+        ([0, 1, 2], 1, 1, placement([[0]], [1], [2])),
+        ([0, 1, 2, 3], 2, 1, placement([[0], [1]], [2], [3])),
+        ([0, 1, 2, 3], 3, 1, placement([[0], [1], [2]], [3], [3])),
+        ([0, 1, 2, 3, 4, 5], 2, 2, placement([[0, 1], [2, 3]], [4], [5])),
+        ([0, 1, 2, 3], 2, 2, placement([[0, 1, 2], [0, 1, 2]], [3], [3])),
+    ],
+)
+def test_verifiers_get_cores_of_their_own_before_the_drafter_does(
+    cores, num_verifiers, threads, expected
+):
+    assert place(cores, num_verifiers, threads) == expected
+
+
+def test_only_cores_this_process_may_use_are_shared_out(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {5, 3}, raising=False)
+    assert available() == (3, 5)

@@ -1,0 +1,193 @@
+"""Processes that live and die together: real ones, found and missed by their pids."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+import redis.asyncio
+
+from specmesh.cli.local.logs import serving_address
+from specmesh.cli.local.process import PORT, ProcessSpec, StartError
+from specmesh.cli.local.redis import redis_spec
+from specmesh.cli.local.supervisor import Supervisor
+
+STANDIN = Path(__file__).with_name("standin.py")
+
+
+def standin(name, *flags, cores=frozenset(), environment=None):
+    return ProcessSpec(
+        name=name,
+        command=(sys.executable, str(STANDIN), "--port", PORT, *flags),
+        ready=serving_address,
+        cores=cores,
+        environment=environment or {},
+    )
+
+
+@pytest.fixture
+def reports():
+    return asyncio.Queue()
+
+
+@pytest.fixture
+async def supervisor(tmp_path, reports):
+    supervisor = Supervisor(
+        tmp_path, start_timeout_s=20, stop_timeout_s=5, report=reports.put_nowait
+    )
+    yield supervisor
+    pids = list(supervisor.pids.values())
+    await supervisor.stop()
+    assert not any(map(alive, pids))
+
+
+def alive(pid):
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def logged(tmp_path, name):
+    lines = (tmp_path / f"{name}.log").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+async def accepts(address):
+    host, port = address.split(":")
+    _, writer = await asyncio.open_connection(host, int(port))
+    writer.close()
+    await writer.wait_closed()
+
+
+async def test_processes_start_at_once_and_tell_their_addresses(supervisor):
+    addresses = await supervisor.start(standin("one"), standin("two"))
+    assert len(set(addresses)) == 2
+    for address in addresses:
+        await accepts(address)
+    assert sorted(supervisor.pids) == ["one", "two"]
+
+
+async def test_a_process_gets_its_cores_and_its_environment(supervisor, tmp_path):
+    cores = frozenset({max(os.sched_getaffinity(0))})
+    environment = {"OMP_NUM_THREADS": "3"}
+    await supervisor.start(standin("one", cores=cores, environment=environment))
+    starting = logged(tmp_path, "one")[0]
+    assert (starting["cores"], starting["threads"]) == (sorted(cores), "3")
+
+
+async def test_a_process_that_dies_is_started_anew_at_its_address(supervisor, reports):
+    (address,) = await supervisor.start(standin("one"))
+    first = supervisor.pids["one"]
+    os.kill(first, signal.SIGKILL)
+    async with asyncio.timeout(20):
+        assert await reports.get() == "one died with status -9; starting it anew"
+        assert await reports.get() == f"one serves again at {address}"
+    await accepts(address)
+    assert supervisor.pids["one"] != first
+
+
+async def test_a_failed_start_says_why_and_leaves_no_process(supervisor):
+    with pytest.raises(StartError, match="status 3") as caught:
+        await supervisor.start(standin("good"), standin("bad", "--fail", "no such\nmodel"))
+    assert "no such\nmodel" in str(caught.value)
+    assert "bad.log" in str(caught.value)
+    pids = supervisor.pids
+    await supervisor.stop()
+    assert not any(map(alive, pids.values()))
+
+
+async def test_a_process_that_never_serves_is_given_up(tmp_path, reports):
+    supervisor = Supervisor(
+        tmp_path, start_timeout_s=1, stop_timeout_s=5, report=reports.put_nowait
+    )
+    with pytest.raises(StartError, match="not ready after 1 s"):
+        await supervisor.start(standin("mute", "--silent"))
+
+
+async def test_stop_ends_the_last_started_first(supervisor, tmp_path):
+    await supervisor.start(standin("first"))
+    await supervisor.start(standin("second"))
+    await supervisor.stop()
+    ends = [logged(tmp_path, name)[-1] for name in ("second", "first")]
+    assert [end["event"] for end in ends] == ["ending", "ending"]
+    assert ends[0]["at"] < ends[1]["at"]
+
+
+async def test_kill_cuts_a_long_stop_short(supervisor):
+    await supervisor.start(standin("deaf", "--stubborn"))
+    pids = supervisor.pids
+    stopping = asyncio.create_task(supervisor.stop())
+    supervisor.kill()
+    async with asyncio.timeout(3):
+        await stopping
+    assert not any(map(alive, pids.values()))
+
+
+async def test_a_process_deaf_to_sigterm_is_killed(tmp_path, reports):
+    supervisor = Supervisor(
+        tmp_path, start_timeout_s=20, stop_timeout_s=0.2, report=reports.put_nowait
+    )
+    await supervisor.start(standin("deaf", "--stubborn"))
+    pid = supervisor.pids["deaf"]
+    await supervisor.stop()
+    assert not alive(pid)
+    assert reports.empty()
+
+
+async def test_cancelling_a_start_leaves_no_process(supervisor):
+    began = asyncio.Event()
+    mute = replace(standin("mute"), ready=lambda line: began.set())
+    starting = asyncio.create_task(supervisor.start(mute))
+    async with asyncio.timeout(20):
+        await began.wait()
+    children = psutil.Process().children(recursive=True)
+    assert children
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert not any(child.is_running() for child in children)
+
+
+async def test_killing_the_supervisor_kills_its_processes(tmp_path):
+    supervisor = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        KILLED_SUPERVISOR,
+        str(tmp_path),
+        str(STANDIN),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(20):
+        pid = int(await supervisor.stdout.readline())
+        child = psutil.Process(pid)
+        supervisor.send_signal(signal.SIGKILL)
+        await supervisor.wait()
+        await asyncio.to_thread(child.wait, 10)
+    assert not alive(pid)
+
+
+KILLED_SUPERVISOR = """
+import asyncio, sys
+from pathlib import Path
+from specmesh.cli.local.logs import serving_address
+from specmesh.cli.local.process import ProcessSpec
+from specmesh.cli.local.supervisor import Supervisor
+
+async def main(directory, standin):
+    supervisor = Supervisor(Path(directory), start_timeout_s=20, stop_timeout_s=5, report=print)
+    await supervisor.start(ProcessSpec("one", (sys.executable, standin), serving_address))
+    print(supervisor.pids["one"], flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def test_redis_starts_on_a_socket_of_its_own(supervisor, tmp_path):
+    (url,) = await supervisor.start(redis_spec(tmp_path / "r.sock", frozenset()))
+    async with redis.asyncio.from_url(url, decode_responses=True) as connection:
+        assert await connection.ping()
+        assert await connection.config_get("port") == {"port": "0"}
