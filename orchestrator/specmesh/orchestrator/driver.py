@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from contextlib import aclosing
 
+import grpc
 import grpc.aio
 from opentelemetry import metrics
 
@@ -32,7 +33,7 @@ from specmesh.orchestrator.strategies.base import (
     Verify,
 )
 from specmesh.orchestrator.tally import Tally
-from specmesh.serving.errors import ServiceError
+from specmesh.serving.errors import ResourceExhausted, ServiceError, Unavailable, retry_after_s
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,9 @@ _meter = metrics.get_meter("specmesh.orchestrator")
 _failures = _meter.create_counter(
     "specmesh.task.failures", unit="{task}", description="drafts and verifications that failed"
 )
+
+BUSY = frozenset({grpc.StatusCode.RESOURCE_EXHAUSTED})
+LOST = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
 
 Deliver = Callable[[Commit], FinishReason | None]
 """Takes committed tokens; returns a reason if the answer must end with them."""
@@ -90,7 +94,7 @@ class Driver:
             case Finish(reason=reason):
                 return reason
             case GiveUp(failed=task):
-                raise self._errors[task]
+                raise _for_client(self._errors[task])
         return None
 
     async def _draft(self, command: Draft) -> None:
@@ -134,3 +138,16 @@ class Driver:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _for_client(error: Exception) -> Exception:
+    """What the client is told when the mesh behind us fails; it knows nothing of replicas."""
+    if isinstance(error, grpc.aio.AioRpcError):
+        details = error.details() or ""
+        if error.code() in BUSY:
+            return ResourceExhausted(
+                "VERIFIERS_BUSY", details, retry_after_s=retry_after_s(error) or 1.0
+            )
+        if error.code() in LOST:
+            return Unavailable("VERIFIER_LOST", f"no replica of the target answered: {details}")
+    return error

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.cache_utils import DynamicCache
+from transformers.utils import logging as transformers_logging
 
 from specmesh.decoding.prefix import PrefixChain
 from specmesh.decoding.tree import EMPTY, TokenTree
@@ -39,6 +40,7 @@ class TransformersModel:
     @classmethod
     def load(cls, name: str, *, dtype: str, device: str, cache_tokens: int) -> TransformersModel:
         """Load a local folder or a Hugging Face id; raises ``ModelNotLoadable``."""
+        transformers_logging.disable_progress_bar()  # standard error is for JSON lines
         try:
             config = AutoConfig.from_pretrained(name)
             model: Any = AutoModelForCausalLM.from_pretrained(name, dtype=getattr(torch, dtype))

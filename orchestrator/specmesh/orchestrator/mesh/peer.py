@@ -83,6 +83,8 @@ class Peer:
                     self._set_serving(serving)
             except grpc.aio.AioRpcError as error:
                 log.debug("peer away", extra={"peer": self.address, "code": error.code().name})
+            except Exception:  # whatever a peer says of itself must not end the watch
+                log.exception("peer not understood", extra={"peer": self.address})
             self._set_serving(False)
             await asyncio.sleep(RECONNECT_SECONDS)
 
