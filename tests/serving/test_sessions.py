@@ -146,6 +146,17 @@ async def test_session_is_free_once_its_lease_ran_out(
     assert (await take_when_free(brief_store, session_id, "c")).epoch == 3
 
 
+async def test_lease_renewed_by_a_successor_names_the_successor(
+    store: SessionStore, session_id: str
+) -> None:
+    await create(store, session_id)
+    await store.take(session_id, owner="b", epoch=1)
+    await store.renew(session_id, epoch=2)
+    with pytest.raises(SessionHeld) as held:
+        await store.take(session_id, owner="c", epoch=None)
+    assert held.value.owner == "b"
+
+
 @pytest.mark.parametrize("write", ["append", "renew"])
 async def test_write_starts_lease_and_ttl_anew(
     store: SessionStore, brief_store: SessionStore, redis: Redis, session_id: str, write: str

@@ -48,23 +48,24 @@ async def expect_unavailable() -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def losing_every_answer_to(command: bytes, server: RedisServer) -> AsyncIterator[str]:
-    """Give the address of a proxy that closes the connection where the answer is due."""
+async def losing_first_answer_to(command: bytes, server: RedisServer) -> AsyncIterator[str]:
+    """Give the address of a proxy that hangs up where the first answer is due."""
+    lost = False
 
     async def serve(client_in: asyncio.StreamReader, client_out: asyncio.StreamWriter) -> None:
+        nonlocal lost
         server_in, server_out = await asyncio.open_connection("127.0.0.1", server.port)
-        answered = True
-        while answered and (request := await client_in.read(65536)):
+        while request := await client_in.read(65536):
             server_out.write(request)
             answer = await server_in.read(65536)
-            answered = command not in request
-            if answered:
-                client_out.write(answer)
+            if not lost and command in request:
+                lost = True
+                break
+            client_out.write(answer)
         server_out.close()
         client_out.close()
 
-    proxy = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with proxy:
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as proxy:
         host, port = proxy.sockets[0].getsockname()
         yield f"redis://{host}:{port}"
 
@@ -180,7 +181,7 @@ async def test_take_that_timed_out_but_ran_fences_and_frees_itself(server: Redis
 async def test_call_whose_answer_was_lost_is_not_run_again(
     store: SessionStore, server: RedisServer
 ) -> None:
-    async with losing_every_answer_to(b"EVALSHA", server) as url:
+    async with losing_first_answer_to(b"EVALSHA", server) as url:
         lossy = SessionStore.from_url(url)
         async with expect_unavailable():
             await lossy.take("s", owner="b", epoch=1)

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
 from redis.asyncio import Redis
 
 from specmesh.serving.sessions import (
@@ -25,7 +31,7 @@ from specmesh.serving.sessions import (
 if TYPE_CHECKING:
     from tests.serving.conftest import RedisServer
 
-SESSIONS = st.sampled_from(["x", "y"])
+SESSIONS = st.sampled_from(["x", "x", "x", "y"])  # mostly the one that is there from the start
 OWNERS = st.sampled_from(["a", "b", "c"])
 TOKENS = st.lists(st.sampled_from([0, 1, 2**32 - 1]), max_size=3)
 
@@ -124,7 +130,8 @@ class SessionMachine(RuleBasedStateMachine):
         self.store = SessionStore.from_url(url, timeout_s=10, lease_ms=600_000)
         self.model = ModelStore()
         self.history = uuid.uuid4().hex
-        self.known_epochs = {"a": 1, "b": 1, "c": 1}  # by owner; stale after a take-over
+        # By session and owner: the epoch each last held, stale after a take-over.
+        self.known_epochs: dict[tuple[str, str], int] = {}
 
     def teardown(self) -> None:
         self.runner.run(self.store.aclose())
@@ -150,6 +157,10 @@ class SessionMachine(RuleBasedStateMachine):
         assert self.runner.run(answer()) == wanted
         return wanted
 
+    @initialize()
+    def begin(self) -> None:
+        self.create("x", "a", [5])
+
     @rule(name=SESSIONS, owner=OWNERS, prompt=TOKENS.filter(bool))
     def create(self, name: str, owner: str, prompt: list[int]) -> None:
         self.both(
@@ -170,7 +181,7 @@ class SessionMachine(RuleBasedStateMachine):
         stored = session.generated if session else []
         first_index = max(0, len(stored) - back)
         token_ids = stored[first_index : first_index + repeated] + new
-        epoch = self.known_epochs[owner]
+        epoch = self.known_epochs.get((name, owner), 1)
         self.both(
             lambda: self.model.append(name, epoch, first_index, token_ids),
             self.store.append(
@@ -180,7 +191,7 @@ class SessionMachine(RuleBasedStateMachine):
 
     @rule(name=SESSIONS, owner=OWNERS)
     def renew(self, name: str, owner: str) -> None:
-        epoch = self.known_epochs[owner]
+        epoch = self.known_epochs.get((name, owner), 1)
         self.both(
             lambda: self.model.renew(name, epoch),
             self.store.renew(self.session_id(name), epoch=epoch),
@@ -198,11 +209,11 @@ class SessionMachine(RuleBasedStateMachine):
 
         answer = self.both(lambda: self.model.take(name, owner, epoch), actual())
         if isinstance(answer[0], int):
-            self.known_epochs[owner] = answer[0]
+            self.known_epochs[name, owner] = answer[0]
 
     @rule(name=SESSIONS, owner=OWNERS)
     def finish(self, name: str, owner: str) -> None:
-        epoch = self.known_epochs[owner]
+        epoch = self.known_epochs.get((name, owner), 1)
         self.both(
             lambda: self.model.finish(name, epoch),
             self.store.finish(self.session_id(name), epoch=epoch),

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from specmesh.traces.critical_path import critical_path
+from specmesh.traces.intervals import Interval, length_ms, union, without
 from specmesh.traces.spans import Node, Span, SpanKind
 
 STORE = Node("redis", "")
@@ -26,7 +28,7 @@ class NodeTime:
     node: Node
     num_calls: int
     busy_ms: float
-    """Time with at least one call at work; calls at the same time count once."""
+    """Time in which it worked on at least one call itself; calls side by side count once."""
     queue_ms: float
     forward_ms: float
     other_ms: float
@@ -99,11 +101,12 @@ class _Tree:
         served = self._served.get(node, [])
         queue_ms = sum(span.number("specmesh.queue_ms") for span in served)
         forward_ms = sum(span.number("specmesh.forward_ms") for span in served)
-        own_ms = sum(self._own_ms(span) for span in served)
+        own = [self._own(span) for span in served]
+        own_ms = sum(map(length_ms, own))
         return NodeTime(
             node=node,
             num_calls=len(served),
-            busy_ms=_union_ms((span.start_ns, span.end_ns) for span in served),
+            busy_ms=length_ms(union(chain.from_iterable(own))),
             queue_ms=queue_ms,
             forward_ms=forward_ms,
             other_ms=max(own_ms - queue_ms - forward_ms, 0.0),
@@ -126,13 +129,10 @@ class _Tree:
         # A server may outlive a caller that cancelled: that is no negative network time.
         return max(call.duration_ms - sum(a.duration_ms for a in self._answers(call)), 0.0)
 
-    def _own_ms(self, span: Span) -> float:
-        """The span without the time in which a call or commit below it was under way."""
-        away = (
-            (max(below.start_ns, span.start_ns), min(below.end_ns, span.end_ns))
-            for below in self._calls_below(span)
-        )
-        return span.duration_ms - _union_ms(away)
+    def _own(self, span: Span) -> list[Interval]:
+        """The times in which no call or commit below the span was under way."""
+        away = ((below.start_ns, below.end_ns) for below in self._calls_below(span))
+        return without((span.start_ns, span.end_ns), away)
 
     def _calls_below(self, span: Span) -> Iterable[Span]:
         for child in self._children.get(span.span_id, ()):
@@ -140,12 +140,3 @@ class _Tree:
                 yield child
             else:
                 yield from self._calls_below(child)
-
-
-def _union_ms(intervals: Iterable[tuple[int, int]]) -> float:
-    """The length covered by at least one of some intervals given in nanoseconds."""
-    covered_ns, reached_ns = 0, 0
-    for start_ns, end_ns in sorted(intervals):
-        covered_ns += max(end_ns - max(start_ns, reached_ns), 0)
-        reached_ns = max(reached_ns, end_ns)
-    return covered_ns / 1e6

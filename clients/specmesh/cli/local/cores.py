@@ -10,7 +10,8 @@ sit on the first one and everything else on the second.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 
@@ -44,3 +45,16 @@ def available() -> tuple[int, ...]:
     if not hasattr(os, "sched_getaffinity"):
         return ()
     return tuple(sorted(os.sched_getaffinity(0)))
+
+
+@contextmanager
+def pinned_to(cores: frozenset[int]) -> Iterator[None]:
+    """Keep this thread, and those it starts, on some cores for the length of a block."""
+    before = available()
+    if cores and before:
+        os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        if cores and before:
+            os.sched_setaffinity(0, before)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory, mkdtemp
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Self
 
@@ -50,19 +50,20 @@ class MeshOptions:
 class LocalMesh:
     """Runs while an ``async with`` block runs; a process that dies in it is started anew.
 
-    ``address`` is the orchestrator's, ``directory`` holds a log for each process and stays.
+    ``address`` is the orchestrator's; ``directory`` gets a log for each process.
     Entering raises StartError if a process can't be started. If this process is killed, all
     others die with it (on Linux).
     """
 
-    def __init__(self, options: MeshOptions, report: Callable[[str], None]) -> None:
+    def __init__(
+        self, options: MeshOptions, directory: Path, report: Callable[[str], None]
+    ) -> None:
         self.address = ""
-        self.directory = Path(mkdtemp(prefix="specmesh-"))
         self._options = options
         self._placement = place(available(), options.num_verifiers, options.threads)
         self._exit_stack = AsyncExitStack()
         self._supervisor = Supervisor(
-            self.directory,
+            directory,
             start_timeout_s=_START_TIMEOUT_S,
             stop_timeout_s=options.drain_s + _KILL_AFTER_DRAIN_S,
             report=report,
@@ -84,7 +85,7 @@ class LocalMesh:
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
-            # Not in `directory`, for a socket's path must be short.
+            # Not in the directory of the logs, for a socket's path must be short.
             sockets = stack.enter_context(TemporaryDirectory(prefix="specmesh-redis-"))
             stack.push_async_callback(self._supervisor.stop)
             await self._start(Path(sockets) / "redis.sock")

@@ -1,0 +1,62 @@
+"""``specmesh demo``: the command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from specmesh.cli import shipped
+from specmesh.cli.demo.course import Course
+from specmesh.cli.local.mesh import MeshOptions
+from specmesh.cli.runner import run, until_signalled
+from specmesh.cli.up import DrafterModel, Lookahead, RedisUrl, TargetModel, Threads
+
+
+def demo(
+    target: TargetModel = None,
+    drafter: DrafterModel = None,
+    prompts: Annotated[
+        Path | None,
+        typer.Option(help="JSON list of objects with a 'text'. [default: shipped]"),
+    ] = None,
+    num_prompts: Annotated[int, typer.Option(min=1, help="How many of them.")] = 10,
+    tokens: Annotated[int, typer.Option(min=8, help="Length of each answer.")] = 128,
+    verifiers: Annotated[int, typer.Option(min=1, help="Replicas of the target.")] = 1,
+    lookahead: Lookahead = 4,
+    threads: Threads = 1,
+    redis_url: RedisUrl = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Start a mesh, show what speculation gains and that it changes no text.
+
+    Exits with 1 if it does change one.
+    """
+
+    async def work() -> int:
+        options = MeshOptions(
+            target=target or shipped.shipped_model(shipped.TARGET),
+            drafter=drafter or shipped.shipped_model(shipped.DRAFTER),
+            num_verifiers=verifiers,
+            threads=threads,
+            lookahead=lookahead,
+            redis_url=redis_url,
+            drain_s=1.0,
+        )
+        course = Course(
+            options=options,
+            prompts=shipped.read_prompts(prompts)[:num_prompts],
+            num_tokens=tokens,
+            directory=Path(mkdtemp(prefix="specmesh-")),
+            console=Console(stderr=json_),
+        )
+        status = await until_signalled(course.run(), course.kill)
+        if json_ and course.summary is not None:
+            typer.echo(json.dumps(course.summary))
+        return status
+
+    run(work())

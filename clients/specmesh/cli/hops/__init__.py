@@ -1,0 +1,1 @@
+"""What a hop to a verifier costs beyond gRPC itself: ``specmesh bench hops``."""

@@ -1,0 +1,80 @@
+"""``specmesh up``: a mesh on this machine until Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Annotated
+
+import typer
+
+from specmesh.cli import shipped
+from specmesh.cli.local.mesh import DRAFTER_BACKENDS, LocalMesh, MeshOptions
+from specmesh.cli.runner import INTERRUPTED, run, until_signalled
+
+TargetModel = Annotated[
+    str | None,
+    typer.Option("--target", help="Folder or Hugging Face id of the target. [default: shipped]"),
+]
+DrafterModel = Annotated[
+    str | None,
+    typer.Option(
+        "--drafter",
+        help=f"The same for the drafter, or {', '.join(DRAFTER_BACKENDS)}. [default: shipped]",
+    ),
+]
+Lookahead = Annotated[
+    int, typer.Option(min=1, max=64, help="Draft tokens that a verification covers.")
+]
+Threads = Annotated[int, typer.Option(min=1, help="Threads of each process with a model.")]
+RedisUrl = Annotated[
+    str | None, typer.Option(envvar="REDIS_URL", help="[default: a Redis of its own]")
+]
+
+
+def up(
+    verifiers: Annotated[int, typer.Option(min=1, help="Replicas of the target.")] = 1,
+    target: TargetModel = None,
+    drafter: DrafterModel = None,
+    strategy: Annotated[str, typer.Option(help="Default strategy.")] = "speculative",
+    lookahead: Lookahead = 4,
+    threads: Threads = 1,
+    port: Annotated[int, typer.Option(help="Of the orchestrator; 0 is any.")] = 50051,
+    redis_url: RedisUrl = None,
+    drain_seconds: Annotated[
+        float, typer.Option(min=0, help="How long answers may go on after Ctrl-C.")
+    ] = 5.0,
+) -> None:
+    """Start a mesh on this machine; Ctrl-C drains and ends it, twice kills it."""
+
+    async def work() -> int:
+        options = MeshOptions(
+            target=target or shipped.shipped_model(shipped.TARGET),
+            drafter=drafter or shipped.shipped_model(shipped.DRAFTER),
+            num_verifiers=verifiers,
+            threads=threads,
+            strategy=strategy,
+            lookahead=lookahead,
+            port=port,
+            redis_url=redis_url,
+            drain_s=drain_seconds,
+        )
+        directory = Path(mkdtemp(prefix="specmesh-"))
+        typer.echo(f"starting; logs are in {directory}")
+        mesh = LocalMesh(options, directory, report=lambda line: typer.echo(line, err=True))
+        status = await until_signalled(_serve(mesh), mesh.kill)
+        return 0 if status == INTERRUPTED else status
+
+    run(work())
+
+
+async def _serve(mesh: LocalMesh) -> int:
+    try:
+        async with mesh:
+            typer.echo(f"the mesh is up, the orchestrator at {mesh.address}")
+            typer.echo(f"  specmesh generate --target {mesh.address} 'def fibonacci(n):'")
+            await asyncio.Event().wait()
+            return 0
+    finally:
+        typer.echo("the mesh is down")
