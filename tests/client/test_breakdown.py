@@ -86,6 +86,7 @@ def test_each_node_gets_its_calls_split_by_what_they_spent():
 def test_the_orchestrator_keeps_what_it_did_not_spend_in_calls():
     rows = by_node(breakdown(LOCKSTEP))
     assert rows[ORCHESTRATOR].other_ms == 96 - 20 - 60 - 6
+    assert rows[ORCHESTRATOR].busy_ms == 96 - 20 - 60 - 6
     assert rows[ORCHESTRATOR].hop_ms == 4
     assert (rows[STORE].num_calls, rows[STORE].other_ms) == (1, 6)
 

@@ -30,7 +30,7 @@ Code = grpc.StatusCode
 )
 async def test_status_becomes_its_error_with_reason_and_cause(serve, code, expected):
     fake = await serve(FakeOrchestrator([refuses(code, "told you", "BECAUSE")]))
-    async with Client(fake.address, max_resumes=0) as client:
+    async with Client(fake.address) as client:
         with pytest.raises(sdk.SpecmeshError, match="told you") as caught:
             await client.generate("hello").text()
     assert type(caught.value) is expected

@@ -310,7 +310,7 @@ async def test_a_target_that_is_down_is_passed_over(serve):
 
 
 async def test_nobody_there_is_unavailable_and_says_whom_it_called():
-    async with Client("127.0.0.1:1", max_resumes=1) as client:
+    async with Client("127.0.0.1:1") as client:
         with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1"):
             await client.generate("hello").text()
         with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1"):

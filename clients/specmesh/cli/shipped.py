@@ -25,9 +25,12 @@ def read_prompts(file: Path | None) -> list[str]:
     """
     path = _shipped(_PROMPTS, "name a file with --prompts") if file is None else file
     try:
-        return [str(prompt["text"]) for prompt in json.loads(path.read_text(encoding="utf-8"))]
+        texts = [str(prompt["text"]) for prompt in json.loads(path.read_text(encoding="utf-8"))]
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise StartError(f"no prompts in {path}: {error}") from error
+        raise StartError(f"cannot read prompts from {path}: {error!r}") from error
+    if not texts:
+        raise StartError(f"no prompts in {path}")
+    return texts
 
 
 def _shipped(name: str, advice: str) -> Path:

@@ -77,4 +77,5 @@ async def _serve(mesh: LocalMesh) -> int:
             await asyncio.Event().wait()
             return 0
     finally:
-        typer.echo("the mesh is down")
+        if mesh.address:
+            typer.echo("the mesh is down")

@@ -13,7 +13,7 @@ import grpc
 from specmesh.client.answers import ServedModel, served_model_from
 from specmesh.client.errors import Unavailable
 from specmesh.client.requests import AcceptanceMode, generate_request, sampling_parameters
-from specmesh.client.resumable import Target
+from specmesh.client.resumable import Limits, Target
 from specmesh.client.status import from_rpc_error
 from specmesh.client.stream import GenerationStream
 from specmesh.client.timeouts import Timeouts
@@ -25,14 +25,17 @@ from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
 class Client:
     """Talks to a mesh through one or more orchestrators (``host:port``).
 
-    Calls start at the targets in turn. One that can't be reached is passed over, and a
-    stream that breaks is carried on by the next, at most ``max_resumes`` times in a row
-    without a new token. Use it in one event loop, as ``async with Client(...) as client``;
-    it is cheap to share and safe to use from many tasks.
+    Calls start at the targets in turn. One that can't be reached is passed over. A stream
+    that breaks is carried on by the next, and with growing pauses by one after the other,
+    until ``max_resumes`` calls in a row have brought no token: at the default that takes
+    some 10 s, time enough for a lone orchestrator to start anew.
+
+    Use it in one event loop, as ``async with Client(...) as client``; it is cheap to share
+    and safe to use from many tasks.
     """
 
     def __init__(
-        self, *targets: str, timeouts: Timeouts | None = None, max_resumes: int = 8
+        self, *targets: str, timeouts: Timeouts | None = None, max_resumes: int = 12
     ) -> None:
         if not targets:
             raise ValueError("a client needs at least one target, host:port")
@@ -81,13 +84,13 @@ class Client:
             ),
             speculation=pb.SpeculationOptions(strategy=strategy, lookahead=lookahead),
         )
-        return GenerationStream(
-            self._targets_in_turn(),
-            request,
+        limits = Limits(
             timeout_s=self._timeouts.generate_s if timeout_s is None else timeout_s,
             idle_s=self._timeouts.idle_s,
+            max_starts=len(self._targets),
             max_resumes=self._max_resumes,
         )
+        return GenerationStream(self._targets_in_turn(), request, limits)
 
     async def list_models(self) -> tuple[ServedModel, ...]:
         """The models served, from the first target that answers."""

@@ -42,11 +42,16 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When to give up: a deadline on the event loop's clock, a silence, broken calls in a row."""
+    """When to give up."""
 
-    deadline: float
+    timeout_s: float
+    """For the whole answer."""
     idle_s: float
+    """Longest silence of an open stream."""
+    max_starts: int
+    """How many targets may be unreachable before the answer has begun."""
     max_resumes: int
+    """How many broken calls in a row may bring no token once it has begun."""
 
 
 class ResumableCall:
@@ -65,6 +70,7 @@ class ResumableCall:
         self._targets = targets
         self._request = request
         self._limits = limits
+        self._deadline = asyncio.get_running_loop().time() + limits.timeout_s
         self._span = span
         self._call: _Call | None = None
         self._num_broken = 0
@@ -112,7 +118,7 @@ class ResumableCall:
         return response.event
 
     def _open(self, target: Target) -> _Call:
-        remaining_s = self._limits.deadline - asyncio.get_running_loop().time()
+        remaining_s = self._deadline - asyncio.get_running_loop().time()
         if remaining_s <= 0:
             raise DeadlineExceeded("the deadline passed", code=grpc.StatusCode.DEADLINE_EXCEEDED)
         self._span.calling(target.address)
@@ -148,18 +154,22 @@ class ResumableCall:
 
     async def _prepare_next_call(self, error: SpecmeshError) -> None:
         """Return when another call may succeed where this one failed, else raise ``error``."""
-        if not self._may_retry(error):
-            raise error
         self._num_broken += 1
+        if self.started is None:
+            # Nothing is lost yet, so the caller hears at once that nobody is there.
+            if isinstance(error, Unavailable) and self._num_broken < self._limits.max_starts:
+                return
+            raise error
         backoff_s = self._backoff_s()
-        now = asyncio.get_running_loop().time()
-        if self._num_broken > self._limits.max_resumes or now + backoff_s > self._limits.deadline:
+        too_late = asyncio.get_running_loop().time() + backoff_s > self._deadline
+        exhausted = self._num_broken > self._limits.max_resumes
+        if exhausted or too_late or not self._may_resume(self.started, error):
             raise error
         await asyncio.sleep(backoff_s)
 
-    def _may_retry(self, error: SpecmeshError) -> bool:
+    def _may_resume(self, started: pb.GenerationStarted, error: SpecmeshError) -> bool:
         if isinstance(error, Unavailable):
-            return self.started is None or self.started.resumable
+            return started.resumable
         if error.reason == "STALE_EPOCH" and self._num_unanswered_resumes > 1:
             # An earlier, broken Resume of our own took it. Its orchestrator's lease must run
             # out first, for without the epoch we can't show that the session is ours.
@@ -168,7 +178,7 @@ class ResumableCall:
         return error.reason == "SESSION_HELD" and self._epoch is None
 
     def _backoff_s(self) -> float:
-        """None before the first retry, for the next target is likely well; then doubling."""
+        """None before the first resume, for the next target is likely well; then doubling."""
         if self._num_broken == 1:
             return 0.0
         longest_s = min(_FIRST_BACKOFF_S * 2.0 ** (self._num_broken - 2), _LONGEST_BACKOFF_S)

@@ -38,7 +38,7 @@ M = TypeVar("M", bound=Message)
 
 
 def from_rpc_error(error: grpc.aio.AioRpcError) -> SpecmeshError:
-    """The error of this package for a failed call, its cause set to ``error``."""
+    """The error of this package for a failed call, to be raised from it."""
     details = _details(error)
     info = _find(details, ErrorInfo()) or ErrorInfo()
     common: dict[str, Any] = {
@@ -47,15 +47,11 @@ def from_rpc_error(error: grpc.aio.AioRpcError) -> SpecmeshError:
         "metadata": dict(info.metadata),
     }
     message = error.details() or error.code().name
-    mapped: SpecmeshError
     if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
-        mapped = InvalidRequest(message, field_violations=_violations(details), **common)
-    elif error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
-        mapped = Overloaded(message, retry_after_s=_retry_after_s(details), **common)
-    else:
-        mapped = _PLAIN_ERRORS.get(error.code(), Internal)(message, **common)
-    mapped.__cause__ = error
-    return mapped
+        return InvalidRequest(message, field_violations=_violations(details), **common)
+    if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return Overloaded(message, retry_after_s=_retry_after_s(details), **common)
+    return _PLAIN_ERRORS.get(error.code(), Internal)(message, **common)
 
 
 def _details(error: grpc.aio.AioRpcError) -> list[AnyMessage]:

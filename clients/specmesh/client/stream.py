@@ -30,19 +30,11 @@ class GenerationStream:
     """
 
     def __init__(
-        self,
-        targets: Iterator[Target],
-        request: pb.GenerateRequest,
-        *,
-        timeout_s: float,
-        idle_s: float,
-        max_resumes: int,
+        self, targets: Iterator[Target], request: pb.GenerateRequest, limits: Limits
     ) -> None:
         self._targets = targets
         self._request = request
-        self._timeout_s = timeout_s
-        self._idle_s = idle_s
-        self._max_resumes = max_resumes
+        self._limits = limits
         self._call: ResumableCall | None = None
         self._result: GenerationResult | None = None
 
@@ -81,12 +73,7 @@ class GenerationStream:
         if self._call is not None:
             raise RuntimeError("a stream can be read only once")
         span = GenerateSpan(self._request)
-        limits = Limits(
-            deadline=asyncio.get_running_loop().time() + self._timeout_s,
-            idle_s=self._idle_s,
-            max_resumes=self._max_resumes,
-        )
-        self._call = call = ResumableCall(self._targets, self._request, limits, span)
+        self._call = call = ResumableCall(self._targets, self._request, self._limits, span)
         answer = _Answer()
         try:
             while True:

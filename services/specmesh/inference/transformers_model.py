@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-from transformers.cache_utils import DynamicCache
+from transformers.cache_utils import DynamicCache, DynamicLayer
 from transformers.utils import logging as transformers_logging
 
 from specmesh.decoding.prefix import PrefixChain
@@ -50,7 +50,7 @@ class TransformersModel:
             raise ModelNotLoadable(f"cannot load {name!r} as {kind}: {error}") from error
         if not tokenizer.is_fast:
             raise ModelNotLoadable(f"{name!r} has no tokenizer.json (a fast tokenizer)")
-        if any("full" not in kind for kind in getattr(config, "layer_types", None) or ()):
+        if any(type(layer) is not DynamicLayer for layer in DynamicCache(config=config).layers):
             raise ModelNotLoadable(f"{name!r} has layers without full attention: not supported")
         description = ModelDescription(
             name=Path(name).name if Path(name).exists() else name,

@@ -23,8 +23,8 @@ def main(
     work_dir: Annotated[Path, typer.Option(help="Checkpoints and samples")] = Path("build/train"),
     output: Annotated[Path, typer.Option(help="Where both models go")] = Path("build/models"),
     target_steps: Annotated[int, typer.Option(min=1, help="Steps of 8,192 tokens")] = 1500,
-    drafter_steps: Annotated[int, typer.Option(min=1, help="Steps of 8,192 tokens")] = 4000,
-    sample_shards: Annotated[int, typer.Option(min=1, help="43,008 tokens each")] = 40,
+    drafter_steps: Annotated[int, typer.Option(min=1, help="Steps of 8,192 tokens")] = 3000,
+    sample_shards: Annotated[int, typer.Option(min=1, help="43,008 tokens each")] = 31,
     threads: Annotated[int, typer.Option(min=0, help="0: as many as there are cores")] = 0,
     seed: Annotated[int, typer.Option(min=0)] = 0,
 ) -> None:

@@ -104,9 +104,13 @@ class Course:
         self._console.print(comparison_table(comparisons))
         return comparisons
 
-    async def _trace(self, client: Client, receiver: TraceReceiver) -> Breakdown:
+    async def _trace(self, client: Client, receiver: TraceReceiver) -> Breakdown | None:
         stream = ask(client, self._prompts[0], SPECULATIVE, 0.0, self._num_tokens)
-        where = await break_down(stream, receiver)
+        try:
+            where = await break_down(stream, receiver)
+        except TimeoutError:
+            self._say("No breakdown: the trace did not arrive whole.")
+            return None
         self._console.print(breakdown_table(where))
         return where
 
@@ -117,13 +121,13 @@ class Course:
             self._say(f"DIFFERENT TEXT at temperature {each.temperature:g}: prompt {prompts}")
         if not differing:
             self._say(
-                f"\nThe same text for all {len(self._prompts)} prompts at both temperatures; "
-                f"speedup {comparisons[0].speedup:.2f} at temperature 0."
+                f"Same text for all {len(self._prompts)} prompts at both temperatures. "
+                f"Greedy speedup: {comparisons[0].speedup:.2f}"
             )
         return FAILED if differing else 0
 
     def _sum_up(
-        self, comparisons: Sequence[Comparison], where: Breakdown, placement: Placement
+        self, comparisons: Sequence[Comparison], where: Breakdown | None, placement: Placement
     ) -> dict[str, Any]:
         greedy = comparisons[0]
         options = self._options
@@ -147,7 +151,7 @@ class Course:
             },
             "models": {"target": Path(options.target).name, "drafter": Path(options.drafter).name},
             "temperatures": [comparison_json(each) for each in comparisons],
-            "breakdown": breakdown_json(where),
+            "breakdown": None if where is None else breakdown_json(where),
         }
 
     def _say(self, line: str) -> None:

@@ -18,7 +18,7 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
     table = _table("With and without speculation")
     table.add_column("temp", justify="right")
     table.add_column("strategy", no_wrap=True)
-    for heading in ("tokens/s", "speedup", "accepted", "verify\ncalls", "tokens/\nverify"):
+    for heading in ("tokens/s", "speedup", "accept-\nance", "verify\ncalls", "tokens/\nverify"):
         table.add_column(heading, justify="right")
     table.add_column("same\ntext")
     for comparison in comparisons:
@@ -81,7 +81,13 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
 
 
 def _table(title: str) -> Table:
-    return Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
+    return Table(
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        title=f"\n{title}",
+        title_justify="left",
+        caption_justify="left",
+    )
 
 
 def _name(node: NodeTime) -> str:

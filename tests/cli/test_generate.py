@@ -1,0 +1,116 @@
+"""``specmesh generate`` and ``models`` against a real socket."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+from google.rpc.error_details_pb2 import BadRequest
+from google.rpc.status_pb2 import Status
+from grpc_status import rpc_status
+from typer.testing import CliRunner
+
+from specmesh.cli.app import app
+from specmesh.v1 import generation_pb2 as pb
+from specmesh.v1.generation_pb2_grpc import (
+    GenerationServiceServicer,
+    add_GenerationServiceServicer_to_server,
+)
+
+
+class Orchestrator(GenerationServiceServicer):
+    """Says "Hello world", refuses negative temperatures."""
+
+    def __init__(self):
+        self.requests = []
+
+    def Generate(self, request, context):  # noqa: N802
+        self.requests.append(request)
+        if request.sampling.temperature < 0:
+            status = Status(code=grpc.StatusCode.INVALID_ARGUMENT.value[0], message="no")
+            violation = BadRequest.FieldViolation(field="sampling.temperature", description="< 0")
+            status.details.add().Pack(BadRequest(field_violations=[violation]))
+            context.abort_with_status(rpc_status.to_status(status))
+        started = pb.GenerationStarted(session_id="s", strategy="speculative", seed=7)
+        yield event(started=started)
+        yield event(chunk=pb.GenerationChunk(token_ids=[1], text="Hello"))
+        yield event(chunk=pb.GenerationChunk(first_index=1, token_ids=[2], text=" world"))
+        stats = pb.GenerationStats(
+            num_output_tokens=2, num_draft_tokens=4, num_accepted_tokens=1, duration_ms=100
+        )
+        yield event(
+            finished=pb.GenerationFinished(finish_reason=pb.FINISH_REASON_STOP, stats=stats)
+        )
+
+    def ListModels(self, request, context):  # noqa: N802
+        model = pb.ServedModel(num_verifiers=2, strategies=["autoregressive", "speculative"])
+        model.target.name, model.target.num_parameters = "toy", 12_000_000
+        model.target.backend = "transformers"
+        model.drafters.add(name="copycat", backend="prompt-lookup")
+        return pb.ListModelsResponse(models=[model])
+
+
+def event(**kind):
+    return pb.GenerateResponse(event=pb.GenerationEvent(**kind))
+
+
+@pytest.fixture
+def orchestrator():
+    # A server of threads, since the commands bring an event loop of their own.
+    servicer = Orchestrator()
+    server = grpc.server(ThreadPoolExecutor(2))
+    add_GenerationServiceServicer_to_server(servicer, server)
+    servicer.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    yield servicer
+    server.stop(None).wait()
+
+
+def invoke(*arguments, **options):
+    return CliRunner().invoke(app, arguments, catch_exceptions=False, **options)
+
+
+def test_the_answer_goes_to_stdout_and_nothing_else_does(orchestrator):
+    result = invoke("generate", "Say it", "--target", orchestrator.address, "--stats")
+    assert result.exit_code == 0
+    assert result.stdout == "Hello world\n"
+    assert "2 tokens in 100 ms (20.0 tokens/s)" in result.stderr
+    assert "acceptance 25%" in result.stderr
+
+
+def test_json_is_one_object_with_the_whole_result(orchestrator):
+    result = invoke("generate", "Say it", "--target", orchestrator.address, "--json")
+    answer = json.loads(result.stdout)
+    assert (answer["text"], answer["token_ids"]) == ("Hello world", [1, 2])
+    assert (answer["finish_reason"], answer["acceptance"]) == ("stop", 0.25)
+
+
+def test_a_dash_reads_the_prompt_from_stdin_and_the_target_may_be_a_variable(orchestrator):
+    environment = {"SPECMESH_TARGET": orchestrator.address}
+    result = invoke("generate", "-", "--seed", "3", input="from a pipe", env=environment)
+    assert result.exit_code == 0
+    assert orchestrator.requests[0].text == "from a pipe"
+    assert orchestrator.requests[0].sampling.seed == 3
+    assert not orchestrator.requests[0].sampling.HasField("temperature")
+
+
+def test_a_refused_request_names_the_field_and_exits_with_2(orchestrator):
+    result = invoke("generate", "x", "-t", orchestrator.address, "--temperature", "-1")
+    assert result.exit_code == 2
+    assert result.stderr == "specmesh: sampling.temperature: < 0\n"
+
+
+def test_nobody_there_is_one_line_and_exits_with_1():
+    result = invoke("models", "--target", "127.0.0.1:1")
+    assert result.exit_code == 1
+    assert len(result.stderr.splitlines()) == 1
+    assert "is a mesh up?" in result.stderr
+
+
+def test_models_are_listed_for_people_and_machines(orchestrator):
+    words = invoke("models", "-t", orchestrator.address).stdout
+    assert "toy (12.0 M parameters, transformers), 2 verifier(s)" in words
+    assert "copycat (prompt-lookup)" in words
+    (model,) = json.loads(invoke("models", "-t", orchestrator.address, "--json").stdout)
+    assert model["target"]["name"] == "toy"
+    assert model["strategies"] == ["autoregressive", "speculative"]

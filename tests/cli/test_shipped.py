@@ -1,0 +1,28 @@
+"""Prompts and models that come with specmesh, or don't."""
+
+import json
+
+import pytest
+
+from specmesh.cli import shipped
+from specmesh.cli.local.process import StartError
+
+
+def test_prompts_are_the_texts_of_a_list_of_objects(tmp_path):
+    file = tmp_path / "prompts.json"
+    file.write_text(json.dumps([{"text": "one", "path": "x"}, {"text": "two"}]))
+    assert shipped.read_prompts(file) == ["one", "two"]
+
+
+@pytest.mark.parametrize("content", [None, "", "3", "[]", "[1]", '[{"no": 1}]'])
+def test_a_file_without_prompts_is_refused_by_name(tmp_path, content):
+    file = tmp_path / "prompts.json"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(StartError, match=r"prompts\.json"):
+        shipped.read_prompts(file)
+
+
+def test_a_model_that_is_not_installed_is_named_with_what_to_do():
+    with pytest.raises(StartError, match="nonesuch is not installed: name models with --target"):
+        shipped.shipped_model("nonesuch")

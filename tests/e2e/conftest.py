@@ -1,0 +1,72 @@
+"""One mesh for all tests that break nothing; for the others, processes of their own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+
+import pytest
+import pytest_asyncio
+from tests.e2e.processes import Process, Processes
+
+from specmesh import models
+from specmesh.client import Client
+
+NUM_TAIL_LINES = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """Two replicas of the target, a drafter, Redis and an orchestrator."""
+
+    processes: Processes
+    redis_url: str
+    verifiers: Sequence[Process]
+    drafter: Process
+    orchestrator: Process
+
+
+@pytest.fixture(scope="session")
+def mesh() -> Iterator[Mesh]:
+    """Shared by the whole session: a test that kills or drains brings its own victim."""
+    with Processes() as processes:
+        _, redis_url = processes.redis()
+        flags = ("--redis-url", redis_url)
+        verifiers = [processes.verifier(*flags), processes.verifier(*flags)]
+        drafter = processes.drafter(*flags)
+        orchestrator = processes.orchestrator(verifiers, [drafter], *flags)
+        assert orchestrator.address
+        yield Mesh(processes, redis_url, verifiers, drafter, orchestrator)
+
+
+@pytest.fixture
+def processes() -> Iterator[Processes]:
+    """What a test starts for itself."""
+    with Processes() as own:
+        yield own
+
+
+@pytest_asyncio.fixture
+async def client(mesh: Mesh) -> AsyncIterator[Client]:
+    """Talks to the shared mesh."""
+    async with Client(mesh.orchestrator.address) as connected:
+        yield connected
+
+
+@pytest.fixture(scope="session")
+def prompts() -> list[str]:
+    """The beginnings of code that neither model has seen."""
+    return [prompt.text for prompt in models.heldout_prompts()]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Show the end of every log below a failed test."""
+    report = yield
+    if report.failed:
+        used = getattr(item, "funcargs", {}).values()
+        for owner in (getattr(value, "processes", value) for value in used):
+            for process in owner.started if isinstance(owner, Processes) else ():
+                tail = process.output.splitlines()[-NUM_TAIL_LINES:]
+                report.sections.append((f"log of {process.name}", "\n".join(tail)))
+    return report

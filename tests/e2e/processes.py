@@ -1,0 +1,183 @@
+"""Real processes under the hand of a test: start, wait for a line, kill, drain, show logs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from specmesh import models
+from specmesh.cli.local import launcher
+from specmesh.cli.local.redis import redis_binary
+
+START_SECONDS = 90.0
+LINE_SECONDS = 30.0
+EXIT_SECONDS = 30.0
+
+Fields = dict[str, Any]
+
+
+class Process:
+    """One running process and all that it has written, on stdout and stderr."""
+
+    def __init__(self, name: str, command: Sequence[str], environment: dict[str, str]) -> None:
+        self.name = name
+        self._lines: list[str] = []
+        self._changed = threading.Condition()
+        self._ended = False
+        # The launcher makes the kernel end the process with this one, however this one ends.
+        self._child = subprocess.Popen(
+            [sys.executable, "-IS", launcher.__file__, str(os.getpid()), "", *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            text=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    @property
+    def output(self) -> str:
+        """Everything written so far."""
+        with self._changed:
+            return "".join(self._lines)
+
+    @property
+    def address(self) -> str:
+        """Where it serves; blocks until it does."""
+        return str(self.wait_event("serving", START_SECONDS)["address"])
+
+    def wait_event(self, event: str, timeout_s: float = LINE_SECONDS) -> Fields:
+        """Block until it has logged ``event``; return the line's fields."""
+        return self._wait_line(lambda line: _fields(line).get("event") == event, timeout_s, _fields)
+
+    def wait_text(self, text: str, timeout_s: float = LINE_SECONDS) -> str:
+        """Block until a line contains ``text``; return the line."""
+        return self._wait_line(lambda line: text in line, timeout_s, str)
+
+    def wait_exit(self) -> int:
+        """Block until it has ended; return its exit status."""
+        status = self._child.wait(EXIT_SECONDS)
+        self._reader.join(EXIT_SECONDS)
+        return status
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self._child.send_signal(number)
+
+    def kill(self) -> None:
+        """End it at once, with nothing cleaned up, and wait until it is gone."""
+        self._child.kill()
+        self.wait_exit()
+        if self._child.stdout is not None:
+            self._child.stdout.close()
+
+    def _wait_line(
+        self, wanted: Callable[[str], bool], timeout_s: float, read: Callable[[str], Any]
+    ) -> Any:
+        def found() -> str | None:
+            return next(filter(wanted, self._lines), None)
+
+        with self._changed:
+            self._changed.wait_for(lambda: found() is not None or self._ended, timeout_s)
+            line = found()
+            assert line is not None, f"{self.name} did not get there:\n{''.join(self._lines)}"
+            return read(line)
+
+    def _read(self) -> None:
+        assert self._child.stdout is not None
+        for line in self._child.stdout:
+            with self._changed:
+                self._lines.append(line)
+                self._changed.notify_all()
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+
+class Processes:
+    """Starts the processes of a mesh, without waiting for them, and ends them all at its own
+    end."""
+
+    def __init__(self) -> None:
+        self.started: list[Process] = []
+        self._sockets = Path(tempfile.mkdtemp(prefix="specmesh-"))  # their paths must be short
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.started:
+            process.kill()
+        shutil.rmtree(self._sockets, ignore_errors=True)
+
+    def verifier(self, *flags: str, **environment: str) -> Process:
+        """A replica of the shipped target."""
+        target = str(models.path(models.TARGET))
+        return self.service("verifier", "--model", target, *flags, **environment)
+
+    def drafter(self, *flags: str, **environment: str) -> Process:
+        """The shipped drafter, unless ``flags`` name a model or a backend."""
+        if not {"--model", "--backend"} & set(flags):
+            flags = ("--model", str(models.path(models.DRAFTER)), *flags)
+        return self.service("drafter", *flags, **environment)
+
+    def orchestrator(
+        self,
+        verifiers: Sequence[Process],
+        drafters: Sequence[Process],
+        *flags: str,
+        **environment: str,
+    ) -> Process:
+        """An orchestrator over peers; waits until they serve."""
+        peers = {"--verifiers": verifiers, "--drafters": drafters}
+        lists = [
+            part
+            for flag, processes in peers.items()
+            if processes
+            for part in (flag, ",".join(process.address for process in processes))
+        ]
+        return self.service("orchestrator", *lists, *flags, **environment)
+
+    def service(self, role: str, *flags: str, **environment: str) -> Process:
+        """``python -m specmesh.ROLE``, logging on a free port."""
+        command = (sys.executable, "-m", f"specmesh.{role}", "--port", "0", *flags)
+        return self._start(role, command, environment)
+
+    def redis(self) -> tuple[Process, str]:
+        """A Redis and its URL; waits until it answers."""
+        socket = self._sockets / f"{len(self.started)}.sock"
+        options = {"--port": "0", "--unixsocket": str(socket), "--save": "", "--appendonly": "no"}
+        command = (redis_binary(), *(part for option in options.items() for part in option))
+        process = self._start("redis", command, {})
+        process.wait_text("eady to accept connections")
+        return process, f"unix://{socket}"
+
+    def _start(self, role: str, command: Sequence[str], environment: dict[str, str]) -> Process:
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("OTEL_", "SPECMESH_", "REDIS_"))
+        }
+        one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        name = f"{role}-{len(self.started)}"
+        process = Process(name, command, {**inherited, **one_thread, **environment})
+        self.started.append(process)
+        return process
+
+
+def _fields(line: str) -> Fields:
+    try:
+        fields = json.loads(line)
+    except ValueError:
+        return {}
+    return fields if isinstance(fields, dict) else {}

@@ -1,0 +1,73 @@
+"""What the mesh refuses, over the wire: the status and the name of the wrong field."""
+
+import grpc
+import pytest
+from tests.e2e.answers import answer
+
+from specmesh.client import FailedPrecondition, InvalidRequest, NotFound
+from specmesh.client.status import from_rpc_error
+from specmesh.v1 import generation_pb2 as pb
+from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
+
+
+@pytest.mark.parametrize(
+    ("prompt", "options", "field"),
+    [
+        ("", {}, "text"),
+        ([], {}, "tokens.ids"),
+        ([5] * 1024, {}, "tokens.ids"),
+        ("x = 1\n" * 1024, {}, "text"),
+        ([5, 4096], {}, "tokens.ids[1]"),
+        ("a", {"temperature": -0.5}, "sampling.temperature"),
+        ("a", {"temperature": 101}, "sampling.temperature"),
+        ("a", {"temperature": float("nan")}, "sampling.temperature"),
+        ("a", {"top_p": 0}, "sampling.top_p"),
+        ("a", {"top_p": 1.5}, "sampling.top_p"),
+        ("a", {"max_tokens": 0}, "stopping.max_tokens"),
+        ("a", {"stop_token_ids": [4096]}, "stopping.stop_token_ids[0]"),
+        ("a", {"stop_strings": [""]}, "stopping.stop_strings"),
+        ("a", {"stop_strings": ["x"] * 17}, "stopping.stop_strings"),
+        ("a", {"strategy": "clairvoyant"}, "speculation.strategy"),
+        ("a", {"lookahead": 0}, "speculation.lookahead"),
+        ("a", {"lookahead": 65}, "speculation.lookahead"),
+    ],
+)
+async def test_a_wrong_field_is_named(client, prompt, options, field):
+    with pytest.raises(InvalidRequest) as refused:
+        await client.generate(prompt, **options).text()
+    assert refused.value.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert [violation.field for violation in refused.value.field_violations] == [field]
+
+
+async def test_a_prompt_that_leaves_room_for_one_token_is_answered(client):
+    result = await answer(client, [5] * 1023, temperature=0)
+    assert len(result.token_ids) == 1
+
+
+async def test_an_unknown_model_is_not_found(client):
+    with pytest.raises(NotFound) as refused:
+        await client.generate("a", model="gpt-0").text()
+    assert refused.value.reason == "MODEL_NOT_FOUND"
+
+
+async def resume(mesh, **fields):
+    """The error of a Resume that must fail."""
+    async with grpc.aio.insecure_channel(mesh.orchestrator.address) as channel:
+        call = GenerationServiceStub(channel).Resume(pb.ResumeRequest(**fields), timeout=10)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await call.read()
+    return from_rpc_error(refused.value)
+
+
+async def test_a_stale_epoch_is_refused(mesh, client):
+    result = await answer(client, "def f(", temperature=0, max_tokens=4)
+    error = await resume(mesh, session_id=result.session_id, epoch=result.epoch + 7)
+    assert isinstance(error, FailedPrecondition)
+    assert error.reason == "STALE_EPOCH"
+    assert error.metadata == {"current_epoch": str(result.epoch)}
+
+
+async def test_an_unknown_session_is_not_found(mesh):
+    error = await resume(mesh, session_id="nobody", epoch=1)
+    assert isinstance(error, NotFound)
+    assert error.reason == "SESSION_NOT_FOUND"

@@ -1,0 +1,53 @@
+"""SIGTERM: running answers end well, new calls go elsewhere, the process ends with status 0."""
+
+import asyncio
+import signal
+
+import pytest
+from tests.e2e.answers import LONG, answer, disturbed, said
+
+from specmesh.client import Client, Unavailable
+
+
+async def test_a_drained_orchestrator_ends_its_answers_and_refuses_others(
+    mesh, processes, client, prompts
+):
+    orchestrator = processes.orchestrator(
+        mesh.verifiers, [mesh.drafter], "--redis-url", mesh.redis_url
+    )
+    undisturbed = await answer(client, prompts[0], **LONG)
+
+    async with (
+        Client(orchestrator.address) as own,
+        Client(orchestrator.address, max_resumes=0) as late,
+    ):
+
+        async def drain():
+            orchestrator.send(signal.SIGTERM)
+            await asyncio.to_thread(orchestrator.wait_event, "draining")
+            with pytest.raises(Unavailable) as refused:
+                await late.generate("def late(").text()
+            assert refused.value.reason == "DRAINING"
+
+        result = await disturbed(own, prompts[0], drain, **LONG)
+    assert said(result) == said(undisturbed)
+    assert result.num_resumes == 0
+    assert await asyncio.to_thread(orchestrator.wait_exit) == 0
+
+
+async def test_a_drained_verifier_leaves_its_work_to_another(mesh, processes, client, prompts):
+    flags = ("--redis-url", mesh.redis_url)
+    drained = processes.verifier(*flags)
+    orchestrator = processes.orchestrator([drained, mesh.verifiers[1]], [mesh.drafter], *flags)
+    undisturbed = await answer(client, prompts[1], **LONG)
+
+    async def drain():
+        drained.send(signal.SIGTERM)
+        await asyncio.to_thread(drained.wait_event, "draining")
+
+    async with Client(orchestrator.address) as own:
+        result = await disturbed(own, prompts[1], drain, **LONG)
+        (served,) = await own.list_models()
+    assert said(result) == said(undisturbed)
+    assert served.num_verifiers == 1
+    assert await asyncio.to_thread(drained.wait_exit) == 0

@@ -1,0 +1,102 @@
+"""Processes killed in the middle of an answer; the reader never notices."""
+
+import asyncio
+import signal
+
+import pytest
+from tests.e2e.answers import LONG, answer, disturbed, said
+
+from specmesh.client import Client
+
+SILENCE_SECONDS = 0.5
+
+
+@pytest.mark.parametrize("sampling", [{"temperature": 0.0}, {"temperature": 0.8, "seed": 23}])
+async def test_a_killed_orchestrators_answer_is_carried_on_by_another(
+    mesh, processes, client, prompts, sampling
+):
+    options = {**LONG, **sampling}
+    flags = ("--redis-url", mesh.redis_url)
+    first, second = (
+        processes.orchestrator(mesh.verifiers, [mesh.drafter], *flags) for _ in range(2)
+    )
+    undisturbed = await answer(client, prompts[0], **options)
+
+    async def kill():
+        first.kill()
+
+    async with Client(first.address, second.address) as both:
+        resumed = await disturbed(both, prompts[0], kill, **options)
+    assert said(resumed) == said(undisturbed)
+    assert (resumed.num_resumes, resumed.epoch, resumed.resumable) == (1, 2, True)
+    assert resumed.finish_reason == undisturbed.finish_reason
+
+
+async def test_a_verifier_killed_during_a_call_does_no_harm(mesh, processes, client, prompts):
+    flags = ("--redis-url", mesh.redis_url)
+    victim = processes.verifier(*flags)
+    # Of equally busy replicas the first is taken, and then the one that holds the prefix.
+    orchestrator = processes.orchestrator([victim, mesh.verifiers[0]], [mesh.drafter], *flags)
+    undisturbed = await answer(client, prompts[1], **LONG)
+    async with Client(orchestrator.address) as own:
+        stream = own.generate(prompts[1], **LONG)
+        chunks = aiter(stream)
+        await anext(chunks)
+        victim.send(signal.SIGSTOP)
+        following = asyncio.create_task(_read_on(chunks))
+        # Silence means that a call is at the victim: everybody else is well.
+        while await _next_within(following, SILENCE_SECONDS):
+            following = asyncio.create_task(_read_on(chunks))
+        victim.kill()
+        assert await following
+        async for _ in chunks:
+            pass
+    assert said(stream.result) == said(undisturbed)
+    assert stream.result.num_resumes == 0
+
+
+async def _read_on(chunks):
+    return await anext(chunks, None) is not None
+
+
+async def _next_within(following, seconds):
+    """Whether a chunk came in time; the read goes on if not."""
+    done, _ = await asyncio.wait({following}, timeout=seconds)
+    assert not done or following.result(), "the answer ended although a verifier hangs"
+    return bool(done)
+
+
+async def test_a_killed_drafter_costs_only_speed(mesh, processes, client, prompts):
+    victim = processes.drafter()
+    orchestrator = processes.orchestrator(mesh.verifiers, [victim], "--redis-url", mesh.redis_url)
+    undisturbed = await answer(client, prompts[2], **LONG)
+
+    async def kill():
+        victim.kill()
+
+    async with Client(orchestrator.address) as own:
+        assert said(await disturbed(own, prompts[2], kill, **LONG)) == said(undisturbed)
+        # And so it stays until a drafter comes back.
+        undrafted = await answer(own, prompts[2], **LONG)
+    assert said(undrafted) == said(undisturbed)
+    assert undrafted.stats.num_draft_tokens == 0
+
+
+async def test_without_redis_an_answer_completes_and_says_it_was_not_resumable(
+    mesh, processes, client, prompts
+):
+    redis, redis_url = processes.redis()
+    orchestrator = processes.orchestrator(
+        mesh.verifiers, [mesh.drafter], "--redis-url", redis_url
+    )
+    undisturbed = await answer(client, prompts[3], **LONG)
+    assert undisturbed.resumable
+
+    async def kill():
+        redis.kill()
+
+    async with Client(orchestrator.address) as own:
+        result = await disturbed(own, prompts[3], kill, **LONG)
+    assert said(result) == said(undisturbed)
+    assert not result.resumable
+    assert result.num_resumes == 0

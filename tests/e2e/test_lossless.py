@@ -1,0 +1,94 @@
+"""The mesh says what the target alone says."""
+
+import asyncio
+
+import pytest
+import torch
+from tests.e2e.answers import all_of, answer, said
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from specmesh import models
+from specmesh.client import AcceptanceMode
+
+NUM_PROMPTS = 50
+NUM_TOKENS = 64
+NUM_AT_ONCE = 6
+
+
+@pytest.fixture(scope="module")
+def reference(prompts):
+    """By prompt: the tokens that transformers' own greedy decoding generates."""
+    torch.set_num_threads(1)
+    folder = models.path(models.TARGET)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    expected = {}
+    for prompt in prompts[:NUM_PROMPTS]:
+        ids = tokenizer(prompt, return_tensors="pt")
+        generated = model.generate(
+            input_ids=ids.input_ids,
+            attention_mask=ids.attention_mask,
+            do_sample=False,
+            max_new_tokens=NUM_TOKENS,
+        )
+        expected[prompt] = tuple(generated[0, ids.input_ids.shape[1] :].tolist())
+    return expected
+
+
+async def test_greedy_answers_equal_those_of_transformers(client, reference):
+    slots = asyncio.Semaphore(NUM_AT_ONCE)
+
+    async def ask(prompt):
+        async with slots:
+            return await answer(
+                client, prompt, temperature=0, max_tokens=NUM_TOKENS, strategy="speculative"
+            )
+
+    results = await all_of(*map(ask, reference))
+    assert len(results) == NUM_PROMPTS
+    assert [result.token_ids for result in results] == list(reference.values())
+    assert sum(result.stats.num_accepted_tokens for result in results) > 0
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        {"temperature": 0},
+        {"temperature": 0.8},
+        {"temperature": 0.8, "top_k": 20},
+        {"temperature": 0.8, "top_p": 0.9},
+        {"temperature": 0.8, "top_k": 20, "top_p": 0.9},
+    ],
+    ids=lambda sampling: "-".join(f"{name}={value}" for name, value in sampling.items()),
+)
+async def test_every_strategy_gives_the_same_answer(client, prompts, sampling):
+    options = {**sampling, "seed": 11, "max_tokens": 40}
+    for prompt in prompts[:3]:
+        alone, *speculated = await all_of(
+            answer(client, prompt, **options, strategy="autoregressive"),
+            answer(client, prompt, **options, strategy="speculative"),
+            answer(client, prompt, **options, strategy="speculative", lookahead=9),
+        )
+        assert [said(result) for result in speculated] == [said(alone)] * 2
+        assert alone.stats.num_draft_tokens == 0 < speculated[0].stats.num_draft_tokens
+
+
+async def test_another_seed_gives_another_answer(client, prompts):
+    results = await all_of(
+        *(answer(client, prompts[0], temperature=0.8, seed=s, max_tokens=40) for s in range(3))
+    )
+    assert len({result.token_ids for result in results}) > 1
+
+
+@pytest.mark.parametrize("sampling", [{}, {"top_k": 20, "top_p": 0.9}], ids=["all", "cut"])
+async def test_rejection_mode_answers_within_the_vocabulary(client, prompts, sampling):
+    (served,) = await client.list_models()
+    options = {**sampling, "temperature": 0.8, "seed": 5, "max_tokens": 40}
+    mode = AcceptanceMode.REJECTION
+    results = await all_of(
+        *(answer(client, prompt, **options, acceptance_mode=mode) for prompt in prompts[:4])
+    )
+    for result in results:
+        assert 0 < len(result.token_ids) <= 40
+        assert max(result.token_ids) < served.target.vocab_size
+        assert result.stats.num_draft_tokens > 0

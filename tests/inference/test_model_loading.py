@@ -1,0 +1,107 @@
+"""What can be loaded, what is said of it, and what is refused by name."""
+
+from __future__ import annotations
+
+import pytest
+from transformers import MistralConfig, Qwen2Config
+
+from specmesh.decoding.tree import EMPTY
+from specmesh.drafter import backends
+from specmesh.inference.model import ModelNotLoadable
+from specmesh.inference.transformers_model import TransformersModel
+
+
+def load(name: object) -> TransformersModel:
+    return TransformersModel.load(str(name), dtype="float32", device="cpu", cache_tokens=64)
+
+
+@pytest.fixture
+def _offline(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gpt2", "qwen2"])
+def test_model_describes_itself(folders, architecture):
+    description = load(folders[architecture]).description
+    assert description.name == architecture
+    assert (description.vocab_size, description.context_tokens) == (60, 128)
+    assert description.end_of_text_ids == (0,)
+    assert description.num_parameters > 10_000
+    assert '"<eos>"' in description.tokenizer_json
+
+
+@pytest.mark.usefixtures("_offline")
+def test_folder_without_a_model_is_named(tmp_path):
+    with pytest.raises(ModelNotLoadable, match=f"{tmp_path}.*a folder"):
+        load(tmp_path)
+
+
+@pytest.mark.usefixtures("_offline")
+def test_folder_without_weights_is_named(tmp_path, folders):
+    (tmp_path / "config.json").write_bytes((folders["llama"] / "config.json").read_bytes())
+    with pytest.raises(ModelNotLoadable, match=str(tmp_path)):
+        load(tmp_path)
+
+
+@pytest.mark.usefixtures("_offline")
+@pytest.mark.parametrize("name", ["nobody/no-such-model", "no-such-folder", ""])
+def test_unknown_id_is_named(name):
+    with pytest.raises(ModelNotLoadable, match=f"cannot load '{name}'"):
+        load(name)
+
+
+@pytest.mark.usefixtures("_offline")
+def test_unknown_tokenizer_is_named():
+    with pytest.raises(ModelNotLoadable, match="nobody/no-such-model"):
+        load_guess("random", tokenizer="nobody/no-such-model")
+
+
+@pytest.mark.parametrize("layer_types", ["listed", "implied"])
+def test_layers_that_forget_are_refused(tmp_path, layer_types, save_tiny):
+    """A sliding window drops the keys that a rollback would need."""
+    shape = {
+        "vocab_size": 60,
+        "hidden_size": 32,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "sliding_window": 16,
+    }
+    config = (
+        Qwen2Config(**shape, use_sliding_window=True, max_window_layers=1)
+        if layer_types == "listed"
+        else MistralConfig(**shape)
+    )
+    save_tiny(tmp_path, config)
+    with pytest.raises(ModelNotLoadable, match="without full attention"):
+        load(tmp_path)
+
+
+def load_guess(backend: backends.Backend, **settings: object):
+    defaults = {
+        "model": "",
+        "tokenizer": "",
+        "corpus": "",
+        "ngram_order": 2,
+        "dtype": "float32",
+        "device": "cpu",
+        "cache_tokens": 64,
+    }
+    return backends.load(backend, **(defaults | settings))
+
+
+@pytest.mark.parametrize("backend", ["ngram", "prompt-lookup", "random"])
+def test_drafter_without_a_network_speaks_the_targets_tokenizer(folders, tmp_path, backend):
+    (tmp_path / "corpus.txt").write_text("abababac")
+    tokenizer = str(folders["llama"])
+    model = load_guess(backend, tokenizer=tokenizer, corpus=str(tmp_path))
+    assert model.description.vocab_size == 60
+    assert model.description.backend == backend
+    assert model.description.tokenizer_json == load(folders["llama"]).description.tokenizer_json
+    assert model.open([1, 2, 1]).score(EMPTY).shape == (1, 60)
+
+
+def test_ngram_without_a_corpus_is_refused(folders, tmp_path):
+    with pytest.raises(ModelNotLoadable, match=str(tmp_path)):
+        load_guess("ngram", tokenizer=str(folders["llama"]), corpus=str(tmp_path))

@@ -1,0 +1,210 @@
+"""Trees scored through the cache against the plain model on each path."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM
+
+from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.inference import transformers_model
+
+TOLERANCE = 1e-4
+VOCAB_SIZE = 60
+PREFIX = [int(token) for token in np.random.default_rng(5).integers(0, VOCAB_SIZE, 45)]
+#     0 -+- 1 -+- 3 --- 5 --- 7
+#        |     +- 4
+#        +- 2 --- 6
+BRANCHING = TokenTree((10, 11, 12, 13, 14, 15, 16), (0, 0, 1, 1, 3, 2, 5))
+
+
+@pytest.fixture(params=["llama", "gpt2", "qwen2"], scope="module")
+def architecture(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def plain(folders, architecture):
+    """Logits ``[vocab]`` after tokens, by the model alone: no cache, no mask, no batch."""
+    model = AutoModelForCausalLM.from_pretrained(folders[architecture]).eval()
+
+    @lru_cache(maxsize=4096)
+    def after(tokens: tuple[int, ...]) -> np.ndarray:
+        with torch.inference_mode():
+            return model(torch.tensor([tokens])).logits[0, -1].numpy()
+
+    return after
+
+
+@pytest.fixture
+def model(load, architecture):
+    return load(architecture)
+
+
+def expected(plain, prefix: Sequence[int], tree: TokenTree) -> np.ndarray:
+    paths = [tree.tokens_on(tree.path(node)) for node in range(len(tree) + 1)]
+    return np.stack([plain((*prefix, *path)) for path in paths])
+
+
+def check(scorer, plain, prefix: Sequence[int], *steps: TokenTree) -> None:
+    """Scores ``steps`` in turn, each a tree that begins with the one before."""
+    rows = np.concatenate([scorer.score(tree) for tree in steps])
+    np.testing.assert_allclose(rows, expected(plain, prefix, steps[-1]), atol=TOLERANCE)
+
+
+@st.composite
+def trees(draw, max_nodes: int = 10) -> TokenTree:
+    tree = EMPTY
+    for node in range(draw(st.integers(0, max_nodes))):
+        parent = draw(st.integers(0, node))
+        taken = {tree.token_ids[child - 1] for child in tree.children(parent)}
+        free = st.integers(0, VOCAB_SIZE - 1).filter(lambda token, taken=taken: token not in taken)
+        tree = tree.extend([draw(free)], [parent])
+    return tree
+
+
+def cut(tree: TokenTree, num_nodes: int) -> TokenTree:
+    return TokenTree(tree.token_ids[:num_nodes], tree.parents[:num_nodes])
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [EMPTY],
+        [TokenTree.chain([3, 1, 4, 1, 5])],
+        [BRANCHING],
+        [EMPTY, cut(BRANCHING, 2), cut(BRANCHING, 4), BRANCHING],
+        [TokenTree.chain([3]), TokenTree.chain([3, 1, 4])],
+        [TokenTree.chain([3, 1]), TokenTree((3, 1, 5, 2), (0, 1, 0, 3))],
+        [cut(BRANCHING, 1), BRANCHING],
+    ],
+    ids=["prefix", "chain", "tree", "tree_by_level", "chain_by_step", "branch_later", "tree_later"],
+)
+def test_every_node_sees_the_prefix_and_its_ancestors_alone(model, plain, steps):
+    check(model.open(PREFIX), plain, PREFIX, *steps)
+
+
+def test_prefix_of_one_token_is_scored(model, plain):
+    check(model.open([7]), plain, [7], BRANCHING)
+
+
+def test_scoring_the_same_tree_again_gives_no_rows(model):
+    scorer = model.open(PREFIX)
+    scorer.score(BRANCHING)
+    computed = scorer.num_computed_tokens
+    assert scorer.score(BRANCHING).shape == (0, VOCAB_SIZE)
+    assert scorer.num_computed_tokens == computed
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    tree=trees(),
+    cuts=st.lists(st.integers(0, 10), max_size=2),
+    prefix=st.lists(st.integers(0, VOCAB_SIZE - 1), min_size=1, max_size=40),
+    shared=st.integers(0, 40),
+    data=st.data(),
+)
+def test_any_tree_in_any_steps_on_any_cache_equals_the_plain_model(
+    model, plain, tree, cuts, prefix, shared, data
+):
+    base = [*prefix[:shared], *range(20)]
+    first = model.open(base)
+    first.score(BRANCHING)
+    first.close((1, 3))
+    scorer = model.open(prefix)
+    check(scorer, plain, prefix, *(cut(tree, n) for n in sorted(cuts) if n < len(tree)), tree)
+    leaf = data.draw(st.integers(0, len(tree)))
+    scorer.close(tree.path(leaf))
+    grown = [*prefix, *tree.tokens_on(tree.path(leaf)), 9]
+    check(model.open(grown), plain, grown, tree)
+
+
+def test_kept_branch_is_cached_and_the_rest_is_not(model, plain):
+    scorer = model.open(PREFIX)
+    scorer.score(BRANCHING)
+    assert (scorer.num_cached_tokens, scorer.num_computed_tokens) == (0, 45 + 7)
+    scorer.close((2, 6))
+
+    grown = [*PREFIX, 11, 15, 40]
+    after = model.open(grown)
+    check(after, plain, grown, BRANCHING)
+    assert (after.num_cached_tokens, after.num_computed_tokens) == (47, 1 + 7)
+
+    rejected = [*PREFIX, 10, 12, 40]
+    other = model.open(rejected)
+    check(other, plain, rejected, BRANCHING)
+    assert (other.num_cached_tokens, other.num_computed_tokens) == (45, 3 + 7)
+
+
+def test_last_prefix_token_is_computed_again_for_its_logits(model, plain):
+    first = model.open(PREFIX)
+    first.score(EMPTY)
+    first.close(())
+    again = model.open(PREFIX)
+    check(again, plain, PREFIX, BRANCHING)
+    assert (again.num_cached_tokens, again.num_computed_tokens) == (44, 1 + 7)
+
+
+def test_rollback_to_a_shorter_prefix_computes_almost_nothing(model, plain):
+    first = model.open(PREFIX)
+    first.score(TokenTree.chain([3, 1, 4]))
+    first.close((1, 2, 3))
+    shorter = PREFIX[:33]
+    scorer = model.open(shorter)
+    check(scorer, plain, shorter, TokenTree.chain([9, 9]))
+    assert (scorer.num_cached_tokens, scorer.num_computed_tokens) == (32, 1 + 2)
+
+
+@pytest.mark.parametrize("length", [3, 4, 5, 8, 9, 45])
+def test_long_prompt_goes_through_in_chunks(model, plain, length, monkeypatch):
+    monkeypatch.setattr(transformers_model, "PREFILL_CHUNK_TOKENS", 4)
+    prefix = PREFIX[:length]
+    scorer = model.open(prefix)
+    check(scorer, plain, prefix, cut(BRANCHING, 3), BRANCHING)
+    assert scorer.num_computed_tokens == length + len(BRANCHING)
+    scorer.close((1, 3, 5))
+    grown = [*prefix, 10, 12, 14, *PREFIX[20:30]]
+    check(model.open(grown), plain, grown, BRANCHING)
+
+
+def test_sessions_that_share_a_beginning_never_disturb_each_other(model, plain):
+    first = model.open(PREFIX)
+    first.score(EMPTY)
+    first.close(())
+    prefixes = [[*PREFIX[:40], token] for token in (1, 2)]
+    scorers = [model.open(prefix) for prefix in prefixes]
+    for size in (0, 2, 5, 7):  # in turn, on views of one snapshot
+        for scorer, prefix in zip(scorers, prefixes, strict=True):
+            rows = scorer.score(cut(BRANCHING, size))
+            want = expected(plain, prefix, cut(BRANCHING, size))[-len(rows) :]
+            np.testing.assert_allclose(rows, want, atol=TOLERANCE)
+    scorers[0].close((1, 3, 5, 7))
+    check(model.open(PREFIX), plain, PREFIX, BRANCHING)
+    scorers[1].close((2, 6))
+    check(model.open(PREFIX), plain, PREFIX, BRANCHING)
+
+
+def test_evicted_snapshot_still_serves_the_scorer_that_uses_it(load, architecture, plain):
+    model = load(architecture, cache_tokens=50)
+    first = model.open(PREFIX)
+    first.score(EMPTY)
+    first.close(())
+    scorer = model.open(PREFIX)
+    other = model.open(PREFIX[::-1])
+    other.score(EMPTY)
+    other.close(())
+    check(scorer, plain, PREFIX, BRANCHING)
+    scorer.close((1,))
+    check(model.open(PREFIX), plain, PREFIX, BRANCHING)
+
+
+def test_scorer_closed_before_scoring_leaves_the_cache_alone(model):
+    model.open(PREFIX).close(())
+    scorer = model.open(PREFIX)
+    assert scorer.num_cached_tokens == 0
