@@ -72,8 +72,10 @@ def up(
 async def _serve(mesh: LocalMesh) -> int:
     try:
         async with mesh:
-            typer.echo(f"the mesh is up, the orchestrator at {mesh.address}")
-            typer.echo(f"  specmesh generate --target {mesh.address} 'def fibonacci(n):'")
+            typer.echo("the mesh is up:")
+            for name, address in mesh.addresses.items():
+                typer.echo(f"  {name:<14} {address:<22} pid {mesh.pids[name]}")
+            typer.echo(f"try: specmesh generate --target {mesh.address} 'def fibonacci(n):'")
             await asyncio.Event().wait()
             return 0
     finally:

@@ -40,7 +40,8 @@ class TransformersModel:
     @classmethod
     def load(cls, name: str, *, dtype: str, device: str, cache_tokens: int) -> TransformersModel:
         """Load a local folder or a Hugging Face id; raises ``ModelNotLoadable``."""
-        transformers_logging.disable_progress_bar()  # standard error is for JSON lines
+        # Standard error is for JSON lines.
+        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         try:
             config = AutoConfig.from_pretrained(name)
             model: Any = AutoModelForCausalLM.from_pretrained(name, dtype=getattr(torch, dtype))

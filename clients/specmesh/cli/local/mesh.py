@@ -79,6 +79,11 @@ class LocalMesh:
         """Process ids by name: redis, verifier-0, verifier-1, drafter, orchestrator."""
         return self._supervisor.pids
 
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Where everything listens, by name, in the order it was started."""
+        return self._supervisor.addresses
+
     def kill(self) -> None:
         """End all processes at once; leaving the block is then a matter of a moment."""
         self._supervisor.kill()

@@ -33,9 +33,13 @@ class Supervisor:
 
     @property
     def pids(self) -> dict[str, int]:
-        """Process ids of what runs now, by name."""
-        running = (keeper.process for group in self._groups for keeper in group)
-        return {process.spec.name: process.pid for process in running if process is not None}
+        """Process ids of what runs now, by name, in the order it was started."""
+        return {process.spec.name: process.pid for process in self._running()}
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Where what runs now listens, by name, in the order it was started."""
+        return {process.spec.name: process.address for process in self._running()}
 
     async def start(self, *specs: ProcessSpec) -> list[str]:
         """Start some processes at once; return their addresses when all can be used.
@@ -63,6 +67,10 @@ class Supervisor:
         for group in self._groups:
             for keeper in group:
                 keeper.kill()
+
+    def _running(self) -> list[Process]:
+        kept = (keeper.process for group in self._groups for keeper in group)
+        return [process for process in kept if process is not None]
 
     async def _launch(self, spec: ProcessSpec, address: str) -> Process:
         return await Process.start(spec, self._directory, self._start_timeout_s, address)
