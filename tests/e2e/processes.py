@@ -110,7 +110,7 @@ class Processes:
 
     def __init__(self) -> None:
         self.started: list[Process] = []
-        self._sockets = Path(tempfile.mkdtemp(prefix="specmesh-"))  # their paths must be short
+        self._sockets = Path(tempfile.mkdtemp(prefix="specmesh-e2e-"))  # their paths must be short
 
     def __enter__(self) -> Self:
         return self

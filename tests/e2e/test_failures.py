@@ -86,9 +86,7 @@ async def test_without_redis_an_answer_completes_and_says_it_was_not_resumable(
     mesh, processes, client, prompts
 ):
     redis, redis_url = processes.redis()
-    orchestrator = processes.orchestrator(
-        mesh.verifiers, [mesh.drafter], "--redis-url", redis_url
-    )
+    orchestrator = processes.orchestrator(mesh.verifiers, [mesh.drafter], "--redis-url", redis_url)
     undisturbed = await answer(client, prompts[3], **LONG)
     assert undisturbed.resumable
 

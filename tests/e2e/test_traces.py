@@ -22,8 +22,8 @@ from specmesh.traces.spans import Span, SpanKind
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ARRIVAL_SECONDS = 30.0
-IDLE_MS = 1_000.0
-"""Far above what an idle engine needs to begin, far below a long answer."""
+CANCEL_MS = 250.0
+"""How long a cancel may take to reach a replica; far below what a long answer takes."""
 
 GENERATE = "specmesh.v1.GenerationService/Generate"
 DRAFT = "specmesh.v1.DrafterService/Draft"
@@ -62,7 +62,9 @@ class TracedMesh:
         """All spans of the answer with that session, once they are complete."""
 
         def trace_id(spans):
-            ids = (s.trace_id for s in spans if s.attributes.get("gen_ai.response.id") == session_id)
+            ids = (
+                s.trace_id for s in spans if s.attributes.get("gen_ai.response.id") == session_id
+            )
             return next(ids, None)
 
         spans = await self.receiver.wait_until(
@@ -161,18 +163,19 @@ async def test_a_client_that_goes_away_ends_all_work_without_an_error(traced, pr
     chunks = aiter(stream)
     await anext(chunks)
     await chunks.aclose()
-    spans = await traced.cancelled_trace()
-    following = await answer(traced.client, prompts[2], temperature=0, max_tokens=8)
+    (trace_id,) = {span.trace_id for span in await traced.cancelled_trace()}
+    # A replica exports in order: with this answer's spans come all that it did before.
+    following = await answer(traced.client, prompts[2], **LONG)
+    trace = await traced.trace_of(following.session_id)
+    waits = [span.number("specmesh.queue_ms") for span in trace if span.name in {DRAFT, VERIFY}]
+    assert max(waits) < CANCEL_MS
 
+    spans = [span for span in traced.receiver.spans if span.trace_id == trace_id]
     assert not [span for span in spans if span.is_error]
     (answered,) = (span for span in spans if span.name == GENERATE)
     assert is_cancelled(answered)
-    assert answered.attributes.get("rpc.response.status_code") != "OK"
+    assert "rpc.response.status_code" not in answered.attributes
     on_replicas = [span for span in spans if span.name in {DRAFT, VERIFY}]
     assert {span.name for span in on_replicas} == {DRAFT, VERIFY}
-    assert max(span.end_ns for span in on_replicas) < answered.end_ns + IDLE_MS * 1e6
+    assert max(span.end_ns for span in on_replicas) < answered.end_ns + CANCEL_MS * 1e6
     assert sum(map(is_cancelled, on_replicas)) <= 1
-    # Nothing of it is left in the engines' queues.
-    trace = await traced.trace_of(following.session_id)
-    waits = [span.number("specmesh.queue_ms") for span in trace if span.name in {DRAFT, VERIFY}]
-    assert max(waits) < IDLE_MS

@@ -95,12 +95,11 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
         limit = self._model.description.context_tokens
         if not limit:
             return shape
-        deepest = max(tree.depth(node) for node in shape.from_nodes)
-        room = limit - prefix_length - deepest
-        if room < 0:
-            raise InvalidField(
-                "prefix", f"{prefix_length + deepest} tokens are more than the context of {limit}"
-            )
+        # All of the tree goes through a forward, also below nodes that are not drafted from.
+        reached = prefix_length + max(tree.depths)
+        if reached > limit:
+            raise InvalidField("prefix", f"{reached} tokens are more than the context of {limit}")
+        room = limit - prefix_length - max(tree.depth(node) for node in shape.from_nodes)
         return Shape(shape.from_nodes, min(shape.depth, room), shape.branching)
 
 

@@ -69,10 +69,9 @@ class Engine:
     Raises ``ResourceExhausted`` at once when ``max_queue`` jobs wait already.
     """
 
-    def __init__(self, max_queue: int, on_start: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, max_queue: int) -> None:
         self._jobs: queue.SimpleQueue[Job[object] | None] = queue.SimpleQueue()
         self._max_queue = max_queue
-        self._on_start = on_start
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
 
@@ -105,11 +104,10 @@ class Engine:
             return await anext(results)
 
     def stop(self) -> None:
-        """End the thread after the job at hand."""
+        """End the thread after the jobs that came before; cancelled ones do not run."""
         self._jobs.put(None)
         self._thread.join()
 
     def _run(self) -> None:
-        self._on_start()
         while (job := self._jobs.get()) is not None:
             job.run()

@@ -36,7 +36,7 @@ class NGram:
             raise ValueError(f"order must be 1 to {MAX_ORDER}, not {order}")
         self._vocab_size = vocab_size
         array = np.asarray(tokens, dtype=np.uint64)
-        self._by_length = [_count(array, length) for length in range(order)]
+        self._by_length = [_count(array, length) for length in range(min(order, len(array)))]
 
     def __call__(self, context: Sequence[int]) -> Logits:
         """See ``Guess``."""

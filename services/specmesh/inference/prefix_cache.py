@@ -42,28 +42,39 @@ class PrefixCache(Generic[State]):
         self._max_tokens = max_tokens
         self._num_tokens = 0
         self._entries: OrderedDict[int, Snapshot[State]] = OrderedDict()
-        self._by_digest: dict[bytes, int] = {}
+        # Tuples, the latest key last: find_base reads them from another thread.
+        self._by_digest: dict[bytes, tuple[int, ...]] = {}
         self._next_key = 0
 
     def find_base(self, base_length: int, digest: bytes) -> Sequence[int] | None:
-        """Tokens of the base with that digest, if a snapshot begins with it."""
-        key = self._by_digest.get(digest)
-        snapshot = self._entries.get(key) if key is not None else None
-        return None if snapshot is None else snapshot.tokens[:base_length]
+        """Tokens of the base with that length and digest, if a snapshot begins with it."""
+        for key in self._by_digest.get(digest, ()):
+            snapshot = self._entries.get(key)
+            if snapshot is None or snapshot.chain.length < base_length:
+                continue
+            if snapshot.chain.digest_at(base_length) == digest:
+                return snapshot.tokens[:base_length]
+        return None
 
     def longest(self, chain: PrefixChain) -> tuple[int | None, int]:
         """The snapshot that shares the longest beginning with ``chain``.
 
-        Returns its key and the number of shared tokens; (None, 0) if even the first block
-        is unknown and no snapshot is that short.
+        Returns its key and the number of shared tokens, the latest snapshot on ties;
+        (None, 0) if none shares even the first token.
         """
-        for length in range(chain.length // BLOCK_TOKENS * BLOCK_TOKENS, 0, -BLOCK_TOKENS):
-            key = self._by_digest.get(chain.digest_at(length))
-            if key is not None:
-                return key, length + _shared(self._entries[key].tokens[length:], chain, length)
-        candidates = ((key, _shared(s.tokens, chain, 0)) for key, s in self._entries.items())
-        best = max(candidates, key=lambda found: found[1], default=(None, 0))
-        return best if best[1] else (None, 0)
+        length, holders = 0, tuple(self._entries)
+        for longer in range(chain.length // BLOCK_TOKENS * BLOCK_TOKENS, 0, -BLOCK_TOKENS):
+            if found := self._by_digest.get(chain.digest_at(longer)):
+                length, holders = longer, found
+                break
+        shared, key = max(
+            (
+                (length + _shared(self._entries[key].tokens[length:], chain, length), key)
+                for key in holders
+            ),
+            default=(0, None),
+        )
+        return (key, shared) if shared else (None, 0)
 
     def use(self, key: int) -> Snapshot[State]:
         """The snapshot under ``key``, marked as recently used."""
@@ -81,7 +92,8 @@ class PrefixCache(Generic[State]):
         self._entries[key] = Snapshot(chain, state)
         self._num_tokens += chain.length
         for length in range(BLOCK_TOKENS, chain.length + 1, BLOCK_TOKENS):
-            self._by_digest[chain.digest_at(length)] = key
+            digest = chain.digest_at(length)
+            self._by_digest[digest] = (*self._by_digest.get(digest, ()), key)
         while self._num_tokens > self._max_tokens and len(self._entries) > 1:
             self._drop(next(iter(self._entries)))
 
@@ -90,7 +102,10 @@ class PrefixCache(Generic[State]):
         self._num_tokens -= snapshot.chain.length
         for length in range(BLOCK_TOKENS, snapshot.chain.length + 1, BLOCK_TOKENS):
             digest = snapshot.chain.digest_at(length)
-            if self._by_digest.get(digest) == key:
+            others = tuple(other for other in self._by_digest[digest] if other != key)
+            if others:
+                self._by_digest[digest] = others
+            else:
                 del self._by_digest[digest]
 
 

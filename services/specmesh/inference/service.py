@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Literal
@@ -70,10 +71,11 @@ class InferenceService(ABC):
 
     async def start(self) -> None:
         """Load and warm up, so that the first call is as fast as the next."""
-        self._engine = Engine(self._settings.max_queue, self._use_threads)
+        self._engine = Engine(self._settings.max_queue)
 
         def load(job: Job[LanguageModel]) -> LanguageModel:  # noqa: ARG001
             model = self.load()
+            self._use_threads()
             _warm_up(model)
             return model
 
@@ -104,11 +106,8 @@ class InferenceService(ABC):
 
     def _use_threads(self) -> None:
         """Set torch's threads where the forwards run: the setting is per thread."""
-        try:
-            import torch
-        except ModuleNotFoundError:  # drafters without a network do without torch
-            return
-        torch.set_num_threads(self._settings.threads)
+        if torch := sys.modules.get("torch"):  # drafters without a network do without it
+            torch.set_num_threads(self._settings.threads)
 
 
 MODEL_SERVICE = model_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name

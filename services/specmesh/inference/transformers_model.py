@@ -44,7 +44,12 @@ class TransformersModel:
         transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         try:
             config = AutoConfig.from_pretrained(name)
-            model: Any = AutoModelForCausalLM.from_pretrained(name, dtype=getattr(torch, dtype))
+            model: Any = AutoModelForCausalLM.from_pretrained(
+                name,
+                dtype=getattr(torch, dtype),
+                # Models without it would add the tree's boolean mask to the scores as 0 or 1.
+                attn_implementation="sdpa",
+            )
             tokenizer = AutoTokenizer.from_pretrained(name)
         except (OSError, ValueError) as error:
             kind = "a folder" if Path(name).exists() else "a Hugging Face id (it is no folder)"

@@ -1,0 +1,103 @@
+"""Imports point one way (docs/architecture.md): who may import what, read from the sources."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+SOURCE_ROOTS = ("services", "orchestrator", "clients")
+
+MODEL_SIDE = {
+    "torch",
+    "transformers",
+    *(f"specmesh.{part}" for part in ("inference", "drafter", "verifier", "training")),
+}
+"""What a process without a model must do without."""
+
+
+def sources(package):
+    """The files of ``specmesh.PACKAGE``."""
+    name = package.replace(".", "/")
+    files = [
+        file
+        for root in SOURCE_ROOTS
+        for file in sorted((REPOSITORY / root / "specmesh" / name).rglob("*.py"))
+    ]
+    assert files, package
+    return files
+
+
+def imports(package):
+    """Every module that ``specmesh.PACKAGE`` imports anywhere, with the file that does so."""
+    found = []
+    for file in sources(package):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                found += [(alias.name, file) for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                assert not node.level, f"{file}: a relative import"
+                found += [(f"{node.module}.{alias.name}", file) for alias in node.names]
+    return found
+
+
+def is_below(module, packages):
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
+
+
+def own(*parts):
+    return {f"specmesh.{part}" for part in parts}
+
+
+@pytest.mark.parametrize(
+    ("package", "allowed"),
+    [
+        ("decoding", own("decoding")),
+        ("models", own()),
+        ("serving", own("serving", "decoding", "v1")),
+        ("inference", own("inference", "serving", "decoding", "v1")),
+        ("verifier", own("verifier", "inference", "serving", "decoding", "v1")),
+        ("drafter", own("drafter", "inference", "serving", "decoding", "training", "v1")),
+        ("orchestrator", own("orchestrator", "serving", "decoding", "v1")),
+        ("orchestrator.strategies", own("orchestrator.strategies", "decoding")),
+        ("client", own("client", "v1")),
+        ("traces", own("traces", "v1")),
+        ("cli", own("cli", "client", "traces", "models", "v1")),
+    ],
+)
+def test_a_package_imports_only_those_below_it(package, allowed):
+    ours = [(module, file) for module, file in imports(package) if is_below(module, {"specmesh"})]
+    assert [(m, str(file)) for m, file in ours if not is_below(m, allowed)] == []
+
+
+@pytest.mark.parametrize("package", ["orchestrator", "serving", "client", "cli", "traces"])
+def test_a_process_without_a_model_imports_nothing_of_the_model_side(package):
+    assert [(m, str(file)) for m, file in imports(package) if is_below(m, MODEL_SIDE)] == []
+
+
+def test_decoding_needs_numpy_alone():
+    known = {"numpy", "specmesh", *sys.stdlib_module_names}
+    assert {m.partition(".")[0] for m, _ in imports("decoding")} <= known
+
+
+@pytest.mark.parametrize("package", ["decoding", "orchestrator.strategies"])
+def test_pure_code_does_no_io_reads_no_clock_and_draws_nothing(package):
+    impure = {"asyncio", "grpc", "logging", "os", "random", "socket", "threading", "time"}
+    assert [(m, str(file)) for m, file in imports(package) if is_below(m, impure)] == []
+
+
+@pytest.mark.parametrize(
+    "module", ["specmesh.orchestrator.__main__", "specmesh.client", "specmesh.cli.main"]
+)
+def test_importing_it_leaves_torch_alone(module):
+    code = f"import {module}, json, sys; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=True, text=True, env=os.environ
+    )
+    loaded = json.loads(done.stdout)
+    assert module in loaded
+    assert [name for name in loaded if is_below(name, MODEL_SIDE)] == []
