@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from transformers import MistralConfig, Qwen2Config
+from transformers import GPTJConfig, MistralConfig, Qwen2Config
 
 from specmesh.decoding.tree import EMPTY
 from specmesh.drafter import backends
@@ -75,6 +75,15 @@ def test_layers_that_forget_are_refused(tmp_path, layer_types, save_tiny):
     )
     save_tiny(tmp_path, config)
     with pytest.raises(ModelNotLoadable, match="without full attention"):
+        load(tmp_path)
+
+
+def test_attention_that_takes_no_boolean_mask_is_refused(tmp_path, save_tiny):
+    """Its trees would be scored wrongly, and nobody would be told."""
+    ids = {"bos_token_id": 0, "eos_token_id": 0}
+    shape = {"vocab_size": 60, "n_embd": 32, "n_layer": 1, "n_head": 2, "rotary_dim": 8}
+    save_tiny(tmp_path, GPTJConfig(**shape, **ids))
+    with pytest.raises(ModelNotLoadable, match="GPTJ"):
         load(tmp_path)
 
 

@@ -49,7 +49,7 @@ class Sampling:
             raise InvalidField("temperature", f"must be in [0, {MAX_TEMPERATURE:g}]")
         if self.top_k < 0:
             raise InvalidField("top_k", "must not be negative")
-        if not 0 < self.top_p <= 1:
+        if not 0 < np.float32(self.top_p) <= 1:
             raise InvalidField("top_p", "must be in (0, 1]")
         if not 0 <= self.seed < 1 << 64:
             raise InvalidField("seed", "must fit in 64 bits without a sign")

@@ -24,6 +24,7 @@ from specmesh.v1 import model_pb2, model_pb2_grpc
 
 log = logging.getLogger(__name__)
 
+WARM_UP_PREFIX = 32
 WARM_UP_WIDTHS = (0, 1, 4, 8)
 
 
@@ -115,7 +116,10 @@ MODEL_SERVICE = model_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name
 
 def _warm_up(model: LanguageModel) -> None:
     """The first forwards of each width allocate and choose kernels."""
+    limit = model.description.context_tokens
     for width in WARM_UP_WIDTHS:
-        scorer = model.open([0] * 32)
+        if limit and WARM_UP_PREFIX + width > limit:
+            break
+        scorer = model.open([0] * WARM_UP_PREFIX)
         scorer.score(TokenTree.chain([0] * width))
         scorer.close(())

@@ -1,0 +1,223 @@
+"""DrafterService over gRPC: what is streamed, when, and when it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+
+import grpc
+import numpy as np
+import pytest
+
+from specmesh.decoding.prefix import PrefixChain
+from specmesh.decoding.sampling import AcceptanceMode, Sampling
+from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.drafter import servicer
+from specmesh.drafter.growth import Shape, grow
+from specmesh.inference.context_models import ContextModel, PromptLookup
+from specmesh.inference.model import ModelDescription
+from specmesh.serving.errors import error_info
+from specmesh.serving.wire import read_distributions, write_sampling, write_tree
+from specmesh.v1 import drafter_pb2, drafter_pb2_grpc, tokens_pb2
+
+PREFIX = [int(token) for token in np.random.default_rng(9).integers(0, 60, 40)]
+COUPLED = Sampling(seed=5)
+REJECTION = Sampling(seed=5, mode=AcceptanceMode.REJECTION)
+
+
+def request(
+    shape: Shape,
+    sampling: Sampling = COUPLED,
+    tree: TokenTree = EMPTY,
+    prefix: list[int] = PREFIX,
+    levels_per_message: int = 0,
+) -> drafter_pb2.DraftRequest:
+    return drafter_pb2.DraftRequest(
+        prefix=tokens_pb2.Prefix(token_ids=prefix),
+        tree=write_tree(tree),
+        from_nodes=shape.from_nodes,
+        depth=shape.depth,
+        branching=shape.branching,
+        sampling=write_sampling(sampling),
+        levels_per_message=levels_per_message,
+    )
+
+
+def call(channel, message) -> grpc.aio.UnaryStreamCall:
+    return drafter_pb2_grpc.DrafterServiceStub(channel).Draft(message, timeout=20)
+
+
+async def draft(channel, message) -> list[drafter_pb2.DraftResponse]:
+    return [response async for response in call(channel, message)]
+
+
+def joined(tree: TokenTree, responses: list[drafter_pb2.DraftResponse]) -> TokenTree:
+    for response in responses:
+        tree = tree.extend(list(response.token_ids), list(response.parents))
+    return tree
+
+
+def grown(model, message_shape: Shape, sampling: Sampling, tree: TokenTree = EMPTY) -> TokenTree:
+    levels = list(grow(model.open(PREFIX), tree, len(PREFIX), message_shape, sampling))
+    return levels[-1].tree
+
+
+@pytest.mark.parametrize(
+    ("levels_per_message", "sizes"),
+    [(0, [2, 4, 4, 4, 4]), (1, [2, 4, 4, 4, 4]), (2, [6, 8, 4]), (5, [18]), (9, [18])],
+)
+async def test_levels_leave_as_many_at_a_time_as_asked(load, serve, levels_per_message, sizes):
+    shape = Shape((0,), 5, (2, 2))
+    async with serve(load()) as channel:
+        responses = await draft(channel, request(shape, levels_per_message=levels_per_message))
+    assert [len(response.token_ids) for response in responses] == sizes
+    assert joined(EMPTY, responses) == grown(load(), shape, COUPLED)
+
+
+async def test_draft_goes_on_below_several_nodes_of_a_tree(load, serve):
+    tree = TokenTree((1, 2, 3), (0, 0, 1))
+    shape = Shape((3, 2, 0), 3, (2,))
+    async with serve(load()) as channel:
+        responses = await draft(channel, request(shape, tree=tree))
+    assert list(responses[0].parents) == [3, 3, 2, 2, 0, 0]
+    assert joined(tree, responses) == grown(load(), shape, COUPLED, tree)
+
+
+async def test_chain_from_the_prefix_is_the_default(load, serve):
+    message = request(Shape((), 3, ()))
+    async with serve(load()) as channel:
+        assert joined(EMPTY, await draft(channel, message)).parents == (0, 1, 2)
+
+
+async def test_distributions_travel_with_the_nodes_drawn_from_them(load, serve):
+    shape = Shape((0,), 3, (2, 2))
+    scorer = load().open(PREFIX)
+    levels = list(grow(scorer, EMPTY, len(PREFIX), shape, REJECTION))
+    async with serve(load()) as channel:
+        message = request(shape, REJECTION, levels_per_message=2)
+        first, second = await draft(channel, message)
+    assert [d.node for d in first.draft_distributions] == [0, 1, 2]
+    assert [d.node for d in second.draft_distributions] == [3, 4, 5, 6]
+    received = read_distributions([*first.draft_distributions, *second.draft_distributions])
+    for level in levels:
+        for node, distribution in level.distributions.items():
+            assert np.array_equal(received[node].token_ids, distribution.token_ids)
+            np.testing.assert_allclose(
+                received[node].probabilities, distribution.probabilities, atol=1e-6
+            )
+
+
+async def test_coupled_drafts_carry_no_distributions(load, serve):
+    async with serve(load()) as channel:
+        (response,) = await draft(channel, request(Shape((0,), 1, (3,))))
+    assert not response.draft_distributions
+
+
+async def test_next_draft_finds_the_likeliest_path_cached(load, serve):
+    shape = Shape((0,), 4, (2,))
+    async with serve(load()) as channel:
+        responses = await draft(channel, request(shape, levels_per_message=2))
+        costs = [response.cost for response in responses]
+        assert [cost.num_cached_tokens for cost in costs] == [0, 0]
+        assert [cost.num_computed_tokens for cost in costs] == [40 + 2, 4]
+        tree = joined(EMPTY, responses)
+        likeliest = tree.tokens_on((1, 3, 5, 7))
+        (response,) = await draft(
+            channel, request(Shape((0,), 1, ()), prefix=[*PREFIX, *likeliest])
+        )
+    assert response.cost.num_cached_tokens == 40 + 3
+    assert response.cost.num_computed_tokens == 1
+
+
+async def test_draft_by_base_needs_the_tail_alone(load, serve):
+    message = request(Shape((0,), 3, ()))
+    async with serve(load()) as channel:
+        first = await draft(channel, message)
+        length, digest = PrefixChain(PREFIX).base()
+        message.prefix.CopyFrom(
+            tokens_pb2.Prefix(base_length=length, base_digest=digest, token_ids=PREFIX[length:])
+        )
+        assert joined(EMPTY, await draft(channel, message)) == joined(EMPTY, first)
+        message.prefix.base_digest = bytes(16)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await draft(channel, message)
+    assert error_info(refused.value).reason == "PREFIX_UNKNOWN"
+
+
+@pytest.mark.parametrize(("room", "num_levels"), [(3, 3), (1, 1), (0, 0)])
+async def test_draft_ends_with_the_context(load, serve, room, num_levels):
+    prefix = (PREFIX * 4)[: 128 - room]
+    async with serve(load()) as channel:
+        assert len(await draft(channel, request(Shape((0,), 9, ()), prefix=prefix))) == num_levels
+
+
+async def test_draft_without_a_guess_is_empty(serve):
+    description = ModelDescription("lookup", 60, 0, (), "", 0, "prompt-lookup")
+    async with serve(ContextModel(description, PromptLookup(60))) as channel:
+        assert await draft(channel, request(Shape((0,), 5, ()), prefix=[1, 2, 3])) == []
+        responses = await draft(channel, request(Shape((0,), 5, ()), prefix=[1, 2, 3, 1]))
+    assert joined(EMPTY, responses).token_ids == (2, 3, 1, 2, 3)
+
+
+class Watched:
+    """A model that tells of its scores, and makes them wait from the moment it is held."""
+
+    def __init__(self, model) -> None:
+        self.description = model.description
+        self.find_base = model.find_base
+        self.num_scored = 0
+        self.scoring: asyncio.Queue[int] = asyncio.Queue()
+        self.closed = asyncio.Event()
+        self.release = threading.Event()
+        self._model = model
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def hold(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    def open(self, prefix):
+        self._scorer = self._model.open(prefix)
+        return self
+
+    def __getattr__(self, name: str):
+        return getattr(self._scorer, name)
+
+    def score(self, tree):
+        rows = self._scorer.score(tree)
+        if self._loop is not None:
+            self.num_scored += 1
+            self._loop.call_soon_threadsafe(self.scoring.put_nowait, self.num_scored)
+            if self.num_scored > 1:
+                assert self.release.wait(10)
+        return rows
+
+    def close(self, keep) -> None:
+        self._scorer.close(keep)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self.closed.set)
+
+
+@pytest.fixture
+async def accounted(monkeypatch) -> AsyncIterator[asyncio.Event]:
+    """Set once the server has done with a Draft."""
+    event = asyncio.Event()
+    monkeypatch.setattr(servicer, "record_cost", lambda cost: event.set())
+    return event
+
+
+@pytest.mark.parametrize("levels_per_message", [1, 100])
+async def test_cancelled_draft_stops_within_one_level(load, serve, accounted, levels_per_message):
+    model = Watched(load())
+    async with asyncio.timeout(20), serve(model) as channel:
+        model.hold()
+        running = call(channel, request(Shape((0,), 60, ()), levels_per_message=levels_per_message))
+        if levels_per_message == 1:
+            await running.read()
+        while await model.scoring.get() < 2:
+            pass
+        running.cancel()
+        await accounted.wait()
+        model.release.set()
+        await model.closed.wait()
+        assert model.num_scored == 2

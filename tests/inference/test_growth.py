@@ -1,0 +1,142 @@
+"""Drafts that grow level by level, and the noise by which they meet the target."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from specmesh.decoding.acceptance import verify
+from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling
+from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.drafter.growth import Shape, grow
+from specmesh.inference.context_models import ContextModel, RandomTokens
+from specmesh.inference.model import ModelDescription
+
+GREEDY = Sampling(temperature=0)
+PREFIX = [int(token) for token in np.random.default_rng(3).integers(0, 60, 21)]
+CHAIN = Shape((0,), 6, ())
+BRANCHING = Shape((0,), 4, (3, 2))
+
+
+def draft(
+    model, prefix: list[int], tree: TokenTree, shape: Shape, sampling: Sampling
+) -> tuple[list[TokenTree], dict[int, Distribution]]:
+    """The tree after each level, and what all new nodes were drawn from."""
+    scorer = model.open(prefix)
+    distributions: dict[int, Distribution] = {}
+    levels = []
+    for level in grow(scorer, tree, len(prefix), shape, sampling):
+        levels.append(level.tree)
+        distributions |= level.distributions
+    return levels, distributions
+
+
+@pytest.fixture
+def random_model() -> ContextModel:
+    description = ModelDescription("random", 50, 0, (), "", 0, "random")
+    return ContextModel(description, RandomTokens(50))
+
+
+@pytest.mark.parametrize(
+    ("tree", "shape", "parents"),
+    [
+        (EMPTY, Shape((0,), 3, ()), [[0], [1], [2]]),
+        (EMPTY, Shape((0,), 1, (4,)), [[0, 0, 0, 0]]),
+        (EMPTY, Shape((0,), 3, (2, 3)), [[0, 0], [1, 1, 1, 2, 2, 2], [3, 4, 5, 6, 7, 8]]),
+        (EMPTY, Shape((0,), 3, (1, 2)), [[0], [1, 1], [2, 3]]),
+        (TokenTree((1, 2, 3), (0, 0, 1)), Shape((2,), 2, ()), [[2], [4]]),
+        (TokenTree((1, 2, 3), (0, 0, 1)), Shape((3, 2), 2, (2,)), [[3, 3, 2, 2], [4, 5, 6, 7]]),
+        (TokenTree((1, 2), (0, 1)), Shape((0, 2), 2, ()), [[0, 2], [3, 4]]),
+    ],
+    ids=["chain", "fan", "bushy", "late_fork", "below_a_node", "below_two", "prefix_and_leaf"],
+)
+def test_levels_have_the_shape_asked_for(random_model, tree, shape, parents):
+    levels, _ = draft(random_model, [1, 2, 3], tree, shape, Sampling(seed=4))
+    added = []
+    for before, after in zip([tree, *levels], levels, strict=False):
+        assert after.token_ids[: len(before)] == before.token_ids
+        added.append(list(after.parents[len(before) :]))
+    assert added == parents
+
+
+def test_every_level_costs_one_forward_of_the_new_nodes(load):
+    scorer = load().open(PREFIX)
+    computed = [
+        scorer.num_computed_tokens
+        for _ in grow(scorer, EMPTY, len(PREFIX), Shape((0,), 3, (2, 2)), GREEDY)
+    ]
+    assert computed == [21, 21 + 2, 21 + 2 + 4]
+
+
+def test_level_is_there_before_the_next_forward(load):
+    scorer = load().open(PREFIX)
+    levels = grow(scorer, EMPTY, len(PREFIX), CHAIN, GREEDY)
+    assert len(next(levels).tree) == 1
+    assert scorer.num_computed_tokens == 21
+    levels.close()
+
+
+def test_children_are_cut_to_what_sampling_leaves(load):
+    levels, _ = draft(load(), PREFIX, EMPTY, Shape((0,), 1, (5,)), Sampling(top_k=2, seed=1))
+    assert len(levels[0]) == 2
+
+
+def test_distributions_come_with_rejection_mode_alone(load):
+    model = load()
+    shape = Shape((0,), 2, (2,))
+    for sampling in (GREEDY, Sampling(seed=1)):
+        assert draft(model, PREFIX, EMPTY, shape, sampling)[1] == {}
+    rejection = Sampling(seed=1, mode=AcceptanceMode.REJECTION)
+    assert set(draft(model, PREFIX, EMPTY, shape, rejection)[1]) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gpt2", "qwen2"])
+@pytest.mark.parametrize("shape", [CHAIN, BRANCHING], ids=["chain", "branching"])
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        GREEDY,
+        *(Sampling(seed=seed) for seed in range(4)),
+        Sampling(temperature=3, top_k=20, top_p=0.9, seed=7),
+        *(Sampling(seed=seed, mode=AcceptanceMode.REJECTION) for seed in range(4)),
+        Sampling(temperature=2, top_p=0.9, seed=5, mode=AcceptanceMode.REJECTION),
+    ],
+    ids=lambda sampling: f"{sampling.mode.name.lower()}-{sampling.temperature:g}-{sampling.seed}",
+)
+def test_target_accepts_all_that_it_drafted_itself(load, architecture, shape, sampling):
+    levels, distributions = draft(load(architecture), PREFIX, EMPTY, shape, sampling)
+    tree = levels[-1]
+    verdict = verify(
+        tree, load(architecture).open(PREFIX).score(tree), sampling, len(PREFIX), distributions
+    )
+    assert len(verdict.accepted_nodes) == shape.depth
+    assert not verdict.recovered
+    first_children = [
+        node for node in verdict.accepted_nodes if node == tree.children(tree.parents[node - 1])[0]
+    ]
+    assert tuple(first_children) == verdict.accepted_nodes
+
+
+@pytest.mark.parametrize("mode", [AcceptanceMode.GREEDY, AcceptanceMode.COUPLED])
+def test_draft_that_goes_on_from_nodes_joins_the_targets_own_text(load, mode):
+    """Below a tree, positions of the noise count the nodes above, wherever they are listed."""
+    model = load()
+    sampling = Sampling(seed=11, mode=mode)
+    begun = draft(model, PREFIX, EMPTY, Shape((0,), 3, (2,)), sampling)[0][-1]
+    leaves = tuple(node for node in range(1, len(begun) + 1) if not begun.children(node))
+    grown = draft(model, PREFIX, begun, Shape(leaves[::-1], 3, (1, 2)), sampling)[0][-1]
+    verdict = verify(grown, model.open(PREFIX).score(grown), sampling, len(PREFIX))
+    assert len(verdict.accepted_nodes) == 6
+    assert not verdict.recovered
+
+    at_once = draft(model, PREFIX, EMPTY, CHAIN, sampling)[0][-1]
+    assert grown.tokens_on(verdict.accepted_nodes) == at_once.token_ids
+
+
+@pytest.mark.parametrize("mode", [AcceptanceMode.GREEDY, AcceptanceMode.COUPLED])
+def test_draft_from_a_longer_prefix_says_the_same(load, mode):
+    """What is committed moves from the tree to the prefix, and the noise stays where it was."""
+    sampling = Sampling(seed=12, mode=mode)
+    whole = draft(load(), PREFIX, EMPTY, CHAIN, sampling)[0][-1].token_ids
+    rest = draft(load(), [*PREFIX, *whole[:2]], EMPTY, Shape((0,), 4, ()), sampling)[0][-1]
+    assert rest.token_ids == whole[2:]

@@ -1,0 +1,51 @@
+"""ModelService over gRPC: peers learn what a replica serves."""
+
+from __future__ import annotations
+
+import pytest
+
+from specmesh.inference import model_servicer
+from specmesh.inference.empty import EmptyModel
+from specmesh.serving.tokenizers import fingerprint
+from specmesh.v1 import model_pb2, model_pb2_grpc
+
+
+async def ask(channel) -> tuple[model_pb2.ModelInfo, list[bytes]]:
+    stub = model_pb2_grpc.ModelServiceStub(channel)
+    info = (await stub.GetModel(model_pb2.GetModelRequest(), timeout=20)).model
+    pieces = stub.GetTokenizer(model_pb2.GetTokenizerRequest(), timeout=20)
+    return info, [piece.data async for piece in pieces]
+
+
+async def test_description_travels_whole(load, serve):
+    model = load("qwen2")
+    async with serve(model) as channel:
+        info, _ = await ask(channel)
+    assert info == model_pb2.ModelInfo(
+        name="qwen2",
+        vocab_size=60,
+        context_tokens=128,
+        end_of_text_ids=[0],
+        tokenizer_fingerprint=fingerprint(model.description.tokenizer_json),
+        num_parameters=model.description.num_parameters,
+        backend="transformers",
+    )
+
+
+@pytest.mark.parametrize("piece_bytes", [1 << 20, 100])
+async def test_tokenizer_arrives_in_pieces_that_join(load, serve, piece_bytes, monkeypatch):
+    monkeypatch.setattr(model_servicer, "PIECE_BYTES", piece_bytes)
+    model = load()
+    async with serve(model) as channel:
+        info, pieces = await ask(channel)
+    tokenizer_json = b"".join(pieces).decode()
+    assert tokenizer_json == model.description.tokenizer_json
+    assert info.tokenizer_fingerprint == fingerprint(tokenizer_json)
+    assert len(pieces) == -(-len(tokenizer_json.encode()) // piece_bytes)
+
+
+async def test_model_without_a_tokenizer_sends_none(serve):
+    async with serve(EmptyModel()) as channel:
+        info, pieces = await ask(channel)
+    assert info.tokenizer_fingerprint == ""
+    assert pieces == []

@@ -1,0 +1,192 @@
+"""VerifierService over gRPC: decoding's answer, whatever the replica holds."""
+
+from __future__ import annotations
+
+import grpc
+import numpy as np
+import pytest
+
+from specmesh.decoding.acceptance import verify
+from specmesh.decoding.prefix import PrefixChain
+from specmesh.decoding.sampling import AcceptanceMode, Sampling
+from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.drafter.growth import Shape, grow
+from specmesh.inference.empty import EmptyModel
+from specmesh.serving.errors import error_info
+from specmesh.serving.sessions import SessionStore
+from specmesh.serving.wire import write_sampling, write_tree
+from specmesh.v1 import tokens_pb2, verifier_pb2, verifier_pb2_grpc
+
+PREFIX = [int(token) for token in np.random.default_rng(8).integers(0, 60, 40)]
+GREEDY = Sampling(temperature=0)
+COUPLED = Sampling(seed=5)
+REJECTION = Sampling(seed=5, mode=AcceptanceMode.REJECTION)
+MODES = pytest.mark.parametrize(
+    "sampling", [GREEDY, COUPLED, REJECTION], ids=["greedy", "coupled", "rejection"]
+)
+
+
+def draft(model, sampling: Sampling, prefix: list[int] = PREFIX):
+    """A branching tree, half right: by the model itself, which has not seen the first tokens."""
+    *_, level = levels = list(
+        grow(model.open(prefix[4:]), EMPTY, len(prefix), Shape((0,), 3, (3, 2)), sampling)
+    )
+    distributions = {node: d for some in levels for node, d in some.distributions.items()}
+    return level.tree, distributions
+
+
+def request(prefix: tokens_pb2.Prefix, tree, distributions, sampling) -> verifier_pb2.VerifyRequest:
+    return verifier_pb2.VerifyRequest(
+        prefix=prefix, tree=write_tree(tree, distributions), sampling=write_sampling(sampling)
+    )
+
+
+def whole(tokens: list[int] = PREFIX) -> tokens_pb2.Prefix:
+    return tokens_pb2.Prefix(token_ids=tokens)
+
+
+def by_base(tokens: list[int] = PREFIX, session_id: str = "") -> tokens_pb2.Prefix:
+    length, digest = PrefixChain(tokens).base()
+    return tokens_pb2.Prefix(
+        base_length=length,
+        base_digest=digest,
+        token_ids=tokens[length:],
+        session_id=session_id,
+    )
+
+
+async def ask(channel, message: verifier_pb2.VerifyRequest) -> verifier_pb2.VerifyResponse:
+    return await verifier_pb2_grpc.VerifierServiceStub(channel).Verify(message, timeout=20)
+
+
+def answer(response: verifier_pb2.VerifyResponse) -> tuple[list[int], int, int]:
+    return list(response.accepted_nodes), response.next_token_id, response.next_token_kind
+
+
+@MODES
+@pytest.mark.parametrize("architecture", ["llama", "gpt2"])
+async def test_answer_is_what_decoding_says(load, serve, architecture, sampling):
+    tree, distributions = draft(load(architecture), sampling)
+    logits = load(architecture).open(PREFIX).score(tree)
+    verdict = verify(tree, logits, sampling, len(PREFIX), distributions)
+    async with serve(load(architecture)) as channel:
+        response = await ask(channel, request(whole(), tree, distributions, sampling))
+    kind = "RECOVERED" if verdict.recovered else "BONUS"
+    assert answer(response) == (
+        list(verdict.accepted_nodes),
+        verdict.next_token,
+        verifier_pb2.NextTokenKind.Value(f"NEXT_TOKEN_KIND_{kind}"),
+    )
+
+
+@MODES
+async def test_answer_is_the_same_on_any_replica_whatever_it_holds(load, serve, sampling):
+    tree, distributions = draft(load(), sampling)
+    message = request(whole(), tree, distributions, sampling)
+    longer = request(whole([*PREFIX, *range(10)]), EMPTY, {}, sampling)
+    other = request(whole([*PREFIX[:19], 1, 2]), TokenTree((1, 2), (0, 0)), {}, GREEDY)
+    async with serve(load()) as one, serve(load(cache_tokens=1)) as another:
+        first = await ask(one, message)
+        answers = [answer(first)]
+        for channel, before in [(one, message), (one, longer), (another, other), (one, other)]:
+            await ask(channel, before)
+            answers.append(answer(await ask(channel, message)))
+    assert answers == [answers[0]] * 5
+
+
+async def test_whole_draft_of_the_target_itself_gets_a_bonus_token(load, serve):
+    levels = list(grow(load().open(PREFIX), EMPTY, len(PREFIX), Shape((0,), 5, ()), COUPLED))
+    async with serve(load()) as channel:
+        response = await ask(channel, request(whole(), levels[-1].tree, {}, COUPLED))
+    assert answer(response)[0] == [1, 2, 3, 4, 5]
+    assert response.next_token_kind == verifier_pb2.NEXT_TOKEN_KIND_BONUS
+
+
+async def test_rounds_of_verification_write_the_targets_own_text(load, serve):
+    """By base and tail alone, each round on what the round before has left in the cache."""
+    alone = list(grow(load().open(PREFIX), EMPTY, len(PREFIX), Shape((0,), 12, ()), COUPLED))
+    text = list(PREFIX)
+    async with serve(load()) as channel:
+        prefix = whole()
+        while len(text) < len(PREFIX) + 12:
+            tree, _ = draft(load(), COUPLED, text)
+            response = await ask(channel, request(prefix, tree, {}, COUPLED))
+            text += [*tree.tokens_on(response.accepted_nodes), response.next_token_id]
+            prefix = by_base(text)
+    assert text[len(PREFIX) :][:12] == list(alone[-1].tree.token_ids)
+
+
+async def test_cost_tells_what_was_held_and_what_was_computed(load, serve):
+    message = request(whole(), TokenTree.chain([1, 2, 3]), {}, GREEDY)
+    async with serve(load()) as channel:
+        first = (await ask(channel, message)).cost
+        second = (await ask(channel, message)).cost
+    assert (first.num_cached_tokens, first.num_computed_tokens) == (0, 40 + 3)
+    assert (second.num_cached_tokens, second.num_computed_tokens) == (39, 1 + 3)
+    assert first.forward_ms > 0
+    assert first.queue_ms > 0
+
+
+async def test_base_that_the_replica_holds_stands_for_its_tokens(load, serve):
+    async with serve(load()) as channel:
+        first = await ask(channel, request(whole(), EMPTY, {}, COUPLED))
+        second = await ask(channel, request(by_base(), EMPTY, {}, COUPLED))
+    assert answer(second) == answer(first)
+    assert second.cost.num_computed_tokens == 1
+
+
+async def refusal(channel, message) -> grpc.aio.AioRpcError:
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await ask(channel, message)
+    return refused.value
+
+
+async def test_unknown_base_is_refused_with_a_reason(load, serve):
+    async with serve(load()) as channel:
+        error = await refusal(channel, request(by_base(), EMPTY, {}, COUPLED))
+        assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
+        assert error_info(error).reason == "PREFIX_UNKNOWN"
+
+
+async def test_digest_of_another_length_is_an_unknown_base(load, serve):
+    message = request(by_base(), EMPTY, {}, COUPLED)
+    message.prefix.base_digest = PrefixChain(PREFIX).digest_at(16)
+    async with serve(load()) as channel:
+        await ask(channel, request(whole(), EMPTY, {}, COUPLED))
+        error = await refusal(channel, message)
+        assert error_info(error).reason == "PREFIX_UNKNOWN"
+
+
+async def test_lost_base_is_read_from_the_session(load, serve, redis_url):
+    store = SessionStore.from_url(redis_url, timeout_s=10)
+    await store.create("session", owner="test", request=b"", prompt=PREFIX[:20])
+    await store.append("session", epoch=1, first_index=0, token_ids=PREFIX[20:36])
+    await store.aclose()
+    async with serve(load(), redis_url) as channel:
+        known = await ask(channel, request(by_base(session_id="session"), EMPTY, {}, COUPLED))
+        expected = await ask(channel, request(whole(), EMPTY, {}, COUPLED))
+        assert answer(known) == answer(expected)
+
+
+@pytest.mark.parametrize("stored", [None, PREFIX[:20], [*PREFIX[:31], 59, 59]])
+async def test_session_that_does_not_hold_the_base_is_no_help(load, serve, redis_url, stored):
+    if stored is not None:
+        store = SessionStore.from_url(redis_url, timeout_s=10)
+        await store.create("session", owner="test", request=b"", prompt=stored)
+        await store.aclose()
+    async with serve(load(), redis_url) as channel:
+        message = request(by_base(session_id="session"), EMPTY, {}, COUPLED)
+        assert error_info(await refusal(channel, message)).reason == "PREFIX_UNKNOWN"
+
+
+async def test_store_that_is_away_is_no_help_and_no_harm(load, serve, tmp_path):
+    async with serve(load(), f"unix://{tmp_path}/nobody.sock") as channel:
+        message = request(by_base(session_id="session"), EMPTY, {}, COUPLED)
+        assert error_info(await refusal(channel, message)).reason == "PREFIX_UNKNOWN"
+        await ask(channel, request(whole(), EMPTY, {}, COUPLED))
+
+
+async def test_model_that_computes_nothing_answers_too(serve):
+    async with serve(EmptyModel()) as channel:
+        response = await ask(channel, request(whole(), TokenTree.chain([1]), {}, COUPLED))
+    assert response.next_token_id < 256

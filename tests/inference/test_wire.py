@@ -1,0 +1,100 @@
+"""What goes over the wire comes back the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specmesh.decoding.drafting import draft_distribution
+from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.sampling import AcceptanceMode, Sampling
+from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.serving.wire import (
+    check_tokens,
+    read_distributions,
+    read_sampling,
+    read_tree,
+    write_distributions,
+    write_sampling,
+    write_tree,
+)
+from specmesh.v1 import sampling_pb2, tokens_pb2
+
+samplings = st.builds(
+    Sampling,
+    temperature=st.floats(0, 100),
+    top_k=st.integers(0, 2**32 - 1),
+    top_p=st.floats(0.001, 1),
+    seed=st.integers(0, 2**64 - 1),
+    mode=st.sampled_from(AcceptanceMode),
+)
+
+
+def over_the_wire(message):
+    return type(message).FromString(message.SerializeToString())
+
+
+@given(sampling=samplings)
+def test_sampling_comes_back_the_same(sampling):
+    assert read_sampling(over_the_wire(write_sampling(sampling))) == sampling
+
+
+def test_unset_sampling_takes_the_documented_defaults():
+    assert read_sampling(sampling_pb2.SamplingParameters(), seed=9) == Sampling(
+        temperature=1, top_k=0, top_p=1, seed=9, mode=AcceptanceMode.COUPLED
+    )
+
+
+def test_own_seed_goes_before_the_stand_in_even_if_0():
+    assert read_sampling(sampling_pb2.SamplingParameters(seed=0), seed=9).seed == 0
+
+
+def test_greedy_needs_no_seed():
+    message = sampling_pb2.SamplingParameters(temperature=0)
+    assert read_sampling(message).mode is AcceptanceMode.GREEDY
+
+
+@st.composite
+def trees(draw) -> TokenTree:
+    tree = EMPTY
+    for token in draw(st.lists(st.integers(0, 2**32 - 1), max_size=20, unique=True)):
+        tree = tree.extend([token], [draw(st.integers(0, len(tree)))])
+    return tree
+
+
+@given(tree=trees())
+def test_tree_comes_back_the_same(tree):
+    message = over_the_wire(write_tree(tree))
+    assert read_tree(message, vocab_size=2**32) == tree
+    assert not message.draft_distributions
+
+
+@given(
+    logits=st.dictionaries(
+        st.integers(0, 9), st.lists(st.floats(-30, 30), min_size=1, max_size=100), max_size=4
+    )
+)
+def test_distributions_come_back_as_the_very_numbers_drawn_from(logits):
+    sampling = Sampling(mode=AcceptanceMode.REJECTION)
+    sent = {node: draft_distribution(np.array(row), sampling) for node, row in logits.items()}
+    received = read_distributions([over_the_wire(m) for m in write_distributions(sent)])
+    assert received.keys() == sent.keys()
+    for node, distribution in sent.items():
+        assert np.array_equal(received[node].token_ids, distribution.token_ids)
+        assert np.array_equal(received[node].probabilities, distribution.probabilities)
+
+
+def test_probabilities_are_divided_by_their_sum():
+    message = tokens_pb2.DraftDistribution(node=3, token_ids=[5, 1], probabilities=[3, 1])
+    received = read_distributions([message])
+    assert received[3].probabilities.tolist() == [0.75, 0.25]
+
+
+def test_token_outside_the_vocabulary_is_named_with_its_place():
+    check_tokens("field", [], 5)
+    check_tokens("field", [4], 5)
+    with pytest.raises(InvalidField, match="5 is outside the vocabulary of 5") as refusal:
+        check_tokens("field", [0, 4, 5, 9], 5)
+    assert refusal.value.field == "field[2]"
