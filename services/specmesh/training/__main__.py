@@ -18,7 +18,7 @@ from specmesh.training.samples import SamplePlan
 def main(
     sources: Annotated[
         Path | None,
-        typer.Option("--corpus", help="Python source to train on [the standard library]"),
+        typer.Option("--corpus", help="Python source to train on; else the standard library"),
     ] = None,
     work_dir: Annotated[Path, typer.Option(help="Checkpoints and samples")] = Path("build/train"),
     output: Annotated[Path, typer.Option(help="Where both models go")] = Path("build/models"),
