@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tokenizers import Tokenizer
-from tokenizers.decoders import DecodeStream
+
+CONTEXT_TOKENS = 8
+"""How much of the prompt decides whether the answer's first word gets its space."""
+
+INCOMPLETE = "\ufffd"
+"""Stands for bytes that make no character, or not yet."""
 
 
 class TextStream:
@@ -18,9 +23,7 @@ class TextStream:
     def __init__(
         self, tokenizer: Tokenizer, prompt: Sequence[int], stop_strings: Sequence[str]
     ) -> None:
-        self._tokenizer = tokenizer
-        # The prompt's last tokens decide whether the first word gets its space.
-        self._decoder = DecodeStream(ids=list(prompt[-8:]), skip_special_tokens=True)
+        self._decoder = _Decoder(tokenizer, prompt[-CONTEXT_TOKENS:])
         self._stop_strings = tuple(stop_strings)
         self._held = ""
         self.stopped = False
@@ -28,7 +31,7 @@ class TextStream:
 
     def push(self, token_id: int) -> str:
         """The text that ``token_id`` sets free."""
-        text = self._held + (self._decoder.step(self._tokenizer, token_id) or "")
+        text = self._held + self._decoder.push(token_id)
         ends = [at for stop in self._stop_strings if (at := text.find(stop)) >= 0]
         if ends:
             self.stopped = True
@@ -40,7 +43,7 @@ class TextStream:
 
     def flush(self) -> str:
         """What was held back, now that no more comes."""
-        held, self._held = self._held, ""
+        held, self._held = self._held + self._decoder.flush(), ""
         return held
 
     def _undecided(self, text: str) -> int:
@@ -50,3 +53,39 @@ class TextStream:
             if any(stop.startswith(text[-length:]) for stop in self._stop_strings):
                 return length
         return 0
+
+
+class _Decoder:
+    """Decodes token by token, each within a window of the tokens just before it.
+
+    The ``DecodeStream`` of tokenizers would repeat the end of a prompt that ends in U+FFFD or
+    within a character, and cannot be flushed.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, context: Sequence[int]) -> None:
+        self._tokenizer = tokenizer
+        self._window = list(context)
+        self._mark()
+
+    def push(self, token_id: int) -> str:
+        """The whole characters that the token completes."""
+        self._window.append(token_id)
+        text = self._text()
+        if text.endswith(INCOMPLETE) or len(text) <= len(self._said):
+            return ""
+        new = text[len(self._said) :]
+        del self._window[: self._num_said]
+        self._mark()
+        return new
+
+    def flush(self) -> str:
+        """What is incomplete, as it stands."""
+        rest = self._text()[len(self._said) :]
+        self._mark()
+        return rest
+
+    def _mark(self) -> None:
+        self._said, self._num_said = self._text(), len(self._window)
+
+    def _text(self) -> str:
+        return self._tokenizer.decode(self._window)

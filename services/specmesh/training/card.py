@@ -59,7 +59,8 @@ The standard library of Python {provenance.python}, its tests included, without 
 packages: {provenance.training_files:,} files to train on
 ({provenance.training_tokens:,} tokens), {provenance.held_out_files} held out
 ({provenance.held_out_tokens:,} tokens). The split is by a hash of the file's name; files
-that share text with others are never held out. `held_out_files.json` lists the held-out
+that share over a twentieth of their four-line runs with others are never held out.
+`held_out_files.json` lists the held-out
 files with their digests. Neither model, nor the tokenizer, has seen them. The prompts in
 `heldout_prompts.json` are cut from them.
 

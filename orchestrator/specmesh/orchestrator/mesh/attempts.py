@@ -51,6 +51,7 @@ class Attempts:
             if self._failed_at.issuperset(p.address for p in self._pool.ready):
                 pause_s = PAUSE_SECONDS * 2**self._num_failed  # nobody untried: let them recover
         elif error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
+            self._failed_at.add(peer.address)  # another may have room
             pause_s = retry_after_s(error) or PAUSE_SECONDS
         else:
             raise error

@@ -35,7 +35,7 @@ from specmesh.v1 import (
 VERIFY_SECONDS = 60.0
 """Cap of one Verify: a long prefill on a busy replica, not a hang."""
 DRAFT_SECONDS = 10.0
-"""Cap of one Draft: past it the round goes on without one."""
+"""Cap of one Draft, every try of it: past it the round goes on without one."""
 NO_VERIFIER_SECONDS = 5.0
 """How long a request waits for a replica of the target to come (back)."""
 
@@ -75,19 +75,21 @@ class Calls:
                 try:
                     return await self._verify_once(peer, command, parent)
                 except grpc.aio.AioRpcError as error:
-                    await attempts.failed(peer, error)
+                    failure = error
+            await attempts.failed(peer, failure)
 
     async def draft(self, command: Draft, parent: Context) -> AsyncGenerator[Drafted, None]:
         """Levels of the draft as they come.
 
         A stream that has brought something is not repeated: what it brought still counts.
         """
-        attempts = Attempts(self._mesh.drafters, self._prefix, self._deadline)
+        deadline = min(self._deadline, time.monotonic() + DRAFT_SECONDS)
+        attempts = Attempts(self._mesh.drafters, self._prefix, deadline)
         while True:
             started = False
             with attempts.peer() as peer:
                 try:
-                    async with aclosing(self._draft_once(peer, command, parent)) as parts:
+                    async with aclosing(self._draft_once(peer, command, parent, deadline)) as parts:
                         async for part in parts:
                             started = True
                             yield part
@@ -95,7 +97,8 @@ class Calls:
                 except grpc.aio.AioRpcError as error:
                     if started:
                         raise
-                    await attempts.failed(peer, error)
+                    failure = error
+            await attempts.failed(peer, failure)
 
     async def _verify_once(self, peer: Peer, command: Verify, parent: Context) -> Verdict:
         attributes = {"specmesh.draft.tokens": len(command.tree)}
@@ -107,8 +110,9 @@ class Calls:
                 sampling=self._sampling,
             )
             held = self._prefix.length
+            deadline = min(self._deadline, time.monotonic() + VERIFY_SECONDS)
             response = await verifier_pb2_grpc.VerifierServiceStub(peer.channel).Verify(
-                request, timeout=self._timeout(VERIFY_SECONDS), metadata=metadata
+                request, timeout=_remaining(deadline), metadata=metadata
             )
             self._prefix.seen_by(peer.address, held)
             span.set_attribute("specmesh.accepted.tokens", len(response.accepted_nodes))
@@ -119,7 +123,7 @@ class Calls:
             )
 
     async def _draft_once(
-        self, peer: Peer, command: Draft, parent: Context
+        self, peer: Peer, command: Draft, parent: Context, deadline: float
     ) -> AsyncGenerator[Drafted, None]:
         attributes = {"specmesh.draft.depth": command.depth}
         with client_span(DRAFT_METHOD, peer.address, attributes, parent) as (span, metadata):
@@ -133,7 +137,7 @@ class Calls:
             held = self._prefix.length
             num_levels = 0
             async for response in drafter_pb2_grpc.DrafterServiceStub(peer.channel).Draft(
-                request, timeout=self._timeout(DRAFT_SECONDS), metadata=metadata
+                request, timeout=_remaining(deadline), metadata=metadata
             ):
                 self._prefix.seen_by(peer.address, held)
                 num_levels += command.levels_per_message
@@ -154,5 +158,6 @@ class Calls:
             with suppress(TimeoutError):  # the reservation that follows says who is missing
                 await asyncio.wait_for(self._mesh.verifiers.wait_ready(), patience)
 
-    def _timeout(self, cap_s: float) -> float:
-        return max(0.0, min(cap_s, self._deadline - time.monotonic()))
+
+def _remaining(deadline: float) -> float:
+    return max(0.0, deadline - time.monotonic())

@@ -100,8 +100,9 @@ class Peer:
                     model_pb2.GetTokenizerRequest(), timeout=HANDSHAKE_SECONDS
                 )
             ]
-            self.model = PeerModel(model.model, b"".join(pieces).decode())
-            self.refusal = await self._admit(self.model)
+            described = PeerModel(model.model, b"".join(pieces).decode())
+            self.refusal = await self._admit(described)
+            self.model = described  # last: what broke the admission is to be asked again
             if self.refusal:
                 log.error("peer refused", extra={"peer": self.address, "reason": self.refusal})
 
