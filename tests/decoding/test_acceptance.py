@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+
 from specmesh.decoding.acceptance import Verdict, verify
 from specmesh.decoding.closed_forms import acceptance_rate
 from specmesh.decoding.drafting import draw_children

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from specmesh.decoding.drafting import MAX_CANDIDATES, draft_distribution, draw_children
 from specmesh.decoding.sampling import AcceptanceMode, Sampling, choose, warp
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from specmesh.decoding.acceptance import verify
 from specmesh.decoding.drafting import draw_children
 from specmesh.decoding.noise import Purpose, uniforms

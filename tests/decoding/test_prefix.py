@@ -6,6 +6,7 @@ import struct
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain, block_digests
 
 TOKENS = st.lists(st.integers(0, 2**32 - 1), max_size=70)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.noise import Purpose, gumbel
 from specmesh.decoding.sampling import AcceptanceMode, Sampling, choose, likeliest, warp

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.tree import EMPTY, TokenTree
 

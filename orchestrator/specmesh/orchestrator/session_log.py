@@ -99,10 +99,10 @@ class SessionLog:
             await asyncio.gather(renewal, return_exceptions=True)
 
     async def _renew(self) -> None:
-        while self._store is not None:
+        while (store := self._store) is not None:
             await asyncio.sleep(RENEW_SECONDS)
             try:
-                await self._store.renew(self.session_id, epoch=self.epoch)
+                await store.renew(self.session_id, epoch=self.epoch)
             except SessionError as error:
                 # The next append meets the same and decides.
                 log.debug("lease not renewed", extra={"reason": str(error)})

@@ -1,0 +1,127 @@
+"""A mesh of fake peers, and a real Redis."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+import grpc.aio
+import pytest
+from tests.orchestrator.peers import Drafter, Verifier
+from tests.orchestrator.peers import Peer as FakePeer
+from tests.serving.conftest import redis_server, start_redis
+
+from specmesh.orchestrator.mesh.calls import Mesh
+from specmesh.orchestrator.mesh.peer import Peer
+from specmesh.orchestrator.mesh.pool import Pool
+from specmesh.orchestrator.plan import Defaults
+from specmesh.orchestrator.servicer import GenerationServicer
+from specmesh.orchestrator.target import TargetRegistry
+from specmesh.serving.interceptors import ErrorInterceptor
+from specmesh.serving.sessions import SessionStore
+from specmesh.v1 import generation_pb2_grpc
+
+__all__ = ["redis_server", "start_redis"]
+
+
+async def until(condition: Callable[[], bool], *peers: Peer) -> None:
+    """Wait for what a change of one of ``peers`` brings about."""
+    async with asyncio.timeout(10):
+        while not condition():
+            waits = [asyncio.create_task(peer.changed.wait()) for peer in peers]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for peer, wait in zip(peers, waits, strict=True):
+                wait.cancel()
+                peer.changed.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class Orchestrated:
+    """What an orchestrator knows of its peers."""
+
+    mesh: Mesh
+    targets: TargetRegistry
+
+
+Connect = Callable[..., Awaitable[Orchestrated]]
+
+
+@pytest.fixture
+async def connect() -> AsyncIterator[Connect]:
+    """Starts fake peers, unless they run already, and connects an orchestrator's pools to them.
+
+    Returns once each of them is ready or refused.
+    """
+    async with AsyncExitStack() as stack:
+
+        async def connected(
+            verifiers: Sequence[Verifier], drafters: Sequence[Drafter] = ()
+        ) -> Orchestrated:
+            for fake in (*verifiers, *drafters):
+                await _started(fake, stack)
+            targets = TargetRegistry()
+            mesh = Mesh(
+                Pool("verifier", Verifier.service, _addresses(verifiers), targets.admit_verifier),
+                Pool("drafter", Drafter.service, _addresses(drafters), targets.admit_drafter),
+            )
+            for pool in (mesh.drafters, mesh.verifiers):
+                stack.push_async_callback(pool.close)
+            peers = (*mesh.verifiers.peers, *mesh.drafters.peers)
+            await until(lambda: all(peer.ready or peer.refusal for peer in peers), *peers)
+            return Orchestrated(mesh, targets)
+
+        yield connected
+
+
+async def _started(fake: FakePeer, stack: AsyncExitStack) -> None:
+    if fake.address.endswith(":0"):
+        await fake.start()
+        stack.push_async_callback(fake.die)
+
+
+def _addresses(fakes: Sequence[FakePeer]) -> list[str]:
+    return [fake.address for fake in fakes]
+
+
+Serve = Callable[..., Awaitable[generation_pb2_grpc.GenerationServiceStub]]
+StoreOn = Callable[..., SessionStore]
+
+
+@pytest.fixture
+async def store_on() -> AsyncIterator[StoreOn]:
+    """Opens session stores."""
+    async with AsyncExitStack() as stack:
+
+        def opened(url: str, **options: int) -> SessionStore:
+            store = SessionStore.from_url(url, **options)
+            stack.push_async_callback(store.aclose)
+            return store
+
+        yield opened
+
+
+@pytest.fixture
+async def serve(store_on: StoreOn) -> AsyncIterator[Serve]:
+    """Serves GenerationService over a mesh and gives a client's stub of it.
+
+    Asks for ``store_on`` so that its servers stop before the stores they write to.
+    """
+    async with AsyncExitStack() as stack:
+
+        async def serving(
+            behind: Orchestrated, store: SessionStore | None = None, owner: str = "first"
+        ) -> generation_pb2_grpc.GenerationServiceStub:
+            defaults = Defaults("speculative", lookahead=4)
+            servicer = GenerationServicer(behind.mesh, behind.targets, store, defaults, owner)
+            server = grpc.aio.server(interceptors=[ErrorInterceptor()])
+            generation_pb2_grpc.add_GenerationServiceServicer_to_server(servicer, server)
+            port = server.add_insecure_port("127.0.0.1:0")
+            await server.start()
+            stack.push_async_callback(server.stop, None)
+            channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
+            stack.push_async_callback(channel.close)
+            return generation_pb2_grpc.GenerationServiceStub(channel)
+
+        yield serving

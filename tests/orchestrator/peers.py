@@ -1,0 +1,209 @@
+"""Verifiers and drafters on real sockets whose models are hashes, and which fail on demand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import ClassVar
+
+import grpc.aio
+import numpy as np
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from tests.orchestrator.model import (
+    TOKENIZER_JSON,
+    drafter_logits,
+    model_info,
+    target_logits,
+)
+
+from specmesh.decoding.acceptance import verify
+from specmesh.decoding.prefix import BLOCK_TOKENS, block_digests
+from specmesh.decoding.sampling import choose
+from specmesh.serving.errors import FailedPrecondition
+from specmesh.serving.interceptors import ErrorInterceptor
+from specmesh.serving.wire import read_sampling, read_tree
+from specmesh.v1 import (
+    drafter_pb2,
+    drafter_pb2_grpc,
+    model_pb2,
+    model_pb2_grpc,
+    tokens_pb2,
+    verifier_pb2,
+    verifier_pb2_grpc,
+)
+
+Fault = Callable[[], Awaitable[None]]
+"""Runs before a call is answered: raises, waits, or breaks something."""
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+def raising(*errors: Exception) -> list[Fault]:
+    """One fault for each error."""
+
+    def fault(error: Exception) -> Fault:
+        async def fail() -> None:
+            raise error
+
+        return fail
+
+    return [fault(error) for error in errors]
+
+
+class Hold:
+    """Keeps a call waiting until it is released."""
+
+    def __init__(self) -> None:
+        self.reached = asyncio.Event()
+        self.released = asyncio.Event()
+
+    async def __call__(self) -> None:
+        self.reached.set()
+        await self.released.wait()
+
+
+async def hang() -> None:
+    """Never answer."""
+    await asyncio.Event().wait()
+
+
+async def passing() -> None:
+    """No fault at all."""
+
+
+class Peer(model_pb2_grpc.ModelServiceServicer):
+    """A replica that plays its ``faults`` first, one a call, then ``always``."""
+
+    service: ClassVar[str]
+
+    def __init__(self, info: model_pb2.ModelInfo, tokenizer_json: str = TOKENIZER_JSON) -> None:
+        self.info = info
+        self.tokenizer_json = tokenizer_json
+        self.address = "127.0.0.1:0"
+        self.requests: list[verifier_pb2.VerifyRequest | drafter_pb2.DraftRequest] = []
+        self.faults: deque[Fault] = deque()
+        self.always: Fault = passing
+        self.arrived = asyncio.Event()
+        self.cancelled = asyncio.Event()
+        self._held: dict[bytes, list[int]] = {}
+        self._server: grpc.aio.Server | None = None
+
+    async def start(self) -> None:
+        """Listen, at the address of the last time if there was one."""
+        self._health = health.aio.HealthServicer()
+        options = [("grpc.so_reuseport", 0)]
+        self._server = grpc.aio.server(interceptors=[ErrorInterceptor()], options=options)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        model_pb2_grpc.add_ModelServiceServicer_to_server(self, self._server)
+        self._register(self._server)
+        port = self._server.add_insecure_port(self.address)
+        self.address = f"127.0.0.1:{port}"
+        await self.set_health(SERVING)
+        await self._server.start()
+
+    async def set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
+        await self._health.set(self.service, status)
+
+    async def die(self) -> None:
+        """Break off every call and stop listening."""
+        if self._server is not None:
+            server, self._server = self._server, None
+            await server.stop(None)
+
+    def forget(self) -> None:
+        """Lose every prefix held."""
+        self._held.clear()
+
+    async def GetModel(self, request, context):  # noqa: N802
+        return model_pb2.GetModelResponse(model=self.info)
+
+    async def GetTokenizer(self, request, context):  # noqa: N802
+        yield model_pb2.GetTokenizerResponse(data=self.tokenizer_json.encode())
+
+    def _register(self, server: grpc.aio.Server) -> None:
+        raise NotImplementedError
+
+    async def _receive(self, request) -> list[int]:
+        """Play the next fault, then read the request's prefix."""
+        self.requests.append(request)
+        self.arrived.set()
+        try:
+            await (self.faults.popleft() if self.faults else self.always)()
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+        return self._resolve(request.prefix)
+
+    def _resolve(self, prefix: tokens_pb2.Prefix) -> list[int]:
+        base: list[int] = []
+        if prefix.base_length:
+            if prefix.base_digest not in self._held:
+                raise FailedPrecondition("PREFIX_UNKNOWN", "never seen")
+            base = self._held[prefix.base_digest]
+            assert len(base) == prefix.base_length
+        tokens = [*base, *prefix.token_ids]
+        for number, digest in enumerate(block_digests(tokens), start=1):
+            self._held[digest] = tokens[: number * BLOCK_TOKENS]
+        return tokens
+
+
+class Verifier(Peer, verifier_pb2_grpc.VerifierServiceServicer):
+    """The target that ``model.target_only`` speaks for."""
+
+    service = "specmesh.v1.VerifierService"
+
+    def __init__(self, name: str = "toy", **changes: object) -> None:
+        super().__init__(model_info(name, **changes))
+
+    def _register(self, server: grpc.aio.Server) -> None:
+        verifier_pb2_grpc.add_VerifierServiceServicer_to_server(self, server)
+
+    async def Verify(self, request, context):  # noqa: N802
+        prefix = await self._receive(request)
+        tree = read_tree(request.tree, self.info.vocab_size)
+        ends = [[*prefix, *tree.tokens_on(tree.path(node))] for node in range(len(tree) + 1)]
+        logits = np.stack([target_logits(end) for end in ends])
+        verdict = verify(tree, logits, read_sampling(request.sampling), len(prefix))
+        kind = (
+            verifier_pb2.NEXT_TOKEN_KIND_RECOVERED
+            if verdict.recovered
+            else verifier_pb2.NEXT_TOKEN_KIND_BONUS
+        )
+        return verifier_pb2.VerifyResponse(
+            accepted_nodes=verdict.accepted_nodes,
+            next_token_id=verdict.next_token,
+            next_token_kind=kind,
+        )
+
+
+class Drafter(Peer, drafter_pb2_grpc.DrafterServiceServicer):
+    """Says what the target would, with probability ``agreement`` a token."""
+
+    service = "specmesh.v1.DrafterService"
+
+    def __init__(self, name: str = "small", agreement: float = 0.8, **changes: object) -> None:
+        super().__init__(model_info(name, **changes))
+        self._agreement = agreement
+        self.max_levels = 256
+        """Ends its drafts early."""
+        self.after_message: Fault = passing
+
+    def _register(self, server: grpc.aio.Server) -> None:
+        drafter_pb2_grpc.add_DrafterServiceServicer_to_server(self, server)
+
+    async def Draft(self, request, context) -> AsyncIterator[drafter_pb2.DraftResponse]:  # noqa: N802
+        prefix = await self._receive(request)
+        sampling = read_sampling(request.sampling)
+        tokens: list[int] = []
+        depth = min(request.depth, self.max_levels)
+        for level in range(depth):
+            position = len(prefix) + level
+            logits = drafter_logits([*prefix, *tokens], self._agreement)
+            tokens.append(choose(logits, sampling, position))
+        for first in range(0, depth, request.levels_per_message):
+            ids = tokens[first : first + request.levels_per_message]
+            parents = range(first, first + len(ids))
+            yield drafter_pb2.DraftResponse(token_ids=ids, parents=parents)
+            await self.after_message()

@@ -1,0 +1,266 @@
+"""Calls reach a replica that answers, or fail in bounded time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import grpc
+import grpc.aio
+import pytest
+from opentelemetry.context import Context
+from tests.orchestrator.conftest import until
+from tests.orchestrator.model import target_only
+from tests.orchestrator.peers import NOT_SERVING, SERVING, Drafter, Verifier, hang, raising
+
+from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.sampling import Sampling
+from specmesh.decoding.tree import TokenTree
+from specmesh.orchestrator.mesh import attempts as attempts_module
+from specmesh.orchestrator.mesh import calls as calls_module
+from specmesh.orchestrator.mesh.calls import Calls, Mesh
+from specmesh.orchestrator.mesh.prefix import CommittedPrefix
+from specmesh.orchestrator.strategies.base import Draft, Drafted, Verify
+from specmesh.serving.errors import FailedPrecondition, ResourceExhausted, Unavailable
+
+PROMPT = tuple(range(1, 41))
+SAMPLING = Sampling(temperature=0.8, seed=5)
+EXPECTED = target_only(PROMPT, 3, SAMPLING)
+VERIFY = Verify(1, (), TokenTree.chain(EXPECTED[:2]))
+DRAFT = Draft(1, (), depth=4, levels_per_message=2)
+AWAY = Unavailable("DRAINING", "going")
+
+
+def calls_on(mesh: Mesh, seconds: float = 10.0) -> Calls:
+    prefix = CommittedPrefix("s", PROMPT)
+    return Calls(mesh, prefix, SAMPLING, time.monotonic() + seconds)
+
+
+async def verified(calls: Calls) -> tuple[tuple[int, ...], int]:
+    verdict = await calls.verify(VERIFY, Context())
+    return verdict.accepted_nodes, verdict.next_token
+
+
+async def drafted(calls: Calls, parts: list[Drafted] | None = None) -> list[Drafted]:
+    """The parts of a draft; ``parts`` keeps them if it breaks."""
+    parts = [] if parts is None else parts
+    async for part in calls.draft(DRAFT, Context()):
+        parts.append(part)
+    return parts
+
+
+ANSWER = ((1, 2), EXPECTED[2])
+
+
+async def test_unavailable_replica_is_passed_over(connect):
+    verifiers = [Verifier(), Verifier()]
+    calls = calls_on((await connect(verifiers)).mesh)
+    verifiers[0].faults.extend(raising(AWAY))
+    assert await verified(calls) == ANSWER
+    assert [len(verifier.requests) for verifier in verifiers] == [1, 1]
+
+
+async def test_only_replica_is_tried_again_until_it_recovers(connect):
+    verifier = Verifier()
+    calls = calls_on((await connect([verifier])).mesh)
+    verifier.faults.extend(raising(AWAY, AWAY))
+    assert await verified(calls) == ANSWER
+
+
+async def test_replica_that_never_recovers_fails_the_call(connect, monkeypatch):
+    monkeypatch.setattr(attempts_module, "PAUSE_SECONDS", 0.001)
+    verifier = Verifier()
+    calls = calls_on((await connect([verifier])).mesh)
+    verifier.faults.extend(raising(*[AWAY] * 20))
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await verified(calls)
+    assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert len(verifier.requests) == attempts_module.MAX_ATTEMPTS
+
+
+async def test_busy_replica_is_asked_again_when_it_said(connect):
+    verifier = Verifier()
+    calls = calls_on((await connect([verifier])).mesh)
+    verifier.faults.extend(raising(ResourceExhausted("QUEUE_FULL", "full", retry_after_s=0.2)))
+    began = time.monotonic()
+    assert await verified(calls) == ANSWER
+    assert time.monotonic() - began >= 0.2
+
+
+async def test_busy_replica_yields_to_one_that_is_not(connect):
+    verifiers = [Verifier(), Verifier()]
+    calls = calls_on((await connect(verifiers)).mesh)
+    full = ResourceExhausted("QUEUE_FULL", "full", retry_after_s=0.01)
+    verifiers[0].faults.extend(raising(*[full] * 20))
+    assert await verified(calls) == ANSWER
+    assert [len(verifier.requests) for verifier in verifiers] == [1, 1]
+
+
+async def test_replica_is_not_busy_with_a_call_that_waits_to_be_sent_again(connect):
+    verifier = Verifier()
+    mesh = (await connect([verifier])).mesh
+    (peer,) = mesh.verifiers.peers
+    full = ResourceExhausted("QUEUE_FULL", "full", retry_after_s=30)
+    verifier.faults.extend(raising(full))
+    call = asyncio.create_task(verified(calls_on(mesh, seconds=60)))
+    await asyncio.wait_for(verifier.arrived.wait(), 10)
+    async with asyncio.timeout(10):
+        while peer.num_outstanding:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.001)
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
+
+
+async def test_forgotten_prefix_is_sent_again_whole(connect):
+    verifier = Verifier()
+    calls = calls_on((await connect([verifier])).mesh)
+    assert await verified(calls) == ANSWER
+    verifier.forget()
+    assert await verified(calls) == ANSWER
+    assert [request.prefix.base_length for request in verifier.requests] == [0, 32, 0]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (InvalidField("tree", "wrong"), grpc.StatusCode.INVALID_ARGUMENT),
+        (FailedPrecondition("OTHER", "no"), grpc.StatusCode.FAILED_PRECONDITION),
+        (ZeroDivisionError(), grpc.StatusCode.INTERNAL),
+    ],
+)
+async def test_error_that_would_come_again_is_not_retried(connect, error, code):
+    verifiers = [Verifier(), Verifier()]
+    calls = calls_on((await connect(verifiers)).mesh)
+    verifiers[0].faults.extend(raising(error))
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await verified(calls)
+    assert raised.value.code() is code
+    assert verifiers[1].requests == []
+
+
+async def test_deadline_of_the_request_ends_a_call_that_hangs(connect):
+    verifiers = [Verifier(), Verifier()]
+    for verifier in verifiers:
+        verifier.always = hang
+    calls = calls_on((await connect(verifiers)).mesh, seconds=0.3)
+    began = time.monotonic()
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await verified(calls)
+    assert raised.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert 0.25 < time.monotonic() - began < 5
+
+
+async def test_pause_beyond_the_deadline_is_not_waited_for(connect):
+    verifier = Verifier()
+    calls = calls_on((await connect([verifier])).mesh, seconds=20)
+    full = ResourceExhausted("QUEUE_FULL", "full", retry_after_s=100)
+    verifier.faults.extend(raising(full))
+    began = time.monotonic()
+    with pytest.raises(grpc.aio.AioRpcError, match="full"):
+        await verified(calls)
+    assert time.monotonic() - began < 10
+
+
+async def test_deadline_bounds_the_wait_for_a_replica(connect):
+    verifier = Verifier()
+    mesh = (await connect([verifier])).mesh
+    await verifier.set_health(NOT_SERVING)
+    await until(lambda: not mesh.verifiers.ready, *mesh.verifiers.peers)
+    with pytest.raises(Unavailable) as raised:
+        await asyncio.wait_for(verified(calls_on(mesh, seconds=0.1)), 4)
+    assert raised.value.reason == "NO_VERIFIER"
+
+
+async def test_call_waits_for_a_replica_to_come_back(connect):
+    verifier = Verifier()
+    mesh = (await connect([verifier])).mesh
+    await verifier.set_health(NOT_SERVING)
+    await until(lambda: not mesh.verifiers.ready, *mesh.verifiers.peers)
+    call = asyncio.create_task(verified(calls_on(mesh)))
+    await verifier.set_health(SERVING)
+    assert await call == ANSWER
+
+
+async def test_replica_that_dies_within_a_call_does_no_harm(connect):
+    verifiers = [Verifier(), Verifier()]
+    calls = calls_on((await connect(verifiers)).mesh)
+    verifiers[0].always = hang
+    call = asyncio.create_task(verified(calls))
+    await asyncio.wait_for(verifiers[0].arrived.wait(), 10)
+    await verifiers[0].die()
+    assert await call == ANSWER
+
+
+async def test_frozen_replica_is_passed_over_at_the_cap_of_its_call(connect, monkeypatch):
+    monkeypatch.setattr(calls_module, "VERIFY_SECONDS", 0.3)
+    verifiers = [Verifier(), Verifier()]
+    calls = calls_on((await connect(verifiers)).mesh)
+    verifiers[0].always = hang
+    assert await verified(calls) == ANSWER
+    await asyncio.wait_for(verifiers[0].cancelled.wait(), 10)
+
+
+async def test_calls_at_once_spread_over_the_replicas(connect):
+    verifiers = [Verifier(), Verifier(), Verifier()]
+    mesh = (await connect(verifiers)).mesh
+    for verifier in verifiers:
+        verifier.always = hang
+    running = [asyncio.create_task(verified(calls_on(mesh))) for _ in verifiers]
+    await asyncio.gather(*(asyncio.wait_for(v.arrived.wait(), 10) for v in verifiers))
+    for call in running:
+        call.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
+    for verifier in verifiers:
+        await asyncio.wait_for(verifier.cancelled.wait(), 10)
+
+
+async def test_draft_comes_level_by_level(connect):
+    parts = await drafted(calls_on((await connect([Verifier()], [Drafter(agreement=1)])).mesh))
+    assert [token for part in parts for token in part.token_ids][:3] == EXPECTED
+    assert [part.parents for part in parts] == [(0, 1), (2, 3)]
+    assert [part.last for part in parts] == [False, True]
+
+
+@pytest.mark.parametrize(("levels", "sizes"), [(0, [0]), (2, [2, 0]), (3, [2, 1])])
+async def test_draft_that_ends_early_says_so(connect, levels, sizes):
+    drafter = Drafter()
+    drafter.max_levels = levels
+    parts = await drafted(calls_on((await connect([Verifier()], [drafter])).mesh))
+    assert [len(part.token_ids) for part in parts] == sizes
+    assert [part.last for part in parts] == [*[False] * (len(parts) - 1), True]
+
+
+async def test_draft_that_broke_before_its_first_level_is_sent_elsewhere(connect):
+    drafters = [Drafter(), Drafter()]
+    drafters[0].faults.extend(raising(AWAY))
+    parts = await drafted(calls_on((await connect([Verifier()], drafters)).mesh))
+    assert sum(len(part.token_ids) for part in parts) == 4
+    assert [len(drafter.requests) for drafter in drafters] == [1, 1]
+
+
+async def test_draft_that_broke_later_is_not_repeated(connect):
+    drafters = [Drafter(), Drafter()]
+    (drafters[0].after_message,) = raising(AWAY)
+    calls = calls_on((await connect([Verifier()], drafters)).mesh)
+    parts: list[Drafted] = []
+    with pytest.raises(grpc.aio.AioRpcError):
+        await drafted(calls, parts)
+    assert [len(part.token_ids) for part in parts] == [2]
+    assert drafters[1].requests == []
+
+
+async def test_frozen_drafter_fails_the_draft_at_its_cap(connect, monkeypatch):
+    monkeypatch.setattr(calls_module, "DRAFT_SECONDS", 0.2)
+    drafter = Drafter()
+    drafter.always = hang
+    calls = calls_on((await connect([Verifier()], [drafter])).mesh)
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await drafted(calls)
+    assert raised.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert len(drafter.requests) == 1  # a guess is not worth a second wait
+
+
+async def test_without_a_drafter_the_draft_fails_at_once(connect):
+    with pytest.raises(Unavailable) as raised:
+        await drafted(calls_on((await connect([Verifier()])).mesh))
+    assert raised.value.reason == "NO_DRAFTER"

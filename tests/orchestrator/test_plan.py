@@ -1,0 +1,145 @@
+"""A request becomes a plan, or an error that names the field."""
+
+from __future__ import annotations
+
+import pytest
+from google.protobuf import text_format
+from tests.orchestrator.model import (
+    CONTEXT_TOKENS,
+    END_OF_TEXT,
+    TOKENIZER,
+    TOKENIZER_JSON,
+    VOCAB_SIZE,
+    model_info,
+)
+
+from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.sampling import AcceptanceMode
+from specmesh.orchestrator.plan import Defaults, Plan, make_plan
+from specmesh.orchestrator.strategies import STRATEGIES
+from specmesh.orchestrator.target import Target
+from specmesh.serving.errors import NotFound
+from specmesh.v1 import generation_pb2
+
+TARGET = Target(model_info("toy"), TOKENIZER_JSON, TOKENIZER)
+DEFAULTS = Defaults("speculative", 4)
+STOPS = 'stop_strings: "x" '
+
+
+def plan(request: str) -> Plan:
+    """The plan for a request in protobuf's text format."""
+    message = text_format.Parse(request, generation_pb2.GenerateRequest())
+    return make_plan(message, TARGET, DEFAULTS)
+
+
+def tokens(count: int) -> str:
+    return "tokens { " + "ids: 7 " * count + "} "
+
+
+def test_open_fields_take_the_defaults():
+    made = plan('text: "hello"')
+    assert made.prompt == tuple(TOKENIZER.encode("hello").ids)
+    assert made.strategy == "speculative"
+    assert made.goal.lookahead == 4
+    assert made.goal.max_tokens == CONTEXT_TOKENS - len(made.prompt)
+    assert made.goal.end_of_text_ids == {END_OF_TEXT}
+    assert made.goal.stop_token_ids == frozenset()
+    assert made.stop_strings == ()
+    assert made.sampling.temperature == made.sampling.top_p == 1
+    assert made.sampling.top_k == 0
+    assert made.sampling.mode is AcceptanceMode.COUPLED
+
+
+def test_seed_is_drawn_anew_for_each_request_without_one():
+    assert plan('text: "a"').sampling.seed != plan('text: "a"').sampling.seed
+    assert plan('text: "a" sampling { seed: 0 }').sampling.seed == 0
+
+
+def test_every_field_is_taken_over():
+    made = plan(
+        """
+        model: "toy" tokens { ids: [5, 6] }
+        sampling { temperature: 0.5 top_k: 3 top_p: 0.25 seed: 9
+                   acceptance_mode: ACCEPTANCE_MODE_REJECTION }
+        stopping { max_tokens: 8 stop_token_ids: [1, 2] stop_strings: ["x", "yz"]
+                   ignore_end_of_text: true }
+        speculation { strategy: "autoregressive" lookahead: 7 }
+        """
+    )
+    assert made.prompt == (5, 6)
+    assert made.strategy == "autoregressive"
+    assert made.goal.lookahead == 7
+    assert made.goal.max_tokens == 8
+    assert made.goal.stop_token_ids == {1, 2}
+    assert made.goal.end_of_text_ids == frozenset()
+    assert made.stop_strings == ("x", "yz")
+    sampling = made.sampling
+    assert (sampling.temperature, sampling.top_k, sampling.top_p) == (0.5, 3, 0.25)
+    assert (sampling.seed, sampling.mode) == (9, AcceptanceMode.REJECTION)
+
+
+def test_max_tokens_is_cut_to_the_context():
+    assert plan(tokens(CONTEXT_TOKENS - 2) + "stopping { max_tokens: 9 }").goal.max_tokens == 2
+    assert plan(tokens(CONTEXT_TOKENS - 1)).goal.max_tokens == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "request_text"),
+    [
+        ("prompt", ""),
+        ("text", 'text: ""'),
+        ("tokens.ids", "tokens {}"),
+        ("tokens.ids[1]", f"tokens {{ ids: [1, {VOCAB_SIZE}] }}"),
+        ("tokens.ids", tokens(CONTEXT_TOKENS)),
+        ("text", f'text: "{"a b " * CONTEXT_TOKENS}"'),
+        ("sampling.temperature", tokens(1) + "sampling { temperature: -0.5 }"),
+        ("sampling.temperature", tokens(1) + "sampling { temperature: 101 }"),
+        ("sampling.temperature", tokens(1) + "sampling { temperature: nan }"),
+        ("sampling.top_p", tokens(1) + "sampling { top_p: 0 }"),
+        ("sampling.top_p", tokens(1) + "sampling { top_p: 1.5 }"),
+        ("sampling.acceptance_mode", tokens(1) + "sampling { acceptance_mode: 77 }"),
+        ("stopping.max_tokens", tokens(1) + "stopping { max_tokens: 0 }"),
+        (
+            "stopping.stop_token_ids[0]",
+            tokens(1) + f"stopping {{ stop_token_ids: {VOCAB_SIZE} }}",
+        ),
+        ("stopping.stop_strings", tokens(1) + f"stopping {{ {STOPS * 17} }}"),
+        ("stopping.stop_strings", tokens(1) + 'stopping { stop_strings: "" }'),
+        (
+            "stopping.stop_strings",
+            tokens(1) + f'stopping {{ stop_strings: "{"x" * 257}" }}',
+        ),
+        ("speculation.lookahead", tokens(1) + "speculation { lookahead: 0 }"),
+        ("speculation.lookahead", tokens(1) + "speculation { lookahead: 65 }"),
+        ("speculation.strategy", tokens(1) + 'speculation { strategy: "magic" }'),
+    ],
+)
+def test_wrong_field_is_named(field, request_text):
+    with pytest.raises(InvalidField) as raised:
+        plan(request_text)
+    assert raised.value.field == field
+
+
+@pytest.mark.parametrize(
+    "request_text",
+    [
+        f"stopping {{ {STOPS * 16} }}",
+        f'stopping {{ stop_strings: "{"x" * 256}" }}',
+        "speculation { lookahead: 64 }",
+        "sampling { temperature: 100 top_p: 1 }",
+    ],
+)
+def test_limits_themselves_are_allowed(request_text):
+    plan(tokens(1) + request_text)
+
+
+def test_unknown_strategy_lists_the_known_ones():
+    with pytest.raises(InvalidField) as raised:
+        plan(tokens(1) + 'speculation { strategy: "magic" }')
+    assert all(name in raised.value.reason for name in STRATEGIES)
+
+
+def test_unknown_model_is_not_found():
+    with pytest.raises(NotFound, match="toy") as raised:
+        plan('model: "other" text: "a"')
+    assert raised.value.reason == "MODEL_NOT_FOUND"

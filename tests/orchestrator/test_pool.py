@@ -1,0 +1,130 @@
+"""Which peers work can be sent to, and which of them gets the next call."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.orchestrator.conftest import until
+from tests.orchestrator.model import train_tokenizer
+from tests.orchestrator.peers import NOT_SERVING, SERVING, Drafter, Verifier
+
+from specmesh.orchestrator.mesh.pool import Pool
+from specmesh.serving.errors import FailedPrecondition, Unavailable
+from specmesh.serving.tokenizers import fingerprint
+
+
+async def test_health_takes_a_peer_out_and_puts_it_back(connect):
+    verifier = Verifier()
+    mesh = (await connect([verifier])).mesh
+    (peer,) = mesh.verifiers.peers
+    assert mesh.verifiers.ready == [peer]
+    await verifier.set_health(NOT_SERVING)
+    await until(lambda: not peer.ready, peer)
+    assert mesh.verifiers.ready == []
+    await verifier.set_health(SERVING)
+    await until(lambda: peer.ready, peer)
+
+
+async def test_peer_that_died_comes_back_at_the_same_address(connect):
+    verifier = Verifier()
+    mesh = (await connect([verifier])).mesh
+    (peer,) = mesh.verifiers.peers
+    await verifier.die()
+    await until(lambda: not peer.ready, peer)
+    await verifier.start()
+    await until(lambda: peer.ready, peer)
+
+
+async def test_peer_that_came_back_as_another_model_is_refused(connect):
+    verifier = Verifier()
+    mesh = (await connect([verifier])).mesh
+    (peer,) = mesh.verifiers.peers
+    await verifier.die()
+    verifier.info.num_parameters += 1
+    await verifier.start()
+    await until(lambda: peer.refusal is not None, peer)
+    assert "num_parameters" in peer.refusal
+    with pytest.raises(FailedPrecondition, match="num_parameters") as raised:
+        mesh.verifiers.reserve({}).__enter__()
+    assert raised.value.reason == "VERIFIER_REFUSED"
+
+
+async def test_refused_drafter_is_not_used(connect):
+    other = train_tokenizer(280).to_str()
+    drafter = Drafter(tokenizer_fingerprint=fingerprint(other))
+    drafter.tokenizer_json = other
+    mesh = (await connect([Verifier()], [drafter])).mesh
+    assert mesh.drafters.ready == []
+    assert "the target's vocabulary has" in mesh.drafters.peers[0].refusal
+
+
+async def test_peer_whose_admission_breaks_is_never_taken():
+    """Neither at first nor when it is asked again."""
+    drafter = Drafter()
+    admissions = 0
+    asked_again = asyncio.Event()
+
+    async def admit(_model):
+        nonlocal admissions
+        admissions += 1
+        if admissions == 2:
+            asked_again.set()
+        raise ValueError("cannot be understood")
+
+    await drafter.start()
+    pool = Pool("drafter", Drafter.service, [drafter.address], admit)
+    try:
+        await asyncio.wait_for(asked_again.wait(), 10)
+        assert pool.ready == []
+    finally:
+        await pool.close()
+        await drafter.die()
+
+
+async def test_nobody_there_is_unavailable():
+    pool = Pool("verifier", Verifier.service, ["127.0.0.1:1"], admit=None)
+    with pytest.raises(Unavailable, match="none of 1") as raised:
+        pool.reserve({}).__enter__()
+    assert raised.value.reason == "NO_VERIFIER"
+    await pool.close()
+
+
+async def test_least_busy_peer_comes_first(connect):
+    pool = (await connect([Verifier(), Verifier()])).mesh.verifiers
+    with pool.reserve({}) as first, pool.reserve({first.address: 99}) as second:
+        assert second is not first
+        with pool.reserve({second.address: 16}) as third:
+            assert third is second  # as busy as the first, but holds more of the prefix
+            with pool.reserve({second.address: 16}) as fourth:
+                assert fourth is first
+    assert [peer.num_outstanding for peer in pool.peers] == [0, 0]
+
+
+async def test_peer_that_just_failed_is_taken_only_if_nobody_else_is_there(connect):
+    verifiers = [Verifier(), Verifier()]
+    pool = (await connect(verifiers)).mesh.verifiers
+    first, second = pool.peers
+    with pool.reserve({first.address: 99}, avoid={first.address}) as chosen:
+        assert chosen is second
+    await verifiers[1].set_health(NOT_SERVING)
+    await until(lambda: not second.ready, second)
+    with pool.reserve({}, avoid={first.address}) as chosen:
+        assert chosen is first
+
+
+async def test_waiting_ends_when_a_peer_comes_up(connect):
+    late = Verifier()
+    await late.start()
+    await late.set_health(NOT_SERVING)
+    pool = Pool("verifier", Verifier.service, [late.address], admit=_anybody)
+    waiting = asyncio.create_task(pool.wait_ready())
+    await late.set_health(SERVING)
+    await asyncio.wait_for(waiting, 10)
+    assert pool.ready
+    await pool.close()
+    await late.die()
+
+
+async def _anybody(_model):
+    return None

@@ -1,0 +1,42 @@
+"""Prefix messages name what a replica holds and bring what it lacks."""
+
+from __future__ import annotations
+
+from specmesh.decoding.prefix import block_digests
+from specmesh.orchestrator.mesh.prefix import CommittedPrefix
+
+TOKENS = list(range(100, 140))
+
+
+def test_unseen_replica_gets_the_whole_prefix():
+    message = CommittedPrefix("s", TOKENS).message("a", (7,))
+    assert (message.base_length, message.base_digest) == (0, b"")
+    assert message.token_ids == [*TOKENS, 7]
+    assert message.session_id == "s"
+
+
+def test_replica_gets_only_what_follows_the_full_blocks_it_holds():
+    prefix = CommittedPrefix("s", TOKENS)
+    prefix.seen_by("a", 39)
+    message = prefix.message("a", (7, 8))
+    assert message.base_length == 32
+    assert message.base_digest == block_digests(TOKENS)[1]
+    assert message.token_ids == [*TOKENS[32:], 7, 8]
+    assert prefix.message("b", ()).base_length == 0
+
+
+def test_replica_that_forgot_gets_the_whole_prefix_again():
+    prefix = CommittedPrefix("s", TOKENS)
+    prefix.seen_by("a", 40)
+    prefix.forgotten_by("a")
+    assert prefix.message("a", ()).token_ids == TOKENS
+
+
+def test_commits_lengthen_the_prefix_but_not_what_a_replica_holds():
+    prefix = CommittedPrefix("s", TOKENS)
+    prefix.seen_by("a", 40)
+    prefix.commit(range(20))
+    assert prefix.length == 60
+    message = prefix.message("a", ())
+    assert message.base_length == 32
+    assert message.token_ids == [*TOKENS[32:], *range(20)]

@@ -1,0 +1,52 @@
+"""What an answer took is counted from commands and events."""
+
+from __future__ import annotations
+
+from specmesh.decoding.acceptance import Verdict
+from specmesh.decoding.tree import TokenTree
+from specmesh.orchestrator.strategies.base import Commit, Drafted, Failed, Verified, Verify
+from specmesh.orchestrator.tally import Tally
+
+
+def drafted(task: int, *tokens: int) -> Drafted:
+    return Drafted(task, tokens, tuple(range(len(tokens))), {}, last=True)
+
+
+def test_a_round_counts_drafted_verified_accepted_and_wasted():
+    tally = Tally()
+    tally.happened(drafted(1, 7, 8, 9))
+    tally.asked(Verify(2, (), TokenTree.chain((7, 8, 9))))
+    tally.happened(Verified(2, Verdict((1, 2), 5, recovered=True)))
+    tally.committed(Commit((7, 8, 5), num_accepted=2))
+    assert tally.num_verify_calls == 1
+    assert tally.num_draft_tokens == 3
+    assert tally.num_accepted_tokens == 2
+    assert tally.num_wasted_tokens == 1
+
+
+def test_draft_that_was_never_verified_is_wasted():
+    tally = Tally()
+    tally.happened(drafted(1, 7, 8))
+    tally.happened(Failed(1))
+    assert tally.num_wasted_tokens == 2
+    assert tally.num_draft_tokens == tally.num_verify_calls == 0
+
+
+def test_verification_that_failed_is_no_call_that_was_used():
+    tally = Tally()
+    tally.happened(drafted(1, 7))
+    tally.asked(Verify(2, (), TokenTree.chain((7,))))
+    tally.happened(Failed(2))
+    assert tally.num_verify_calls == tally.num_draft_tokens == 0
+    assert tally.num_wasted_tokens == 1
+
+
+def test_verifications_under_way_together_are_told_apart():
+    tally = Tally()
+    tally.asked(Verify(1, (), TokenTree.chain((7,))))
+    tally.asked(Verify(2, (7,), TokenTree.chain((8, 9))))
+    tally.happened(Verified(2, Verdict((1, 2), 5, recovered=False)))
+    assert tally.num_draft_tokens == 2
+    tally.happened(Verified(1, Verdict((), 6, recovered=True)))
+    assert tally.num_draft_tokens == 3
+    assert tally.num_verify_calls == 2
