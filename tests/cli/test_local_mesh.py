@@ -66,7 +66,9 @@ async def test_up_serves_until_interrupted_and_leaves_nothing(target_model):
     async with asyncio.timeout(60):
         address = None
         while not address:
-            address = re.search(r"at ([\d.]+:\d+)", (await up.stdout.readline()).decode())
+            address = re.search(
+                r"orchestrator +([\d.]+:\d+)", (await up.stdout.readline()).decode()
+            )
         children = psutil.Process(up.pid).children(recursive=True)
         assert len(children) == 4
         async with Client(address[1]) as client:

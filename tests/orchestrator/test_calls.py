@@ -10,7 +10,7 @@ import grpc.aio
 import pytest
 from opentelemetry.context import Context
 from tests.orchestrator.conftest import until
-from tests.orchestrator.model import target_only
+from tests.orchestrator.model import VOCAB_SIZE, target_only
 from tests.orchestrator.peers import NOT_SERVING, SERVING, Drafter, Verifier, hang, raising
 
 from specmesh.decoding.errors import InvalidField
@@ -33,7 +33,8 @@ AWAY = Unavailable("DRAINING", "going")
 
 def calls_on(mesh: Mesh, seconds: float = 10.0) -> Calls:
     prefix = CommittedPrefix("s", PROMPT)
-    return Calls(mesh, prefix, SAMPLING, time.monotonic() + seconds)
+    deadline = time.monotonic() + seconds
+    return Calls(mesh, prefix, SAMPLING, vocab_size=VOCAB_SIZE, deadline=deadline)
 
 
 async def verified(calls: Calls) -> tuple[tuple[int, ...], int]:

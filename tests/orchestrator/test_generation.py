@@ -17,7 +17,7 @@ from tests.orchestrator.answers import (
     said,
 )
 from tests.orchestrator.conftest import until
-from tests.orchestrator.model import TOKENIZER, train_tokenizer
+from tests.orchestrator.model import TOKENIZER, VOCAB_SIZE, train_tokenizer
 from tests.orchestrator.peers import NOT_SERVING, Drafter, Hold, Verifier, hang, passing, raising
 
 from specmesh.decoding.errors import InvalidField
@@ -25,6 +25,7 @@ from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.serving.errors import ResourceExhausted, Unavailable
 from specmesh.serving.tokenizers import fingerprint
 from specmesh.v1 import generation_pb2 as pb
+from specmesh.v1.drafter_pb2 import DraftResponse as pb2_draft
 
 GREEDY = {"temperature": 0}
 COUPLED = {"temperature": 0.8, "seed": 11}
@@ -119,6 +120,29 @@ async def test_drafter_that_goes_within_an_answer_does_no_harm(connect, serve):
     await drafter.die()
     answer = await collect(call, begun=begun)
     assert answer.tokens == alone(request().sampling)
+
+
+class Senseless(Drafter):
+    """Drafts what no tree or vocabulary holds."""
+
+    def __init__(self, token_ids, parents):
+        super().__init__()
+        self._draft = pb2_draft(token_ids=token_ids, parents=parents)
+
+    async def Draft(self, request, context):  # noqa: N802
+        yield self._draft
+
+
+@pytest.mark.parametrize(
+    ("token_ids", "parents"),
+    [([1, 2], [0, 2]), ([1, 1], [0, 0]), ([1, 2], [0]), ([VOCAB_SIZE], [0])],
+    ids=["cycle", "twins", "lengths differ", "outside the vocabulary"],
+)
+async def test_draft_that_makes_no_sense_costs_only_speed(connect, serve, token_ids, parents):
+    stub = await serve(await connect([Verifier()], [Senseless(token_ids, parents)]))
+    asked = request(sampling=GREEDY)
+    answer = await collect(stub.Generate(asked))
+    assert answer.tokens == alone(asked.sampling)
 
 
 async def test_verifier_that_goes_within_an_answer_does_no_harm(connect, serve):

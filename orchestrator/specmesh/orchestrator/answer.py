@@ -109,7 +109,13 @@ class Answer:
                 return last.reason
         goal = replace(self._plan.goal, max_tokens=progress.remaining)
         strategy = STRATEGIES[self._plan.strategy](goal)
-        calls = Calls(mesh, self._prefix, self._plan.sampling, self._deadline)
+        calls = Calls(
+            mesh,
+            self._prefix,
+            self._plan.sampling,
+            vocab_size=self._target.info.vocab_size,
+            deadline=self._deadline,
+        )
         return await Driver(strategy, calls, self._tally, self._deliver).drive()
 
     def _deliver(self, commit: Commit) -> FinishReason | None:

@@ -7,6 +7,7 @@ call has a deadline: its own cap, or what is left of the request's if that is so
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
@@ -16,14 +17,17 @@ import grpc.aio
 from opentelemetry.context import Context
 
 from specmesh.decoding.acceptance import Verdict
+from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import Sampling
+from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.orchestrator.mesh.attempts import Attempts
 from specmesh.orchestrator.mesh.peer import Peer
 from specmesh.orchestrator.mesh.pool import Pool
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.orchestrator.strategies.base import Draft, Drafted, Verify
+from specmesh.serving.errors import Unavailable
 from specmesh.serving.telemetry import client_span
-from specmesh.serving.wire import read_distributions, write_sampling, write_tree
+from specmesh.serving.wire import check_tokens, read_distributions, write_sampling, write_tree
 from specmesh.v1 import (
     drafter_pb2,
     drafter_pb2_grpc,
@@ -31,6 +35,8 @@ from specmesh.v1 import (
     verifier_pb2,
     verifier_pb2_grpc,
 )
+
+log = logging.getLogger(__name__)
 
 VERIFY_SECONDS = 60.0
 """Cap of one Verify: a long prefill on a busy replica, not a hang."""
@@ -59,9 +65,16 @@ class Calls:
     """
 
     def __init__(
-        self, mesh: Mesh, prefix: CommittedPrefix, sampling: Sampling, deadline: float
+        self,
+        mesh: Mesh,
+        prefix: CommittedPrefix,
+        sampling: Sampling,
+        *,
+        vocab_size: int,
+        deadline: float,
     ) -> None:
         self._mesh = mesh
+        self._vocab_size = vocab_size
         self._prefix = prefix
         self._sampling: sampling_pb2.SamplingParameters = write_sampling(sampling)
         self._deadline = deadline
@@ -136,11 +149,13 @@ class Calls:
             )
             held = self._prefix.length
             num_levels = 0
+            tree = EMPTY
             async for response in drafter_pb2_grpc.DrafterServiceStub(peer.channel).Draft(
                 request, timeout=_remaining(deadline), metadata=metadata
             ):
                 self._prefix.seen_by(peer.address, held)
                 num_levels += command.levels_per_message
+                tree = self._extend(tree, response, peer)
                 yield Drafted(
                     task=command.task,
                     token_ids=tuple(response.token_ids),
@@ -151,6 +166,17 @@ class Calls:
                 )
             if num_levels < command.depth:
                 yield Drafted(command.task, (), (), {}, last=True)
+
+    def _extend(
+        self, tree: TokenTree, response: drafter_pb2.DraftResponse, peer: Peer
+    ) -> TokenTree:
+        """The draft so far; a drafter that makes no sense costs the round, not the answer."""
+        try:
+            check_tokens("token_ids", response.token_ids, self._vocab_size)
+            return tree.extend(response.token_ids, response.parents)
+        except InvalidField as error:
+            log.warning("bad draft", extra={"peer": peer.address, "reason": str(error)})
+            raise Unavailable("BAD_DRAFT", f"drafter {peer.address}: {error}") from error
 
     async def _await_verifier(self) -> None:
         if not self._mesh.verifiers.ready:
