@@ -25,7 +25,7 @@ from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.serving.errors import ResourceExhausted, Unavailable
 from specmesh.serving.tokenizers import fingerprint
 from specmesh.v1 import generation_pb2 as pb
-from specmesh.v1.drafter_pb2 import DraftResponse as pb2_draft
+from specmesh.v1.drafter_pb2 import DraftResponse
 
 GREEDY = {"temperature": 0}
 COUPLED = {"temperature": 0.8, "seed": 11}
@@ -127,7 +127,7 @@ class Senseless(Drafter):
 
     def __init__(self, token_ids, parents):
         super().__init__()
-        self._draft = pb2_draft(token_ids=token_ids, parents=parents)
+        self._draft = DraftResponse(token_ids=token_ids, parents=parents)
 
     async def Draft(self, request, context):  # noqa: N802
         yield self._draft
