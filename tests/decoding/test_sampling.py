@@ -42,7 +42,7 @@ def reference_warp(row, sampling):
     total = sum(weights[token] for token in ranked)
     kept, mass = [], 0.0
     for token in ranked:
-        if mass >= sampling.top_p:
+        if sampling.top_p < 1 and mass >= sampling.top_p:
             break
         kept.append(token)
         mass += weights[token] / total
