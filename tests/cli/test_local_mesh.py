@@ -63,18 +63,22 @@ async def test_up_serves_until_interrupted_and_leaves_nothing(target_model):
         *("up", "--port", "0", "--target", target_model, "--drafter", "random"),
         stdout=asyncio.subprocess.PIPE,
     )
-    async with asyncio.timeout(60):
-        address = None
-        while not address:
-            address = re.search(
-                r"orchestrator +([\d.]+:\d+)", (await up.stdout.readline()).decode()
-            )
-        children = psutil.Process(up.pid).children(recursive=True)
-        assert len(children) == 4
-        async with Client(address[1]) as client:
-            assert await ask(client, "speculative").text()
-        up.send_signal(signal.SIGINT)
-        said, _ = await up.communicate()
+    try:
+        async with asyncio.timeout(60):
+            address = None
+            while not address:
+                address = re.search(
+                    r"orchestrator +([\d.]+:\d+)", (await up.stdout.readline()).decode()
+                )
+            children = psutil.Process(up.pid).children(recursive=True)
+            assert len(children) == 4
+            async with Client(address[1]) as client:
+                assert await ask(client, "speculative").text()
+            up.send_signal(signal.SIGINT)
+            said, _ = await up.communicate()
+    finally:
+        if up.returncode is None:  # the test failed: take the mesh along
+            up.kill()
     assert up.returncode == 0
     assert said.decode().endswith("the mesh is down\n")
     assert not any(child.is_running() for child in children)
