@@ -82,7 +82,7 @@ class Engine:
 
     async def stream(self, work: Work[T]) -> AsyncGenerator[T, None]:
         """Run ``work`` and yield its items; closing the iterator cancels the job."""
-        if self._jobs.qsize() >= self._max_queue:
+        if self.queue_depth >= self._max_queue:
             raise ResourceExhausted(
                 "QUEUE_FULL", f"{self._max_queue} calls wait already", retry_after_s=0.05
             )
