@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
+from specmesh.cli.local.models import RealModels
 from specmesh.client import Client
 
 PROMPT = "def read(self, path):\n    return self.path\n\ndef write(self, path):\n"
@@ -18,7 +19,9 @@ PROMPT = "def read(self, path):\n    return self.path\n\ndef write(self, path):\
 
 @pytest.fixture
 def options(target_model):
-    return MeshOptions(target=target_model, drafter="prompt-lookup", num_verifiers=2, drain_s=1)
+    return MeshOptions(
+        models=RealModels(target_model, ("prompt-lookup",)), num_verifiers=2, drain_s=1
+    )
 
 
 def ask(client, strategy, num_tokens=32):

@@ -116,8 +116,9 @@ def test_second_child_is_judged_by_the_residual_of_the_first():
 def test_a_drafter_equal_to_the_target_is_always_accepted():
     rows = np.random.default_rng(4).normal(size=(2, 32)).astype(np.float32)
     for position in range(500):
-        children, draft = draw_children(rows[0], REJECTION, position, 1)
-        found = verify(TokenTree.chain(children), rows, REJECTION, position, {0: draft})
+        drawn = draw_children(rows[0], REJECTION, position, 1)
+        tree, drawn_from = TokenTree.chain(drawn.children), {0: drawn.distribution}
+        found = verify(tree, rows, REJECTION, position, drawn_from)
         assert found.accepted_nodes == (1,)
 
 
@@ -127,8 +128,9 @@ def test_a_draft_is_accepted_at_the_rate_of_the_closed_form():
     draft_logits = np.log(draft_probs).astype(np.float32)
     accepted = 0
     for position in range(5_000):
-        children, draft = draw_children(draft_logits, REJECTION, position, 1)
-        found = verify(TokenTree.chain(children), target, REJECTION, position, {0: draft})
+        drawn = draw_children(draft_logits, REJECTION, position, 1)
+        tree, drawn_from = TokenTree.chain(drawn.children), {0: drawn.distribution}
+        found = verify(tree, target, REJECTION, position, drawn_from)
         accepted += len(found.accepted_nodes)
     expected = acceptance_rate(target_probs, draft_probs)
     assert abs(accepted / 5_000 - expected) < 5 * 0.5 / math.sqrt(5_000)

@@ -9,17 +9,24 @@ from hypothesis import strategies as st
 
 from specmesh.decoding.closed_forms import (
     acceptance_rate,
+    branch_throughput,
+    dsi_expected_time,
     estimate_alpha,
     expected_tokens,
+    min_draft,
     min_lookahead,
     operations_factor,
     optimal_gamma,
     required_parallelism,
+    speculative_throughput,
+    target_throughput,
+    theta,
     walltime_factor,
 )
 
 RATES = st.floats(0, 1)
 GAMMAS = st.integers(0, 12)
+TIMES = st.floats(0.01, 1e4)
 
 
 @pytest.mark.parametrize(
@@ -124,3 +131,89 @@ def test_min_lookahead_is_the_smallest_that_never_waits(target_ms, drafter_ms, s
     assert required_parallelism(target_ms, drafter_ms, lookahead) <= sp
     if lookahead > 1:
         assert required_parallelism(target_ms, drafter_ms, lookahead - 1) > sp
+
+
+@settings(deadline=None)
+@given(TIMES, TIMES, GAMMAS, RATES)
+def test_throughputs_of_both_papers_agree(target_ms, drafter_ms, gamma, alpha):
+    # Eq. 7 over Eq. 6 of branch prediction is Theorem 3.8 of Leviathan et al.
+    gain = speculative_throughput(target_ms, drafter_ms, gamma, alpha)
+    gain /= target_throughput(target_ms)
+    assert gain == pytest.approx(walltime_factor(alpha, gamma, drafter_ms / target_ms))
+
+
+def test_a_right_prediction_hides_the_verification():
+    # 8 tokens at 1 ms each, 6 ms to verify: Eq. 8 with its two cases put right.
+    tokens = expected_tokens(0.8, 8)
+    assert branch_throughput(6, 1, 8, 0.8, hit_rate=1) == pytest.approx(tokens / 8)
+    assert branch_throughput(6, 1, 8, 0.8, hit_rate=1, shortfall=2) == pytest.approx(tokens / 10)
+    assert branch_throughput(6, 1, 8, 0.8, hit_rate=0) == pytest.approx(tokens / 14)
+
+
+@settings(deadline=None)
+@given(TIMES, TIMES, st.integers(1, 12), RATES, RATES)
+def test_branch_prediction_never_slows_down(target_ms, drafter_ms, gamma, alpha, hit_rate):
+    # Eq. 9.
+    speculative = speculative_throughput(target_ms, drafter_ms, gamma, alpha)
+    predicted = branch_throughput(target_ms, drafter_ms, gamma, alpha, hit_rate)
+    assert predicted >= speculative * (1 - 1e-9)
+
+
+def test_no_prediction_outpaces_the_target():
+    # Drafts of 2 ms hide no more than 2 of the 6 ms: a round takes 6.
+    assert branch_throughput(6, 1, 2, 1, hit_rate=1) == pytest.approx(3 / 6)
+
+
+def test_branch_throughput_is_what_many_rounds_measure():
+    hits = np.random.default_rng(1).random(200_000) < 0.6
+    took = np.where(hits, 8, 14).sum()
+    measured = len(hits) * expected_tokens(0.8, 8) / took
+    assert branch_throughput(6, 1, 8, 0.8, hit_rate=0.6) == pytest.approx(measured, rel=0.01)
+
+
+def test_theta_is_the_time_that_a_branch_saves():
+    assert theta(6, 1, accepted=5, predicted=5) == 6
+    assert theta(6, 1, accepted=8, predicted=5) == 3
+    assert theta(2, 1, accepted=8, predicted=5) == -1
+
+
+def test_a_branch_from_a_rejected_token_saves_nothing():
+    assert theta(6, 1, accepted=4, predicted=5) == 0
+
+
+@pytest.mark.parametrize(
+    ("target_ms", "drafter_ms", "gamma"),
+    [(6, 1, 6), (6.1, 1, 7), (1, 6, 1), (0.1 * 3, 0.1, 3), (1 / 6.13, 1 / 45.59, 8)],
+)
+def test_min_draft_is_the_shortest_that_hides_a_verification(target_ms, drafter_ms, gamma):
+    # The last: 15M and 110M of Table 3, and the n = 8 that Section 6.3 begins at.
+    assert min_draft(target_ms, drafter_ms) == gamma
+
+
+def test_rounding_errors_ask_for_no_replica_or_lookahead_more():
+    assert 0.1 * 3 / 0.1 > 3
+    assert required_parallelism(0.1 * 3, 0.1, lookahead=1) == 3
+    assert min_lookahead(0.1 * 3, 0.1, sp=3) == 1
+    assert min_lookahead(0.1 * 3, 0.1, sp=1) == 3
+
+
+@settings(deadline=None)
+@given(st.integers(1, 1000), st.floats(1e-3, 1e3))
+def test_whole_ratios_stay_whole(ratio, drafter_ms):
+    assert min_draft(ratio * drafter_ms, drafter_ms) == ratio
+    assert required_parallelism(ratio * drafter_ms, drafter_ms, lookahead=1) == ratio
+
+
+def test_dsi_is_bounded_by_drafting_what_is_right_and_verifying_the_rest():
+    # Proposition 1: a perfect drafter, a useless one, and one in between.
+    assert dsi_expected_time(1, 10, 1, 51) == pytest.approx(50 * 1 + 10)
+    assert dsi_expected_time(1, 10, 0, 51) == pytest.approx(51 * 10)
+    assert dsi_expected_time(1, 10, 0.8, 51) == pytest.approx(1 * 0.8 * 50 + 10 * (0.2 * 50 + 1))
+
+
+@settings(deadline=None)
+@given(TIMES, RATES, RATES, st.integers(1, 200))
+def test_dsi_never_takes_longer_than_the_target_alone(target_ms, cost_ratio, alpha, num_tokens):
+    # Theorem 1.
+    bound = dsi_expected_time(cost_ratio * target_ms, target_ms, alpha, num_tokens)
+    assert bound <= target_ms * num_tokens * (1 + 1e-12)

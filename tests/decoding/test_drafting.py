@@ -9,7 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specmesh.decoding.drafting import MAX_CANDIDATES, draft_distribution, draw_children
-from specmesh.decoding.sampling import AcceptanceMode, Sampling, choose, warp
+from specmesh.decoding.sampling import (
+    AcceptanceMode,
+    Sampling,
+    choose,
+    coupled_scores,
+    warp,
+)
 
 REJECTION = Sampling(mode=AcceptanceMode.REJECTION)
 ROWS = st.builds(
@@ -23,30 +29,31 @@ WARPS = {"temperature": st.floats(0, 5), "top_k": st.integers(0, 20), "top_p": s
 @settings(deadline=None)
 @given(ROWS, st.builds(Sampling, seed=st.integers(0, 2**64 - 1), **WARPS), st.integers(0, 99))
 def test_first_child_is_what_the_target_would_choose_of_the_same_logits(row, sampling, position):
-    children, distribution = draw_children(row, sampling, position, 1)
-    assert children == (choose(row, sampling, position),)
-    assert distribution is None
+    drawn = draw_children(row, sampling, position, 1)
+    assert drawn.children == (choose(row, sampling, position),)
+    assert drawn.distribution is None
+    assert drawn.choices is None
 
 
 @pytest.mark.parametrize("mode", AcceptanceMode)
 def test_more_children_only_add_to_fewer(mode):
     row = np.random.default_rng(5).normal(size=50).astype(np.float32)
     sampling = Sampling(seed=8, mode=mode)
-    many, _ = draw_children(row, sampling, 3, 20)
+    many = draw_children(row, sampling, 3, 20).children
     assert len(set(many)) == 20
     for count in range(1, 20):
-        assert draw_children(row, sampling, 3, count)[0] == many[:count]
+        assert draw_children(row, sampling, 3, count).children == many[:count]
 
 
 def test_greedy_children_are_the_likeliest():
     row = np.array([0, 3, 1, 3, 2], dtype=np.float32)
-    assert draw_children(row, Sampling(temperature=0), 0, 3)[0] == (1, 3, 4)
+    assert draw_children(row, Sampling(temperature=0), 0, 3).children == (1, 3, 4)
 
 
 @pytest.mark.parametrize("mode", AcceptanceMode)
 def test_impossible_tokens_are_never_drafted(mode):
     row = np.array([-np.inf, 0, -np.inf, 1], dtype=np.float32)
-    children, _ = draw_children(row, Sampling(mode=mode), 0, 4)
+    children = draw_children(row, Sampling(mode=mode), 0, 4).children
     assert sorted(children) == [1, 3]
 
 
@@ -83,7 +90,7 @@ def test_draft_distribution_keeps_the_likeliest_in_proportion(row):
 def test_children_are_drawn_without_replacement_in_order():
     row = np.log(np.array([0.5, 0.3, 0.15, 0.05], dtype=np.float32))
     probabilities = draft_distribution(row, REJECTION).probabilities
-    drawn = [draw_children(row, REJECTION, position, 2)[0] for position in range(20_000)]
+    drawn = [draw_children(row, REJECTION, position, 2).children for position in range(20_000)]
     for first, second in itertools.permutations(range(4), 2):
         expected = probabilities[first] * probabilities[second] / (1 - probabilities[first])
         share = drawn.count((first, second)) / len(drawn)
@@ -100,8 +107,60 @@ def test_a_draft_meets_the_target_as_often_as_the_coupling_allows():
     expected = (1 / ratios.sum(axis=1)).sum()
     target, draft = (np.log(p).astype(np.float32) for p in (target_probs, draft_probs))
     met = sum(
-        draw_children(draft, Sampling(seed=2), position, 1)[0]
+        draw_children(draft, Sampling(seed=2), position, 1).children
         == (choose(target, Sampling(seed=2), position),)
         for position in range(20_000)
     )
     assert abs(met / 20_000 - expected) < 5 * 0.5 / math.sqrt(20_000)
+
+
+def softmax(scores):
+    weights = np.exp(scores - scores.max())
+    return weights / weights.sum()
+
+
+def test_greedy_choices_are_the_likeliest_at_temperature_1():
+    row = np.array([0, 3, 1, 3, 2, -np.inf], dtype=np.float32)
+    choices = draw_children(row, Sampling(temperature=0), 0, 1, num_choices=3).choices
+    assert choices.token_ids.tolist() == [1, 3, 4]
+    np.testing.assert_allclose(choices.probabilities, softmax(row)[[1, 3, 4]], rtol=1e-6)
+
+
+@settings(deadline=None)
+@given(ROWS, st.builds(Sampling, seed=st.integers(0, 2**64 - 1), **WARPS), st.integers(0, 99))
+def test_coupled_choices_weigh_the_noise_that_the_target_uses(row, sampling, position):
+    sampling = Sampling(
+        temperature=sampling.temperature + 0.5, top_k=sampling.top_k, seed=sampling.seed
+    )
+    drawn = draw_children(row, sampling, position, 2, num_choices=8)
+    token_ids, scores = coupled_scores(row, sampling, position)
+    best = np.argsort(-scores, kind="stable")[:8]
+    assert drawn.choices.token_ids.tolist() == token_ids[best].tolist()
+    np.testing.assert_allclose(drawn.choices.probabilities, softmax(scores)[best], rtol=1e-9)
+    assert drawn.children == tuple(drawn.choices.token_ids[:2].tolist())
+
+
+def test_rejection_choices_are_the_likeliest_to_be_drawn():
+    row = np.log(np.array([0.15, 0.5, 0.05, 0.3], dtype=np.float32))
+    sampling = Sampling(top_k=3, mode=AcceptanceMode.REJECTION)
+    choices = draw_children(row, sampling, 0, 1, num_choices=16).choices
+    assert choices.token_ids.tolist() == [1, 3, 0]
+    np.testing.assert_allclose(choices.probabilities, np.array([0.5, 0.3, 0.15]) / 0.95, rtol=1e-6)
+
+
+@pytest.mark.parametrize("mode", AcceptanceMode)
+def test_children_are_the_same_whether_choices_are_asked_for_or_not(mode):
+    row = np.random.default_rng(6).normal(size=300).astype(np.float32)
+    for position in range(20):
+        sampling = Sampling(seed=8, mode=mode)
+        with_choices = draw_children(row, sampling, position, 3, num_choices=5)
+        assert with_choices.children == draw_children(row, sampling, position, 3).children
+        assert len(with_choices.choices.token_ids) == 5
+
+
+@pytest.mark.parametrize("mode", AcceptanceMode)
+def test_unlikely_choices_keep_a_probability_that_a_float32_can_hold(mode):
+    row = np.array([0, -300, -200], dtype=np.float32)
+    choices = draw_children(row, Sampling(mode=mode), 0, 1, num_choices=3).choices
+    assert choices.token_ids.tolist() == [0, 2, 1]
+    assert (choices.probabilities.astype(np.float32) > 0).all()

@@ -41,11 +41,11 @@ def draft_tree(drafter, prefix, sampling, branching):
         new = []
         for node in frontier:
             logits = drafter((*prefix, *tree.tokens_on(tree.path(node))))
-            drawn, drawn_from = draw_children(logits, sampling, len(prefix) + depth, count)
-            if drawn_from is not None:
-                distributions[node] = drawn_from
+            drawn = draw_children(logits, sampling, len(prefix) + depth, count)
+            if drawn.distribution is not None:
+                distributions[node] = drawn.distribution
             first = len(tree) + 1
-            tree = tree.extend(drawn, [node] * len(drawn))
+            tree = tree.extend(drawn.children, [node] * len(drawn.children))
             new += range(first, len(tree) + 1)
         frontier = new
     return tree, distributions

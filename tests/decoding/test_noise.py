@@ -40,6 +40,7 @@ def test_purposes_keep_their_numbers():
         "DRAFT": 1,
         "ACCEPT": 2,
         "RESIDUAL": 3,
+        "PREDICT": 4,
     }
 
 

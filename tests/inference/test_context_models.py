@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 
 import numpy as np
@@ -15,6 +16,8 @@ from specmesh.drafter.growth import Shape, grow
 from specmesh.inference.context_models import ContextModel, PromptLookup, RandomTokens
 from specmesh.inference.model import ModelDescription
 from specmesh.inference.ngram import NGram
+
+NEVER = threading.Event()
 
 VOCAB_SIZE = 6
 tokens = st.integers(0, VOCAB_SIZE - 2)  # the last token never occurs
@@ -94,7 +97,7 @@ def test_random_tokens_vary_by_position_alone():
 
 def test_scorer_gives_each_node_the_guess_after_its_path():
     model = ContextModel(DESCRIPTION, PromptLookup(VOCAB_SIZE))
-    scorer = model.open([1, 2, 3, 1])
+    scorer = model.open([1, 2, 3, 1], NEVER)
     first = scorer.score(TokenTree((2, 3), (0, 0)))
     assert first.argmax(axis=1).tolist() == [2, 3, 1]
     more = scorer.score(TokenTree((2, 3, 3), (0, 0, 1)))
@@ -104,16 +107,16 @@ def test_scorer_gives_each_node_the_guess_after_its_path():
 
 def test_tokens_of_a_closed_scorer_are_found_as_a_base():
     model = ContextModel(DESCRIPTION, PromptLookup(VOCAB_SIZE))
-    scorer = model.open([1] * 30)
+    scorer = model.open([1] * 30, NEVER)
     assert scorer.num_cached_tokens == 0
     scorer.score(TokenTree((2, 3, 4), (0, 0, 1)))
     scorer.close((1, 3))
-    again = model.open([*[1] * 30, 2, 4, 5])
+    again = model.open([*[1] * 30, 2, 4, 5], NEVER)
     assert again.num_cached_tokens == 32
 
 
 def draft(guess, prefix: list[int], depth: int) -> list[int]:
-    scorer = ContextModel(DESCRIPTION, guess).open(prefix)
+    scorer = ContextModel(DESCRIPTION, guess).open(prefix, NEVER)
     levels = list(grow(scorer, EMPTY, len(prefix), Shape((0,), depth, ()), Sampling(temperature=0)))
     return list(levels[-1].tree.token_ids) if levels else []
 

@@ -18,8 +18,10 @@ from specmesh.drafter.growth import Shape, grow
 from specmesh.inference.context_models import ContextModel, PromptLookup
 from specmesh.inference.model import ModelDescription
 from specmesh.serving.errors import error_info
-from specmesh.serving.wire import read_distributions, write_sampling, write_tree
+from specmesh.serving.wire import read_choices, read_distributions, write_sampling, write_tree
 from specmesh.v1 import drafter_pb2, drafter_pb2_grpc, tokens_pb2
+
+NEVER = threading.Event()
 
 PREFIX = [int(token) for token in np.random.default_rng(9).integers(0, 60, 40)]
 COUPLED = Sampling(seed=5)
@@ -41,6 +43,7 @@ def request(
         branching=shape.branching,
         sampling=write_sampling(sampling),
         levels_per_message=levels_per_message,
+        num_choices=shape.num_choices,
     )
 
 
@@ -59,7 +62,7 @@ def joined(tree: TokenTree, responses: list[drafter_pb2.DraftResponse]) -> Token
 
 
 def grown(model, message_shape: Shape, sampling: Sampling, tree: TokenTree = EMPTY) -> TokenTree:
-    levels = list(grow(model.open(PREFIX), tree, len(PREFIX), message_shape, sampling))
+    levels = list(grow(model.open(PREFIX, NEVER), tree, len(PREFIX), message_shape, sampling))
     return levels[-1].tree
 
 
@@ -92,7 +95,7 @@ async def test_chain_from_the_prefix_is_the_default(load, serve):
 
 async def test_distributions_travel_with_the_nodes_drawn_from_them(load, serve):
     shape = Shape((0,), 3, (2, 2))
-    scorer = load().open(PREFIX)
+    scorer = load().open(PREFIX, NEVER)
     levels = list(grow(scorer, EMPTY, len(PREFIX), shape, REJECTION))
     async with serve(load()) as channel:
         message = request(shape, REJECTION, levels_per_message=2)
@@ -112,6 +115,32 @@ async def test_coupled_drafts_carry_no_distributions(load, serve):
     async with serve(load()) as channel:
         (response,) = await draft(channel, request(Shape((0,), 1, (3,))))
     assert not response.draft_distributions
+
+
+@pytest.mark.parametrize("sampling", [COUPLED, REJECTION], ids=["coupled", "rejection"])
+async def test_choices_travel_with_the_nodes_drawn_beside_them(load, serve, sampling):
+    shape = Shape((0,), 3, (2, 2), num_choices=5)
+    levels = list(grow(load().open(PREFIX, NEVER), EMPTY, len(PREFIX), shape, sampling))
+    message = request(shape, sampling, levels_per_message=2)
+    async with serve(load()) as channel:
+        first, second = await draft(channel, message)
+    assert [list(read_choices(part.choices, 60)) for part in (first, second)] == [
+        [0, 1, 2],
+        [3, 4, 5, 6],
+    ]
+    received = read_choices([*first.choices, *second.choices], 60)
+    for level in levels:
+        for node, choices in level.choices.items():
+            assert received[node].token_ids.tolist() == choices.token_ids.tolist()
+            np.testing.assert_allclose(
+                received[node].probabilities, choices.probabilities, rtol=1e-5
+            )
+
+
+async def test_choices_are_told_only_when_asked_for(load, serve):
+    async with serve(load()) as channel:
+        (response,) = await draft(channel, request(Shape((0,), 1, (3,))))
+    assert not response.choices
 
 
 async def test_next_draft_finds_the_likeliest_path_cached(load, serve):
@@ -161,23 +190,23 @@ async def test_draft_without_a_guess_is_empty(serve):
 
 
 class Watched:
-    """A model that tells of its scores, and makes them wait from the moment it is held."""
+    """A model that tells of its scores; held, the second takes until it is cancelled."""
 
     def __init__(self, model) -> None:
         self.description = model.description
         self.find_base = model.find_base
         self.num_scored = 0
         self.scoring: asyncio.Queue[int] = asyncio.Queue()
-        self.closed = asyncio.Event()
-        self.release = threading.Event()
+        self.closed = threading.Event()
         self._model = model
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def hold(self) -> None:
         self._loop = asyncio.get_running_loop()
 
-    def open(self, prefix):
-        self._scorer = self._model.open(prefix)
+    def open(self, prefix, cancellation):
+        self._scorer = self._model.open(prefix, cancellation)
+        self._cancellation = cancellation
         return self
 
     def __getattr__(self, name: str):
@@ -189,13 +218,13 @@ class Watched:
             self.num_scored += 1
             self._loop.call_soon_threadsafe(self.scoring.put_nowait, self.num_scored)
             if self.num_scored > 1:
-                assert self.release.wait(10)
+                assert self._cancellation.wait(10)
         return rows
 
     def close(self, keep) -> None:
         self._scorer.close(keep)
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self.closed.set)
+            self.closed.set()
 
 
 @pytest.fixture
@@ -218,6 +247,5 @@ async def test_cancelled_draft_stops_within_one_level(load, serve, accounted, le
             pass
         running.cancel()
         await accounted.wait()
-        model.release.set()
-        await model.closed.wait()
+        assert model.closed.is_set()
         assert model.num_scored == 2

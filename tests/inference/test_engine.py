@@ -10,6 +10,7 @@ from contextlib import aclosing
 import pytest
 
 from specmesh.inference.engine import Engine, Job
+from specmesh.inference.model import Interrupted
 from specmesh.serving.errors import ResourceExhausted
 
 
@@ -126,14 +127,15 @@ async def test_waiting_time_is_told(engine):
         assert await waiting > 0
 
 
-async def test_cancelled_job_that_waits_never_runs(engine):
+async def test_cancelled_job_that_waits_leaves_the_queue_at_once_and_never_runs(engine):
     ran = []
     async with Blocker(engine) as blocker:
         waiting = asyncio.create_task(engine.run(lambda job: ran.append(1) or 1))
         await queued(engine, 1)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await waiting
+            await waiting  # while the blocker still runs
+        assert engine.queue_depth == 0
         blocker.release()
         assert await engine.run(lambda job: 2) == 2
     assert ran == []
@@ -141,45 +143,91 @@ async def test_cancelled_job_that_waits_never_runs(engine):
 
 async def test_closed_stream_ends_before_the_next_item(engine):
     made = []
-    ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    proceed = threading.Event()
+    ended = []
 
     def work(job: Job[int]) -> Generator[int, None, None]:
         try:
             for number in range(100):
                 made.append(number)
                 yield number
-                assert proceed.wait(10)
+                assert job.cancellation.wait(10)
         finally:
-            loop.call_soon_threadsafe(ended.set)
+            ended.append(True)
 
     async with aclosing(engine.stream(work)) as items:
         assert await anext(items) == 0
-    proceed.set()
-    await asyncio.wait_for(ended.wait(), 10)
+    assert ended  # by the time the stream is closed
     assert made == [0, 1]  # the item at hand when the stream was closed, and no more
 
 
-async def test_running_job_can_ask_whether_it_was_cancelled(engine):
+async def started(engine: Engine, work) -> asyncio.Task:
+    """A call whose job is under way."""
+    begun = asyncio.Event()
     loop = asyncio.get_running_loop()
-    asked: asyncio.Future[bool] = loop.create_future()
-    started = asyncio.Event()
+
+    def begin(job: Job):
+        loop.call_soon_threadsafe(begun.set)
+        return work(job)
+
+    task = asyncio.create_task(engine.run(begin))
+    await asyncio.wait_for(begun.wait(), 10)
+    return task
+
+
+async def test_cancelled_call_ends_when_its_job_has_stopped(engine):
     proceed = threading.Event()
+    stopped = []
 
     def work(job: Job[int]) -> int:
-        loop.call_soon_threadsafe(started.set)
+        assert job.cancellation.wait(10)
         assert proceed.wait(10)
-        loop.call_soon_threadsafe(asked.set_result, job.cancelled)
+        stopped.append(True)
         return 0
 
-    task = asyncio.create_task(engine.run(work))
-    await started.wait()
+    task = await started(engine, work)
+    for _ in range(3):  # however often
+        task.cancel()
+        done, _ = await asyncio.wait({task}, timeout=0.02)
+        assert not done
+    proceed.set()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, 10)
+    assert stopped
+
+
+async def test_interrupted_job_frees_the_engine(engine):
+    def work(job: Job[int]) -> int:
+        assert job.cancellation.wait(10)
+        raise Interrupted
+
+    task = await started(engine, work)
+    following = asyncio.create_task(engine.run(lambda job: 5))
+    await queued(engine, 1)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    proceed.set()
-    assert await asyncio.wait_for(asked, 10)
+    assert await asyncio.wait_for(following, 10) == 5
+
+
+async def test_deadline_of_a_call_stops_its_job(engine):
+    stopped = []
+
+    def work(job: Job[int]) -> int:
+        stopped.append(job.cancellation.wait(10))
+        raise Interrupted
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.02):
+            await engine.run(work)
+    assert stopped == [True]
+
+
+async def test_interruption_without_a_cancellation_is_an_error(engine):
+    def work(job: Job[int]) -> int:
+        raise Interrupted
+
+    with pytest.raises(Interrupted):
+        await engine.run(work)
 
 
 async def test_full_queue_refuses_at_once(engine):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,8 @@ from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.drafter.growth import Shape, grow
 from specmesh.inference.context_models import ContextModel, RandomTokens
 from specmesh.inference.model import ModelDescription
+
+NEVER = threading.Event()
 
 GREEDY = Sampling(temperature=0)
 PREFIX = [int(token) for token in np.random.default_rng(3).integers(0, 60, 21)]
@@ -22,7 +26,7 @@ def draft(
     model, prefix: list[int], tree: TokenTree, shape: Shape, sampling: Sampling
 ) -> tuple[list[TokenTree], dict[int, Distribution]]:
     """The tree after each level, and what all new nodes were drawn from."""
-    scorer = model.open(prefix)
+    scorer = model.open(prefix, NEVER)
     distributions: dict[int, Distribution] = {}
     levels = []
     for level in grow(scorer, tree, len(prefix), shape, sampling):
@@ -60,7 +64,7 @@ def test_levels_have_the_shape_asked_for(random_model, tree, shape, parents):
 
 
 def test_every_level_costs_one_forward_of_the_new_nodes(load):
-    scorer = load().open(PREFIX)
+    scorer = load().open(PREFIX, NEVER)
     computed = [
         scorer.num_computed_tokens
         for _ in grow(scorer, EMPTY, len(PREFIX), Shape((0,), 3, (2, 2)), GREEDY)
@@ -69,7 +73,7 @@ def test_every_level_costs_one_forward_of_the_new_nodes(load):
 
 
 def test_level_is_there_before_the_next_forward(load):
-    scorer = load().open(PREFIX)
+    scorer = load().open(PREFIX, NEVER)
     levels = grow(scorer, EMPTY, len(PREFIX), CHAIN, GREEDY)
     assert len(next(levels).tree) == 1
     assert scorer.num_computed_tokens == 21
@@ -107,7 +111,11 @@ def test_target_accepts_all_that_it_drafted_itself(load, architecture, shape, sa
     levels, distributions = draft(load(architecture), PREFIX, EMPTY, shape, sampling)
     tree = levels[-1]
     verdict = verify(
-        tree, load(architecture).open(PREFIX).score(tree), sampling, len(PREFIX), distributions
+        tree,
+        load(architecture).open(PREFIX, NEVER).score(tree),
+        sampling,
+        len(PREFIX),
+        distributions,
     )
     assert len(verdict.accepted_nodes) == shape.depth
     assert not verdict.recovered
@@ -125,7 +133,7 @@ def test_draft_that_goes_on_from_nodes_joins_the_targets_own_text(load, mode):
     begun = draft(model, PREFIX, EMPTY, Shape((0,), 3, (2,)), sampling)[0][-1]
     leaves = tuple(node for node in range(1, len(begun) + 1) if not begun.children(node))
     grown = draft(model, PREFIX, begun, Shape(leaves[::-1], 3, (1, 2)), sampling)[0][-1]
-    verdict = verify(grown, model.open(PREFIX).score(grown), sampling, len(PREFIX))
+    verdict = verify(grown, model.open(PREFIX, NEVER).score(grown), sampling, len(PREFIX))
     assert len(verdict.accepted_nodes) == 6
     assert not verdict.recovered
 

@@ -99,6 +99,7 @@ DRAFT = COMMON | {
     "branching_0_beyond_depth": ({"depth": 1, "branching": [2, 0]}, "branching"),
     "draft_of_too_many_nodes": ({"depth": 2, "branching": [40, 40]}, "branching"),
     "branching_beyond_reason": ({"depth": 256, "branching": [2**32 - 1] * 256}, "branching"),
+    "17_choices": ({"num_choices": 17}, "num_choices"),
     "node_that_is_not_there": (tree([1], [0]) | {"from_nodes": [0, 2]}, "from_nodes"),
     "node_named_twice": (tree([1], [0]) | {"from_nodes": [1, 1]}, "from_nodes"),
 }

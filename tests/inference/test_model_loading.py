@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from transformers import GPTJConfig, MistralConfig, Qwen2Config
 
 from specmesh.decoding.tree import EMPTY
 from specmesh.drafter import backends
 from specmesh.inference.model import ModelNotLoadable
+from specmesh.inference.simulated_settings import SimulatedDrafterSettings
 from specmesh.inference.transformers_model import TransformersModel
+
+NEVER = threading.Event()
 
 
 def load(name: object) -> TransformersModel:
@@ -96,6 +101,7 @@ def load_guess(backend: backends.Backend, **settings: object):
         "dtype": "float32",
         "device": "cpu",
         "cache_tokens": 64,
+        "simulated": SimulatedDrafterSettings(),
     }
     return backends.load(backend, **(defaults | settings))
 
@@ -108,7 +114,7 @@ def test_drafter_without_a_network_speaks_the_targets_tokenizer(folders, tmp_pat
     assert model.description.vocab_size == 60
     assert model.description.backend == backend
     assert model.description.tokenizer_json == load(folders["llama"]).description.tokenizer_json
-    assert model.open([1, 2, 1]).score(EMPTY).shape == (1, 60)
+    assert model.open([1, 2, 1], NEVER).score(EMPTY).shape == (1, 60)
 
 
 def test_ngram_without_a_corpus_is_refused(folders, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -14,6 +15,8 @@ from transformers import AutoModelForCausalLM
 
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.inference import transformers_model
+
+NEVER = threading.Event()
 
 TOLERANCE = 1e-4
 VOCAB_SIZE = 60
@@ -87,15 +90,15 @@ def cut(tree: TokenTree, num_nodes: int) -> TokenTree:
     ids=["prefix", "chain", "tree", "tree_by_level", "chain_by_step", "branch_later", "tree_later"],
 )
 def test_every_node_sees_the_prefix_and_its_ancestors_alone(model, plain, steps):
-    check(model.open(PREFIX), plain, PREFIX, *steps)
+    check(model.open(PREFIX, NEVER), plain, PREFIX, *steps)
 
 
 def test_prefix_of_one_token_is_scored(model, plain):
-    check(model.open([7]), plain, [7], BRANCHING)
+    check(model.open([7], NEVER), plain, [7], BRANCHING)
 
 
 def test_scoring_the_same_tree_again_gives_no_rows(model):
-    scorer = model.open(PREFIX)
+    scorer = model.open(PREFIX, NEVER)
     scorer.score(BRANCHING)
     computed = scorer.num_computed_tokens
     assert scorer.score(BRANCHING).shape == (0, VOCAB_SIZE)
@@ -114,49 +117,49 @@ def test_any_tree_in_any_steps_on_any_cache_equals_the_plain_model(
     model, plain, tree, cuts, prefix, shared, data
 ):
     base = [*prefix[:shared], *range(20)]
-    first = model.open(base)
+    first = model.open(base, NEVER)
     first.score(BRANCHING)
     first.close((1, 3))
-    scorer = model.open(prefix)
+    scorer = model.open(prefix, NEVER)
     check(scorer, plain, prefix, *(cut(tree, n) for n in sorted(cuts) if n < len(tree)), tree)
     leaf = data.draw(st.integers(0, len(tree)))
     scorer.close(tree.path(leaf))
     grown = [*prefix, *tree.tokens_on(tree.path(leaf)), 9]
-    check(model.open(grown), plain, grown, tree)
+    check(model.open(grown, NEVER), plain, grown, tree)
 
 
 def test_kept_branch_is_cached_and_the_rest_is_not(model, plain):
-    scorer = model.open(PREFIX)
+    scorer = model.open(PREFIX, NEVER)
     scorer.score(BRANCHING)
     assert (scorer.num_cached_tokens, scorer.num_computed_tokens) == (0, 45 + 7)
     scorer.close((2, 6))
 
     grown = [*PREFIX, 11, 15, 40]
-    after = model.open(grown)
+    after = model.open(grown, NEVER)
     check(after, plain, grown, BRANCHING)
     assert (after.num_cached_tokens, after.num_computed_tokens) == (47, 1 + 7)
 
     rejected = [*PREFIX, 10, 12, 40]
-    other = model.open(rejected)
+    other = model.open(rejected, NEVER)
     check(other, plain, rejected, BRANCHING)
     assert (other.num_cached_tokens, other.num_computed_tokens) == (45, 3 + 7)
 
 
 def test_last_prefix_token_is_computed_again_for_its_logits(model, plain):
-    first = model.open(PREFIX)
+    first = model.open(PREFIX, NEVER)
     first.score(EMPTY)
     first.close(())
-    again = model.open(PREFIX)
+    again = model.open(PREFIX, NEVER)
     check(again, plain, PREFIX, BRANCHING)
     assert (again.num_cached_tokens, again.num_computed_tokens) == (44, 1 + 7)
 
 
 def test_rollback_to_a_shorter_prefix_computes_almost_nothing(model, plain):
-    first = model.open(PREFIX)
+    first = model.open(PREFIX, NEVER)
     first.score(TokenTree.chain([3, 1, 4]))
     first.close((1, 2, 3))
     shorter = PREFIX[:33]
-    scorer = model.open(shorter)
+    scorer = model.open(shorter, NEVER)
     check(scorer, plain, shorter, TokenTree.chain([9, 9]))
     assert (scorer.num_cached_tokens, scorer.num_computed_tokens) == (32, 1 + 2)
 
@@ -165,46 +168,46 @@ def test_rollback_to_a_shorter_prefix_computes_almost_nothing(model, plain):
 def test_long_prompt_goes_through_in_chunks(model, plain, length, monkeypatch):
     monkeypatch.setattr(transformers_model, "PREFILL_CHUNK_TOKENS", 4)
     prefix = PREFIX[:length]
-    scorer = model.open(prefix)
+    scorer = model.open(prefix, NEVER)
     check(scorer, plain, prefix, cut(BRANCHING, 3), BRANCHING)
     assert scorer.num_computed_tokens == length + len(BRANCHING)
     scorer.close((1, 3, 5))
     grown = [*prefix, 10, 12, 14, *PREFIX[20:30]]
-    check(model.open(grown), plain, grown, BRANCHING)
+    check(model.open(grown, NEVER), plain, grown, BRANCHING)
 
 
 def test_sessions_that_share_a_beginning_never_disturb_each_other(model, plain):
-    first = model.open(PREFIX)
+    first = model.open(PREFIX, NEVER)
     first.score(EMPTY)
     first.close(())
     prefixes = [[*PREFIX[:40], token] for token in (1, 2)]
-    scorers = [model.open(prefix) for prefix in prefixes]
+    scorers = [model.open(prefix, NEVER) for prefix in prefixes]
     for size in (0, 2, 5, 7):  # in turn, on views of one snapshot
         for scorer, prefix in zip(scorers, prefixes, strict=True):
             rows = scorer.score(cut(BRANCHING, size))
             want = expected(plain, prefix, cut(BRANCHING, size))[-len(rows) :]
             np.testing.assert_allclose(rows, want, atol=TOLERANCE)
     scorers[0].close((1, 3, 5, 7))
-    check(model.open(PREFIX), plain, PREFIX, BRANCHING)
+    check(model.open(PREFIX, NEVER), plain, PREFIX, BRANCHING)
     scorers[1].close((2, 6))
-    check(model.open(PREFIX), plain, PREFIX, BRANCHING)
+    check(model.open(PREFIX, NEVER), plain, PREFIX, BRANCHING)
 
 
 def test_evicted_snapshot_still_serves_the_scorer_that_uses_it(load, architecture, plain):
     model = load(architecture, cache_tokens=50)
-    first = model.open(PREFIX)
+    first = model.open(PREFIX, NEVER)
     first.score(EMPTY)
     first.close(())
-    scorer = model.open(PREFIX)
-    other = model.open(PREFIX[::-1])
+    scorer = model.open(PREFIX, NEVER)
+    other = model.open(PREFIX[::-1], NEVER)
     other.score(EMPTY)
     other.close(())
     check(scorer, plain, PREFIX, BRANCHING)
     scorer.close((1,))
-    check(model.open(PREFIX), plain, PREFIX, BRANCHING)
+    check(model.open(PREFIX, NEVER), plain, PREFIX, BRANCHING)
 
 
 def test_scorer_closed_before_scoring_leaves_the_cache_alone(model):
-    model.open(PREFIX).close(())
-    scorer = model.open(PREFIX)
+    model.open(PREFIX, NEVER).close(())
+    scorer = model.open(PREFIX, NEVER)
     assert scorer.num_cached_tokens == 0

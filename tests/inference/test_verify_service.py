@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import grpc
 import numpy as np
 import pytest
@@ -17,6 +19,8 @@ from specmesh.serving.sessions import SessionStore
 from specmesh.serving.wire import write_sampling, write_tree
 from specmesh.v1 import tokens_pb2, verifier_pb2, verifier_pb2_grpc
 
+NEVER = threading.Event()
+
 PREFIX = [int(token) for token in np.random.default_rng(8).integers(0, 60, 40)]
 GREEDY = Sampling(temperature=0)
 COUPLED = Sampling(seed=5)
@@ -29,7 +33,7 @@ MODES = pytest.mark.parametrize(
 def draft(model, sampling: Sampling, prefix: list[int] = PREFIX):
     """A branching tree, half right: by the model itself, which has not seen the first tokens."""
     *_, level = levels = list(
-        grow(model.open(prefix[4:]), EMPTY, len(prefix), Shape((0,), 3, (3, 2)), sampling)
+        grow(model.open(prefix[4:], NEVER), EMPTY, len(prefix), Shape((0,), 3, (3, 2)), sampling)
     )
     distributions = {node: d for some in levels for node, d in some.distributions.items()}
     return level.tree, distributions
@@ -67,7 +71,7 @@ def answer(response: verifier_pb2.VerifyResponse) -> tuple[list[int], int, int]:
 @pytest.mark.parametrize("architecture", ["llama", "gpt2"])
 async def test_answer_is_what_decoding_says(load, serve, architecture, sampling):
     tree, distributions = draft(load(architecture), sampling)
-    logits = load(architecture).open(PREFIX).score(tree)
+    logits = load(architecture).open(PREFIX, NEVER).score(tree)
     verdict = verify(tree, logits, sampling, len(PREFIX), distributions)
     async with serve(load(architecture)) as channel:
         response = await ask(channel, request(whole(), tree, distributions, sampling))
@@ -95,7 +99,7 @@ async def test_answer_is_the_same_on_any_replica_whatever_it_holds(load, serve, 
 
 
 async def test_whole_draft_of_the_target_itself_gets_a_bonus_token(load, serve):
-    levels = list(grow(load().open(PREFIX), EMPTY, len(PREFIX), Shape((0,), 5, ()), COUPLED))
+    levels = list(grow(load().open(PREFIX, NEVER), EMPTY, len(PREFIX), Shape((0,), 5, ()), COUPLED))
     async with serve(load()) as channel:
         response = await ask(channel, request(whole(), levels[-1].tree, {}, COUPLED))
     assert answer(response)[0] == [1, 2, 3, 4, 5]
@@ -104,7 +108,7 @@ async def test_whole_draft_of_the_target_itself_gets_a_bonus_token(load, serve):
 
 async def test_rounds_of_verification_write_the_targets_own_text(load, serve):
     """By base and tail alone, each round on what the round before has left in the cache."""
-    alone = list(grow(load().open(PREFIX), EMPTY, len(PREFIX), Shape((0,), 12, ()), COUPLED))
+    alone = list(grow(load().open(PREFIX, NEVER), EMPTY, len(PREFIX), Shape((0,), 12, ()), COUPLED))
     text = list(PREFIX)
     async with serve(load()) as channel:
         prefix = whole()

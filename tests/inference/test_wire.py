@@ -7,15 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specmesh.decoding.drafting import draft_distribution
+from specmesh.decoding.drafting import Choices, draft_distribution
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.serving.wire import (
     check_tokens,
+    read_choices,
     read_distributions,
     read_sampling,
     read_tree,
+    write_choices,
     write_distributions,
     write_sampling,
     write_tree,
@@ -90,6 +92,41 @@ def test_probabilities_are_divided_by_their_sum():
     message = tokens_pb2.DraftDistribution(node=3, token_ids=[5, 1], probabilities=[3, 1])
     received = read_distributions([message])
     assert received[3].probabilities.tolist() == [0.75, 0.25]
+
+
+def choices(token_ids, probabilities, node=2):
+    return tokens_pb2.DraftDistribution(node=node, token_ids=token_ids, probabilities=probabilities)
+
+
+def test_choices_come_back_in_their_order_and_undivided():
+    sent = {
+        3: Choices(np.array([7, 1]), np.array([0.5, 0.25])),
+        0: Choices(np.array([2]), np.ones(1)),
+    }
+    received = read_choices([over_the_wire(m) for m in write_choices(sent)], vocab_size=8)
+    assert list(received) == [3, 0]
+    for node, expected in sent.items():
+        assert received[node].token_ids.tolist() == expected.token_ids.tolist()
+        assert received[node].probabilities.tolist() == expected.probabilities.tolist()
+
+
+@pytest.mark.parametrize(
+    ("message", "field"),
+    [
+        (choices([], []), "choices"),
+        (choices([1, 2], [0.5]), "choices"),
+        (choices([1, 1], [0.5, 0.5]), "choices"),
+        (choices([1, 2], [0.5, 0]), "choices"),
+        (choices([1, 2], [0.25, 0.5]), "choices"),
+        (choices([1], [1.5]), "choices"),
+        (choices([1], [np.nan]), "choices"),
+        (choices([8], [1]), "choices.token_ids[0]"),
+    ],
+)
+def test_choices_that_make_no_sense_are_refused(message, field):
+    with pytest.raises(InvalidField) as refusal:
+        read_choices([message], vocab_size=8)
+    assert refusal.value.field == field
 
 
 def test_token_outside_the_vocabulary_is_named_with_its_place():

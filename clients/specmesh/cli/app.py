@@ -13,6 +13,7 @@ from specmesh.cli.demo.command import demo
 from specmesh.cli.generate import generate, models
 from specmesh.cli.hops.measure import measure_hops
 from specmesh.cli.runner import FAILED, run
+from specmesh.cli.strategies.command import bench_strategies
 from specmesh.cli.up import up
 
 app = typer.Typer(
@@ -29,6 +30,7 @@ app.command()(up)
 app.command()(generate)
 app.command()(models)
 app.command()(demo)
+bench.command("strategies")(bench_strategies)
 
 
 @bench.command()

@@ -53,6 +53,11 @@ def generate(
         int | None,
         typer.Option(min=0, max=_MAX_UINT32, help="Draft tokens that a verification covers."),
     ] = None,
+    branches: Annotated[
+        int | None,
+        typer.Option(min=0, max=_MAX_UINT32, help="Outcomes that are drafted on meanwhile."),
+    ] = None,
+    predictor: Annotated[str, typer.Option(help="What ranks those outcomes.")] = "",
     timeout: Annotated[
         float | None, typer.Option(min=0, help="Seconds for the whole answer.")
     ] = None,
@@ -78,6 +83,8 @@ def generate(
                 ignore_end_of_text=ignore_end_of_text,
                 strategy=strategy,
                 lookahead=lookahead,
+                num_branches=branches,
+                predictor=predictor,
                 timeout_s=timeout,
             )
             if json_:
@@ -109,7 +116,8 @@ def models(
             for drafter in each.drafters:
                 typer.echo(f"  drafter     {_describe(drafter)}")
             typer.echo(f"  strategies  {', '.join(each.strategies)}")
-            typer.echo(f"  default     {each.default_strategy}, lookahead {each.default_lookahead}")
+            lookahead = each.default_lookahead or "what suits the strategy"
+            typer.echo(f"  default     {each.default_strategy}, lookahead {lookahead}")
         return 0
 
     run(work())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Annotated
@@ -10,22 +11,29 @@ from typing import Annotated
 import typer
 
 from specmesh.cli import shipped
-from specmesh.cli.local.mesh import DRAFTER_BACKENDS, LocalMesh, MeshOptions
+from specmesh.cli.local.mesh import LocalMesh, MeshOptions
+from specmesh.cli.local.models import DRAFTER_BACKENDS, RealModels
 from specmesh.cli.runner import INTERRUPTED, run, until_signalled
 
 TargetModel = Annotated[
     str | None,
     typer.Option("--target", help="Folder or Hugging Face id of the target. [default: shipped]"),
 ]
-DrafterModel = Annotated[
-    str | None,
+DrafterModels = Annotated[
+    list[str] | None,
     typer.Option(
         "--drafter",
-        help=f"The same for the drafter, or {', '.join(DRAFTER_BACKENDS)}. [default: shipped]",
+        help=f"The same for the drafter, or {', '.join(DRAFTER_BACKENDS)}; several times for "
+        "several drafters, the best first. [default: shipped]",
     ),
 ]
 Lookahead = Annotated[
-    int, typer.Option(min=1, max=64, help="Draft tokens that a verification covers.")
+    int | None,
+    typer.Option(
+        min=1,
+        max=64,
+        help="Draft tokens that a verification covers. [default: what suits the strategy]",
+    ),
 ]
 Threads = Annotated[int, typer.Option(min=1, help="Threads of each process with a model.")]
 RedisUrl = Annotated[
@@ -36,9 +44,9 @@ RedisUrl = Annotated[
 def up(
     verifiers: Annotated[int, typer.Option(min=1, help="Replicas of the target.")] = 1,
     target: TargetModel = None,
-    drafter: DrafterModel = None,
+    drafter: DrafterModels = None,
     strategy: Annotated[str, typer.Option(help="Default strategy.")] = "speculative",
-    lookahead: Lookahead = 4,
+    lookahead: Lookahead = None,
     threads: Threads = 1,
     port: Annotated[int, typer.Option(help="Of the orchestrator; 0 is any.")] = 50051,
     redis_url: RedisUrl = None,
@@ -50,8 +58,7 @@ def up(
 
     async def work() -> int:
         options = MeshOptions(
-            target=target or shipped.shipped_model(shipped.TARGET),
-            drafter=drafter or shipped.shipped_model(shipped.DRAFTER),
+            models=real_models(target, drafter, threads),
             num_verifiers=verifiers,
             threads=threads,
             strategy=strategy,
@@ -67,6 +74,15 @@ def up(
         return 0 if status == INTERRUPTED else status
 
     run(work())
+
+
+def real_models(target: str | None, drafters: Sequence[str] | None, threads: int) -> RealModels:
+    """The models named, or those shipped."""
+    return RealModels(
+        target or shipped.shipped_model(shipped.TARGET),
+        tuple(drafters or (shipped.shipped_model(shipped.DRAFTER),)),
+        threads,
+    )
 
 
 async def _serve(mesh: LocalMesh) -> int:

@@ -54,6 +54,8 @@ class GenerationStats:
     num_wasted_tokens: int
     time_to_first_token_ms: float
     duration_ms: float
+    num_drafted_tokens: int = 0
+    num_target_tokens: int = 0
 
     @property
     def acceptance(self) -> float | None:
@@ -130,6 +132,8 @@ def stats_from(message: pb.GenerationStats) -> GenerationStats:
         num_wasted_tokens=message.num_wasted_tokens,
         time_to_first_token_ms=message.time_to_first_token_ms,
         duration_ms=message.duration_ms,
+        num_drafted_tokens=message.num_drafted_tokens,
+        num_target_tokens=message.num_target_tokens,
     )
 
 

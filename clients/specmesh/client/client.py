@@ -63,6 +63,8 @@ class Client:
         ignore_end_of_text: bool = False,
         strategy: str = "",
         lookahead: int | None = None,
+        num_branches: int | None = None,
+        predictor: str = "",
         model: str = "",
         timeout_s: float | None = None,
     ) -> GenerationStream:
@@ -82,7 +84,12 @@ class Client:
                 stop_strings=stop_strings,
                 ignore_end_of_text=ignore_end_of_text,
             ),
-            speculation=pb.SpeculationOptions(strategy=strategy, lookahead=lookahead),
+            speculation=pb.SpeculationOptions(
+                strategy=strategy,
+                lookahead=lookahead,
+                num_branches=num_branches,
+                predictor=predictor,
+            ),
         )
         limits = Limits(
             timeout_s=self._timeouts.generate_s if timeout_s is None else timeout_s,

@@ -14,11 +14,10 @@ from itertools import chain
 
 from specmesh.traces.critical_path import critical_path
 from specmesh.traces.intervals import Interval, length_ms, union, without
-from specmesh.traces.spans import Node, Span, SpanKind
+from specmesh.traces.spans import COMMIT, Node, Span, SpanKind, root_of
 
 STORE = Node("redis", "")
 """Stands for the session store, which sends no spans: the orchestrator's commits."""
-_COMMIT = "specmesh.commit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ def breakdown(spans: Sequence[Span]) -> Breakdown:
     if len({span.trace_id for span in spans}) != 1:
         raise ValueError("a breakdown needs the spans of exactly one trace")
     tree = _Tree(spans)
-    root = tree.root()
+    root = root_of(spans)
     path_ms: dict[Node, float] = defaultdict(float)
     for segment in critical_path(root, spans):
         path_ms[tree.responsible(segment.span)] += (segment.end_ns - segment.start_ns) / 1e6
@@ -76,14 +75,8 @@ class _Tree:
             self._children[span.parent_span_id].append(span)
             if span.kind is SpanKind.SERVER:
                 self._served[span.node].append(span)
-            elif span.name == _COMMIT:
+            elif span.name == COMMIT:
                 self._served[STORE].append(span)
-
-    def root(self) -> Span:
-        """The longest span without a parent in the trace: a lost span may leave several."""
-        known = {span.span_id for span in self._spans}
-        roots = [span for span in self._spans if span.parent_span_id not in known]
-        return max(roots, key=lambda span: span.duration_ms)
 
     def nodes(self) -> Iterable[Node]:
         """All nodes that served a call."""
@@ -91,7 +84,7 @@ class _Tree:
 
     def responsible(self, span: Span) -> Node:
         """The node that a span's own time is due to: for a call, whom it went to."""
-        if span.name == _COMMIT:
+        if span.name == COMMIT:
             return STORE
         answers = self._answers(span)
         return answers[0].node if answers else span.node
@@ -136,7 +129,7 @@ class _Tree:
 
     def _calls_below(self, span: Span) -> Iterable[Span]:
         for child in self._children.get(span.span_id, ()):
-            if child.kind is SpanKind.CLIENT or child.name == _COMMIT:
+            if child.kind is SpanKind.CLIENT or child.name == COMMIT:
                 yield child
             else:
                 yield from self._calls_below(child)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1 import trace_pb2
+
+DRAFT = "specmesh.draft"
+VERIFY = "specmesh.verify"
+CANCEL = "specmesh.cancel"
+COMMIT = "specmesh.commit"
+ROUND = "specmesh.round"
 
 AttributeValue = str | bool | int | float | tuple["AttributeValue", ...]
 
@@ -51,6 +58,11 @@ class Span:
         """End minus start."""
         return (self.end_ns - self.start_ns) / 1e6
 
+    @property
+    def was_cancelled(self) -> bool:
+        """Whether it is a call that was cancelled on purpose."""
+        return self.attributes.get("specmesh.cancelled") is True
+
     def number(self, name: str) -> float:
         """The value of a numeric attribute; 0 if the span has none of that name."""
         value = self.attributes.get(name, 0.0)
@@ -62,6 +74,30 @@ _KINDS = {
     trace_pb2.Span.SPAN_KIND_SERVER: SpanKind.SERVER,
     trace_pb2.Span.SPAN_KIND_CLIENT: SpanKind.CLIENT,
 }
+
+
+def by_trace(spans: Iterable[Span]) -> list[list[Span]]:
+    """The spans of each trace."""
+    traces: dict[str, list[Span]] = defaultdict(list)
+    for span in spans:
+        traces[span.trace_id].append(span)
+    return list(traces.values())
+
+
+def root_of(spans: Sequence[Span]) -> Span:
+    """The longest span without a parent in its trace: a lost span may leave several."""
+    known = {span.span_id for span in spans}
+    roots = [span for span in spans if span.parent_span_id not in known]
+    return max(roots, key=lambda span: span.duration_ms)
+
+
+def servers_of(spans: Iterable[Span]) -> Mapping[str, Sequence[Span]]:
+    """The SERVER spans of each call, by the id of the caller's span."""
+    servers: dict[str, list[Span]] = defaultdict(list)
+    for span in spans:
+        if span.kind is SpanKind.SERVER:
+            servers[span.parent_span_id].append(span)
+    return servers
 
 
 def spans_from(resource_spans: Sequence[trace_pb2.ResourceSpans]) -> Iterator[Span]:

@@ -45,8 +45,11 @@ class OrchestratorSettings(ServerSettings, RedisSettings):
     strategy: Annotated[str, AfterValidator(_check_strategy)] = Field(
         "speculative", description="strategy of requests that name none"
     )
-    lookahead: int = Field(
-        4, ge=1, le=MAX_LOOKAHEAD, description="draft tokens a verification covers, by default"
+    lookahead: int | None = Field(
+        None,
+        ge=1,
+        le=MAX_LOOKAHEAD,
+        description="draft tokens a verification covers; by default what suits the strategy",
     )
 
 

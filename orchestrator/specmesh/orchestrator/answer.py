@@ -102,7 +102,7 @@ class Answer:
         """What was committed before, then the strategy for the rest."""
         progress = Progress(self._plan.goal)
         for token in self._replayed:
-            *_, last = progress.commit((), token)
+            *_, last = progress.commit((token,), num_accepted=0)
             if reason := self._deliver(Commit((token,), 0)):
                 return reason
             if isinstance(last, Finish):
@@ -187,6 +187,8 @@ class Answer:
                 num_draft_tokens=tally.num_draft_tokens,
                 num_accepted_tokens=tally.num_accepted_tokens,
                 num_wasted_tokens=tally.num_wasted_tokens,
+                num_drafted_tokens=tally.num_drafted_tokens,
+                num_target_tokens=tally.num_target_tokens,
                 time_to_first_token_ms=self._first_token_ms,
                 duration_ms=duration_ms,
             ),

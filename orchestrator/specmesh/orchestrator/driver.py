@@ -1,7 +1,8 @@
 """The mesh driver: performs a strategy's commands over gRPC and feeds back what happened.
 
 The loop is ``drive``; it decides nothing. Each draft and verification is an asyncio task,
-so cancelling a command cancels the call, which cancels the work behind it.
+so cancelling a command cancels the call, which cancels the work behind it. Cancellations
+take effect before anything new is sent, so that a replica they set free is seen to be free.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ import grpc
 import grpc.aio
 from opentelemetry import metrics
 
-from specmesh.orchestrator.mesh.calls import Calls
+from specmesh.orchestrator.mesh.calls import Calls, Moment
 from specmesh.orchestrator.rounds import Rounds
 from specmesh.orchestrator.strategies.base import (
     Cancel,
+    Capacity,
     Command,
     Commit,
     Draft,
+    Drafted,
     Event,
     Failed,
     Finish,
@@ -58,7 +61,8 @@ class Driver:
         self._tally = tally
         self._deliver = deliver
         self._rounds = Rounds()
-        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._capacity = Capacity()
+        self._events: asyncio.Queue[Drafted | Verified | Failed] = asyncio.Queue()
         self._tasks: dict[TaskId, asyncio.Task[None]] = {}
         self._cancelled: set[TaskId] = set()
         self._errors: dict[TaskId, Exception] = {}
@@ -66,8 +70,10 @@ class Driver:
     async def drive(self) -> FinishReason:
         """Run to the end of the answer; raises the error behind a ``GiveUp``."""
         try:
-            commands = self._strategy.start()
+            self._capacity = self._calls.capacity()
+            commands = self._strategy.start(self._capacity)
             while True:
+                await self._cancel([each.task for each in commands if isinstance(each, Cancel)])
                 for command in commands:
                     if reason := self._perform(command):
                         return reason
@@ -75,18 +81,18 @@ class Driver:
                 self._tally.happened(event)
                 commands = self._strategy.handle(event)
         finally:
-            await self._cancel_all()
+            await self._end(list(self._tasks.values()))
             self._rounds.close()
 
     def _perform(self, command: Command) -> FinishReason | None:
         match command:
             case Draft():
-                self._run(command.task, self._draft(command))
+                self._run(command.task, self._draft(command, self._moment()))
             case Verify():
                 self._tally.asked(command)
-                self._run(command.task, self._verify(command))
-            case Cancel(task=task):
-                self._cancel(task)
+                self._run(command.task, self._verify(command, self._moment()))
+            case Cancel():
+                pass  # done already
             case Commit():
                 self._tally.committed(command)
                 self._rounds.committed(command)
@@ -97,13 +103,16 @@ class Driver:
                 raise _for_client(self._errors[task])
         return None
 
-    async def _draft(self, command: Draft) -> None:
-        async with aclosing(self._calls.draft(command, self._rounds.context)) as parts:
+    def _moment(self) -> Moment:
+        return self._calls.moment(self._rounds.context)
+
+    async def _draft(self, command: Draft, moment: Moment) -> None:
+        async with aclosing(self._calls.draft(command, moment)) as parts:
             async for part in parts:
                 self._events.put_nowait(part)
 
-    async def _verify(self, command: Verify) -> None:
-        verdict = await self._calls.verify(command, self._rounds.context)
+    async def _verify(self, command: Verify, moment: Moment) -> None:
+        verdict = await self._calls.verify(command, moment)
         self._events.put_nowait(Verified(command.task, verdict))
 
     def _run(self, task: TaskId, work: Coroutine[None, None, None]) -> None:
@@ -122,22 +131,29 @@ class Driver:
         finally:
             self._tasks.pop(task, None)
 
-    def _cancel(self, task: TaskId) -> None:
-        self._cancelled.add(task)
-        if running := self._tasks.pop(task, None):
-            running.cancel()
+    async def _cancel(self, tasks: list[TaskId]) -> None:
+        """Stop tasks that a rejection made useless; no event of them is handed in any more."""
+        if tasks:
+            self._cancelled.update(tasks)
+            running = [self._tasks[task] for task in tasks if task in self._tasks]
+            with self._rounds.cancelling(len(running)):
+                await self._end(running)
+
+    async def _end(self, running: list[asyncio.Task[None]]) -> None:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
 
     async def _next_event(self) -> Event:
-        """The next event of a task that is still wanted."""
-        while (event := await self._events.get()).task in self._cancelled:
-            pass
-        return event
-
-    async def _cancel_all(self) -> None:
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        """The next event of a task that is still wanted, or what has changed in the mesh."""
+        while True:
+            capacity = self._calls.capacity()
+            if capacity != self._capacity:
+                self._capacity = capacity
+                return capacity
+            event = await self._events.get()
+            if event.task not in self._cancelled:
+                return event
 
 
 def _for_client(error: Exception) -> Exception:

@@ -6,6 +6,7 @@ import secrets
 from dataclasses import dataclass
 
 from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.predictors import PREDICTORS
 from specmesh.decoding.sampling import Sampling
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
@@ -15,6 +16,7 @@ from specmesh.serving.wire import check_tokens, read_sampling
 from specmesh.v1 import generation_pb2, sampling_pb2
 
 MAX_LOOKAHEAD = 64
+MAX_BRANCHES = 64
 MAX_STOP_STRINGS = 16
 MAX_STOP_STRING_CHARS = 256
 
@@ -24,7 +26,7 @@ class Defaults:
     """What stands in for what a request leaves open."""
 
     strategy: str
-    lookahead: int
+    lookahead: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +91,31 @@ def _goal(
         raise InvalidField("stopping.max_tokens", "must be at least 1")
     check_tokens("stopping.stop_token_ids", stopping.stop_token_ids, target.info.vocab_size)
     speculation = request.speculation
-    lookahead = speculation.lookahead if speculation.HasField("lookahead") else defaults.lookahead
-    if not 1 <= lookahead <= MAX_LOOKAHEAD:
-        raise InvalidField("speculation.lookahead", f"must be in [1, {MAX_LOOKAHEAD}]")
+    if speculation.predictor and speculation.predictor not in PREDICTORS:
+        known = ", ".join(PREDICTORS)
+        raise InvalidField(
+            "speculation.predictor", f"{speculation.predictor!r} is none of: {known}"
+        )
     ends = () if stopping.ignore_end_of_text else target.info.end_of_text_ids
     return Goal(
         max_tokens=max_tokens,
         end_of_text_ids=frozenset(ends),
         stop_token_ids=frozenset(stopping.stop_token_ids),
-        lookahead=lookahead,
+        lookahead=_in_range(speculation, "lookahead", MAX_LOOKAHEAD) or defaults.lookahead,
+        num_branches=_in_range(speculation, "num_branches", MAX_BRANCHES),
+        predictor=speculation.predictor or None,
     )
+
+
+def _in_range(
+    speculation: generation_pb2.SpeculationOptions, name: str, highest: int
+) -> int | None:
+    if not speculation.HasField(name):  # type: ignore[arg-type]
+        return None
+    value: int = getattr(speculation, name)
+    if not 1 <= value <= highest:
+        raise InvalidField(f"speculation.{name}", f"must be in [1, {highest}]")
+    return value
 
 
 def _stop_strings(stopping: sampling_pb2.StoppingCriteria) -> tuple[str, ...]:

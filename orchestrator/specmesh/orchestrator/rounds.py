@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from opentelemetry import context, trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Span
@@ -28,6 +31,15 @@ class Rounds:
                 "specmesh.round", context=self._parent, attributes=attributes
             )
         return trace.set_span_in_context(self._open, self._parent)
+
+    @contextmanager
+    def cancelling(self, num_tasks: int) -> Iterator[None]:
+        """A span from the decision to cancel calls until all of them have ended here."""
+        attributes = {"specmesh.cancelled.tasks": num_tasks}
+        with tracer.start_as_current_span(
+            "specmesh.cancel", context=self.context, attributes=attributes
+        ):
+            yield
 
     def committed(self, commit: Commit) -> None:
         """End the round with what it brought."""

@@ -112,7 +112,7 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
             num_verifiers=len(self._mesh.verifiers.ready),
             strategies=list(STRATEGIES),
             default_strategy=self._defaults.strategy,
-            default_lookahead=self._defaults.lookahead,
+            default_lookahead=self._defaults.lookahead or 0,
         )
         return generation_pb2.ListModelsResponse(models=[model])
 
@@ -140,7 +140,8 @@ def _settled(request: generation_pb2.GenerateRequest, plan: Plan) -> generation_
     settled.sampling.seed = plan.sampling.seed
     settled.stopping.max_tokens = plan.goal.max_tokens
     settled.speculation.strategy = plan.strategy
-    settled.speculation.lookahead = plan.goal.lookahead
+    if plan.goal.lookahead is not None:
+        settled.speculation.lookahead = plan.goal.lookahead
     return settled
 
 
@@ -152,6 +153,8 @@ def _deadline(context: GenerateContext | ResumeContext) -> float:
 def _describe(plan: Plan, target: Target) -> None:
     span = trace.get_current_span()
     if span.is_recording():
+        if plan.goal.lookahead is not None:
+            span.set_attribute("specmesh.lookahead", plan.goal.lookahead)
         span.set_attributes(
             {
                 "gen_ai.operation.name": "text_completion",
@@ -161,6 +164,5 @@ def _describe(plan: Plan, target: Target) -> None:
                 "gen_ai.request.temperature": plan.sampling.temperature,
                 "gen_ai.usage.input_tokens": len(plan.prompt),
                 "specmesh.strategy": plan.strategy,
-                "specmesh.lookahead": plan.goal.lookahead,
             }
         )

@@ -10,25 +10,31 @@ class Tally:
 
     def __init__(self) -> None:
         self.num_verify_calls = 0
+        """Verifications that were answered."""
         self.num_draft_tokens = 0
+        """Draft tokens in those."""
+        self.num_drafted_tokens = 0
+        """All that drafters sent, verified or not."""
+        self.num_target_tokens = 0
+        """Places at which the target was asked, also by verifications that were cancelled."""
         self.num_accepted_tokens = 0
-        self._num_drafted = 0
         self._trees: dict[int, int] = {}
 
     @property
     def num_wasted_tokens(self) -> int:
         """Draft tokens made in vain: rejected, cancelled or cut off."""
-        return self._num_drafted - self.num_accepted_tokens
+        return self.num_drafted_tokens - self.num_accepted_tokens
 
     def asked(self, command: Verify) -> None:
         """A verification goes out."""
         self._trees[command.task] = len(command.tree)
+        self.num_target_tokens += len(command.tree) + 1
 
     def happened(self, event: Event) -> None:
         """An event reaches the strategy."""
         match event:
             case Drafted():
-                self._num_drafted += len(event.token_ids)
+                self.num_drafted_tokens += len(event.token_ids)
             case Verified():
                 self.num_verify_calls += 1
                 self.num_draft_tokens += self._trees.pop(event.task)

@@ -2,7 +2,8 @@
 
 ``alpha`` is the acceptance rate, ``gamma`` the number of draft tokens in a round. Leviathan et
 al. 2023, "Fast Inference from Transformers via Speculative Decoding", takes the acceptance of
-each draft token as independent; Timor et al. 2025 (DSI) adds replicas of the target.
+each draft token as independent; Duan et al. 2024 (branch prediction) drafts on while the target
+verifies; Timor et al. 2025 (DSI) adds replicas of the target.
 """
 
 from __future__ import annotations
@@ -71,9 +72,58 @@ def estimate_alpha(accepted_counts: Sequence[int], gamma: int) -> float:
     return accepted / (accepted + rejected)
 
 
+def target_throughput(target_ms: float) -> float:
+    """Tokens per ms of the target alone (branch prediction, Eq. 6)."""
+    return 1 / target_ms
+
+
+def speculative_throughput(target_ms: float, drafter_ms: float, gamma: int, alpha: float) -> float:
+    """Tokens per ms where a round drafts, then verifies (branch prediction, Eq. 7)."""
+    return expected_tokens(alpha, gamma) / (gamma * drafter_ms + target_ms)
+
+
+def branch_throughput(
+    target_ms: float,
+    drafter_ms: float,
+    gamma: int,
+    alpha: float,
+    hit_rate: float,
+    shortfall: float = 0.0,
+) -> float:
+    """Tokens per ms where a right prediction hides the verification (branch prediction, Eq. 8).
+
+    ``hit_rate`` is the share of rounds predicted right; ``shortfall`` is how many more tokens
+    they accepted than predicted, delta - gamma in the paper, so that many are drafted twice.
+
+    Eq. 8 has the costs of its two cases swapped. It also averages the rates, weighted by
+    rounds, which overstates: over many rounds the throughput is the tokens over the mean time.
+    And a verification can't be hidden behind a draft shorter than itself, which Eq. 14 excludes.
+    """
+    hit_ms = max((gamma + shortfall) * drafter_ms, target_ms)
+    miss_ms = gamma * drafter_ms + target_ms
+    return expected_tokens(alpha, gamma) / (hit_rate * hit_ms + (1 - hit_rate) * miss_ms)
+
+
+def theta(target_ms: float, drafter_ms: float, accepted: int, predicted: int) -> float:
+    """The ms that the branch drafted from ``predicted`` tokens on saves (branch prediction, Eq. 5).
+
+    Above 0 it is worth keeping. Each token accepted beyond the prediction was drafted again.
+    Where fewer were accepted the branch hangs from a rejected token and nothing is saved: 0,
+    though Eq. 5 as printed would call that a success.
+    """
+    if accepted < predicted:
+        return 0.0
+    return target_ms - (accepted - predicted) * drafter_ms
+
+
+def min_draft(target_ms: float, drafter_ms: float) -> int:
+    """The shortest draft that hides a verification (branch prediction, Eq. 14)."""
+    return _ceil(target_ms / drafter_ms)
+
+
 def required_parallelism(target_ms: float, drafter_ms: float, lookahead: int) -> int:
     """The replicas of the target (SP) with which no verification ever waits (DSI, Eq. 1)."""
-    return math.ceil(target_ms / (lookahead * drafter_ms))
+    return _ceil(target_ms / (lookahead * drafter_ms))
 
 
 def min_lookahead(target_ms: float, drafter_ms: float, sp: int) -> int:
@@ -87,3 +137,14 @@ def min_lookahead(target_ms: float, drafter_ms: float, sp: int) -> int:
         for lookahead in count(first)
         if required_parallelism(target_ms, drafter_ms, lookahead) <= sp
     )
+
+
+def dsi_expected_time(drafter_ms: float, target_ms: float, alpha: float, num_tokens: int) -> float:
+    """The ms that DSI takes at most, on average, for ``num_tokens`` (DSI, Proposition 1)."""
+    drafted = alpha * (num_tokens - 1)
+    return drafter_ms * drafted + target_ms * (num_tokens - drafted)
+
+
+def _ceil(ratio: float) -> int:
+    """The next integer, unless rounding errors alone put ``ratio`` above an integer."""
+    return math.ceil(ratio * (1 - 1e-12))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,30 +23,97 @@ MAX_CANDIDATES = 64
 """Bounds a draft distribution, which travels with every verification."""
 
 _STEPS = 1 << 24
+_LEAST = float(np.finfo(np.float32).tiny)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choices:
+    """The likeliest tokens at a place, best first: a summary, not a distribution.
+
+    ``token_ids`` ``[n]`` are distinct; ``probabilities`` ``[n]``, in (0, 1] and never rising,
+    leave out what the tokens not listed have. None is below the least normal float32, as
+    which it travels, however small it was.
+    """
+
+    token_ids: NDArray[np.int64]
+    probabilities: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Drawn:
+    """What is drafted at one place: ``children``, different tokens in the order to try them.
+
+    ``distribution`` is what they were drawn from, rejection mode only; ``choices`` says what
+    else the drafter thinks of, if that was asked for.
+    """
+
+    children: tuple[int, ...]
+    distribution: Distribution | None
+    choices: Choices | None
 
 
 def draw_children(
-    logits: NDArray[np.floating[Any]], sampling: Sampling, position: int, count: int
-) -> tuple[tuple[int, ...], Distribution | None]:
-    """Up to ``count`` (at least 1) different tokens for ``position``, in the order to try them.
+    logits: NDArray[np.floating[Any]],
+    sampling: Sampling,
+    position: int,
+    count: int,
+    num_choices: int = 0,
+) -> Drawn:
+    """Up to ``count`` (at least 1) children for ``position``, and up to ``num_choices`` choices.
 
-    ``logits`` ``[vocab]`` are the drafter's. Greedy: the likeliest. Coupled: the highest of
-    log q + the noise that the target will use. Rejection: draws without replacement (Gumbel
-    top-k, Kool et al. 2019) from the distribution returned beside them, which the verifier
-    must be given. There are fewer where the distribution holds fewer tokens. Raises
-    ``FloatingPointError`` as ``warp`` does.
+    ``logits`` ``[vocab]`` are the drafter's. Greedy: the likeliest tokens; a choice's
+    probability is that at temperature 1. Coupled: the highest of log q + the noise that the
+    target will use; choices are the softmax of the same, since the noise decides what the
+    target takes too. Rejection: draws without replacement (Gumbel top-k, Kool et al. 2019)
+    from the distribution returned beside them, which the verifier must be given; choices are
+    the likeliest tokens of the warped distribution, before it was made fit to travel. There
+    are fewer where a distribution holds fewer tokens. Raises ``FloatingPointError`` as
+    ``warp`` does.
     """
     if sampling.mode is AcceptanceMode.REJECTION:
-        draft = draft_distribution(logits, sampling)
-        noise = gumbel(sampling.seed, position, Purpose.DRAFT, draft.token_ids)
-        drawn = likeliest(np.log(draft.probabilities) + noise, count)
-        return tuple(draft.token_ids[drawn].tolist()), draft
+        return _draw_at_random(logits, sampling, position, count, num_choices)
     if sampling.mode is AcceptanceMode.GREEDY:
         require_peak(logits.max())
-        best = likeliest(logits, count)
-        return tuple(best[logits[best] > -np.inf].tolist()), None
+        best = likeliest(logits, max(count, num_choices))
+        best = best[logits[best] > -np.inf]
+        choices = _choices(best[:num_choices], best, logits) if num_choices else None
+        return Drawn(tuple(best[:count].tolist()), None, choices)
     token_ids, scores = coupled_scores(logits, sampling, position)
-    return tuple(token_ids[likeliest(scores, count)].tolist()), None
+    best = likeliest(scores, max(count, num_choices))
+    choices = _choices(token_ids[best[:num_choices]], best, scores) if num_choices else None
+    return Drawn(tuple(token_ids[best[:count]].tolist()), None, choices)
+
+
+def _draw_at_random(
+    logits: NDArray[np.floating[Any]],
+    sampling: Sampling,
+    position: int,
+    count: int,
+    num_choices: int,
+) -> Drawn:
+    warped = warp(logits, sampling)
+    draft = _fit_to_travel(warped)
+    noise = gumbel(sampling.seed, position, Purpose.DRAFT, draft.token_ids)
+    drawn = likeliest(np.log(draft.probabilities) + noise, count)
+    choices = None
+    if num_choices:
+        best = likeliest(warped.probabilities, num_choices)
+        probabilities = np.maximum(warped.probabilities[best], _LEAST)
+        choices = Choices(warped.token_ids[best], probabilities)
+    return Drawn(tuple(draft.token_ids[drawn].tolist()), draft, choices)
+
+
+def _choices(
+    token_ids: NDArray[np.int64],
+    best: NDArray[np.int64],
+    scores: NDArray[np.floating[Any]],
+) -> Choices:
+    """``token_ids`` ``[n]``, whose scores are at ``best[:n]``, by the softmax of ``scores``."""
+    weights = scores.astype(np.float64)
+    weights -= weights[best[0]]
+    np.exp(weights, out=weights)
+    probabilities = weights[best[: token_ids.size]] / weights.sum()
+    return Choices(token_ids, np.maximum(probabilities, _LEAST))
 
 
 def draft_distribution(logits: NDArray[np.floating[Any]], sampling: Sampling) -> Distribution:
@@ -57,7 +125,10 @@ def draft_distribution(logits: NDArray[np.floating[Any]], sampling: Sampling) ->
     acceptance rule yields the target's distribution for *any* q, as long as the drafts were
     drawn from that same q. It costs acceptance, by no more than the probability cut off.
     """
-    warped = warp(logits, sampling)
+    return _fit_to_travel(warp(logits, sampling))
+
+
+def _fit_to_travel(warped: Distribution) -> Distribution:
     kept = np.sort(likeliest(warped.probabilities, MAX_CANDIDATES))
     token_ids, probabilities = warped.token_ids[kept], warped.probabilities[kept]
     steps = np.rint(probabilities * (_STEPS / probabilities.sum()))

@@ -34,6 +34,8 @@ class Purpose(IntEnum):
     """Whether a drawn token is accepted, rejection mode; by token."""
     RESIDUAL = 3
     """The target's own token, recovered or bonus, rejection mode; by token."""
+    PREDICT = 4
+    """How many draft tokens a predictor expects to be accepted; by round, not by position."""
 
 
 def uniforms(

@@ -15,17 +15,20 @@ from specmesh.drafter.servicer import DrafterServicer
 from specmesh.inference.model import LanguageModel
 from specmesh.inference.prefixes import PrefixResolver
 from specmesh.inference.service import MODEL_SERVICE, InferenceService, InferenceSettings
+from specmesh.inference.simulated_settings import SimulatedDrafterSettings
 from specmesh.serving.server import serve
 from specmesh.serving.settings import parse
 from specmesh.v1 import drafter_pb2, drafter_pb2_grpc
 
 
-class DrafterSettings(InferenceSettings):
+class DrafterSettings(InferenceSettings, SimulatedDrafterSettings):
     """Serves a cheap model, which guesses ahead of the target."""
 
     model_config = SettingsConfigDict(env_prefix="SPECMESH_DRAFTER_")
 
-    backend: Backend = Field("transformers", description="what guesses")
+    backend: Backend = Field(
+        "transformers", description="what guesses; 'simulated' waits and says known tokens"
+    )
     model: str = Field("", description="folder or Hugging Face id; for backend transformers")
     tokenizer: str = Field(
         "", description="folder or Hugging Face id of the target's tokenizer; other backends"
@@ -63,6 +66,7 @@ class DrafterService(InferenceService):
             dtype=self._drafter.dtype,
             device=self._drafter.device,
             cache_tokens=self._drafter.cache_tokens,
+            simulated=self._drafter,
         )
 
     def add_servicer(

@@ -11,8 +11,9 @@ from tokenizers import Tokenizer
 from specmesh.inference.context_models import ContextModel, Guess, PromptLookup, RandomTokens
 from specmesh.inference.model import LanguageModel, ModelDescription, ModelNotLoadable
 from specmesh.inference.ngram import NGram
+from specmesh.inference.simulated_settings import SimulatedDrafterSettings
 
-Backend = Literal["transformers", "ngram", "prompt-lookup", "random"]
+Backend = Literal["transformers", "ngram", "prompt-lookup", "random", "simulated"]
 
 TEXT_SUFFIXES = {".py", ".txt", ".md", ".rst", ".json", ".c", ".h", ".js", ".ts", ".go", ".rs"}
 
@@ -27,12 +28,15 @@ def load(
     dtype: str,
     device: str,
     cache_tokens: int,
+    simulated: SimulatedDrafterSettings,
 ) -> LanguageModel:
     """Load a drafter; raises ``ModelNotLoadable``."""
     if backend == "transformers":
         from specmesh.inference.transformers_model import TransformersModel
 
         return TransformersModel.load(model, dtype=dtype, device=device, cache_tokens=cache_tokens)
+    if backend == "simulated":
+        return simulated.simulated_drafter()
     loaded = _load_tokenizer(tokenizer)
     vocab_size = loaded.get_vocab_size()
     name: str = backend

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specmesh.decoding.drafting import draw_children
+from specmesh.decoding.drafting import Choices, draw_children
 from specmesh.decoding.sampling import Distribution, Sampling
 from specmesh.decoding.tree import TokenTree
 from specmesh.inference.model import Scorer
@@ -16,11 +16,12 @@ from specmesh.inference.model import Scorer
 @dataclass(frozen=True, slots=True)
 class Shape:
     """What to draft below ``from_nodes``: ``depth`` levels, ``branching[i]`` children per node
-    at level i and one beyond the list."""
+    at level i and one beyond the list; and of how many choices to tell per node."""
 
     from_nodes: tuple[int, ...]
     depth: int
     branching: tuple[int, ...]
+    num_choices: int = 0
 
     def children_at(self, level: int) -> int:
         """How many children each node gets at ``level``."""
@@ -29,10 +30,12 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """The tree with one more level, and what the new nodes were drawn from, by parent."""
+    """The tree with one more level; by parent, what the new nodes were drawn from (rejection
+    mode only) and what else could have been (if asked for)."""
 
     tree: TokenTree
     distributions: dict[int, Distribution]
+    choices: dict[int, Choices]
 
 
 def grow(
@@ -46,19 +49,23 @@ def grow(
         token_ids: list[int] = []
         parents: list[int] = []
         distributions: dict[int, Distribution] = {}
+        choices: dict[int, Choices] = {}
         for node in frontier:
             row = rows[node - first_row]
             if row.max() == -np.inf:
                 continue  # the model has no guess here
             position = prefix_length + tree.depth(node)
-            drawn, distribution = draw_children(row, sampling, position, shape.children_at(depth))
-            token_ids += drawn
-            parents += [node] * len(drawn)
-            if distribution is not None:
-                distributions[node] = distribution
+            count = shape.children_at(depth)
+            drawn = draw_children(row, sampling, position, count, shape.num_choices)
+            token_ids += drawn.children
+            parents += [node] * len(drawn.children)
+            if drawn.distribution is not None:
+                distributions[node] = drawn.distribution
+            if drawn.choices is not None:
+                choices[node] = drawn.choices
         if not token_ids:
             return
         first_row = len(tree) + 1
         frontier = range(first_row, first_row + len(token_ids))
         tree = tree.extend(token_ids, parents)
-        yield Level(tree, distributions)
+        yield Level(tree, distributions, choices)

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Generator, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 
 import grpc.aio
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.decoding.sampling import Distribution, Sampling
+from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import TokenTree
-from specmesh.drafter.growth import Shape, grow
+from specmesh.drafter.growth import Level, Shape, grow
 from specmesh.inference.accounts import add_cost, record_cost
 from specmesh.inference.engine import Engine, Job
 from specmesh.inference.model import LanguageModel, Scorer
 from specmesh.inference.prefixes import PrefixResolver
-from specmesh.serving.wire import MAX_TREE_NODES, read_sampling, read_tree, write_distributions
+from specmesh.serving.wire import (
+    MAX_TREE_NODES,
+    read_sampling,
+    read_tree,
+    write_choices,
+    write_distributions,
+)
 from specmesh.v1 import drafter_pb2, drafter_pb2_grpc, model_pb2
 
 MAX_DEPTH = 256
+MAX_CHOICES = 16
 
 DraftJob = Job[drafter_pb2.DraftResponse]
 DraftMessages = Generator[drafter_pb2.DraftResponse, None, None]
@@ -69,22 +77,22 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
         levels_per_message: int,
     ) -> DraftMessages:
         shape = self._fit(shape, tree, len(prefix))
-        scorer = self._model.open(prefix)
+        scorer = self._model.open(prefix, job.cancellation)
         meter = _Meter(scorer, job.queue_ms)
         sent, grown = len(tree), tree
-        pending: dict[int, Distribution] = {}
+        pending: list[Level] = []
         levels = grow(scorer, tree, len(prefix), shape, sampling)
         try:
             for number, level in enumerate(levels, start=1):
                 grown = level.tree
-                pending |= level.distributions
-                if job.cancelled:
+                pending.append(level)
+                if job.cancellation.is_set():
                     return
                 if number % levels_per_message == 0:
-                    yield _message(grown, sent, pending, meter)
-                    sent, pending = len(grown), {}
-            if len(grown) > sent:
-                yield _message(grown, sent, pending, meter)
+                    yield _message(pending, sent, meter)
+                    sent, pending = len(grown), []
+            if pending:
+                yield _message(pending, sent, meter)
         finally:
             # The likeliest path is what the next call most probably goes on from; its last
             # node has not been through a forward.
@@ -100,7 +108,7 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
         if reached > limit:
             raise InvalidField("prefix", f"{reached} tokens are more than the context of {limit}")
         room = limit - prefix_length - max(tree.depth(node) for node in shape.from_nodes)
-        return Shape(shape.from_nodes, min(shape.depth, room), shape.branching)
+        return replace(shape, depth=min(shape.depth, room))
 
 
 class _Meter:
@@ -133,7 +141,9 @@ def read_shape(request: drafter_pb2.DraftRequest, tree_size: int) -> Shape:
         raise InvalidField("from_nodes", f"names node {max(from_nodes)} of {tree_size}")
     if len(set(from_nodes)) != len(from_nodes):
         raise InvalidField("from_nodes", "names a node twice")
-    shape = Shape(from_nodes, request.depth, tuple(request.branching))
+    if request.num_choices > MAX_CHOICES:
+        raise InvalidField("num_choices", f"must be in [0, {MAX_CHOICES}]")
+    shape = Shape(from_nodes, request.depth, tuple(request.branching), request.num_choices)
     if 0 in shape.branching:
         raise InvalidField("branching", "must be at least 1 at every level")
     width, nodes = len(from_nodes), tree_size
@@ -145,14 +155,17 @@ def read_shape(request: drafter_pb2.DraftRequest, tree_size: int) -> Shape:
     return shape
 
 
-def _message(
-    tree: TokenTree, sent: int, distributions: dict[int, Distribution], meter: _Meter
-) -> drafter_pb2.DraftResponse:
+def _message(levels: Sequence[Level], sent: int, meter: _Meter) -> drafter_pb2.DraftResponse:
+    """The nodes of ``levels``, numbered on from ``sent``."""
+    tree = levels[-1].tree
     return drafter_pb2.DraftResponse(
         token_ids=tree.token_ids[sent:],
         parents=tree.parents[sent:],
-        draft_distributions=write_distributions(distributions),
+        draft_distributions=[
+            message for level in levels for message in write_distributions(level.distributions)
+        ],
         cost=meter.read(),
+        choices=[message for level in levels for message in write_choices(level.choices)],
     )
 
 

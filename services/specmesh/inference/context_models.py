@@ -6,6 +6,7 @@ from the context, random tokens. They cost next to nothing, so a low acceptance 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -37,8 +38,12 @@ class ContextModel:
         self._guess = guess
         self._cache: PrefixCache[None] = PrefixCache(CACHED_TOKENS)
 
-    def open(self, prefix: Sequence[int]) -> ContextScorer:
-        """See ``LanguageModel.open``."""
+    def open(
+        self,
+        prefix: Sequence[int],
+        cancellation: threading.Event,  # noqa: ARG002
+    ) -> ContextScorer:
+        """See ``LanguageModel.open``. A guess is too short to be interrupted."""
         return ContextScorer(self._guess, self._cache, prefix)
 
     def find_base(self, base_length: int, digest: bytes) -> Sequence[int] | None:

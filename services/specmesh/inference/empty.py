@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -27,7 +28,11 @@ class EmptyModel:
 
     description = EMPTY_DESCRIPTION
 
-    def open(self, prefix: Sequence[int]) -> EmptyScorer:  # noqa: ARG002
+    def open(
+        self,
+        prefix: Sequence[int],  # noqa: ARG002
+        cancellation: threading.Event,  # noqa: ARG002
+    ) -> EmptyScorer:
         """See ``LanguageModel.open``."""
         return EmptyScorer()
 

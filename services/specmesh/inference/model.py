@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -17,6 +18,10 @@ Logits = npt.NDArray[np.float32]
 
 class ModelNotLoadable(Exception):
     """The named model cannot be loaded; the message says what was tried."""
+
+
+class Interrupted(Exception):
+    """A forward was left unfinished, since nobody wants its result any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +57,16 @@ class Scorer(Protocol):
         """Next-token logits after every node not scored yet, in node order, node 0 first.
 
         ``tree`` must begin with the nodes of earlier calls. One forward for all of them,
-        each node seeing the prefix and its own ancestors.
+        each node seeing the prefix and its own ancestors. Raises ``Interrupted`` if the model
+        can stop in the middle of a forward and was told to.
         """
         ...
 
     def close(self, keep: Sequence[int]) -> None:
-        """End; what was computed for the prefix and the path of nodes ``keep`` stays cached."""
+        """End; what was computed for the prefix and the path of nodes ``keep`` stays cached.
+
+        Nothing does if no forward was finished.
+        """
         ...
 
 
@@ -66,8 +75,13 @@ class LanguageModel(Protocol):
 
     description: ModelDescription
 
-    def open(self, prefix: Sequence[int]) -> Scorer:
-        """A scorer for ``prefix`` (at least one token), on top of whatever is cached of it."""
+    def open(self, prefix: Sequence[int], cancellation: threading.Event) -> Scorer:
+        """A scorer for ``prefix`` (at least one token), on top of whatever is cached of it.
+
+        ``cancellation`` is set, from another thread, once nobody wants the result any more: a
+        model that can stop in the middle of a forward then raises ``Interrupted`` from
+        ``score``. The others don't look.
+        """
         ...
 
     def find_base(self, base_length: int, digest: bytes) -> Sequence[int] | None:

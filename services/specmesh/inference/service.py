@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Literal
@@ -74,10 +75,10 @@ class InferenceService(ABC):
         """Load and warm up, so that the first call is as fast as the next."""
         self._engine = Engine(self._settings.max_queue)
 
-        def load(job: Job[LanguageModel]) -> LanguageModel:  # noqa: ARG001
+        def load(job: Job[LanguageModel]) -> LanguageModel:
             model = self.load()
             self._use_threads()
-            _warm_up(model)
+            _warm_up(model, job.cancellation)
             return model
 
         try:
@@ -114,12 +115,14 @@ class InferenceService(ABC):
 MODEL_SERVICE = model_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name
 
 
-def _warm_up(model: LanguageModel) -> None:
+def _warm_up(model: LanguageModel, cancellation: threading.Event) -> None:
     """The first forwards of each width allocate and choose kernels."""
+    if not model.description.num_parameters:
+        return  # there are none to choose; and a simulated forward only takes time
     limit = model.description.context_tokens
     for width in WARM_UP_WIDTHS:
         if limit and WARM_UP_PREFIX + width > limit:
             break
-        scorer = model.open([0] * WARM_UP_PREFIX)
+        scorer = model.open([0] * WARM_UP_PREFIX, cancellation)
         scorer.score(TokenTree.chain([0] * width))
         scorer.close(())

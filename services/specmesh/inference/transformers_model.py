@@ -7,6 +7,7 @@ is copied.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -69,8 +70,13 @@ class TransformersModel:
         )
         return cls(model.to(device).eval(), description, cache_tokens)
 
-    def open(self, prefix: Sequence[int]) -> TransformersScorer:
-        """See ``LanguageModel.open``."""
+    def open(
+        self,
+        prefix: Sequence[int],
+        cancellation: threading.Event,  # noqa: ARG002
+    ) -> TransformersScorer:
+        """See ``LanguageModel.open``. Forwards are not interruptible yet: torch offers no way
+        out of one, so a cancelled job ends after the forward at hand."""
         return TransformersScorer(self._model, self._cache, prefix)
 
     def find_base(self, base_length: int, digest: bytes) -> Sequence[int] | None:

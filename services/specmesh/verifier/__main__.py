@@ -15,19 +15,22 @@ from specmesh.inference.empty import EmptyModel
 from specmesh.inference.model import LanguageModel
 from specmesh.inference.prefixes import PrefixResolver
 from specmesh.inference.service import MODEL_SERVICE, InferenceService, InferenceSettings
+from specmesh.inference.simulated_settings import SimulatedSettings
 from specmesh.serving.server import serve
 from specmesh.serving.settings import parse
 from specmesh.v1 import verifier_pb2, verifier_pb2_grpc
 from specmesh.verifier.servicer import VerifierServicer
 
 
-class VerifierSettings(InferenceSettings):
+class VerifierSettings(InferenceSettings, SimulatedSettings):
     """Serves a replica of the target model, which checks drafts."""
 
     model_config = SettingsConfigDict(env_prefix="SPECMESH_VERIFIER_")
 
-    backend: Literal["transformers", "empty"] = Field(
-        "transformers", description="what computes; 'empty' answers at once, to measure hops"
+    backend: Literal["transformers", "simulated", "empty"] = Field(
+        "transformers",
+        description="what computes; 'simulated' waits and says known tokens, 'empty' answers at "
+        "once, to measure hops",
     )
     model: str = Field("", description="folder or Hugging Face id of the target")
 
@@ -53,6 +56,8 @@ class VerifierService(InferenceService):
         """Load the target."""
         if self._verifier.backend == "empty":
             return EmptyModel()
+        if self._verifier.backend == "simulated":
+            return self._verifier.simulated_target()
         from specmesh.inference.transformers_model import TransformersModel
 
         return TransformersModel.load(

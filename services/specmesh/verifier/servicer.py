@@ -56,7 +56,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         sampling: Sampling,
     ) -> verifier_pb2.VerifyResponse:
         began = time.perf_counter()
-        scorer = self._model.open(prefix)
+        scorer = self._model.open(prefix, job.cancellation)
         logits = scorer.score(tree)
         forward_ms = (time.perf_counter() - began) * 1e3
         verdict = verify(tree, logits, sampling, len(prefix), distributions)

@@ -1,5 +1,5 @@
-"""``specmesh demo``: the same prompts with and without speculation, on a mesh of its own.
+"""``specmesh demo``: the same prompts with every strategy, on a mesh of its own.
 
-Reading order: ``command`` (the course of it), ``measure`` (the runs), ``summary`` (what they
-say), ``traced`` (where one answer's time goes), ``report`` (how it looks).
+Reading order: ``command``, ``course`` (the course of it), ``report`` (where one answer's time
+goes), ``timeline`` (a picture of it). Measuring and summing up are in ``cli/strategies``.
 """

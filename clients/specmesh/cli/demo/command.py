@@ -14,12 +14,19 @@ from specmesh.cli import shipped
 from specmesh.cli.demo.course import Course
 from specmesh.cli.local.mesh import MeshOptions
 from specmesh.cli.runner import run, until_signalled
-from specmesh.cli.up import DrafterModel, Lookahead, RedisUrl, TargetModel, Threads
+from specmesh.cli.up import (
+    DrafterModels,
+    Lookahead,
+    RedisUrl,
+    TargetModel,
+    Threads,
+    real_models,
+)
 
 
 def demo(
     target: TargetModel = None,
-    drafter: DrafterModel = None,
+    drafter: DrafterModels = None,
     prompts: Annotated[
         Path | None,
         typer.Option(help="JSON list of objects with a 'text'. [default: shipped]"),
@@ -27,20 +34,20 @@ def demo(
     num_prompts: Annotated[int, typer.Option(min=1, help="How many of them.")] = 10,
     tokens: Annotated[int, typer.Option(min=8, help="Length of each answer.")] = 128,
     verifiers: Annotated[int, typer.Option(min=1, help="Replicas of the target.")] = 1,
-    lookahead: Lookahead = 4,
+    lookahead: Lookahead = None,
     threads: Threads = 1,
     redis_url: RedisUrl = None,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Start a mesh, show what speculation gains and that it changes no text.
+    """Start a mesh, show what each strategy gains and that it changes no text.
 
     Exits with 1 if it does change one.
     """
 
     async def work() -> int:
+        models = real_models(target, drafter, threads)
         options = MeshOptions(
-            target=target or shipped.shipped_model(shipped.TARGET),
-            drafter=drafter or shipped.shipped_model(shipped.DRAFTER),
+            models=models,
             num_verifiers=verifiers,
             threads=threads,
             lookahead=lookahead,
@@ -49,6 +56,7 @@ def demo(
         )
         course = Course(
             options=options,
+            models=models,
             prompts=shipped.read_prompts(prompts)[:num_prompts],
             num_tokens=tokens,
             directory=Path(mkdtemp(prefix="specmesh-")),

@@ -1,40 +1,48 @@
-"""The course of the demo: start, show, compare, trace, shut down, judge."""
+"""The course of the demo: start, show, compare, trace, shut down, explain, judge."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from specmesh.cli.demo.measure import (
+from specmesh.cli.demo.report import breakdown_json, breakdown_table
+from specmesh.cli.demo.timeline import timeline_picture
+from specmesh.cli.local.mesh import MeshOptions
+from specmesh.cli.local.models import RealModels
+from specmesh.cli.runner import FAILED
+from specmesh.cli.strategies.measure import (
     AUTOREGRESSIVE,
+    DSI,
     SPECULATIVE,
     STRATEGIES,
-    TEMPERATURES,
-    Run,
-    ask,
-    measure,
+    Experiment,
+    Speculation,
 )
-from specmesh.cli.demo.report import (
-    breakdown_json,
-    breakdown_table,
+from specmesh.cli.strategies.report import (
     comparison_json,
-    comparison_table,
+    describe_difference,
+    describe_setting,
+    describe_stops,
+    run_and_show,
+    setting_json,
 )
-from specmesh.cli.demo.summary import Comparison, compare
-from specmesh.cli.demo.traced import break_down, environment
-from specmesh.cli.local.cores import Placement, pinned_to
-from specmesh.cli.local.mesh import LocalMesh, MeshOptions
-from specmesh.cli.runner import FAILED
+from specmesh.cli.strategies.summary import Comparison
+from specmesh.cli.strategies.traced import TracedMesh
 from specmesh.client import Client
-from specmesh.traces.breakdown import Breakdown
-from specmesh.traces.receiver import TraceReceiver
+from specmesh.traces.breakdown import breakdown
+from specmesh.traces.cancellation import cancellations, stop_times
+from specmesh.traces.speculation import latencies
+from specmesh.traces.timeline import timeline
 
 _NUM_PROMPT_LINES = 4
+_SHOWN = (AUTOREGRESSIVE, SPECULATIVE)
+"""Answered before the reader's eyes."""
+_TRACED = (SPECULATIVE, DSI)
+_PICTURED_MS = 100.0
 
 
 class Course:
@@ -44,6 +52,7 @@ class Course:
         self,
         *,
         options: MeshOptions,
+        models: RealModels,
         prompts: Sequence[str],
         num_tokens: int,
         directory: Path,
@@ -51,107 +60,89 @@ class Course:
     ) -> None:
         self.summary: dict[str, Any] | None = None
         self._options = options
-        self._prompts = prompts
-        self._num_tokens = num_tokens
+        self._models = models
+        self._experiment = Experiment(
+            prompts=prompts,
+            speculations=[Speculation(name) for name in STRATEGIES],
+            num_tokens=num_tokens,
+        )
         self._directory = directory
         self._console = console
-        self._mesh: LocalMesh | None = None
+        self._mesh = TracedMesh(options, directory, self._say)
 
     def kill(self) -> None:
         """End the mesh at once."""
-        if self._mesh is not None:
-            self._mesh.kill()
+        self._mesh.kill()
 
     async def run(self) -> int:
         """Everything; returns the exit status. Raises StartError, SpecmeshError."""
-        self._say(f"Starting a mesh; logs and trace are in {self._directory}")
-        async with TraceReceiver(self._directory / "trace.jsonl") as receiver:
-            options = replace(self._options, environment=environment(receiver))
-            self._mesh = mesh = LocalMesh(options, self._directory, self._say)
-            # Or the client would compete with the target now and then.
-            with pinned_to(mesh.placement.rest):
-                async with mesh, Client(mesh.address) as client:
-                    self._say(_describe(options, mesh.placement))
-                    await self._show(client)
-                    comparisons = await self._compare(client)
-                    where = await self._trace(client, receiver)
-        self.summary = self._sum_up(comparisons, where, mesh.placement)
+        self._say(f"Starting a mesh; logs and traces are in {self._directory}")
+        first = self._experiment.prompts[0]
+        async with self._mesh.running() as client:
+            self._say(describe_setting(self._options, self._models, self._mesh.placement))
+            await self._show(client)
+            comparisons = await run_and_show(self._experiment, client, self._console)
+            await self._mesh.trace(
+                self._experiment.ask(client, first, Speculation(name)) for name in _TRACED
+            )
+        self.summary = {**self._sum_up(comparisons), **self._explain()}
         return self._judge(comparisons)
 
     async def _show(self, client: Client) -> None:
-        """The first prompt, answered before the reader's eyes."""
-        lines = self._prompts[0].splitlines(keepends=True)[-_NUM_PROMPT_LINES:]
-        for strategy in STRATEGIES:
-            self._console.rule(f"{strategy}, temperature 0")
+        """The first prompt, answered."""
+        prompt = self._experiment.prompts[0]
+        lines = prompt.splitlines(keepends=True)[-_NUM_PROMPT_LINES:]
+        for name in _SHOWN:
+            self._console.rule(f"{name}, temperature 0")
             self._write("".join(lines), style="dim")
-            async for chunk in ask(client, self._prompts[0], strategy, 0.0, self._num_tokens):
+            async for chunk in self._experiment.ask(client, prompt, Speculation(name)):
                 self._write(chunk.text, style="cyan")
             self._console.print()
 
-    async def _compare(self, client: Client) -> list[Comparison]:
-        num_runs = len(self._prompts) * len(STRATEGIES) * len(TEMPERATURES)
-        runs: list[Run] = []
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-        # Drawn between the runs only: drawing takes the core that the client needs.
-        with Progress(
-            *columns, console=self._console, auto_refresh=False, transient=True
-        ) as progress:
-            task = progress.add_task("Measuring", total=num_runs)
-            async for run in measure(client, self._prompts, self._num_tokens):
-                runs.append(run)
-                progress.update(task, advance=1, refresh=True)
-        comparisons = [compare(runs, temperature) for temperature in TEMPERATURES]
-        self._console.print(comparison_table(comparisons))
-        return comparisons
-
-    async def _trace(self, client: Client, receiver: TraceReceiver) -> Breakdown | None:
-        stream = ask(client, self._prompts[0], SPECULATIVE, 0.0, self._num_tokens)
-        try:
-            where = await break_down(stream, receiver)
-        except TimeoutError:
-            self._say("No breakdown: the trace did not arrive whole.")
-            return None
-        self._console.print(breakdown_table(where))
-        return where
+    def _explain(self) -> dict[str, Any]:
+        """Print where the time of a speculative answer went, and what DSI does with it."""
+        traces = self._mesh.traces()
+        lockstep, overlapped = traces.get(SPECULATIVE), traces.get(DSI)
+        if not lockstep or not overlapped:
+            self._say("No breakdown and no timeline: the traces did not arrive.")
+            return {"breakdown": None, "cancellation": None}
+        where = breakdown(lockstep[0])
+        self._console.print(breakdown_table(where, SPECULATIVE))
+        stretch = timeline(overlapped[0]).busiest(_PICTURED_MS)
+        self._console.print(timeline_picture(stretch, f"{_PICTURED_MS:g} ms of another: {DSI}"))
+        stops = stop_times(cancellations(overlapped[0]))
+        if stops is not None:
+            self._say(describe_stops(stops, latencies(lockstep[0])))
+        return {
+            "breakdown": breakdown_json(where),
+            "cancellation": None if stops is None else asdict(stops),
+        }
 
     def _judge(self, comparisons: Sequence[Comparison]) -> int:
-        differing = [each for each in comparisons if each.differing_prompts]
+        differing = [each for each in comparisons if not each.identical]
         for each in differing:
-            prompts = ", ".join(str(number + 1) for number in each.differing_prompts)
-            self._say(f"DIFFERENT TEXT at temperature {each.temperature:g}: prompt {prompts}")
+            self._say(describe_difference(each))
         if not differing:
+            greedy = comparisons[0].strategies
+            best = max(greedy.values(), key=lambda figures: figures.ratio)
             self._say(
-                f"Same text for all {len(self._prompts)} prompts at both temperatures. "
-                f"Greedy speedup: {comparisons[0].speedup:.2f}"
+                f"Same text for all {len(self._experiment.prompts)} prompts with every strategy "
+                f"at both temperatures.\nGreedy speedup: {greedy[SPECULATIVE].ratio:.2f} "
+                f"{SPECULATIVE}, at best {best.ratio:.2f} {best.strategy}"
             )
         return FAILED if differing else 0
 
-    def _sum_up(
-        self, comparisons: Sequence[Comparison], where: Breakdown | None, placement: Placement
-    ) -> dict[str, Any]:
-        greedy = comparisons[0]
-        options = self._options
+    def _sum_up(self, comparisons: Sequence[Comparison]) -> dict[str, Any]:
+        greedy = comparisons[0].strategies
+        setting = setting_json(self._options, self._models, self._mesh.placement, self._experiment)
         return {
-            "identical": not any(each.differing_prompts for each in comparisons),
-            "speedup": greedy.speedup,
-            "acceptance": greedy.speculative.acceptance,
-            "prompts": len(self._prompts),
-            "tokens_per_s": {
-                AUTOREGRESSIVE: greedy.autoregressive.tokens_per_s,
-                SPECULATIVE: greedy.speculative.tokens_per_s,
-            },
-            "tokens": self._num_tokens,
-            "lookahead": options.lookahead,
-            "verifiers": options.num_verifiers,
-            "threads": options.threads,
-            "cores": {
-                "verifiers": [sorted(cores) for cores in placement.verifiers],
-                "drafter": sorted(placement.drafter),
-                "rest": sorted(placement.rest),
-            },
-            "models": {"target": Path(options.target).name, "drafter": Path(options.drafter).name},
+            "identical": all(each.identical for each in comparisons),
+            "speedup": greedy[SPECULATIVE].ratio,
+            "acceptance": greedy[SPECULATIVE].acceptance,
+            "tokens_per_s": {name: figures.tokens_per_s for name, figures in greedy.items()},
+            **setting,
+            "lookahead": self._options.lookahead,
             "temperatures": [comparison_json(each) for each in comparisons],
-            "breakdown": None if where is None else breakdown_json(where),
         }
 
     def _say(self, line: str) -> None:
@@ -161,17 +152,3 @@ class Course:
         self._console.print(
             text, style=style, end="", markup=False, highlight=False, soft_wrap=True
         )
-
-
-def _describe(options: MeshOptions, placement: Placement) -> str:
-    """Models, replicas and where they run."""
-    verifiers = frozenset[int]().union(*placement.verifiers)
-    return (
-        f"Target {Path(options.target).name} x {options.num_verifiers} on {_cores(verifiers)}, "
-        f"drafter {Path(options.drafter).name} on {_cores(placement.drafter)};\n"
-        f"{options.threads} thread(s) each, lookahead {options.lookahead}"
-    )
-
-
-def _cores(cores: frozenset[int]) -> str:
-    return f"core {', '.join(map(str, sorted(cores)))}" if cores else "any core"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,12 +13,10 @@ from typing import Self
 
 from specmesh.cli.local.cores import Placement, available, place
 from specmesh.cli.local.logs import serving_address
+from specmesh.cli.local.models import Models
 from specmesh.cli.local.process import PORT, ProcessSpec
 from specmesh.cli.local.redis import redis_spec
 from specmesh.cli.local.supervisor import Supervisor
-
-DRAFTER_BACKENDS = ("ngram", "prompt-lookup", "random")
-"""Drafters without a model of their own; they borrow the target's tokenizer."""
 
 _START_TIMEOUT_S = 300.0
 _KILL_AFTER_DRAIN_S = 3.0
@@ -29,15 +27,12 @@ _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS
 class MeshOptions:
     """What the mesh is made of."""
 
-    target: str
-    """Folder or Hugging Face id of the target."""
-    drafter: str
-    """The same for the drafter, or one of DRAFTER_BACKENDS."""
+    models: Models
     num_verifiers: int = 1
     threads: int = 1
-    """Threads of each process that runs a model."""
+    """Of each process, for libraries that have their own."""
     strategy: str = "speculative"
-    lookahead: int = 4
+    lookahead: int | None = None
     port: int = 0
     """Of the orchestrator; 0 takes any free one."""
     redis_url: str | None = None
@@ -60,7 +55,8 @@ class LocalMesh:
     ) -> None:
         self.address = ""
         self._options = options
-        self._placement = place(available(), options.num_verifiers, options.threads)
+        cores = available() if options.models.needs_cores else ()
+        self._placement = place(cores, options.num_verifiers, options.threads)
         self._exit_stack = AsyncExitStack()
         self._supervisor = Supervisor(
             directory,
@@ -111,37 +107,35 @@ class LocalMesh:
         if redis_url is None:
             (redis_url,) = await self._supervisor.start(redis_spec(redis_socket, cores.rest))
         common = ("--redis-url", redis_url, "--drain-seconds", f"{options.drain_s:g}")
-        *verifiers, drafter = await self._supervisor.start(
-            *(
-                self._verifier(f"verifier-{number}", cores.verifiers[number], common)
-                for number in range(options.num_verifiers)
-            ),
-            self._drafter(common),
+        verifiers = [
+            self._service(
+                "verifier", f"verifier-{number}", own, (*options.models.verifier(), *common)
+            )
+            for number, own in enumerate(cores.verifiers)
+        ]
+        drafters = [
+            self._service("drafter", name, cores.drafter, (*arguments, *common))
+            for name, arguments in self._named_drafters()
+        ]
+        addresses = await self._supervisor.start(*verifiers, *drafters)
+        orchestrator = self._orchestrator(
+            addresses[: len(verifiers)], addresses[len(verifiers) :], common
         )
-        orchestrator = self._orchestrator(verifiers, drafter, common)
         (self.address,) = await self._supervisor.start(orchestrator)
 
-    def _verifier(self, name: str, cores: frozenset[int], common: tuple[str, ...]) -> ProcessSpec:
-        model = ("--model", self._options.target, "--threads", str(self._options.threads))
-        return self._service("verifier", name, cores, (*model, *common))
-
-    def _drafter(self, common: tuple[str, ...]) -> ProcessSpec:
-        options = self._options
-        model: tuple[str, ...] = ("--model", options.drafter)
-        if options.drafter in DRAFTER_BACKENDS:
-            model = ("--backend", options.drafter, "--tokenizer", options.target)
-        if options.drafter == "ngram":
-            model = (*model, "--corpus", "stdlib")
-        arguments = (*model, "--threads", str(options.threads), *common)
-        return self._service("drafter", "drafter", self._placement.drafter, arguments)
+    def _named_drafters(self) -> list[tuple[str, Sequence[str]]]:
+        drafters = self._options.models.drafters()
+        if len(drafters) == 1:
+            return [("drafter", drafters[0])]
+        return [(f"drafter-{number}", arguments) for number, arguments in enumerate(drafters)]
 
     def _orchestrator(
-        self, verifiers: list[str], drafter: str, common: tuple[str, ...]
+        self, verifiers: Sequence[str], drafters: Sequence[str], common: tuple[str, ...]
     ) -> ProcessSpec:
         options = self._options
-        peers = ("--verifiers", ",".join(verifiers), "--drafters", drafter)
-        strategy = ("--strategy", options.strategy, "--lookahead", str(options.lookahead))
-        arguments = (*peers, *strategy, *common)
+        peers = ("--verifiers", ",".join(verifiers), "--drafters", ",".join(drafters))
+        lookahead = () if options.lookahead is None else ("--lookahead", str(options.lookahead))
+        arguments = (*peers, "--strategy", options.strategy, *lookahead, *common)
         port = PORT if options.port == 0 else str(options.port)
         return self._service("orchestrator", "orchestrator", self._placement.rest, arguments, port)
 

@@ -23,10 +23,16 @@ ELSEWHERE = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXC
 
 
 class Attempts:
-    """The tries of one call. ``deadline`` is the request's, in ``time.monotonic`` seconds."""
+    """The tries of one call. ``deadline`` is the request's, in ``time.monotonic`` seconds.
 
-    def __init__(self, pool: Pool, prefix: CommittedPrefix, deadline: float) -> None:
+    ``kind`` names the model that must answer, None any of the pool.
+    """
+
+    def __init__(
+        self, pool: Pool, prefix: CommittedPrefix, deadline: float, kind: str | None = None
+    ) -> None:
         self._pool = pool
+        self._kind = kind
         self._prefix = prefix
         self._deadline = deadline
         self._failed_at: set[str] = set()
@@ -35,7 +41,7 @@ class Attempts:
     @contextmanager
     def peer(self) -> Iterator[Peer]:
         """The replica for the next try; raises as ``Pool.reserve``."""
-        with self._pool.reserve(self._prefix.holds, self._failed_at) as peer:
+        with self._pool.reserve(self._prefix.holds, self._failed_at, self._kind) as peer:
             yield peer
 
     async def failed(self, peer: Peer, error: grpc.aio.AioRpcError) -> None:
@@ -48,7 +54,8 @@ class Attempts:
         elif error.code() in ELSEWHERE:
             self._failed_at.add(peer.address)
             self._prefix.forgotten_by(peer.address)
-            if self._failed_at.issuperset(p.address for p in self._pool.ready):
+            fit = (p for p in self._pool.ready if self._kind in {None, p.kind})
+            if self._failed_at.issuperset(p.address for p in fit):
                 pause_s = PAUSE_SECONDS * 2**self._num_failed  # nobody untried: let them recover
         elif error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
             self._failed_at.add(peer.address)  # another may have room

@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import grpc.aio
 from opentelemetry.context import Context
@@ -19,15 +19,28 @@ from opentelemetry.context import Context
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import Sampling
-from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.decoding.tree import TokenTree
 from specmesh.orchestrator.mesh.attempts import Attempts
+from specmesh.orchestrator.mesh.latency import Latencies
 from specmesh.orchestrator.mesh.peer import Peer
 from specmesh.orchestrator.mesh.pool import Pool
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
-from specmesh.orchestrator.strategies.base import Draft, Drafted, Verify
+from specmesh.orchestrator.strategies.base import (
+    Capacity,
+    Choices,
+    Draft,
+    Drafted,
+    Verify,
+)
 from specmesh.serving.errors import Unavailable
 from specmesh.serving.telemetry import client_span
-from specmesh.serving.wire import check_tokens, read_distributions, write_sampling, write_tree
+from specmesh.serving.wire import (
+    check_tokens,
+    read_choices,
+    read_distributions,
+    write_sampling,
+    write_tree,
+)
 from specmesh.v1 import (
     drafter_pb2,
     drafter_pb2_grpc,
@@ -51,10 +64,21 @@ DRAFT_METHOD = "specmesh.v1.DrafterService/Draft"
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """The pools that an orchestrator works with."""
+    """The pools that an orchestrator works with, and how fast they have been."""
 
     verifiers: Pool
     drafters: Pool
+    latencies: Latencies = field(default_factory=Latencies)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When a command was given: it is carried out a little later, and maybe repeated."""
+
+    num_committed: int
+    """The tokens, prompt included, that its path follows."""
+    parent: Context
+    """Of its spans."""
 
 
 class Calls:
@@ -79,30 +103,47 @@ class Calls:
         self._sampling: sampling_pb2.SamplingParameters = write_sampling(sampling)
         self._deadline = deadline
 
-    async def verify(self, command: Verify, parent: Context) -> Verdict:
+    def moment(self, parent: Context) -> Moment:
+        """Now, for a command that is given now."""
+        return Moment(self._prefix.length, parent)
+
+    def capacity(self) -> Capacity:
+        """What strategies may count on at the moment."""
+        kinds = self._mesh.drafters.kinds
+        latencies = self._mesh.latencies
+        return Capacity(
+            num_verifiers=len(self._mesh.verifiers.ready),
+            num_drafters=max(1, len(kinds)),
+            target_s=latencies.target_s.value,
+            drafter_s=latencies.drafter_s(kinds[0]).value if kinds else None,
+        )
+
+    async def verify(self, command: Verify, moment: Moment) -> Verdict:
         """The target's verdict, from whichever replica gives it."""
         attempts = Attempts(self._mesh.verifiers, self._prefix, self._deadline)
         while True:
             await self._await_verifier()
             with attempts.peer() as peer:
                 try:
-                    return await self._verify_once(peer, command, parent)
+                    return await self._verify_once(peer, command, moment)
                 except grpc.aio.AioRpcError as error:
                     failure = error
             await attempts.failed(peer, failure)
 
-    async def draft(self, command: Draft, parent: Context) -> AsyncGenerator[Drafted, None]:
+    async def draft(self, command: Draft, moment: Moment) -> AsyncGenerator[Drafted, None]:
         """Levels of the draft as they come.
 
         A stream that has brought something is not repeated: what it brought still counts.
         """
         deadline = min(self._deadline, time.monotonic() + DRAFT_SECONDS)
-        attempts = Attempts(self._mesh.drafters, self._prefix, deadline)
+        kinds = self._mesh.drafters.kinds
+        kind = kinds[command.drafter] if command.drafter < len(kinds) else None
+        attempts = Attempts(self._mesh.drafters, self._prefix, deadline, kind)
         while True:
             started = False
             with attempts.peer() as peer:
                 try:
-                    async with aclosing(self._draft_once(peer, command, parent, deadline)) as parts:
+                    async with aclosing(self._draft_once(peer, command, moment, deadline)) as parts:
                         async for part in parts:
                             started = True
                             yield part
@@ -113,21 +154,25 @@ class Calls:
                     failure = error
             await attempts.failed(peer, failure)
 
-    async def _verify_once(self, peer: Peer, command: Verify, parent: Context) -> Verdict:
+    async def _verify_once(self, peer: Peer, command: Verify, moment: Moment) -> Verdict:
         attributes = {"specmesh.draft.tokens": len(command.tree)}
-        with client_span(VERIFY_METHOD, peer.address, attributes, parent) as (span, metadata):
+        with client_span(VERIFY_METHOD, peer.address, attributes, moment.parent) as (
+            span,
+            metadata,
+        ):
             span.update_name("specmesh.verify")
             request = verifier_pb2.VerifyRequest(
-                prefix=self._prefix.message(peer.address, command.path),
+                prefix=self._prefix.message(peer.address, moment.num_committed, command.path),
                 tree=write_tree(command.tree, command.distributions),
                 sampling=self._sampling,
             )
-            held = self._prefix.length
-            deadline = min(self._deadline, time.monotonic() + VERIFY_SECONDS)
+            began = time.monotonic()
+            deadline = min(self._deadline, began + VERIFY_SECONDS)
             response = await verifier_pb2_grpc.VerifierServiceStub(peer.channel).Verify(
                 request, timeout=_remaining(deadline), metadata=metadata
             )
-            self._prefix.seen_by(peer.address, held)
+            self._mesh.latencies.target_s.add(time.monotonic() - began)
+            self._prefix.seen_by(peer.address, moment.num_committed)
             span.set_attribute("specmesh.accepted.tokens", len(response.accepted_nodes))
             return Verdict(
                 tuple(response.accepted_nodes),
@@ -136,31 +181,41 @@ class Calls:
             )
 
     async def _draft_once(
-        self, peer: Peer, command: Draft, parent: Context, deadline: float
+        self, peer: Peer, command: Draft, moment: Moment, deadline: float
     ) -> AsyncGenerator[Drafted, None]:
         attributes = {"specmesh.draft.depth": command.depth}
-        with client_span(DRAFT_METHOD, peer.address, attributes, parent) as (span, metadata):
+        with client_span(DRAFT_METHOD, peer.address, attributes, moment.parent) as (span, metadata):
             span.update_name("specmesh.draft")
             request = drafter_pb2.DraftRequest(
-                prefix=self._prefix.message(peer.address, command.path),
+                prefix=self._prefix.message(peer.address, moment.num_committed, command.path),
+                tree=write_tree(command.tree),
+                from_nodes=command.from_nodes,
                 depth=command.depth,
                 levels_per_message=command.levels_per_message,
+                num_choices=command.num_choices,
                 sampling=self._sampling,
             )
-            held = self._prefix.length
             num_levels = 0
-            tree = EMPTY
+            tree = command.tree
             async for response in drafter_pb2_grpc.DrafterServiceStub(peer.channel).Draft(
                 request, timeout=_remaining(deadline), metadata=metadata
             ):
-                self._prefix.seen_by(peer.address, held)
+                self._prefix.seen_by(peer.address, moment.num_committed)
                 num_levels += command.levels_per_message
+                level_s = response.cost.forward_ms / 1e3 / command.levels_per_message
+                self._mesh.latencies.drafter_s(peer.kind).add(level_s)
                 tree = self._extend(tree, response, peer)
                 yield Drafted(
                     task=command.task,
                     token_ids=tuple(response.token_ids),
                     parents=tuple(response.parents),
                     distributions=read_distributions(response.draft_distributions),
+                    choices={
+                        node: Choices(
+                            tuple(each.token_ids.tolist()), tuple(each.probabilities.tolist())
+                        )
+                        for node, each in read_choices(response.choices, self._vocab_size).items()
+                    },
                     # A full draft needs no wait for the stream's end.
                     last=num_levels >= command.depth,
                 )

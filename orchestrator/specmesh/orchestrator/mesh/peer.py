@@ -64,6 +64,11 @@ class Peer:
         """Whether the peer serves, and serves what this mesh needs."""
         return self._serving and self.model is not None and self.refusal is None
 
+    @property
+    def kind(self) -> str:
+        """The name of the model it serves; empty before it has said so."""
+        return self.model.info.name if self.model is not None else ""
+
     async def close(self) -> None:
         """Stop watching and close the channel."""
         self._watcher.cancel()

@@ -22,15 +22,23 @@ class Pool:
         """Peers that work can be sent to."""
         return [peer for peer in self.peers if peer.ready]
 
+    @property
+    def kinds(self) -> list[str]:
+        """The different models that ready peers serve, in the order of their addresses."""
+        return list(dict.fromkeys(peer.kind for peer in self.ready))
+
     @contextmanager
-    def reserve(self, holds: dict[str, int], avoid: Collection[str] = ()) -> Iterator[Peer]:
+    def reserve(
+        self, holds: dict[str, int], avoid: Collection[str] = (), kind: str | None = None
+    ) -> Iterator[Peer]:
         """The peer for one call: the least busy, then the one that holds most of the prefix.
 
         ``holds`` maps addresses to tokens held; addresses in ``avoid`` (they have just
-        failed) are taken only if nobody else is ready. Raises ``Unavailable`` when nobody
-        is, ``FailedPrecondition`` when those that are there don't fit the mesh.
+        failed) are taken only if nobody else is ready; ``kind`` names a model, None any.
+        Raises ``Unavailable`` when nobody is ready, ``FailedPrecondition`` when those that
+        are there don't fit the mesh.
         """
-        ready = self.ready
+        ready = [peer for peer in self.ready if kind in {None, peer.kind}]
         if not ready:
             raise self._nobody()
         peer = min(

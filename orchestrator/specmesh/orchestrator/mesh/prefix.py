@@ -26,20 +26,20 @@ class CommittedPrefix:
         """Add tokens for good."""
         self._chain.append(token_ids)
 
-    def message(self, address: str, path: Sequence[int]) -> tokens_pb2.Prefix:
-        """The prefix and ``path``, without the blocks that the replica holds."""
-        held = min(self.holds.get(address, 0), self.length)
+    def message(self, address: str, length: int, path: Sequence[int]) -> tokens_pb2.Prefix:
+        """The first ``length`` tokens and ``path``, without the blocks that the replica holds."""
+        held = min(self.holds.get(address, 0), length)
         base_length = held // BLOCK_TOKENS * BLOCK_TOKENS
         return tokens_pb2.Prefix(
             base_length=base_length,
             base_digest=self._chain.digest_at(base_length),
-            token_ids=[*self._chain.tokens[base_length:], *path],
+            token_ids=[*self._chain.tokens[base_length:length], *path],
             session_id=self._session_id,
         )
 
     def seen_by(self, address: str, length: int) -> None:
         """The replica has answered for ``length`` committed tokens, so it holds them."""
-        self.holds[address] = length
+        self.holds[address] = max(length, self.holds.get(address, 0))
 
     def forgotten_by(self, address: str) -> None:
         """The replica says that it lacks the base."""

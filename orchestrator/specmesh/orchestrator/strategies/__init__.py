@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from specmesh.orchestrator.strategies.autoregressive import Autoregressive
 from specmesh.orchestrator.strategies.base import Goal, Strategy
+from specmesh.orchestrator.strategies.branch_prediction import BranchPrediction
+from specmesh.orchestrator.strategies.dsi import DSI
 from specmesh.orchestrator.strategies.speculative import Speculative
 
 STRATEGIES: Mapping[str, Callable[[Goal], Strategy]] = {
     "autoregressive": Autoregressive,
     "speculative": Speculative,
+    "dsi": DSI,
+    "branch-prediction": BranchPrediction,
+    "exhaustive": partial(BranchPrediction, num_branches=None),
 }
 
-NEEDS_DRAFTER = frozenset({"speculative"})
+NEEDS_DRAFTER = frozenset(STRATEGIES) - {"autoregressive"}
 """Strategies that a mesh without any drafter must refuse."""

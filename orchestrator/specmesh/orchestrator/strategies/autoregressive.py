@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from specmesh.decoding.tree import EMPTY
 from specmesh.orchestrator.strategies.base import (
+    Capacity,
     Command,
     Event,
     Failed,
-    Finish,
     GiveUp,
     Goal,
     Verified,
@@ -25,22 +25,21 @@ class Autoregressive:
         self._progress = Progress(goal)
         self._task = 0
 
-    def start(self) -> Sequence[Command]:
+    def start(self, capacity: Capacity) -> Sequence[Command]:  # noqa: ARG002 - one replica is all it takes
         """See ``Strategy.start``."""
-        self._task += 1
-        return [Verify(self._task, (), EMPTY)]
+        return [self._verify()]
 
     def handle(self, event: Event) -> Sequence[Command]:
         """See ``Strategy.handle``."""
-        if event.task != self._task:
-            return []
         match event:
-            case Verified(verdict=verdict):
-                commands = self._progress.commit((), verdict.next_token)
-                if isinstance(commands[-1], Finish):
-                    return commands
-                return [*commands, *self.start()]
-            case Failed(task=task):
-                return [GiveUp(task)]
+            case Verified(task=self._task, verdict=verdict):
+                commands = self._progress.commit((verdict.next_token,), num_accepted=0)
+                return commands if self._progress.ended else [*commands, self._verify()]
+            case Failed(task=self._task):
+                return [GiveUp(self._task)]
             case _:
-                raise AssertionError(f"nothing was drafted: {event}")
+                return []
+
+    def _verify(self) -> Verify:
+        self._task += 1
+        return Verify(self._task, (), EMPTY)

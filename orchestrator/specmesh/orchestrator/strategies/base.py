@@ -4,6 +4,9 @@ A strategy never awaits, sleeps, reads a clock or touches a socket. A driver cal
 once and ``handle`` for every event, and performs the commands returned, in order, before
 it hands in the next event. After ``Finish`` or ``GiveUp`` it cancels every task left and
 sends no more events.
+
+Positions count the answer's tokens from its start. A ``path`` holds tokens that follow what
+is committed when the command is given.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from typing import Protocol
 
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.sampling import Distribution
-from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.tree import EMPTY, TokenTree
 
 TaskId = int
 """Chosen by the strategy, new for every task, so that a late answer to a cancelled task
@@ -27,13 +30,17 @@ class Goal:
     """What a strategy works towards, validated by whoever made it.
 
     ``max_tokens`` is at least 1 and fits the context; ``end_of_text_ids`` is empty when they
-    are to be ignored; ``lookahead`` is the number of draft tokens a verification covers.
+    are to be ignored. ``lookahead`` is the number of draft tokens a verification covers;
+    ``num_branches`` that of the outcomes drafted on while a verification runs;
+    ``predictor``, a name in ``PREDICTORS``, ranks those. None leaves it to the strategy.
     """
 
     max_tokens: int
     end_of_text_ids: frozenset[int] = frozenset()
     stop_token_ids: frozenset[int] = frozenset()
-    lookahead: int = 4
+    lookahead: int | None = None
+    num_branches: int | None = None
+    predictor: str | None = None
 
 
 class FinishReason(Enum):
@@ -44,20 +51,34 @@ class FinishReason(Enum):
     LENGTH = auto()
 
 
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What a drafter thought likeliest at one place: best first."""
+
+    token_ids: tuple[int, ...]
+    probabilities: tuple[float, ...]
+
+
 # Commands
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Draft ``depth`` tokens below ``path``: tokens that follow what is committed by now.
+    """Draft ``depth`` levels below ``from_nodes`` of ``tree``, which hangs from ``path``.
 
-    The answer comes as ``Drafted`` events, one for every ``levels_per_message`` levels.
+    The answer comes as ``Drafted`` events, one for every ``levels_per_message`` levels, with
+    the ``num_choices`` likeliest tokens at each place. ``drafter`` numbers the different
+    drafters of the mesh, from 0.
     """
 
     task: TaskId
     path: tuple[int, ...]
     depth: int
-    levels_per_message: int
+    levels_per_message: int = 1
+    tree: TokenTree = EMPTY
+    from_nodes: tuple[int, ...] = (0,)
+    num_choices: int = 0
+    drafter: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +133,8 @@ Command = Draft | Verify | Cancel | Commit | Finish | GiveUp
 class Drafted:
     """More nodes of a draft, numbered on from those before; ``last`` ends the task.
 
-    A task may end with fewer levels than asked for, or none.
+    A task may end with fewer levels than asked for, or none. ``distributions`` (rejection
+    mode) and ``choices`` (if asked for) are by the node that the new ones hang from.
     """
 
     task: TaskId
@@ -120,6 +142,7 @@ class Drafted:
     parents: tuple[int, ...]
     distributions: Mapping[int, Distribution]
     last: bool
+    choices: Mapping[int, Choices] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +160,28 @@ class Failed:
     task: TaskId
 
 
-Event = Drafted | Verified | Failed
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What the mesh can do: known at the start, and told again when it changes.
+
+    ``num_verifiers`` replicas of the target are live (speculation parallelism, SP), and
+    ``num_drafters`` different drafters. ``target_s`` is the time of one verification,
+    ``drafter_s`` that of one drafted level, in seconds; None as long as none was measured.
+    """
+
+    num_verifiers: int = 1
+    num_drafters: int = 1
+    target_s: float | None = None
+    drafter_s: float | None = None
+
+
+Event = Drafted | Verified | Failed | Capacity
 
 
 class Strategy(Protocol):
     """How to reach a goal (see the module's docstring)."""
 
-    def start(self) -> Sequence[Command]:
+    def start(self, capacity: Capacity) -> Sequence[Command]:
         """The first commands."""
         ...
 

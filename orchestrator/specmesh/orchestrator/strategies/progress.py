@@ -8,32 +8,40 @@ from specmesh.orchestrator.strategies.base import Command, Commit, Finish, Finis
 
 
 class Progress:
-    """Counts committed tokens against the goal."""
+    """The answer so far, measured against the goal."""
 
     def __init__(self, goal: Goal) -> None:
+        self.token_ids: list[int] = []
+        """Everything committed."""
+        self.ended = False
         self._goal = goal
-        self._num_tokens = 0
 
     @property
     def remaining(self) -> int:
         """How many more tokens the answer may have."""
-        return self._goal.max_tokens - self._num_tokens
+        return self._goal.max_tokens - len(self.token_ids)
 
-    def commit(self, accepted: Sequence[int], next_token: int) -> list[Command]:
-        """Commit a verified path and the target's own token, cut where the answer ends.
+    @property
+    def draftable(self) -> int:
+        """The position before which drafting pays: the last token is the target's own anyway."""
+        return self._goal.max_tokens - 1
 
-        The last command is ``Finish`` if it does.
+    def commit(self, token_ids: Sequence[int], num_accepted: int) -> list[Command]:
+        """Commit what the target said, cut where the answer ends.
+
+        The first ``num_accepted`` were drafted. The last command is ``Finish`` if it ends.
         """
-        tokens = [*accepted, next_token][: self.remaining]
+        tokens = token_ids[: self.remaining]
         reason = None
         for index, token in enumerate(tokens):
             if reason := self._ends_with(token):
                 tokens = tokens[: index + 1]
                 break
-        self._num_tokens += len(tokens)
+        self.token_ids += tokens
         if reason is None and not self.remaining:
             reason = FinishReason.LENGTH
-        commit = Commit(tuple(tokens), min(len(accepted), len(tokens)))
+        commit = Commit(tuple(tokens), min(num_accepted, len(tokens)))
+        self.ended = reason is not None
         return [commit] if reason is None else [commit, Finish(reason)]
 
     def _ends_with(self, token: int) -> FinishReason | None:

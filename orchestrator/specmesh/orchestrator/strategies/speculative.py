@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from specmesh.decoding.sampling import Distribution
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.orchestrator.strategies.base import (
+    Capacity,
     Command,
     Draft,
     Drafted,
     Event,
     Failed,
-    Finish,
     GiveUp,
     Goal,
     TaskId,
@@ -25,48 +25,51 @@ from specmesh.orchestrator.strategies.base import (
 )
 from specmesh.orchestrator.strategies.progress import Progress
 
+DEFAULT_LOOKAHEAD = 4
+
 
 class Speculative:
     """See ``Strategy``. One task is under way at a time: a draft, or the verification of it."""
 
     def __init__(self, goal: Goal) -> None:
-        self._lookahead = goal.lookahead
+        self._lookahead = goal.lookahead or DEFAULT_LOOKAHEAD
         self._progress = Progress(goal)
         self._task: TaskId = 0
         self._verifying = False
         self._tree: TokenTree = EMPTY
         self._distributions: dict[int, Distribution] = {}
 
-    def start(self) -> Sequence[Command]:
+    def start(self, capacity: Capacity) -> Sequence[Command]:  # noqa: ARG002 - one of each is all it takes
         """See ``Strategy.start``."""
-        self._tree, self._distributions = EMPTY, {}
-        # The target adds a token of its own, so the last one is never worth drafting.
-        depth = min(self._lookahead, self._progress.remaining - 1)
-        if depth < 1:
-            return [self._verify()]
-        self._task += 1
-        self._verifying = False
-        return [Draft(self._task, (), depth, levels_per_message=depth)]
+        return [self._begin_round()]
 
     def handle(self, event: Event) -> Sequence[Command]:
         """See ``Strategy.handle``."""
-        if event.task != self._task:
-            return []
         match event:
-            case Drafted():
+            case Drafted(task=self._task):
                 self._tree = self._tree.extend(event.token_ids, event.parents)
                 self._distributions |= event.distributions
                 return [self._verify()] if event.last else []
-            case Verified(verdict=verdict):
+            case Verified(task=self._task, verdict=verdict):
                 accepted = self._tree.tokens_on(verdict.accepted_nodes)
-                commands = self._progress.commit(accepted, verdict.next_token)
-                if isinstance(commands[-1], Finish):
-                    return commands
-                return [*commands, *self.start()]
-            case Failed(task=task) if self._verifying:
-                return [GiveUp(task)]
-            case Failed():
+                said = (*accepted, verdict.next_token)
+                commands = self._progress.commit(said, len(accepted))
+                return commands if self._progress.ended else [*commands, self._begin_round()]
+            case Failed(task=self._task) if self._verifying:
+                return [GiveUp(self._task)]
+            case Failed(task=self._task):
                 return [self._verify()]  # what was drafted before the failure still counts
+            case _:
+                return []
+
+    def _begin_round(self) -> Command:
+        self._tree, self._distributions = EMPTY, {}
+        depth = min(self._lookahead, self._progress.draftable - len(self._progress.token_ids))
+        if depth < 1:
+            return self._verify()
+        self._task += 1
+        self._verifying = False
+        return Draft(self._task, (), depth, levels_per_message=depth)
 
     def _verify(self) -> Verify:
         self._task += 1

@@ -1,0 +1,134 @@
+"""A stretch of one answer's life as a picture in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.text import Text
+
+from specmesh.traces.spans import DRAFT, VERIFY
+from specmesh.traces.timeline import Bar, Row, Timeline
+
+WIDTH = 80
+_LABEL = 13
+_CELLS = WIDTH - _LABEL
+_TICK_CELLS = 10
+
+_FILL = {VERIFY: "V", DRAFT: "d"}
+_STYLE = {VERIFY: "bold white on blue", DRAFT: "black on green"}
+_CANCELLED = "x"
+_CANCELLED_STYLE = "bold white on red"
+_BEGIN = "["
+_MANY = 10
+"""From here on a number has no single digit."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """Which cell a moment falls into."""
+
+    start_ns: int
+    cell_ns: float
+
+    def cell(self, at_ns: int) -> int:
+        return int((at_ns - self.start_ns) // self.cell_ns)
+
+
+def timeline_picture(stretch: Timeline, title: str) -> Text:
+    """Servers by time, WIDTH columns wide; it can be read without colours too."""
+    scale = _Scale(stretch.start_ns, (stretch.end_ns - stretch.start_ns) / _CELLS)
+    lines = [
+        Text(f"\n{title}", style="italic"),
+        _axis(stretch, scale),
+        *(_row(row, scale) for row in stretch.rows),
+        _marks("rejected", scale, [(at_ns, "R") for at_ns in stretch.rejections_ns], "bold red"),
+        _marks(
+            "committed",
+            scale,
+            [
+                (c.at_ns, str(c.num_tokens) if c.num_tokens < _MANY else "+")
+                for c in stretch.commits
+            ],
+            "bold green",
+        ),
+        *_legend(),
+    ]
+    return Text("\n").join(lines)
+
+
+def _axis(stretch: Timeline, scale: _Scale) -> Text:
+    """Milliseconds since the request, every few cells."""
+    cells = [" "] * _CELLS
+    first_ms = (stretch.start_ns - stretch.answer_start_ns) / 1e6
+    step_ms = _round_step(_TICK_CELLS * scale.cell_ns / 1e6)
+    tick_ms = -(-first_ms // step_ms) * step_ms
+    while (cell := scale.cell(stretch.answer_start_ns + int(tick_ms * 1e6))) < _CELLS:
+        label = f"|{tick_ms:g}"
+        if cell + len(label) <= _CELLS:
+            cells[cell : cell + len(label)] = label
+        tick_ms += step_ms
+    return _line("ms", Text("".join(cells), style="dim"))
+
+
+def _round_step(at_least_ms: float) -> float:
+    """The next of 1, 2, 5, 10, 20, 50, ..."""
+    step_ms = 1.0
+    while step_ms < at_least_ms:
+        step_ms *= 2.5 if f"{step_ms:g}".startswith("2") else 2
+    return step_ms
+
+
+def _row(row: Row, scale: _Scale) -> Text:
+    text = Text(" " * _CELLS)
+    cells = [" "] * _CELLS
+    styles: list[tuple[str, int, int]] = []
+    for bar in row.bars:
+        first, last = _cells_of(bar, scale)
+        fill = [_FILL[row.what]] * (last - first + 1)
+        if scale.cell(bar.start_ns) >= 0:
+            fill[0] = _BEGIN
+        styles.append((_STYLE[row.what], first, last + 1))
+        if bar.cancelled and scale.cell(bar.end_ns) < _CELLS:
+            fill[-1] = _CANCELLED
+            styles.append((_CANCELLED_STYLE, last, last + 1))
+        cells[first : last + 1] = fill
+    text = Text("".join(cells))
+    for style, first, end in styles:
+        text.stylize(style, first, end)
+    return _line(row.node.instance or row.node.service, text)
+
+
+def _cells_of(bar: Bar, scale: _Scale) -> tuple[int, int]:
+    first = max(scale.cell(bar.start_ns), 0)
+    return first, max(first, min(scale.cell(bar.end_ns), _CELLS) - 1)
+
+
+def _marks(label: str, scale: _Scale, marks: Sequence[tuple[int, str]], style: str) -> Text:
+    cells = [" "] * _CELLS
+    for at_ns, mark in marks:
+        cells[min(scale.cell(at_ns), _CELLS - 1)] = mark
+    return _line(label, Text("".join(cells), style=style))
+
+
+def _line(label: str, cells: Text) -> Text:
+    return Text.assemble(f"{label:<{_LABEL}.{_LABEL - 1}}", cells)
+
+
+def _legend() -> list[Text]:
+    return [
+        Text.assemble(
+            ("[VVV", _STYLE[VERIFY]),
+            " the target verifies   ",
+            ("[ddd", _STYLE[DRAFT]),
+            " the drafter drafts   ",
+            (_CANCELLED, _CANCELLED_STYLE),
+            " cancelled here, its work thrown away",
+        ),
+        Text.assemble(
+            ("R", "bold red"),
+            " a drafted token turned out wrong   ",
+            ("3", "bold green"),
+            " so many tokens became part of the answer",
+        ),
+    ]

@@ -1,0 +1,80 @@
+"""What the processes of a local mesh serve, as their command lines say it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+DRAFTER_BACKENDS = ("ngram", "prompt-lookup", "random")
+"""Drafters without a model of their own; they borrow the target's tokenizer."""
+
+
+class Models(Protocol):
+    """A target and the drafters for it."""
+
+    @property
+    def needs_cores(self) -> bool:
+        """Whether forwards keep a core busy."""
+        ...
+
+    def verifier(self) -> Sequence[str]:
+        """Arguments of a verifier."""
+        ...
+
+    def drafters(self) -> Sequence[Sequence[str]]:
+        """Arguments of each drafter, in the order in which they are preferred."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RealModels:
+    """Models that are loaded and run."""
+
+    target: str
+    """Folder or Hugging Face id."""
+    drafter_names: tuple[str, ...]
+    """The same for each drafter, or one of DRAFTER_BACKENDS."""
+    threads: int = 1
+    """Of each process."""
+    needs_cores = True
+
+    def verifier(self) -> Sequence[str]:
+        """See ``Models``."""
+        return ("--model", self.target, "--threads", str(self.threads))
+
+    def drafters(self) -> Sequence[Sequence[str]]:
+        """See ``Models``."""
+        return [
+            (*self._drafter(name), "--threads", str(self.threads)) for name in self.drafter_names
+        ]
+
+    def _drafter(self, name: str) -> tuple[str, ...]:
+        if name not in DRAFTER_BACKENDS:
+            return ("--model", name)
+        corpus = ("--corpus", "stdlib") if name == "ngram" else ()
+        return ("--backend", name, "--tokenizer", self.target, *corpus)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedModels:
+    """Models that wait instead of computing, and agree by the dice of ``seed``."""
+
+    target_ms: float
+    drafter_ms: float
+    acceptance: float
+    seed: int = 0
+    needs_cores = False
+
+    def verifier(self) -> Sequence[str]:
+        """See ``Models``."""
+        return self._simulated(self.target_ms)
+
+    def drafters(self) -> Sequence[Sequence[str]]:
+        """See ``Models``."""
+        drafter = self._simulated(self.drafter_ms)
+        return [(*drafter, "--simulated-acceptance", str(self.acceptance))]
+
+    def _simulated(self, each_ms: float) -> tuple[str, ...]:
+        seed = ("--simulated-seed", str(self.seed))
+        return ("--backend", "simulated", *seed, "--simulated-each-ms", str(each_ms))

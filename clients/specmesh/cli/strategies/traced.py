@@ -1,0 +1,85 @@
+"""A local mesh whose traces are kept: of those answers alone that are asked for with ``trace``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+from specmesh.cli.local.cores import Placement, pinned_to
+from specmesh.cli.local.mesh import LocalMesh, MeshOptions
+from specmesh.client import Client, GenerationStream
+from specmesh.traces.receiver import TraceReceiver
+from specmesh.traces.spans import Span, by_trace, root_of
+
+
+class TracedMesh:
+    """Runs while an ``async with mesh.running()`` block runs."""
+
+    def __init__(
+        self, options: MeshOptions, directory: Path, report: Callable[[str], None]
+    ) -> None:
+        self.placement = Placement((), frozenset(), frozenset())
+        """Which process runs on which cores, once it runs."""
+        self._options = options
+        self._directory = directory
+        self._report = report
+        self._receiver = TraceReceiver(directory / "trace.jsonl")
+        self._mesh: LocalMesh | None = None
+
+    def traces(self) -> Mapping[str, Sequence[Sequence[Span]]]:
+        """The traces by the strategy of the answer, in the order of their ends.
+
+        Complete once the mesh is down: its processes send the last of them as they end.
+        """
+        traces: dict[str, list[Sequence[Span]]] = defaultdict(list)
+        for spans in by_trace(self._receiver.spans):
+            strategy = root_of(spans).attributes.get("specmesh.strategy", "")
+            traces[str(strategy)].append(spans)
+        return traces
+
+    def kill(self) -> None:
+        """End the mesh at once."""
+        if self._mesh is not None:
+            self._mesh.kill()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Client]:
+        """The mesh, with a client of it. Raises StartError."""
+        async with self._receiver:
+            environment = {
+                "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": self._receiver.endpoint,
+                # Only what the client has begun to trace: runs that are timed are not traced.
+                "OTEL_TRACES_SAMPLER": "parentbased_always_off",
+            }
+            options = replace(self._options, environment=environment)
+            self._mesh = LocalMesh(options, self._directory, self._report)
+            self.placement = self._mesh.placement
+            # Or the client would compete with the target now and then.
+            with pinned_to(self.placement.rest):
+                async with self._mesh, Client(self._mesh.address) as client:
+                    yield client
+
+    async def trace(self, streams: Iterable[GenerationStream]) -> None:
+        """Read answers not yet begun, one after the other, and have them traced.
+
+        To be called once, after everything that is timed: from here on this process traces.
+        """
+        resource = Resource.create({"service.name": "specmesh-client"})
+        provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        exporter = OTLPSpanExporter(endpoint=self._receiver.endpoint, insecure=True)
+        provider.add_span_processor(BatchSpanProcessor(exporter))
+        trace.set_tracer_provider(provider)
+        for stream in streams:
+            await stream.text()
+        # On a thread of its own, for the receiver needs this one.
+        await asyncio.to_thread(provider.shutdown)

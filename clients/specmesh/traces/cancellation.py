@@ -1,0 +1,83 @@
+"""How soon work stops that a rejection has made useless.
+
+Each ``specmesh.cancel`` span begins with the orchestrator's decision. A server ends the span
+of a cancelled call only once the work has left its slot, so the last of these ends tells when
+the mesh is free again. Starts and ends are compared across processes, so their clocks must
+agree: on one machine they are the same clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median, quantiles
+
+from specmesh.traces.spans import CANCEL, DRAFT, VERIFY, Span, SpanKind, by_trace, servers_of
+
+
+@dataclass(frozen=True, slots=True)
+class Cancellation:
+    """One decision to cancel calls, and what came of it."""
+
+    start_ns: int
+    calls: tuple[Span, ...]
+    """The CLIENT spans that it ended, at least one."""
+    ended_ms: float
+    """Until the last of the calls had ended at the orchestrator."""
+    stopped_ms: float
+    """Until the last server that was at work on them had stopped as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopTimes:
+    """Over several cancellations, in milliseconds."""
+
+    p50_ms: float
+    p99_ms: float
+    orchestrator_p50_ms: float
+    """As far as the orchestrator itself can see: until its calls had ended."""
+    orchestrator_p99_ms: float
+    count: int
+
+
+def cancellations(spans: Iterable[Span]) -> list[Cancellation]:
+    """All in the traces, those left out that came too late to find anything under way."""
+    return [found for trace in by_trace(spans) for found in _in_trace(trace)]
+
+
+def stop_times(found: Sequence[Cancellation]) -> StopTimes | None:
+    """Sum them up; None without any."""
+    if not found:
+        return None
+    stopped = [each.stopped_ms for each in found]
+    ended = [each.ended_ms for each in found]
+    return StopTimes(median(stopped), _p99(stopped), median(ended), _p99(ended), len(found))
+
+
+def _in_trace(trace: Sequence[Span]) -> Iterator[Cancellation]:
+    servers = servers_of(trace)
+    cancelled = [
+        span
+        for span in trace
+        if span.kind is SpanKind.CLIENT and span.name in {DRAFT, VERIFY} and span.was_cancelled
+    ]
+    for cancel in (span for span in trace if span.name == CANCEL):
+        # The span lasts until every call that it cancels has ended.
+        calls = tuple(
+            call
+            for call in cancelled
+            if call.start_ns <= cancel.start_ns <= call.end_ns <= cancel.end_ns
+        )
+        if calls:
+            ends = [call.end_ns for call in calls]
+            stops = [span.end_ns for call in calls for span in servers.get(call.span_id, ())]
+            yield Cancellation(
+                start_ns=cancel.start_ns,
+                calls=calls,
+                ended_ms=(max(ends) - cancel.start_ns) / 1e6,
+                stopped_ms=(max(ends + stops) - cancel.start_ns) / 1e6,
+            )
+
+
+def _p99(values: Sequence[float]) -> float:
+    return quantiles(values, n=100, method="inclusive")[-1] if len(values) > 1 else values[0]

@@ -1,0 +1,58 @@
+"""What traces say about speculation: how long its steps take, how many tokens stand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from specmesh.traces.spans import DRAFT, VERIFY, Span, SpanKind, servers_of
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """Medians over the calls that were answered, in milliseconds."""
+
+    verify_ms: float
+    """Of a verification, as the orchestrator waits for it."""
+    target_ms: float
+    """Of the target's forward in it."""
+    draft_ms: float
+    """Of a draft, as the orchestrator waits for it."""
+    drafter_step_ms: float
+    """Of the drafter's forward for one level of a draft."""
+
+
+def latencies(spans: Sequence[Span]) -> Latencies | None:
+    """None unless there are both drafts and verifications with their servers' spans."""
+    verifications = list(_answered(spans, VERIFY))
+    drafts = list(_answered(spans, DRAFT))
+    if not verifications or not drafts:
+        return None
+    return Latencies(
+        verify_ms=median(call.duration_ms for call, _ in verifications),
+        target_ms=median(server.number("specmesh.forward_ms") for _, server in verifications),
+        draft_ms=median(call.duration_ms for call, _ in drafts),
+        drafter_step_ms=median(
+            server.number("specmesh.forward_ms") / call.number("specmesh.draft.depth")
+            for call, server in drafts
+        ),
+    )
+
+
+def accepted_counts(spans: Iterable[Span], num_draft_tokens: int) -> list[int]:
+    """How often 0, 1, ..., ``num_draft_tokens`` tokens were accepted of a draft that long."""
+    counts = [0] * (num_draft_tokens + 1)
+    for span in spans:
+        answered = span.name == VERIFY and "specmesh.accepted.tokens" in span.attributes
+        if answered and span.number("specmesh.draft.tokens") == num_draft_tokens:
+            counts[int(span.number("specmesh.accepted.tokens"))] += 1
+    return counts
+
+
+def _answered(spans: Sequence[Span], name: str) -> Iterator[tuple[Span, Span]]:
+    servers = servers_of(spans)
+    for call in spans:
+        if call.name == name and call.kind is SpanKind.CLIENT and not call.was_cancelled:
+            for server in servers.get(call.span_id, ())[:1]:
+                yield call, server

@@ -1,0 +1,5 @@
+"""The strategies on a virtual clock: the papers' experiments, and meshes nobody has rented yet.
+
+Reading order: ``clock``, ``servers`` (what takes time), ``mesh`` (which server), ``request``
+(one strategy at work), ``run`` (a whole simulation).
+"""

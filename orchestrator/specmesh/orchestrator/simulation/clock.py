@@ -1,0 +1,43 @@
+"""Virtual time: what happens next happens at once."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Timer:
+    """Something to do later, unless it is cancelled."""
+
+    action: Callable[[], None]
+    cancelled: bool = False
+
+
+class Clock:
+    """A queue of timers; ``now``, in seconds, is when the last one went off.
+
+    Those set for the same time go off in the order they were set.
+    """
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._timers: list[tuple[float, int, Timer]] = []
+        self._number = 0
+
+    def after(self, delay_s: float, action: Callable[[], None]) -> Timer:
+        """Do ``action`` once ``delay_s`` (not negative) have passed."""
+        self._number += 1
+        timer = Timer(action)
+        heapq.heappush(self._timers, (self.now + delay_s, self._number, timer))
+        return timer
+
+    def run(self, done: Callable[[], bool]) -> None:
+        """Let time pass until ``done``; raises ``RuntimeError`` if nothing is left to happen."""
+        while not done():
+            if not self._timers:
+                raise RuntimeError("nothing is under way, and yet it is not done")
+            self.now, _, timer = heapq.heappop(self._timers)
+            if not timer.cancelled:
+                timer.action()

@@ -1,0 +1,106 @@
+"""What a mesh of one's choice would do under load: requests that arrive at random and share it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from statistics import fmean
+
+import numpy as np
+
+from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
+from specmesh.orchestrator.simulation.clock import Clock
+from specmesh.orchestrator.simulation.mesh import MeshModel, SimulatedMesh
+from specmesh.orchestrator.simulation.request import Models
+from specmesh.orchestrator.simulation.run import Answered, simulate_on
+from specmesh.orchestrator.strategies import STRATEGIES
+from specmesh.orchestrator.strategies.base import Goal
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Requests for ``goal``: at once, or at ``rate_per_s`` on average (a Poisson process)."""
+
+    strategy: str
+    goal: Goal
+    num_requests: int = 1
+    rate_per_s: float | None = None
+    acceptance: float = 0.8
+    runner_up: float = 0.5
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Quantiles:
+    """In seconds, over all requests."""
+
+    mean: float
+    p50: float
+    p99: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How it went. Utilisations are shares of ``duration_s``, which ends with the last answer."""
+
+    duration_s: float
+    latency_s: Quantiles
+    first_token_s: Quantiles
+    tokens_per_s: float
+    """Of all requests together."""
+    num_tokens: int
+    num_drafted_tokens: int
+    num_verified_tokens: int
+    """Draft tokens in verifications that were answered."""
+    num_accepted_tokens: int
+    num_wasted_tokens: int
+    num_verify_calls: int
+    verifier_utilisation: Sequence[float]
+    drafter_utilisation: Sequence[float]
+
+
+def run_load(load: Load, model: MeshModel) -> Outcome:
+    """Simulate it; the same ``load.seed`` gives the same arrivals, texts and latencies."""
+    target = SimulatedTarget(load.seed)
+    drafters = tuple(
+        SimulatedDrafter(target, load.acceptance, load.runner_up, salt)
+        for salt in range(len(model.drafter_latencies))
+    )
+    mesh = SimulatedMesh(Clock(), model, load.seed)
+    arrivals = [(at, STRATEGIES[load.strategy](load.goal)) for at in _arrivals_s(load)]
+    prompts = [(number,) for number in range(load.num_requests)]
+    answers = simulate_on(mesh, arrivals, Models(target, drafters), prompts=prompts)
+    duration_s = mesh.clock.now
+    num_tokens = sum(len(answer.token_ids) for answer in answers)
+    return Outcome(
+        duration_s=duration_s,
+        latency_s=_quantiles([answer.duration_s for answer in answers]),
+        first_token_s=_quantiles([answer.first_token_s for answer in answers]),
+        tokens_per_s=num_tokens / duration_s if duration_s else float("inf"),
+        num_tokens=num_tokens,
+        num_drafted_tokens=_total(answers, "num_drafted_tokens"),
+        num_verified_tokens=_total(answers, "num_verified_tokens"),
+        num_accepted_tokens=_total(answers, "num_accepted_tokens"),
+        num_wasted_tokens=_total(answers, "num_wasted_tokens"),
+        num_verify_calls=_total(answers, "num_verify_calls"),
+        verifier_utilisation=[server.busy_s / duration_s for server in mesh.verifiers],
+        drafter_utilisation=[server.busy_s / duration_s for server in mesh.drafters],
+    )
+
+
+def _arrivals_s(load: Load) -> Sequence[float]:
+    if load.rate_per_s is None:
+        return [0.0] * load.num_requests
+    dice = random.Random(load.seed)  # noqa: S311 - a simulation must repeat
+    return list(accumulate(dice.expovariate(load.rate_per_s) for _ in range(load.num_requests)))
+
+
+def _quantiles(values: Sequence[float]) -> Quantiles:
+    p50, p99 = np.quantile(values, [0.5, 0.99])
+    return Quantiles(fmean(values), float(p50), float(p99))
+
+
+def _total(answers: Sequence[Answered], name: str) -> int:
+    return sum(getattr(answer, name) for answer in answers)

@@ -1,0 +1,104 @@
+"""What the strategies cost by the papers' counting rules, from where the drafter agrees.
+
+With common random numbers the drafter is right or wrong at each place of the one text that the
+target says, whoever asks. That pattern decides every algorithm's time, so rules over it choose
+the lookaheads that the virtual clock then runs, and the two must agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from specmesh.decoding.simulated import SimulatedDrafter
+
+
+@dataclass(frozen=True, slots=True)
+class Forwards:
+    """How many forwards of each model, none of which overlap."""
+
+    drafter: int
+    target: int
+
+    def seconds(self, drafter_s: float, target_s: float) -> float:
+        """Their time."""
+        return self.drafter * drafter_s + self.target * target_s
+
+
+def agreements(
+    drafter: SimulatedDrafter, prompt: Sequence[int], num_tokens: int
+) -> tuple[bool, ...]:
+    """Whether the drafter's first choice is the target's token, ``[num_tokens]``."""
+    target = drafter.target
+    state = target.after(target.start, prompt)
+    agree = []
+    for _ in range(num_tokens):
+        token = target.token(state)
+        agree.append(drafter.choices(state)[0] == token)
+        state = target.after(state, (token,))
+    return tuple(agree)
+
+
+def speculative_forwards(agree: Sequence[bool], lookahead: int) -> Forwards:
+    """What speculative inference takes (DSI, Appendix F.4).
+
+    The published loop charges ``lookahead`` drafter forwards and one of the target for each
+    iteration. Here an iteration drafts no further than the last token but one, since the
+    target says the last; that only shortens drafts that would overshoot the end.
+    """
+    position = drafted = rounds = 0
+    while position < len(agree):
+        depth = min(lookahead, len(agree) - 1 - position)
+        accepted = 0
+        while accepted < depth and agree[position + accepted]:
+            accepted += 1
+        position += accepted + 1
+        drafted += depth
+        rounds += 1
+    return Forwards(drafted, rounds)
+
+
+def ideal_dsi_seconds(agree: Sequence[bool], drafter_s: float, target_s: float) -> float:
+    """No DSI with one drafter is faster: each rejection costs a target forward, and the end one.
+
+    Proposition 1 before the expectation is taken: one verification per token, none waits.
+    """
+    hidden = sum(agree[:-1])
+    return hidden * drafter_s + (len(agree) - hidden) * target_s
+
+
+def dsi_seconds(agree: Sequence[bool], lookahead: int, drafter_s: float, target_s: float) -> float:
+    """DSI's time where Equation 1 holds and ``lookahead`` tokens draft faster than T.
+
+    Between two rejections verifications leave at every ``lookahead`` tokens and never wait. A
+    rejection is told by the first that covers it, the one after no tokens included.
+    """
+    return sum(
+        min(-(-right // lookahead) * lookahead, room) * drafter_s + target_s
+        for right, room in _segments(agree)
+    )
+
+
+def slow_draft_bound_seconds(agree: Sequence[bool], drafter_s: float, target_s: float) -> float:
+    """DSI isn't faster with any lookahead that takes T or longer to draft.
+
+    Then the first verification with draft tokens leaves T after a rejection at the earliest,
+    unless the answer's end is drafted sooner.
+    """
+    return sum(
+        target_s + (max(right * drafter_s, min(target_s, room * drafter_s)) if right else 0.0)
+        for right, room in _segments(agree)
+    )
+
+
+def _segments(agree: Sequence[bool]) -> Iterator[tuple[int, int]]:
+    """From each rejection to the next: how many draft tokens are right, and how many fit."""
+    position = 0
+    while position < len(agree):
+        room = right = len(agree) - 1 - position
+        for ahead in range(room):
+            if not agree[position + ahead]:
+                right = ahead
+                break
+        yield right, room
+        position += right + 1

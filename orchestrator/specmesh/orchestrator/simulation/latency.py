@@ -1,0 +1,44 @@
+"""How long forwards take: fixed, longer for the first, or drawn from what was measured."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Protocol
+
+
+class Latency(Protocol):
+    """The time of one forward, in seconds."""
+
+    def forward_s(self, *, first: bool, luck: float) -> float:
+        """``first``: nothing of the prefix is cached yet; ``luck`` in [0, 1) picks a draw."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """Time to first token, then time per output token (DSI, Appendix F.1)."""
+
+    each_s: float
+    first_s: float | None = None
+    """None: as long as any other."""
+
+    def forward_s(self, *, first: bool, luck: float) -> float:  # noqa: ARG002 - nothing is drawn
+        """See ``Latency``."""
+        return self.first_s if first and self.first_s is not None else self.each_s
+
+
+class Measured:
+    """Drawn from a histogram: how often (any weight) each latency in seconds was seen."""
+
+    def __init__(self, counts: Mapping[float, float]) -> None:
+        if not counts or min(counts) < 0 or min(counts.values()) < 0 or not any(counts.values()):
+            raise ValueError("a histogram needs latencies that are not negative, and some weight")
+        self._values_s = sorted(counts)
+        self._cumulative = list(accumulate(counts[value] for value in self._values_s))
+
+    def forward_s(self, *, first: bool, luck: float) -> float:  # noqa: ARG002 - counted alike
+        """See ``Latency``."""
+        return self._values_s[bisect_right(self._cumulative, luck * self._cumulative[-1])]

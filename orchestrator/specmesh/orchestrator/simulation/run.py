@@ -1,0 +1,91 @@
+"""A whole simulation: a mesh, some requests, and what came of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from specmesh.orchestrator.simulation.clock import Clock
+from specmesh.orchestrator.simulation.mesh import MeshModel, SimulatedMesh
+from specmesh.orchestrator.simulation.request import Models, Request
+from specmesh.orchestrator.strategies.base import Command, Event, Strategy
+
+Observe = Callable[[float, Command | Event], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """One answer: ``token_ids``, and its times in seconds from the request's arrival."""
+
+    token_ids: tuple[int, ...]
+    first_token_s: float
+    duration_s: float
+    num_verify_calls: int
+    num_verified_tokens: int
+    """Draft tokens in verifications that were answered."""
+    num_drafted_tokens: int
+    num_accepted_tokens: int
+    num_wasted_tokens: int
+
+
+def simulate(
+    strategy: Strategy,
+    models: Models,
+    mesh: MeshModel,
+    *,
+    prompt: Sequence[int] = (0,),
+    seed: int = 0,
+    observe: Observe | None = None,
+) -> Answered:
+    """One request that has the mesh for itself; ``seed`` is for latencies and faults."""
+    (answered,) = simulate_load(
+        [(0.0, strategy)], models, mesh, prompts=[prompt], seed=seed, observe=observe
+    )
+    return answered
+
+
+def simulate_load(
+    arrivals: Sequence[tuple[float, Strategy]],
+    models: Models,
+    mesh: MeshModel,
+    *,
+    prompts: Sequence[Sequence[int]],
+    seed: int = 0,
+    observe: Observe | None = None,
+) -> list[Answered]:
+    """Requests that arrive at given seconds and share the mesh, each with its own strategy."""
+    simulated = SimulatedMesh(Clock(), mesh, seed)
+    return simulate_on(simulated, arrivals, models, prompts=prompts, observe=observe)
+
+
+def simulate_on(
+    mesh: SimulatedMesh,
+    arrivals: Sequence[tuple[float, Strategy]],
+    models: Models,
+    *,
+    prompts: Sequence[Sequence[int]],
+    observe: Observe | None = None,
+) -> list[Answered]:
+    """Like ``simulate_load``, on a mesh that can be asked afterwards how busy it was."""
+    requests = [
+        Request(number, strategy, models, mesh, prompt, observe)
+        for number, ((_, strategy), prompt) in enumerate(zip(arrivals, prompts, strict=True))
+    ]
+    for (arrival_s, _), request in zip(arrivals, requests, strict=True):
+        mesh.clock.after(arrival_s, request.start)
+    mesh.clock.run(done=lambda: all(request.reason is not None for request in requests))
+    return [_answered(request) for request in requests]
+
+
+def _answered(request: Request) -> Answered:
+    tally = request.tally
+    return Answered(
+        token_ids=tuple(request.token_ids),
+        first_token_s=request.commit_times_s[0] - request.began_s,
+        duration_s=request.ended_s - request.began_s,
+        num_verify_calls=tally.num_verify_calls,
+        num_verified_tokens=tally.num_draft_tokens,
+        num_drafted_tokens=tally.num_drafted_tokens,
+        num_accepted_tokens=tally.num_accepted_tokens,
+        num_wasted_tokens=tally.num_wasted_tokens,
+    )

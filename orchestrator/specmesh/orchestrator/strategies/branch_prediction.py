@@ -1,0 +1,195 @@
+"""Branch prediction: while the target verifies a draft, the next one begins where it may end.
+
+Duan et al. 2024, Section 4.1: draft n tokens; predict the outcome of their verification; draft
+on from there while the target verifies; go on with that draft if the prediction was right,
+fall back to the verified point if not. A right prediction hides the verification (Eq. 8, with
+its terms put right). Here several outcomes may be drafted on at once, as one batch of the
+drafter: ``num_branches`` = 1 is the paper's algorithm, all of them its exhaustive method
+(Section 6.4).
+
+The paper's check Θ(δ, γ) = T − (δ − γ) t > 0 (Eq. 5) asks whether a draft that began at γ is past
+the point δ up to which tokens stand. Here a branch begins with a guess of the token at γ, so it
+is compared with what the target says, token by token, and kept if it agrees and is ahead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specmesh.decoding.acceptance import Verdict
+from specmesh.decoding.closed_forms import min_draft
+from specmesh.decoding.predictors import PREDICTORS, Outcome, Predictor
+from specmesh.decoding.tree import TokenTree
+from specmesh.orchestrator.strategies.base import (
+    Cancel,
+    Capacity,
+    Command,
+    Draft,
+    Drafted,
+    Event,
+    Failed,
+    GiveUp,
+    Goal,
+    TaskId,
+    Verified,
+    Verify,
+)
+from specmesh.orchestrator.strategies.branches import Branch, Run, likeliest_branches
+from specmesh.orchestrator.strategies.growth import Growth, plant
+from specmesh.orchestrator.strategies.progress import Progress
+
+DEFAULT_LOOKAHEAD = 4
+"""As long as no latency was measured."""
+DEFAULT_PREDICTOR = "confidence"
+NUM_CHOICES = 4
+"""Guesses per place that the drafter is asked for."""
+MAX_NODES = 512
+"""Of the tree below which a drafter works; bounds what an exhaustive draft costs."""
+MAX_DEPTH = 256
+"""Of one draft call, however slow the target is."""
+
+
+class BranchPrediction:
+    """See ``Strategy``. At most one draft and one verification are under way."""
+
+    def __init__(self, goal: Goal, num_branches: int | None = 1) -> None:
+        self._goal = goal
+        self._num_branches = goal.num_branches or num_branches
+        self._predictor: Predictor = PREDICTORS[goal.predictor or DEFAULT_PREDICTOR]()
+        self._progress = Progress(goal)
+        self._capacity = Capacity()
+        self._last_task: TaskId = 0
+        self._round = 0
+        self._growth = Growth(task=0)
+        self._head = 0
+        """The node of the growth that stands for the end of what is committed."""
+        self._check: TaskId | None = None
+        self._run = Run()
+        """What the check verifies."""
+        self._branches: list[tuple[Branch, int]] = []
+        """What is drafted on meanwhile, each with its node in the growth."""
+
+    def start(self, capacity: Capacity) -> Sequence[Command]:
+        """See ``Strategy.start``."""
+        self._capacity = capacity
+        return self._begin_round()
+
+    def handle(self, event: Event) -> Sequence[Command]:
+        """See ``Strategy.handle``."""
+        match event:
+            case Verified(task=self._check, verdict=verdict):
+                return self._conclude(verdict)
+            case Failed(task=task) if task == self._check:
+                return [GiveUp(task)]
+            case Drafted() if event.task == self._growth.task and not self._growth.ended:
+                self._growth.extend(event)
+            case Failed(task=task) if task == self._growth.task and not self._growth.ended:
+                self._growth.ended = True
+            case Capacity():
+                self._capacity = event
+                return []
+            case _:
+                return []
+        return self._go_on() if self._check is None else []
+
+    def _begin_round(self) -> list[Command]:
+        """Draft from the verified point."""
+        depth = min(self._lookahead, self._room)
+        if depth < 1:
+            return self._verify(Run())
+        self._growth, self._head = Growth(self._new_task()), 0
+        return [Draft(self._growth.task, (), depth, depth, num_choices=NUM_CHOICES)]
+
+    def _go_on(self) -> list[Command]:
+        """Verify what follows the verified point, once there is enough of it."""
+        run = self._growth.run_below(self._head)
+        if len(run.tokens) < min(self._lookahead, self._room) and not self._growth.ended:
+            return []
+        commands: list[Command] = [] if self._growth.ended else [Cancel(self._growth.task)]
+        if not run.tokens and self._head:  # a branch that was right but ends there
+            return commands + self._begin_round()
+        return commands + self._verify(run.first(self._room))
+
+    def _verify(self, run: Run) -> list[Command]:
+        self._run, self._check = run, self._new_task()
+        drawn_from = {n: each for n, each in enumerate(run.distributions) if each is not None}
+        return [Verify(self._check, (), TokenTree.chain(run.tokens), drawn_from), *self._predict()]
+
+    def _predict(self) -> list[Command]:
+        """Draft on from the likeliest outcomes of the verification that has just left."""
+        self._growth, self._branches = Growth(task=0), []
+        depth = min(self._draft_ahead, self._room - 1)
+        if depth < 1 or not self._run.tokens:
+            return []
+        probabilities = self._predictor.distribution(self._run.confidences, self._round)
+        limit = MAX_NODES // depth
+        branches = likeliest_branches(
+            self._run, probabilities, min(self._num_branches or limit, limit)
+        )
+        if not branches:  # the drafter named no choices where the predictor expects a rejection
+            return []
+        tree, from_nodes = plant(self._run, branches)
+        self._branches = list(zip(branches, from_nodes, strict=True))
+        self._growth = Growth(self._new_task(), tree)
+        return [
+            Draft(
+                *(self._growth.task, (), depth),
+                tree=tree,
+                from_nodes=from_nodes,
+                num_choices=NUM_CHOICES,
+            )
+        ]
+
+    def _conclude(self, verdict: Verdict) -> list[Command]:
+        """Commit; go on with the branch that was right, or start over."""
+        num_accepted, said = len(verdict.accepted_nodes), verdict.next_token
+        self._round += 1
+        self._predictor.observe(Outcome(num_accepted, self._run.confidences))
+        self._check = None
+        commands = self._progress.commit([*self._run.tokens[:num_accepted], said], num_accepted)
+        if self._progress.ended:
+            return commands
+        node = self._right_branch(num_accepted, said)
+        if node is not None:
+            self._head = node
+            return commands + self._go_on()
+        if self._growth.task and not self._growth.ended:
+            commands.append(Cancel(self._growth.task))
+        return commands + self._begin_round()
+
+    def _right_branch(self, num_accepted: int, said: int) -> int | None:
+        """The node of the growth for that outcome."""
+        for branch, node in self._branches:
+            if branch.num_accepted == num_accepted:
+                if branch.guess == said:
+                    return node
+                if branch.guess is None:
+                    return self._growth.child_with(node, said)
+        return None
+
+    @property
+    def _room(self) -> int:
+        """How many tokens are worth drafting from the verified point."""
+        return self._progress.draftable - len(self._progress.token_ids)
+
+    @property
+    def _ratio(self) -> int | None:
+        """The tokens drafted while one verification runs: ⌈T/t⌉ (Eq. 14)."""
+        target_s, drafter_s = self._capacity.target_s, self._capacity.drafter_s
+        if target_s is None or drafter_s is None:
+            return None
+        return min(min_draft(target_s, drafter_s), MAX_DEPTH)
+
+    @property
+    def _lookahead(self) -> int:
+        """n: as asked for, or so many that drafting them takes as long as the verification."""
+        return self._goal.lookahead or self._ratio or DEFAULT_LOOKAHEAD
+
+    @property
+    def _draft_ahead(self) -> int:
+        """What a branch may grow to: n, or more if the verification lasts longer."""
+        return max(self._lookahead, self._ratio or 0)
+
+    def _new_task(self) -> TaskId:
+        self._last_task += 1
+        return self._last_task

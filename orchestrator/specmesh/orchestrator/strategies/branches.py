@@ -1,0 +1,84 @@
+"""Which outcomes of a verification to draft on: pairs of how many tokens stand and what follows.
+
+Duan et al. 2024 predict only how many; but where a token is rejected another stands in its
+place, which must be guessed as well (see the notes on the paper in docs/papers.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from statistics import fmean
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specmesh.decoding.sampling import Distribution
+from specmesh.orchestrator.strategies.base import Choices
+
+UNSEEN = 1e-3
+"""The probability of a token that is not among the drafter's choices."""
+
+
+@dataclass(slots=True)
+class Run:
+    """Drafted tokens in a row, and what the drafter thought at each of their places."""
+
+    tokens: list[int] = field(default_factory=list)
+    choices: list[Choices | None] = field(default_factory=list)
+    distributions: list[Distribution | None] = field(default_factory=list)
+
+    def first(self, count: int) -> Run:
+        """Its first ``count`` tokens."""
+        return Run(self.tokens[:count], self.choices[:count], self.distributions[:count])
+
+    @property
+    def confidences(self) -> tuple[float, ...]:
+        """The drafter's probability of each token."""
+        return tuple(map(_confidence, self.tokens, self.choices))
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """An outcome: the first ``num_accepted`` tokens stand, then the target says ``guess``.
+
+    ``guess`` is None after a run that stands whole: the drafter then just goes on.
+    """
+
+    num_accepted: int
+    guess: int | None
+    probability: float
+
+
+def likeliest_branches(
+    run: Run, num_accepted: NDArray[np.float64], limit: int | None
+) -> list[Branch]:
+    """The ``limit`` likeliest outcomes (None: all), the likeliest first.
+
+    ``num_accepted`` ``[len(run) + 1]`` are the probabilities of how many tokens stand.
+    """
+    possible = [branch for branch in _outcomes(run, num_accepted) if branch.probability > 0]
+    possible.sort(key=lambda branch: -branch.probability)
+    return possible[:limit]
+
+
+def _outcomes(run: Run, num_accepted: NDArray[np.float64]) -> Iterator[Branch]:
+    for accepted, (token, choices) in enumerate(zip(run.tokens, run.choices, strict=True)):
+        if choices is None:
+            continue
+        rest = max(1 - _confidence(token, choices), UNSEEN)
+        for guess, probability in zip(choices.token_ids, choices.probabilities, strict=True):
+            if guess != token:
+                given = min(probability / rest, 1.0)
+                yield Branch(accepted, guess, float(num_accepted[accepted]) * given)
+    # Not drafted yet; it is as likely to be right as the tokens before.
+    follows = fmean(run.confidences) if run.tokens else 1.0
+    yield Branch(len(run.tokens), None, float(num_accepted[len(run.tokens)]) * follows)
+
+
+def _confidence(token: int, choices: Choices | None) -> float:
+    if choices is None:
+        return 1.0
+    if token not in choices.token_ids:
+        return UNSEEN
+    return choices.probabilities[choices.token_ids.index(token)]

@@ -1,0 +1,288 @@
+"""Distributed speculative inference: drafting never waits, several replicas verify at once.
+
+Timor et al. 2025 (DSI), Algorithm 1, with the lookahead of Appendix D. What the paper calls
+threads are the tasks here:
+
+- each of the m - 1 drafters drafts a chain of its own (``Chain``) for as long as it is right;
+- the target starts on every known prefix at once (lines 2 and 6: C_(J,m)), with nothing to
+  check yet, so that the answer is never slower than the target alone (Theorem 1);
+- whenever ``lookahead`` more tokens of a chain are drafted and a replica is free, one more
+  verification of them leaves (``Check``). When none is free the verification grows instead of
+  waiting, so speculation parallelism stays within the live replicas whatever the lookahead;
+- the check that covers the next position of the answer is the current verifier. What it says
+  is committed; chains and checks that assumed something else are terminated with all that
+  hangs from them (lines 8 and 10), and the next current verifier is the one that covers the
+  position now next (line 11), which may have spoken already (lines 13 and 14);
+- of several drafters that are right the first is preferred (line 9): replicas go to its chain
+  first. Algorithm 1 also lets every drafter go on from every other's tokens; that grows
+  exponentially, and a drafter is one process, so here each goes on from its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from specmesh.decoding.acceptance import Verdict
+from specmesh.decoding.closed_forms import min_lookahead
+from specmesh.decoding.sampling import Distribution
+from specmesh.decoding.tree import TokenTree
+from specmesh.orchestrator.strategies.base import (
+    Cancel,
+    Capacity,
+    Command,
+    Draft,
+    Drafted,
+    Event,
+    Failed,
+    GiveUp,
+    Goal,
+    TaskId,
+    Verified,
+    Verify,
+)
+from specmesh.orchestrator.strategies.progress import Progress
+
+DEFAULT_LOOKAHEAD = 4
+"""As long as no latency was measured."""
+MAX_DRAFT_TOKENS = 256
+"""Of one draft call; a chain that outlives it is drafted on by another."""
+MAX_CHECK_TOKENS = 256
+"""Of one verification, however far a quick drafter has run ahead."""
+
+
+@dataclass(slots=True)
+class Chain:
+    """One drafter's guess at the answer from position ``start`` on, and the draft under way."""
+
+    drafter: int
+    start: int = 0
+    tokens: list[int] = field(default_factory=list)
+    distributions: dict[int, Distribution] = field(default_factory=dict)
+    """What the token at a position was drawn from."""
+    task: TaskId | None = None
+    task_start: int = 0
+    silent: bool = False
+    """The last draft brought nothing; asked again once more is committed."""
+
+    @property
+    def end(self) -> int:
+        """The position after its last token."""
+        return self.start + len(self.tokens)
+
+    def between(self, start: int, end: int) -> tuple[int, ...]:
+        """Its tokens at positions from ``start`` up to ``end``."""
+        return tuple(self.tokens[start - self.start : end - self.start])
+
+
+@dataclass(slots=True)
+class Check:
+    """A verification of ``tokens[start - origin:]``, which assumes those before.
+
+    The tokens stand at positions from ``origin`` on, what was committed when it left. It can
+    tell the tokens from ``start`` to ``end``, both included.
+    """
+
+    origin: int
+    start: int
+    tokens: tuple[int, ...]
+    said: tuple[int, ...] | None = None
+    """The target's tokens from ``start`` on, once they are known."""
+
+    @property
+    def end(self) -> int:
+        """The position after the tokens it verifies."""
+        return self.origin + len(self.tokens)
+
+
+class DSI:
+    """See ``Strategy``."""
+
+    def __init__(self, goal: Goal) -> None:
+        self._goal = goal
+        self._progress = Progress(goal)
+        self._text = self._progress.token_ids
+        self._capacity = Capacity()
+        self._chains: list[Chain] = []
+        self._checks: dict[TaskId, Check] = {}
+        self._last_task: TaskId = 0
+
+    def start(self, capacity: Capacity) -> Sequence[Command]:
+        """See ``Strategy.start``."""
+        self._adapt(capacity)
+        return self._go_on()
+
+    def handle(self, event: Event) -> Sequence[Command]:
+        """See ``Strategy.handle``."""
+        match event:
+            case Drafted():
+                self._extend(event)
+            case Verified(task=task, verdict=verdict) if check := self._checks.get(task):
+                check.said = _said(check, verdict)
+                return self._commit_what_is_known()
+            case Failed(task=task) if check := self._checks.pop(task, None):
+                if check.start <= len(self._text):
+                    return [GiveUp(task)]
+            case Failed(task=task):
+                for chain in self._chains:
+                    if chain.task == task:
+                        chain.task, chain.silent = None, True
+            case Capacity():
+                self._adapt(event)
+            case _:
+                return []
+        return self._go_on()
+
+    def _adapt(self, capacity: Capacity) -> None:
+        self._capacity = capacity
+        for drafter in range(len(self._chains), capacity.num_drafters):
+            self._chains.append(Chain(drafter, start=len(self._text)))
+
+    @property
+    def _lookahead(self) -> int:
+        """As asked for, or the smallest with which no verification waits (Equation 1)."""
+        if self._goal.lookahead is not None:
+            return self._goal.lookahead
+        target_s, drafter_s = self._capacity.target_s, self._capacity.drafter_s
+        if target_s is None or drafter_s is None:
+            return DEFAULT_LOOKAHEAD
+        return min_lookahead(target_s, drafter_s, max(1, self._capacity.num_verifiers))
+
+    # What happened
+
+    def _extend(self, event: Drafted) -> None:
+        for chain in self._chains:
+            if chain.task == event.task:
+                chain.tokens += event.token_ids
+                for node, distribution in event.distributions.items():
+                    chain.distributions[chain.task_start + node] = distribution
+                if event.last:
+                    chain.task, chain.silent = None, chain.end == chain.task_start
+
+    def _commit_what_is_known(self) -> list[Command]:
+        commands: list[Command] = []
+        while task := self._current_verifier(has_spoken=True):
+            check = self._checks.pop(task)
+            assert check.said is not None
+            known = len(self._text) - check.start
+            # In rejection mode two verifications may differ in a token that both tell: the
+            # first to speak decides, and what the other says hangs from a token not there.
+            if list(check.said[:known]) == self._text[check.start :]:
+                commands += self._commit(check.said[known:])
+                if self._progress.ended:
+                    return commands
+        return commands + self._go_on()
+
+    def _commit(self, tokens: tuple[int, ...]) -> list[Command]:
+        if not tokens:
+            return []
+        position = len(self._text)
+        drafted = max(
+            (_num_equal(c.between(position, c.end), tokens) for c in self._chains), default=0
+        )
+        commands = self._progress.commit(tokens, drafted)
+        if self._progress.ended:
+            return commands
+        return commands + self._terminate(position)
+
+    def _terminate(self, position: int) -> list[Command]:
+        """End whatever assumed other tokens than those committed from ``position`` on."""
+        commands: list[Command] = []
+        new = tuple(self._text[position:])
+        for task, check in list(self._checks.items()):
+            assumed = check.tokens[position - check.origin :]
+            if assumed[: len(new)] != new[: len(assumed)] or check.end < len(self._text):
+                del self._checks[task]
+                if check.said is None:
+                    commands.append(Cancel(task))
+        for chain in self._chains:
+            chain.silent = False
+            if chain.between(position, len(self._text)) != new:
+                if chain.task is not None:
+                    commands.append(Cancel(chain.task))
+                chain.start, chain.task = len(self._text), None
+                chain.tokens, chain.distributions = [], {}
+        return commands
+
+    # What to do next
+
+    def _go_on(self) -> list[Command]:
+        commands: list[Command] = []
+        if self._current_verifier() is None:
+            commands.append(self._verify(self._preferred_chain(), len(self._text)))
+        commands += [self._draft(chain) for chain in self._chains if self._can_draft(chain)]
+        for chain in self._chains:
+            while self._num_running < self._capacity.num_verifiers:
+                start = self._verified_up_to(chain)
+                complete = chain.end == self._progress.draftable > start
+                if chain.end - start < self._lookahead and not complete:
+                    break
+                commands.append(self._verify(chain, start))
+        return commands
+
+    def _current_verifier(self, has_spoken: bool = False) -> TaskId | None:
+        """The task of a check that tells the next token of the answer, unless it was wrong."""
+        for task, check in self._checks.items():
+            if check.start <= len(self._text) and (check.said is not None or not has_spoken):
+                return task
+        return None
+
+    @property
+    def _num_running(self) -> int:
+        return sum(1 for check in self._checks.values() if check.said is None)
+
+    def _preferred_chain(self) -> Chain:
+        """The first that is ahead of the answer; an empty one if none is."""
+        ahead = (chain for chain in self._chains if chain.end > len(self._text))
+        return next(ahead, Chain(0, len(self._text)))
+
+    def _verified_up_to(self, chain: Chain) -> int:
+        """How far the chain's tokens are being verified already, for whichever chain."""
+        position = len(self._text)
+        ends = [
+            check.end
+            for check in self._checks.values()
+            if check.tokens[position - check.origin :] == chain.between(position, check.end)
+        ]
+        return max(ends, default=position)
+
+    def _verify(self, chain: Chain, start: int) -> Verify:
+        position, end = len(self._text), min(chain.end, start + MAX_CHECK_TOKENS)
+        self._last_task += 1
+        self._checks[self._last_task] = Check(position, start, chain.between(position, end))
+        drawn_from = chain.distributions
+        return Verify(
+            self._last_task,
+            chain.between(position, start),
+            TokenTree.chain(chain.between(start, end)),
+            {at - start: drawn_from[at] for at in range(start, end) if at in drawn_from},
+        )
+
+    def _can_draft(self, chain: Chain) -> bool:
+        return chain.task is None and not chain.silent and chain.end < self._progress.draftable
+
+    def _draft(self, chain: Chain) -> Draft:
+        self._last_task += 1
+        chain.task, chain.task_start = self._last_task, chain.end
+        return Draft(
+            chain.task,
+            chain.between(len(self._text), chain.end),
+            depth=min(self._progress.draftable - chain.end, MAX_DRAFT_TOKENS),
+            drafter=chain.drafter,
+        )
+
+
+def _said(check: Check, verdict: Verdict) -> tuple[int, ...]:
+    first = check.start - check.origin
+    accepted = check.tokens[first : first + len(verdict.accepted_nodes)]
+    return (*accepted, verdict.next_token)
+
+
+def _num_equal(drafted: Iterable[int], tokens: Iterable[int]) -> int:
+    """How many tokens the two have in common before they part."""
+    count = 0
+    for ours, theirs in zip(drafted, tokens, strict=False):
+        if ours != theirs:
+            break
+        count += 1
+    return count

@@ -1,0 +1,63 @@
+"""A draft under way: chains that grow below some nodes of a tree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specmesh.decoding.sampling import Distribution
+from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.orchestrator.strategies.base import Choices, Drafted, TaskId
+from specmesh.orchestrator.strategies.branches import Branch, Run
+
+
+class Growth:
+    """The nodes of one draft task; each node drafted from gets one child, and that one another."""
+
+    def __init__(self, task: TaskId, tree: TokenTree = EMPTY) -> None:
+        self.task = task
+        self.ended = False
+        self._tokens = list(tree.token_ids)
+        self._child: dict[int, int] = {}
+        self._choices: dict[int, Choices] = {}
+        self._distributions: dict[int, Distribution] = {}
+
+    def extend(self, event: Drafted) -> None:
+        """Take in what was drafted."""
+        for token, parent in zip(event.token_ids, event.parents, strict=True):
+            self._tokens.append(token)
+            self._child[parent] = len(self._tokens)
+        self._choices |= event.choices
+        self._distributions |= event.distributions
+        self.ended |= event.last
+
+    def child_with(self, node: int, token: int) -> int | None:
+        """The drafted child of ``node``, if it carries ``token``."""
+        child = self._child.get(node)
+        return child if child is not None and self._tokens[child - 1] == token else None
+
+    def run_below(self, node: int) -> Run:
+        """What was drafted below ``node`` so far."""
+        run = Run()
+        while (child := self._child.get(node)) is not None:
+            run.tokens.append(self._tokens[child - 1])
+            run.choices.append(self._choices.get(node))
+            run.distributions.append(self._distributions.get(node))
+            node = child
+        return run
+
+
+def plant(run: Run, branches: Sequence[Branch]) -> tuple[TokenTree, tuple[int, ...]]:
+    """The tree to draft below: ``run`` as a chain, the guesses as leaves beside it.
+
+    Returns it and, for each branch, the node to draft from.
+    """
+    tokens, parents = list(run.tokens), list(range(len(run.tokens)))
+    from_nodes = []
+    for branch in branches:
+        if branch.guess is None:
+            from_nodes.append(branch.num_accepted)
+        else:
+            tokens.append(branch.guess)
+            parents.append(branch.num_accepted)
+            from_nodes.append(len(tokens))
+    return TokenTree(tuple(tokens), tuple(parents)), tuple(from_nodes)

@@ -1,0 +1,121 @@
+"""How many draft tokens are accepted, as a law (Duan et al. 2024, branch prediction, Eq. 10-12)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+_MAX_P = 1 - 2.0**-10
+"""Above it a geometric shape is as good as flat, which the uniform share describes too."""
+
+_COARSE_P = np.linspace(0, _MAX_P, 65)
+_COARSE_SHARE = np.linspace(0, 1, 17)
+_ZOOM = np.linspace(-1, 1, 9)
+
+
+@dataclass(frozen=True, slots=True)
+class Phi:
+    """phi(k) = a p**k (1 - p) + c for k < n; what is left is the mass at n (Eq. 12).
+
+    k counts accepted draft tokens out of n, from 0 on: Section 4.2 draws from 1 to n, which
+    forgets that the first token may be rejected. ``a`` and ``c`` correct the geometric law,
+    since acceptance isn't as independent as that takes it to be. Raises ``ValueError`` for a
+    ``p`` outside [0, 1].
+    """
+
+    a: float
+    p: float
+    c: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.p <= 1:
+            raise ValueError(f"p must be in [0, 1], not {self.p}")
+
+    @classmethod
+    def iid(cls, alpha: float) -> Phi:
+        """The law of independent acceptance at rate ``alpha`` (Eq. 10).
+
+        Eq. 11 sums from 1 and so overstates the mass at n, which is alpha**n.
+        """
+        return cls(a=1.0, p=alpha, c=0.0)
+
+    @classmethod
+    def fit(cls, counts: Sequence[float], refinements: int = 10) -> Phi:
+        """The likeliest law, given that ``counts[k]`` of the rounds accepted k of n tokens.
+
+        ``counts`` ``[n + 1]`` may be fractions of rounds. Written with the mass m below n, the
+        law there is m times a mixture of a geometric shape and a uniform one; the likelihood
+        factors, so m is simply the observed share, and only ``p`` and the uniform part are
+        searched for, on a grid that each refinement narrows down twofold. Without refinement
+        ``p`` is known to 1/64, which is more than a few dozen rounds can tell.
+
+        ``c`` comes out at 0 or above: rates that differ between texts make the tail heavier
+        than geometric, never lighter. Raises ``ValueError`` without any round or draft token,
+        or for a count that is negative or not finite.
+        """
+        n = len(counts) - 1
+        if n < 1:
+            raise ValueError("no draft token was tried")
+        if not (all(0 <= count < math.inf for count in counts) and any(counts)):
+            raise ValueError("counts must be finite, not negative, and not all 0")
+        mass = sum(counts[:n]) / sum(counts)
+        if not mass:
+            return cls.iid(1.0)
+        p, share = _likeliest_shape(np.array(counts[:n], dtype=np.float64), refinements)
+        return cls(a=mass * (1 - share) / (1 - p**n), p=p, c=mass * share / n)
+
+    def probabilities(self, n: int) -> NDArray[np.float64]:
+        """P(k of ``n`` draft tokens accepted), ``[n + 1]``.
+
+        An entry that ``c`` makes negative counts as 0; if those below n exceed 1 together,
+        they are scaled to 1 and nothing is left for n.
+        """
+        law = []
+        geometric = self.a * (1 - self.p)
+        for _ in range(n):
+            law.append(max(0.0, geometric + self.c))
+            geometric *= self.p
+        below = sum(law)
+        law.append(max(0.0, 1 - below))
+        return np.array(law) / max(1.0, below)
+
+    def goodness(self, counts: Sequence[float]) -> float:
+        """One less the total variation between the law and ``counts`` ``[n + 1]``; 1 is best."""
+        law = self.probabilities(len(counts) - 1)
+        return float(np.minimum(law, np.array(counts) / sum(counts)).sum())
+
+
+def _likeliest_shape(below: NDArray[np.float64], refinements: int) -> tuple[float, float]:
+    """The ``p`` and the uniform share in [0, 1] that make the counts ``below`` n likeliest."""
+    best = int((_coarse_table(len(below)) @ below).argmax())
+    p = float(_COARSE_P[best // len(_COARSE_SHARE)])
+    share = float(_COARSE_SHARE[best % len(_COARSE_SHARE)])
+    reach_p, reach_share = 2 * _COARSE_P[1], 2 * _COARSE_SHARE[1]
+    for _ in range(refinements):
+        # The best so far stays on the grid, so the likelihood never falls.
+        near_p = np.clip(p + reach_p * _ZOOM, 0, _MAX_P)
+        near_share = np.clip(share + reach_share * _ZOOM, 0, 1)
+        best = int((_log_shapes(near_p, near_share, len(below)) @ below).argmax())
+        p = float(near_p[best // len(_ZOOM)])
+        share = float(near_share[best % len(_ZOOM)])
+        reach_p, reach_share = reach_p / 2, reach_share / 2
+    return p, share
+
+
+@lru_cache(maxsize=32)
+def _coarse_table(n: int) -> NDArray[np.float64]:
+    return _log_shapes(_COARSE_P, _COARSE_SHARE, n)
+
+
+def _log_shapes(p: NDArray[np.float64], share: NDArray[np.float64], n: int) -> NDArray[np.float64]:
+    """Log of the law of k given k < ``n``, ``[len(p) * len(share), n]``."""
+    geometric = p[:, None] ** np.arange(n)
+    geometric /= geometric.sum(axis=1, keepdims=True)
+    shapes = (1 - share)[None, :, None] * geometric[:, None, :] + share[None, :, None] / n
+    # Kept finite, so that an impossible k which never happened costs nothing.
+    return np.log(np.maximum(shapes, 1e-300)).reshape(-1, n)

@@ -1,0 +1,292 @@
+"""Predictors of a draft's fate: how likely each number of accepted tokens is.
+
+Branch prediction (Duan et al. 2024) drafts on from where it expects the target to take over,
+while the target still verifies. A predictor holds what one answer has taught so far; it
+decides speed alone, never a token.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specmesh.decoding.noise import Purpose, uniforms
+from specmesh.decoding.phi import Phi
+
+PRIOR_ALPHA: Final = 0.7
+"""The acceptance rate that is taken for granted before the first round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a draft.
+
+    ``confidences`` are the drafter's own probabilities of its tokens, in order. Raises
+    ``ValueError`` if more was accepted than drafted.
+    """
+
+    num_accepted: int
+    confidences: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.num_accepted <= self.num_drafted:
+            raise ValueError(f"{self.num_accepted} of {self.num_drafted} tokens accepted")
+
+    @property
+    def num_drafted(self) -> int:
+        """Counts the draft's tokens."""
+        return len(self.confidences)
+
+    @property
+    def trials(self) -> tuple[bool, ...]:
+        """Whether each token that was tried was accepted: those after a rejection never were."""
+        rejection = (False,) if self.num_accepted < self.num_drafted else ()
+        return (True,) * self.num_accepted + rejection
+
+
+class Predictor(Protocol):
+    """Learns from round to round how many draft tokens are accepted."""
+
+    def distribution(self, confidences: Sequence[float], round_number: int) -> NDArray[np.float64]:
+        """P(k tokens accepted) for k = 0..n, ``[n + 1]``, of a draft of n = len(confidences).
+
+        ``confidences`` are as in ``Outcome``; ``round_number`` keys the noise, where any is
+        needed.
+        """
+
+    def observe(self, outcome: Outcome) -> None:
+        """Learn from a round that was verified."""
+
+
+class AlwaysAll:
+    """Static: every token will be accepted."""
+
+    def distribution(self, confidences: Sequence[float], round_number: int) -> NDArray[np.float64]:  # noqa: ARG002
+        """All mass at n."""
+        return _certain(len(confidences), len(confidences))
+
+    def observe(self, outcome: Outcome) -> None:
+        """Learn nothing."""
+
+
+class AlwaysNone:
+    """Static: the first token will be rejected."""
+
+    def distribution(self, confidences: Sequence[float], round_number: int) -> NDArray[np.float64]:  # noqa: ARG002
+        """All mass at 0."""
+        return _certain(0, len(confidences))
+
+    def observe(self, outcome: Outcome) -> None:
+        """Learn nothing."""
+
+
+class FittedPhi:
+    """The paper's prediction function (Eq. 12), fitted to the rounds of this answer.
+
+    The paper fits it once, beforehand. Here it starts from independent acceptance at
+    ``PRIOR_ALPHA``, which counts as much as ``_PRIOR_ROUNDS`` rounds, and is fitted for the
+    length of each draft; drafts of other lengths count with the tokens they tried (Kaplan and
+    Meier 1958).
+    """
+
+    _PRIOR_ROUNDS: Final = 4.0
+
+    def __init__(self) -> None:
+        self._tried: list[float] = []
+        self._accepted: list[float] = []
+
+    def distribution(self, confidences: Sequence[float], round_number: int) -> NDArray[np.float64]:  # noqa: ARG002
+        """Phi at 0..n, whatever the confidences."""
+        n = len(confidences)
+        if not n:
+            return _certain(0, 0)
+        self._reach(n)
+        observed = _chain([self._accepted[index] / self._tried[index] for index in range(n)])
+        return Phi.fit(observed, refinements=0).probabilities(n)
+
+    def observe(self, outcome: Outcome) -> None:
+        """Count the tokens that were tried, by their place in the draft."""
+        self._reach(outcome.num_drafted)
+        for index, accepted in enumerate(outcome.trials):
+            self._tried[index] += 1
+            self._accepted[index] += accepted
+
+    def _reach(self, length: int) -> None:
+        for index in range(len(self._tried), length):
+            self._tried.append(self._PRIOR_ROUNDS * PRIOR_ALPHA**index)
+            self._accepted.append(self._PRIOR_ROUNDS * PRIOR_ALPHA ** (index + 1))
+
+
+class SampledPhi:
+    """The paper's way to predict: draw the number of accepted tokens from phi (Section 4.2).
+
+    It is right less often than phi's likeliest number would be. ``seed`` keeps the noise of
+    one answer apart from that of the next.
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        self._seed = seed
+        self._phi = FittedPhi()
+
+    def distribution(self, confidences: Sequence[float], round_number: int) -> NDArray[np.float64]:
+        """All mass at the number drawn; the same number however often a round is asked for."""
+        law = self._phi.distribution(confidences, round_number)
+        noise = uniforms(self._seed, round_number, Purpose.PREDICT, np.zeros(1, np.int64))
+        # The sum may end a rounding error below the noise.
+        drawn = min(bisect(list(accumulate(law.tolist())), noise[0]), len(confidences))
+        return _certain(drawn, len(confidences))
+
+    def observe(self, outcome: Outcome) -> None:
+        """Learn what phi learns."""
+        self._phi.observe(outcome)
+
+
+class OutcomeHistory:
+    """Expects what followed the last time that the last two rounds ended as they did now.
+
+    After the two-level adaptive branch predictor of Yeh and Patt 1991, in the form with one
+    register and one table for all branches (GAg in their 1992 paper). First level, the history
+    register: how the last two rounds ended, each with none, some or all of its tokens
+    accepted. Second level, the pattern history table: for each of the nine histories the
+    acceptance of first and of later tokens. A counter that saturates yields a bit; a
+    probability is wanted here, so the counts decay instead, which forgets just as well. A
+    history that has hardly been seen borrows from the acceptance after any.
+    """
+
+    _OUTCOMES: Final = 3
+    _NONE, _SOME, _ALL = range(_OUTCOMES)
+
+    def __init__(self) -> None:
+        self._register = self._OUTCOMES**2 - 1  # as if all had been accepted, twice
+        self._table = [_Acceptance() for _ in range(self._OUTCOMES**2)]
+        self._after_any = _Acceptance()
+
+    def distribution(self, confidences: Sequence[float], round_number: int) -> NDArray[np.float64]:  # noqa: ARG002
+        """The chain of the first token's rate and the later tokens' rate, after this history."""
+        prior = self._after_any.rates((PRIOR_ALPHA, PRIOR_ALPHA))
+        first, later = self._table[self._register].rates(prior)
+        return np.array(_chain([first, *[later] * (len(confidences) - 1)][: len(confidences)]))
+
+    def observe(self, outcome: Outcome) -> None:
+        """Count for the history that led here, then shift the outcome in."""
+        if not outcome.num_drafted:
+            return
+        self._table[self._register].count(outcome)
+        self._after_any.count(outcome)
+        if outcome.num_accepted == outcome.num_drafted:
+            latest = self._ALL
+        else:
+            latest = self._SOME if outcome.num_accepted else self._NONE
+        self._register = (self._register * self._OUTCOMES + latest) % len(self._table)
+
+
+class _Acceptance:
+    """Decaying counts of first and of later tokens: tried and accepted."""
+
+    _DECAY: Final = 0.95
+    _PRIOR_TOKENS: Final = 2.0
+
+    def __init__(self) -> None:
+        self._tried = [0.0, 0.0]
+        self._accepted = [0.0, 0.0]
+
+    def rates(self, prior: tuple[float, float]) -> tuple[float, float]:
+        """How often a first and a later token is accepted; ``prior`` rates weigh in."""
+        weight = self._PRIOR_TOKENS
+        first, later = (
+            (accepted + weight * rate) / (tried + weight)
+            for accepted, tried, rate in zip(self._accepted, self._tried, prior, strict=True)
+        )
+        return first, later
+
+    def count(self, outcome: Outcome) -> None:
+        """Forget a little of what was, and add a round of at least one token."""
+        first, *later = outcome.trials
+        for which, trials in enumerate(([first], later)):
+            self._tried[which] = self._tried[which] * self._DECAY + len(trials)
+            self._accepted[which] = self._accepted[which] * self._DECAY + sum(trials)
+
+
+class DrafterConfidence:
+    """Takes the drafter at its word, once its word has been calibrated.
+
+    A token that the drafter gave probability c is accepted with probability
+    sigmoid(slope * logit(c) + bias) (Platt 1999). Slope and bias begin at the identity with a
+    Gaussian prior and follow each tried token by a Newton step (recursive Laplace
+    approximation). The step is bounded by the highest curvature there is, 1/4 (Böhning and
+    Lindsay 1988): one rejected token of which the drafter was sure can't throw it off.
+    """
+
+    _SURE: Final = 1e-4
+    """Keeps logits finite: nothing is surer than this."""
+
+    def __init__(self) -> None:
+        self._slope, self._bias = 1.0, 0.0
+        # The covariance of (slope, bias): both are trusted to about one half.
+        self._var_slope, self._var_bias, self._covariance = 0.25, 0.25, 0.0
+
+    def distribution(self, confidences: Sequence[float], round_number: int) -> NDArray[np.float64]:  # noqa: ARG002
+        """The chain of the calibrated confidences."""
+        return np.array(_chain([self._calibrated(self._logit(each)) for each in confidences]))
+
+    def observe(self, outcome: Outcome) -> None:
+        """Calibrate by each token that was tried."""
+        for confidence, accepted in zip(outcome.confidences, outcome.trials, strict=False):
+            self._learn(self._logit(confidence), accepted)
+
+    def _learn(self, logit: float, accepted: bool) -> None:
+        expected = self._calibrated(logit)
+        gain_slope = self._var_slope * logit + self._covariance
+        gain_bias = self._covariance * logit + self._var_bias
+        variance = gain_slope * logit + gain_bias
+        step = (accepted - expected) / (1 + variance / 4)
+        # Below 0 a surer drafter would be believed less.
+        self._slope = max(0.0, self._slope + gain_slope * step)
+        self._bias += gain_bias * step
+        curvature = expected * (1 - expected)
+        shrink = curvature / (1 + curvature * variance)
+        self._var_slope -= shrink * gain_slope * gain_slope
+        self._var_bias -= shrink * gain_bias * gain_bias
+        self._covariance -= shrink * gain_slope * gain_bias
+
+    def _logit(self, confidence: float) -> float:
+        bounded = min(max(confidence, self._SURE), 1 - self._SURE)
+        return math.log(bounded / (1 - bounded))
+
+    def _calibrated(self, logit: float) -> float:
+        return 0.5 + 0.5 * math.tanh(0.5 * (self._slope * logit + self._bias))
+
+
+def _chain(rates: Sequence[float]) -> list[float]:
+    """P(k accepted), ``[n + 1]``, where token i is accepted at ``rates[i]`` if reached."""
+    law = []
+    reached = 1.0
+    for rate in rates:
+        law.append(reached * (1 - rate))
+        reached *= rate
+    law.append(reached)
+    return law
+
+
+def _certain(num_accepted: int, num_drafted: int) -> NDArray[np.float64]:
+    law = np.zeros(num_drafted + 1)
+    law[num_accepted] = 1
+    return law
+
+
+PREDICTORS: Final[Mapping[str, Callable[[], Predictor]]] = {
+    "always-all": AlwaysAll,
+    "always-none": AlwaysNone,
+    "phi": FittedPhi,
+    "phi-sampled": SampledPhi,
+    "history": OutcomeHistory,
+    "confidence": DrafterConfidence,
+}
+"""The predictors by the names that users choose them by; each call makes a fresh one."""

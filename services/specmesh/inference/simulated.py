@@ -1,0 +1,213 @@
+"""Models without arithmetic whose forward takes as long as one is told, and says exact tokens.
+
+The forward waits and the tokens come from ``decoding/simulated.py``: with it the real
+processes, gRPC, cancellation and scheduling run at any model's speed on a small machine.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
+from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget, chained
+from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.inference.model import Interrupted, Logits, ModelDescription
+from specmesh.inference.prefix_cache import PrefixCache
+
+CACHED_TOKENS = 1 << 18
+CONTEXT_TOKENS = 1 << 20
+
+WAKE_UP_S = 0.5e-3
+"""How long before a deadline the waiting thread first wakes."""
+
+CHOICE_LOGITS = np.array([0, -45, -100], dtype=np.float32)
+"""Of the first choice, the second, and every other token. At temperature 2 noise lifts the
+second over the first with probability 2e-10, and one of 254 others over the second with 3e-10."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """How long a forward takes: ``first_s`` on a prefix of which nothing is cached (time to
+    first token), ``each_s`` any other, however wide its tree."""
+
+    first_s: float
+    each_s: float
+
+
+class SimulatedModel:
+    """See ``LanguageModel``; keeps the hash after every token of recent prefixes."""
+
+    def __init__(
+        self,
+        speaker: SimulatedTarget | SimulatedDrafter,
+        latency: Latency,
+    ) -> None:
+        if isinstance(speaker, SimulatedTarget):
+            self._target, name, context_tokens = speaker, "simulated-target", CONTEXT_TOKENS
+            self._choices: Choices = lambda state: (speaker.token(state),)
+        else:
+            self._target, name = speaker.target, f"simulated-drafter-{speaker.salt}"
+            self._choices, context_tokens = speaker.choices, 0
+        self.description = ModelDescription(
+            name=name,
+            vocab_size=self._target.vocab_size,
+            context_tokens=context_tokens,
+            end_of_text_ids=(),
+            tokenizer_json=simulated_tokenizer(self._target.vocab_size).to_str(),
+            num_parameters=0,
+            backend="simulated",
+        )
+        self._latency = latency
+        self._cache: PrefixCache[list[int]] = PrefixCache(CACHED_TOKENS)
+
+    def open(self, prefix: Sequence[int], cancellation: threading.Event) -> SimulatedScorer:
+        """See ``LanguageModel.open``."""
+        clock = _Clock(cancellation)
+        return SimulatedScorer(
+            self._target, self._choices, self._cache, prefix, self._latency, clock
+        )
+
+    def find_base(self, base_length: int, digest: bytes) -> Sequence[int] | None:
+        """See ``LanguageModel.find_base``."""
+        return self._cache.find_base(base_length, digest)
+
+
+Choices = Callable[[int], tuple[int, ...]]
+"""The likeliest tokens, one or two, after the context with that hash."""
+
+
+class SimulatedScorer:
+    """See ``Scorer``. The forward of an interrupted ``score`` never was."""
+
+    def __init__(
+        self,
+        target: SimulatedTarget,
+        choices: Choices,
+        cache: PrefixCache[list[int]],
+        prefix: Sequence[int],
+        latency: Latency,
+        clock: _Clock,
+    ) -> None:
+        self._choices = choices
+        self._vocab_size = target.vocab_size
+        self._cache = cache
+        self._latency = latency
+        self._clock = clock
+        self._chain = PrefixChain(prefix)
+        self._origin, self._shared = cache.longest(self._chain)
+        known = [target.start]
+        if self._origin is not None:
+            known = cache.use(self._origin).state[: self._shared + 1]
+        *before, last = known
+        self._states = [*before, *accumulate(prefix[self._shared :], chained, initial=last)]
+        """After each number of tokens of the prefix, from 0."""
+        self._node_states = [self._states[-1]]
+        self._tree = EMPTY
+        self._num_rows = 0
+        self.num_cached_tokens = min(self._shared, len(prefix) - 1)
+        self.num_computed_tokens = 0
+
+    def score(self, tree: TokenTree) -> Logits:
+        """See ``Scorer.score``."""
+        first_row, num_rows = self._num_rows, len(tree) + 1
+        if num_rows == first_row:
+            return np.empty((0, self._vocab_size), np.float32)
+        seconds = self._latency.each_s
+        if not first_row and self._is_cold():
+            seconds = self._latency.first_s
+        states = self._node_states[:]
+        for node in range(len(states), num_rows):
+            states.append(chained(states[tree.parents[node - 1]], tree.token_ids[node - 1]))
+        rows = self._rows(states[first_row:])
+        self._clock.pass_time(seconds)
+        self._node_states, self._tree, self._num_rows = states, tree, num_rows
+        new = num_rows - first_row
+        if not first_row:
+            new += self._chain.length - self.num_cached_tokens - 1
+        self.num_computed_tokens += new
+        return rows
+
+    def close(self, keep: Sequence[int]) -> None:
+        """See ``Scorer.close``."""
+        if not self._num_rows:
+            return
+        self._chain.append(self._tree.tokens_on(keep))
+        self._states += [self._node_states[node] for node in keep]
+        self._cache.put(self._chain, self._states, self._origin, self._shared)
+
+    def _is_cold(self) -> bool:
+        """Less than a block, or than half of a short prefix, counts for nothing: prompts that
+        begin with the same letter are not the same."""
+        return self._shared < min(BLOCK_TOKENS, self._chain.length / 2)
+
+    def _rows(self, states: Sequence[int]) -> Logits:
+        rows = np.full((len(states), self._vocab_size), CHOICE_LOGITS[-1], np.float32)
+        for row, state in enumerate(states):
+            for rank, token in enumerate(self._choices(state)):
+                rows[row, token] = CHOICE_LOGITS[rank]
+        return rows
+
+
+class _Clock:
+    """Forwards one right after the other, each ending at an absolute time.
+
+    What is done between two forwards counts into the second, so that nothing adds up over
+    many of them.
+    """
+
+    def __init__(self, cancellation: threading.Event) -> None:
+        self._cancellation = cancellation
+        self._ended = time.perf_counter()
+
+    def pass_time(self, seconds: float) -> None:
+        """Return when a forward of ``seconds`` after the one before is over.
+
+        At once if that time has passed; but if it has by more than another forward, the
+        consumer was stalled, and the forward begins now. Raises ``Interrupted``.
+        """
+        now = time.perf_counter()
+        self._ended += seconds
+        if now - self._ended > seconds:
+            self._ended = now + seconds
+        # A processor that has slept long wakes late: it is woken a moment before.
+        for until in (self._ended - WAKE_UP_S, self._ended):
+            wait = max(0.0, until - time.perf_counter())
+            if self._cancellation.wait(wait):
+                raise Interrupted
+
+
+def simulated_tokenizer(vocab_size: int) -> Tokenizer:
+    """One token for each byte of a text; ASCII comes back as it was.
+
+    Any token decodes to something that can be printed, so that an answer does no harm to a
+    terminal: other bytes than ASCII stay in the alphabet that byte-level tokenizers spell
+    them in. A vocabulary too small for all bytes lacks the rarer ones (its last token stands
+    for them); one that is larger has tokens that no text holds.
+    """
+    # "Ġ" is the space, "Ċ" the newline, "ĉ" the tab.
+    spelt = sorted(
+        pre_tokenizers.ByteLevel.alphabet(), key=lambda letter: (letter not in "ĠĊ", letter)
+    )
+    entries = [*spelt, *(f"<{number}>" for number in range(len(spelt), vocab_size))][:vocab_size]
+    tokenizer = Tokenizer(
+        models.BPE(
+            vocab={entry: number for number, entry in enumerate(entries)},
+            merges=[],
+            unk_token=entries[-1],
+        )
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.Sequence(
+        [
+            *(decoders.Replace(letter, text) for letter, text in zip("ĠĊĉ", " \n\t", strict=True)),
+            decoders.Fuse(),
+        ]
+    )
+    return tokenizer

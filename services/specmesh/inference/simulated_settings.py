@@ -1,0 +1,72 @@
+"""What a process that serves a simulated model is told."""
+
+from __future__ import annotations
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from specmesh.decoding.simulated import MIN_VOCAB_SIZE, SimulatedDrafter, SimulatedTarget
+from specmesh.inference.simulated import Latency, SimulatedModel
+
+MAX_VOCAB_SIZE = 1 << 20
+"""Bounds the rows of logits, which are made for nothing but their highest two entries."""
+
+
+class SimulatedSettings(BaseSettings):
+    """Mixin for the roles that can serve a simulated model."""
+
+    model_config = SettingsConfigDict(frozen=True)
+
+    simulated_seed: int = Field(
+        0, ge=0, lt=1 << 64, description="what a simulated target says; the same in all of a mesh"
+    )
+    simulated_vocab_size: int = Field(
+        256, ge=MIN_VOCAB_SIZE, le=MAX_VOCAB_SIZE, description="entries of a simulated vocabulary"
+    )
+    simulated_first_ms: float | None = Field(
+        None,
+        ge=0,
+        allow_inf_nan=False,
+        description="time of a simulated forward on a prefix of which nothing is cached; "
+        "as any other if unset",
+    )
+    simulated_each_ms: float = Field(
+        0.0, ge=0, allow_inf_nan=False, description="time of any other simulated forward"
+    )
+
+    @property
+    def _target(self) -> SimulatedTarget:
+        return SimulatedTarget(self.simulated_seed, self.simulated_vocab_size)
+
+    @property
+    def _latency(self) -> Latency:
+        each_ms, first_ms = self.simulated_each_ms, self.simulated_first_ms
+        return Latency((each_ms if first_ms is None else first_ms) / 1e3, each_ms / 1e3)
+
+    def simulated_target(self) -> SimulatedModel:
+        """The target as set."""
+        return SimulatedModel(self._target, self._latency)
+
+
+class SimulatedDrafterSettings(SimulatedSettings):
+    """Mixin for drafters, which are told of the target they guess as well."""
+
+    simulated_acceptance: float = Field(
+        0.8, ge=0, le=1, description="probability that a simulated draft token is the target's"
+    )
+    simulated_runner_up: float = Field(
+        0.5, ge=0, le=1, description="probability that the second choice is, if the first is not"
+    )
+    simulated_salt: int = Field(
+        0, ge=0, lt=1 << 64, description="tells simulated drafters of one target apart"
+    )
+
+    def simulated_drafter(self) -> SimulatedModel:
+        """The drafter as set."""
+        drafter = SimulatedDrafter(
+            self._target,
+            acceptance=self.simulated_acceptance,
+            runner_up=self.simulated_runner_up,
+            salt=self.simulated_salt,
+        )
+        return SimulatedModel(drafter, self._latency)
