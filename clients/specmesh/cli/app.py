@@ -14,6 +14,7 @@ from specmesh.cli.generate import generate, models
 from specmesh.cli.hops.measure import measure_hops
 from specmesh.cli.runner import FAILED, run
 from specmesh.cli.strategies.command import bench_strategies
+from specmesh.cli.table2.command import bench_mesh
 from specmesh.cli.up import up
 
 app = typer.Typer(
@@ -31,6 +32,7 @@ app.command()(generate)
 app.command()(models)
 app.command()(demo)
 bench.command("strategies")(bench_strategies)
+bench.command("mesh")(bench_mesh)
 
 
 @bench.command()

@@ -39,6 +39,11 @@ REASONS = {
 }
 
 
+STEPS_TO_SEND = 3
+"""Steps of the event loop in which the calls that a commit sets off leave: the next tokens
+wait for those, the store and the client can wait for them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Said:
     """One committed token, its place among the generated ones, and the text it set free."""
@@ -133,6 +138,8 @@ class Answer:
         """Everything committed since the last call, at least one token; empty at the end."""
         said: list[Said] = []
         one = await self._outbox.get()
+        for _ in range(STEPS_TO_SEND):
+            await asyncio.sleep(0)
         while one is not None:
             said.append(one)
             if self._outbox.empty():

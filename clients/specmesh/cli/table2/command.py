@@ -1,0 +1,61 @@
+"""``specmesh bench mesh``: the command."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from specmesh.cli.runner import FAILED, run
+from specmesh.cli.table2.measure import Plan, measure_row
+from specmesh.cli.table2.report import table
+from specmesh.cli.table2.simulated import Row, simulate_rows
+from specmesh.cli.table2.summary import RowSummary, summarise
+
+_PROMPT_TOKENS = 16
+
+
+def bench_mesh(
+    row: Annotated[
+        list[int] | None, typer.Option(min=1, max=10, help="Rows of the table. [default: all]")
+    ] = None,
+    prompts: Annotated[int, typer.Option(min=1, max=200, help="Answers per strategy.")] = 3,
+    tokens: Annotated[int, typer.Option(min=2, max=1000, help="Length of each answer.")] = 50,
+    seed: Annotated[int, typer.Option(min=0, help="What the simulated target says.")] = 0,
+    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """DSI's Table 2 through real processes whose models wait instead of computing.
+
+    Exits with 1 if a strategy changes the text.
+    """
+    console = Console(stderr=True)
+    plan = Plan(
+        prompts=[tuple(range(number, number + _PROMPT_TOKENS)) for number in range(prompts)],
+        num_tokens=tokens,
+        seed=seed,
+    )
+
+    async def work() -> int:
+        rows = await simulate_rows(seed, plan.prompts, tokens)
+        chosen = rows if row is None else [rows[number - 1] for number in row]
+        summaries = [await _one_row(each, plan, console) for each in chosen]
+        if json_:
+            typer.echo(json.dumps({"rows": [asdict(each) for each in summaries]}))
+        else:
+            Console().print(table(summaries))
+        return 0 if all(each.identical for each in summaries) else FAILED
+
+    run(work())
+
+
+async def _one_row(row: Row, plan: Plan, console: Console) -> RowSummary:
+    console.print(f"{row.target}, {row.dataset} ...", end=" ", highlight=False)
+    directory = Path(mkdtemp(prefix="specmesh-"))
+    summary = summarise(row, await measure_row(row, plan, directory, console.print))
+    console.print(f"DSI {summary.dsi_s:.3f} s, tax {summary.mesh_tax:.3f}", highlight=False)
+    return summary

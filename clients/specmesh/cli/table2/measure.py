@@ -1,0 +1,77 @@
+"""The runs: every strategy at every lookahead, on a mesh of real processes for each row."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from specmesh.cli.local.mesh import LocalMesh, MeshOptions
+from specmesh.cli.local.models import SimulatedModels
+from specmesh.cli.table2.simulated import Row, Setting
+from specmesh.client import Client
+
+NUM_VERIFIERS = 7
+"""As in the paper: eight processors, one of them the drafter's."""
+
+_NUM_WARM_UP_TOKENS = 20
+
+
+@dataclass(slots=True)
+class Measured:
+    """A row's runs. ``wall_s`` has a time for each prompt, as the client sees it."""
+
+    num_processes: int
+    wall_s: Mapping[Setting, list[float]] = field(default_factory=lambda: defaultdict(list))
+    identical: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What every row is run with."""
+
+    prompts: Sequence[Sequence[int]]
+    num_tokens: int
+    seed: int
+
+
+async def measure_row(
+    row: Row, plan: Plan, directory: Path, report: Callable[[str], None]
+) -> Measured:
+    """Start a mesh with the row's latencies, ask, end it. Raises StartError, SpecmeshError."""
+    models = SimulatedModels(
+        target_ms=row.target_ms,
+        drafter_ms=row.drafter_ms,
+        acceptance=row.acceptance,
+        seed=plan.seed,
+    )
+    options = MeshOptions(models=models, num_verifiers=NUM_VERIFIERS, drain_s=1.0)
+    async with LocalMesh(options, directory, report) as mesh, Client(mesh.address) as client:
+        measured = Measured(num_processes=len(mesh.pids))
+        for strategy, lookahead in row.simulated_s:  # latencies are learned, connections made
+            await _ask(client, (0,), strategy, lookahead, _NUM_WARM_UP_TOKENS)
+        for prompt in plan.prompts:
+            texts = set()
+            for setting in row.simulated_s:
+                began = time.perf_counter()
+                texts.add(await _ask(client, prompt, *setting, plan.num_tokens))
+                measured.wall_s[setting].append(time.perf_counter() - began)
+            measured.identical &= len(texts) == 1
+        return measured
+
+
+async def _ask(
+    client: Client, prompt: Sequence[int], strategy: str, lookahead: int | None, num_tokens: int
+) -> tuple[int, ...]:
+    stream = client.generate(
+        prompt,
+        strategy=strategy,
+        lookahead=lookahead,
+        temperature=0.0,
+        max_tokens=num_tokens,
+        ignore_end_of_text=True,
+    )
+    await stream.text()
+    return stream.result.token_ids
