@@ -54,6 +54,44 @@ def test_hops_are_timed_against_a_bare_echo(no_process_left):
     assert times["ratio"] == pytest.approx(times["p50_ms"] / times["echo_p50_ms"])
 
 
+def test_strategies_run_side_by_side_and_say_what_they_took(target_model, no_process_left):
+    done = specmesh(
+        *("bench", "strategies", "--json", "--target", target_model, "--drafter", "prompt-lookup"),
+        *("--num-prompts", "1", "--tokens", "16", "--temperature", "0.8", "--seed", "7"),
+        *("--strategy", "dsi", "--strategy", "speculative", "--lookahead", "dsi=2"),
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert list(summary["strategies"]) == ["autoregressive", "dsi", "speculative"]
+    assert summary["strategies"] == summary["temperatures"][0]["strategies"]
+    assert summary["speculation"]["dsi"]["lookahead"] == 2
+    assert summary["identical"] is True
+    for figures in summary["strategies"].values():
+        assert figures["tokens_per_s"] > 0
+        assert figures["output_tokens"] == 16
+        wasted = figures["drafted_tokens"] - figures["accepted_tokens"]
+        assert figures["wasted_tokens"] == wasted >= 0
+    assert len(summary["accepted_counts"]) == 5
+    assert set(summary["cancellation"] or {}) <= {
+        *("p50_ms", "p99_ms", "orchestrator_p50_ms", "orchestrator_p99_ms", "count")
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--strategy", "luck"), "'luck' is none of"),
+        (("--lookahead", "dsi"), "'dsi' is not STRATEGY=N"),
+        (("--lookahead", "luck=4"), "'luck' is none of"),
+    ],
+)
+def test_a_comparison_of_what_is_not_there_is_refused(options, said):
+    done = specmesh("bench", "strategies", *options)
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
 def test_a_mesh_that_cannot_start_says_why_in_the_failed_process_words(tmp_path, no_process_left):
     done = specmesh("up", "--port", "0", "--target", str(tmp_path), "--drafter", "random")
     assert done.returncode == 1

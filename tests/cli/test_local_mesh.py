@@ -106,7 +106,7 @@ async def test_demo_compares_and_traces_and_its_stdout_is_one_json_object(
     assert summary["prompts"] == 2
     assert summary["speedup"] > 0
     assert 0 <= summary["acceptance"] <= 1
-    assert set(summary["tokens_per_s"]) == {"autoregressive", "speculative"}
+    assert set(summary["tokens_per_s"]) >= {"autoregressive", "speculative"}
     assert [each["temperature"] for each in summary["temperatures"]] == [0.0, 0.8]
     nodes = {node["node"]["instance"]: node for node in summary["breakdown"]["nodes"]}
     assert nodes["verifier-0"]["num_calls"] > 0

@@ -6,58 +6,22 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.client.spans import (
+    CLIENT,
+    DRAFTER,
+    ORCHESTRATOR,
+    VERIFIER,
+    call,
+    client,
+    commit,
+    generate,
+    round_,
+    span,
+)
 
 from specmesh.traces.breakdown import STORE, breakdown
 from specmesh.traces.critical_path import critical_path
-from specmesh.traces.spans import Node, Span, SpanKind
-
-CLIENT = Node("specmesh-client", "c")
-ORCHESTRATOR = Node("specmesh-orchestrator", "o")
-DRAFTER = Node("specmesh-drafter", "d")
-VERIFIER = Node("specmesh-verifier", "v")
-
-
-def span(span_id, parent, name, kind, node, start_ms, end_ms, **attributes):
-    return Span(
-        trace_id="t",
-        span_id=span_id,
-        parent_span_id=parent,
-        name=name,
-        kind=kind,
-        node=node,
-        start_ns=int(start_ms * 1e6),
-        end_ns=int(end_ms * 1e6),
-        attributes={f"specmesh.{key}": value for key, value in attributes.items()},
-        is_error=False,
-    )
-
-
-def client(start, end):
-    return span("c", "", "specmesh.generate", SpanKind.CLIENT, CLIENT, start, end)
-
-
-def generate(start, end):
-    name = "specmesh.v1.GenerationService/Generate"
-    return span("g", "c", name, SpanKind.SERVER, ORCHESTRATOR, start, end)
-
-
-def round_(start, end, n=1):
-    kind = SpanKind.INTERNAL
-    return span(f"r{n}", "g", "specmesh.round", kind, ORCHESTRATOR, start, end)
-
-
-def commit(start, end, n=1):
-    kind = SpanKind.INTERNAL
-    return span(f"k{n}", f"r{n}", "specmesh.commit", kind, ORCHESTRATOR, start, end)
-
-
-def call(what, node, caller, server, n=1, **attributes):
-    name = {"draft": "specmesh.v1.DrafterService/Draft"}.get(
-        what, "specmesh.v1.VerifierService/Verify"
-    )
-    out = span(f"{what}{n}", f"r{n}", f"specmesh.{what}", SpanKind.CLIENT, ORCHESTRATOR, *caller)
-    served = span(f"{what}{n}s", f"{what}{n}", name, SpanKind.SERVER, node, *server, **attributes)
-    return [out, served]
+from specmesh.traces.spans import SpanKind
 
 
 def by_node(result):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -12,12 +13,13 @@ from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from tests.e2e.answers import LONG, answer
-from tests.e2e.processes import Processes
+from tests.e2e.answers import LONG, answer, said
+from tests.e2e.processes import Process, Processes
 
 from specmesh.client import Client, telemetry
+from specmesh.traces.cancellation import cancellations, stop_times
 from specmesh.traces.receiver import TraceReceiver
-from specmesh.traces.spans import Span, SpanKind
+from specmesh.traces.spans import Span, SpanKind, servers_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -57,6 +59,11 @@ class TracedMesh:
     processes: Processes
     client: Client
     receiver: TraceReceiver
+    verifier: Process
+    drafter: Process
+    flags: Sequence[str]
+    environment: Mapping[str, str]
+    """Of every service."""
 
     async def trace_of(self, session_id: str) -> list[Span]:
         """All spans of the answer with that session, once they are complete."""
@@ -101,6 +108,10 @@ def is_complete(spans):
     )
 
 
+def is_replicas(span):
+    return span.name in {DRAFT, VERIFY}
+
+
 def is_cancelled(span):
     return span.attributes.get("specmesh.cancelled") is True
 
@@ -129,7 +140,7 @@ async def traced():
             provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=50))
             patch.setattr(telemetry, "_tracer", provider.get_tracer("specmesh.client"))
             async with Client(address) as client:
-                yield TracedMesh(processes, client, receiver)
+                yield TracedMesh(processes, client, receiver, verifier, drafter, flags, environment)
             await asyncio.to_thread(provider.shutdown)
             for process in processes.started:  # while there is somebody to take their spans
                 process.kill()
@@ -167,7 +178,7 @@ async def test_a_client_that_goes_away_ends_all_work_without_an_error(traced, pr
     # A replica exports in order: with this answer's spans come all that it did before.
     following = await answer(traced.client, prompts[2], **LONG)
     trace = await traced.trace_of(following.session_id)
-    waits = [span.number("specmesh.queue_ms") for span in trace if span.name in {DRAFT, VERIFY}]
+    waits = [span.number("specmesh.queue_ms") for span in trace if is_replicas(span)]
     assert max(waits) < CANCEL_MS
 
     spans = [span for span in traced.receiver.spans if span.trace_id == trace_id]
@@ -175,7 +186,42 @@ async def test_a_client_that_goes_away_ends_all_work_without_an_error(traced, pr
     (answered,) = (span for span in spans if span.name == GENERATE)
     assert is_cancelled(answered)
     assert "rpc.response.status_code" not in answered.attributes
-    on_replicas = [span for span in spans if span.name in {DRAFT, VERIFY}]
+    on_replicas = [span for span in spans if is_replicas(span)]
     assert {span.name for span in on_replicas} == {DRAFT, VERIFY}
     assert max(span.end_ns for span in on_replicas) < answered.end_ns + CANCEL_MS * 1e6
     assert sum(map(is_cancelled, on_replicas)) <= 1
+
+
+async def test_work_that_dsi_rejects_stops_on_its_replica(traced, prompts):
+    start, flags, environment = traced.processes, traced.flags, traced.environment
+    verifiers = [traced.verifier, start.verifier(*flags, **environment)]
+    orchestrator = await asyncio.to_thread(
+        start.orchestrator, verifiers, [traced.drafter], *flags, **environment
+    )
+    async with Client(await asyncio.to_thread(lambda: orchestrator.address)) as client:
+        options = {**LONG, "temperature": 0.8, "seed": 3, "lookahead": 2}
+        rejecting = await answer(client, prompts[3], **options, strategy="dsi")
+        following = await answer(client, prompts[4], **options, strategy="dsi")
+        plain = await answer(client, prompts[3], **options, strategy="autoregressive")
+    assert said(rejecting) == said(plain)
+    # A replica exports in order: once all of them have sent spans of the following answer,
+    # those of the one before are there, also of calls that were cancelled.
+    replicas = {s.node for s in await traced.trace_of(following.session_id) if is_replicas(s)}
+    assert len(replicas) == 3
+    trace = await traced.trace_of(rejecting.session_id)
+
+    found = cancellations(trace)
+    servers = servers_of(trace)
+    stopped = {
+        span.name
+        for each in found
+        for call in each.calls
+        for span in servers.get(call.span_id, ())
+        if is_cancelled(span)
+    }
+    assert stopped == {DRAFT, VERIFY}
+    assert not [span for span in trace if span.is_error]
+    for each in found:
+        assert 0 <= each.ended_ms <= each.stopped_ms < CANCEL_MS
+    times = stop_times(found)
+    assert 0 < times.p50_ms <= times.p99_ms < CANCEL_MS

@@ -131,7 +131,7 @@ async def test_choices_travel_with_the_nodes_drawn_beside_them(load, serve, samp
     received = read_choices([*first.choices, *second.choices], 60)
     for level in levels:
         for node, choices in level.choices.items():
-            assert received[node].token_ids.tolist() == choices.token_ids.tolist()
+            assert received[node].token_ids == choices.token_ids
             np.testing.assert_allclose(
                 received[node].probabilities, choices.probabilities, rtol=1e-5
             )

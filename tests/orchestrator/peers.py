@@ -18,11 +18,17 @@ from tests.orchestrator.model import (
 )
 
 from specmesh.decoding.acceptance import verify
+from specmesh.decoding.drafting import draw_children
 from specmesh.decoding.prefix import BLOCK_TOKENS, block_digests
-from specmesh.decoding.sampling import choose
 from specmesh.serving.errors import FailedPrecondition
 from specmesh.serving.interceptors import ErrorInterceptor
-from specmesh.serving.wire import read_sampling, read_tree
+from specmesh.serving.wire import (
+    read_distributions,
+    read_sampling,
+    read_tree,
+    write_choices,
+    write_distributions,
+)
 from specmesh.v1 import (
     drafter_pb2,
     drafter_pb2_grpc,
@@ -129,12 +135,15 @@ class Peer(model_pb2_grpc.ModelServiceServicer):
         """Play the next fault, then read the request's prefix."""
         self.requests.append(request)
         self.arrived.set()
+        await self._play(self.faults.popleft() if self.faults else self.always)
+        return self._resolve(request.prefix)
+
+    async def _play(self, fault: Fault) -> None:
         try:
-            await (self.faults.popleft() if self.faults else self.always)()
+            await fault()
         except asyncio.CancelledError:
             self.cancelled.set()
             raise
-        return self._resolve(request.prefix)
 
     def _resolve(self, prefix: tokens_pb2.Prefix) -> list[int]:
         base: list[int] = []
@@ -165,7 +174,9 @@ class Verifier(Peer, verifier_pb2_grpc.VerifierServiceServicer):
         tree = read_tree(request.tree, self.info.vocab_size)
         ends = [[*prefix, *tree.tokens_on(tree.path(node))] for node in range(len(tree) + 1)]
         logits = np.stack([target_logits(end) for end in ends])
-        verdict = verify(tree, logits, read_sampling(request.sampling), len(prefix))
+        sampling = read_sampling(request.sampling)
+        distributions = read_distributions(request.tree.draft_distributions)
+        verdict = verify(tree, logits, sampling, len(prefix), distributions)
         kind = (
             verifier_pb2.NEXT_TOKEN_KIND_RECOVERED
             if verdict.recovered
@@ -188,6 +199,8 @@ class Drafter(Peer, drafter_pb2_grpc.DrafterServiceServicer):
         self._agreement = agreement
         self.max_levels = 256
         """Ends its drafts early."""
+        self.level_ms = 0.0
+        """What it says a level takes; 0: it doesn't say."""
         self.after_message: Fault = passing
 
     def _register(self, server: grpc.aio.Server) -> None:
@@ -195,15 +208,30 @@ class Drafter(Peer, drafter_pb2_grpc.DrafterServiceServicer):
 
     async def Draft(self, request, context) -> AsyncIterator[drafter_pb2.DraftResponse]:  # noqa: N802
         prefix = await self._receive(request)
-        sampling = read_sampling(request.sampling)
-        tokens: list[int] = []
+        tree = read_tree(request.tree, self.info.vocab_size)
+        paths = [[*prefix, *tree.tokens_on(tree.path(node))] for node in range(len(tree) + 1)]
+        tips = list(request.from_nodes) or [0]
         depth = min(request.depth, self.max_levels)
-        for level in range(depth):
-            position = len(prefix) + level
-            logits = drafter_logits([*prefix, *tokens], self._agreement)
-            tokens.append(choose(logits, sampling, position))
-        for first in range(0, depth, request.levels_per_message):
-            ids = tokens[first : first + request.levels_per_message]
-            parents = range(first, first + len(ids))
-            yield drafter_pb2.DraftResponse(token_ids=ids, parents=parents)
-            await self.after_message()
+        message = drafter_pb2.DraftResponse()
+        for level in range(1, depth + 1):
+            tips = [self._grow(message, paths, tip, request) for tip in tips]
+            if level % request.levels_per_message == 0 or level == depth:
+                message.cost.forward_ms = self.level_ms * request.levels_per_message
+                yield message
+                message = drafter_pb2.DraftResponse()
+                await self._play(self.after_message)
+
+    def _grow(self, message, paths: list[list[int]], tip: int, request) -> int:
+        """One more node below ``tip``; its number."""
+        path = paths[tip]
+        logits = drafter_logits(path, self._agreement)
+        sampling = read_sampling(request.sampling)
+        drawn = draw_children(logits, sampling, len(path), 1, request.num_choices)
+        message.token_ids.append(drawn.children[0])
+        message.parents.append(tip)
+        if drawn.distribution is not None:
+            message.draft_distributions.extend(write_distributions({tip: drawn.distribution}))
+        if drawn.choices is not None:
+            message.choices.extend(write_choices({tip: drawn.choices}))
+        paths.append([*path, drawn.children[0]])
+        return len(paths) - 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 
 import grpc
 import grpc.aio
@@ -14,13 +15,13 @@ from tests.orchestrator.model import VOCAB_SIZE, target_only
 from tests.orchestrator.peers import NOT_SERVING, SERVING, Drafter, Verifier, hang, raising
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.decoding.sampling import Sampling
+from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.tree import TokenTree
 from specmesh.orchestrator.mesh import attempts as attempts_module
 from specmesh.orchestrator.mesh import calls as calls_module
 from specmesh.orchestrator.mesh.calls import Calls, Mesh
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
-from specmesh.orchestrator.strategies.base import Draft, Drafted, Verify
+from specmesh.orchestrator.strategies.base import Choices, Draft, Drafted, Verify
 from specmesh.serving.errors import FailedPrecondition, ResourceExhausted, Unavailable
 
 PROMPT = tuple(range(1, 41))
@@ -31,21 +32,23 @@ DRAFT = Draft(1, (), depth=4, levels_per_message=2)
 AWAY = Unavailable("DRAINING", "going")
 
 
-def calls_on(mesh: Mesh, seconds: float = 10.0) -> Calls:
+def calls_on(mesh: Mesh, seconds: float = 10.0, sampling: Sampling = SAMPLING) -> Calls:
     prefix = CommittedPrefix("s", PROMPT)
     deadline = time.monotonic() + seconds
-    return Calls(mesh, prefix, SAMPLING, vocab_size=VOCAB_SIZE, deadline=deadline)
+    return Calls(mesh, prefix, sampling, vocab_size=VOCAB_SIZE, deadline=deadline)
 
 
 async def verified(calls: Calls) -> tuple[tuple[int, ...], int]:
-    verdict = await calls.verify(VERIFY, Context())
+    verdict = await calls.verify(VERIFY, calls.moment(Context()))
     return verdict.accepted_nodes, verdict.next_token
 
 
-async def drafted(calls: Calls, parts: list[Drafted] | None = None) -> list[Drafted]:
+async def drafted(
+    calls: Calls, parts: list[Drafted] | None = None, command: Draft = DRAFT
+) -> list[Drafted]:
     """The parts of a draft; ``parts`` keeps them if it breaks."""
     parts = [] if parts is None else parts
-    async for part in calls.draft(DRAFT, Context()):
+    async for part in calls.draft(command, calls.moment(Context())):
         parts.append(part)
     return parts
 
@@ -265,3 +268,68 @@ async def test_without_a_drafter_the_draft_fails_at_once(connect):
     with pytest.raises(Unavailable) as raised:
         await drafted(calls_on((await connect([Verifier()])).mesh))
     assert raised.value.reason == "NO_DRAFTER"
+
+
+async def test_draft_goes_to_the_model_that_it_names(connect):
+    drafters = [Drafter("small"), Drafter("tiny"), Drafter("small")]
+    calls = calls_on((await connect([Verifier()], drafters)).mesh)
+    await drafted(calls, command=replace(DRAFT, drafter=1))
+    assert [len(drafter.requests) for drafter in drafters] == [0, 1, 0]
+    await asyncio.gather(drafted(calls), drafted(calls))
+    assert [len(drafter.requests) for drafter in drafters] == [1, 1, 1]
+
+
+async def test_draft_of_a_model_that_has_gone_is_anybodys(connect):
+    drafter = Drafter()
+    calls = calls_on((await connect([Verifier()], [drafter])).mesh)
+    await drafted(calls, command=replace(DRAFT, drafter=1))
+    assert len(drafter.requests) == 1
+
+
+async def test_draft_grows_below_the_nodes_named(connect):
+    drafter = Drafter(agreement=1)
+    calls = calls_on((await connect([Verifier()], [drafter])).mesh)
+    tree = TokenTree((EXPECTED[0], 7, EXPECTED[1]), (0, 0, 1))
+    command = Draft(1, (), 1, tree=tree, from_nodes=(3, 2))
+    (part,) = await drafted(calls, command=command)
+    below_wrong = target_only((*PROMPT, 7), 1, SAMPLING)
+    assert part.token_ids == (EXPECTED[2], *below_wrong)
+    assert part.parents == (3, 2)
+
+
+async def test_choices_come_with_the_node_they_follow(connect):
+    calls = calls_on((await connect([Verifier()], [Drafter(agreement=1)])).mesh)
+    command = Draft(1, (), 2, levels_per_message=2, num_choices=3)
+    (part,) = await drafted(calls, command=command)
+    assert list(part.choices) == [0, 1]
+    for node, token in enumerate(part.token_ids):
+        chosen = part.choices[node]
+        assert isinstance(chosen, Choices)
+        assert chosen.token_ids[0] == token
+        assert len(chosen.token_ids) == len(chosen.probabilities) == 3
+        assert chosen.token_ids.index(token) == 0
+
+
+async def test_in_rejection_mode_every_draft_has_noise_of_its_own(connect):
+    verifier, drafter = Verifier(), Drafter()
+    mesh = (await connect([verifier], [drafter])).mesh
+    sampling = Sampling(seed=2**64 - 1, mode=AcceptanceMode.REJECTION)
+    calls = calls_on(mesh, sampling=sampling)
+    drafts = [(await drafted(calls, command=replace(DRAFT, task=task))) for task in (1, 2, 2)]
+    seeds = [request.sampling.seed for request in drafter.requests]
+    assert len({*seeds, sampling.seed}) == 3
+    assert seeds[1] == seeds[2]
+    # The target's noise is the request's: any replica, at any time, says the same.
+    tokens = [token for part in drafts[0] for token in part.token_ids]
+    laws = {node: law for part in drafts[0] for node, law in part.distributions.items()}
+    command = Verify(9, (), TokenTree.chain(tokens), laws)
+    await calls.verify(command, calls.moment(Context()))
+    assert verifier.requests[0].sampling.seed == sampling.seed
+
+
+async def test_in_coupled_mode_every_draft_shares_the_targets_noise(connect):
+    drafter = Drafter()
+    calls = calls_on((await connect([Verifier()], [drafter])).mesh)
+    for task in (1, 2):
+        await drafted(calls, command=replace(DRAFT, task=task))
+    assert [request.sampling.seed for request in drafter.requests] == [SAMPLING.seed] * 2

@@ -14,6 +14,7 @@ from tests.orchestrator.model import (
 )
 
 from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.predictors import PREDICTORS
 from specmesh.decoding.sampling import AcceptanceMode
 from specmesh.orchestrator.plan import Defaults, Plan, make_plan
 from specmesh.orchestrator.strategies import STRATEGIES
@@ -41,6 +42,7 @@ def test_open_fields_take_the_defaults():
     assert made.prompt == tuple(TOKENIZER.encode("hello").ids)
     assert made.strategy == "speculative"
     assert made.goal.lookahead == 4
+    assert made.goal.num_branches is made.goal.predictor is None
     assert made.goal.max_tokens == CONTEXT_TOKENS - len(made.prompt)
     assert made.goal.end_of_text_ids == {END_OF_TEXT}
     assert made.goal.stop_token_ids == frozenset()
@@ -48,6 +50,11 @@ def test_open_fields_take_the_defaults():
     assert made.sampling.temperature == made.sampling.top_p == 1
     assert made.sampling.top_k == 0
     assert made.sampling.mode is AcceptanceMode.COUPLED
+
+
+def test_lookahead_without_a_default_is_left_to_the_strategy():
+    request = generation_pb2.GenerateRequest(text="a")
+    assert make_plan(request, TARGET, Defaults("dsi")).goal.lookahead is None
 
 
 def test_seed_is_drawn_anew_for_each_request_without_one():
@@ -63,12 +70,14 @@ def test_every_field_is_taken_over():
                    acceptance_mode: ACCEPTANCE_MODE_REJECTION }
         stopping { max_tokens: 8 stop_token_ids: [1, 2] stop_strings: ["x", "yz"]
                    ignore_end_of_text: true }
-        speculation { strategy: "autoregressive" lookahead: 7 }
+        speculation { strategy: "autoregressive" lookahead: 7 num_branches: 3 predictor: "phi" }
         """
     )
     assert made.prompt == (5, 6)
     assert made.strategy == "autoregressive"
     assert made.goal.lookahead == 7
+    assert made.goal.num_branches == 3
+    assert made.goal.predictor == "phi"
     assert made.goal.max_tokens == 8
     assert made.goal.stop_token_ids == {1, 2}
     assert made.goal.end_of_text_ids == frozenset()
@@ -111,6 +120,9 @@ def test_max_tokens_is_cut_to_the_context():
         ),
         ("speculation.lookahead", tokens(1) + "speculation { lookahead: 0 }"),
         ("speculation.lookahead", tokens(1) + "speculation { lookahead: 65 }"),
+        ("speculation.num_branches", tokens(1) + "speculation { num_branches: 0 }"),
+        ("speculation.num_branches", tokens(1) + "speculation { num_branches: 65 }"),
+        ("speculation.predictor", tokens(1) + 'speculation { predictor: "crystal ball" }'),
         ("speculation.strategy", tokens(1) + 'speculation { strategy: "magic" }'),
     ],
 )
@@ -126,6 +138,8 @@ def test_wrong_field_is_named(field, request_text):
         f"stopping {{ {STOPS * 16} }}",
         f'stopping {{ stop_strings: "{"x" * 256}" }}',
         "speculation { lookahead: 64 }",
+        "speculation { lookahead: 1 num_branches: 1 }",
+        "speculation { num_branches: 64 }",
         "sampling { temperature: 100 top_p: 1 }",
     ],
 )
@@ -143,3 +157,9 @@ def test_unknown_model_is_not_found():
     with pytest.raises(NotFound, match="toy") as raised:
         plan('model: "other" text: "a"')
     assert raised.value.reason == "MODEL_NOT_FOUND"
+
+
+def test_unknown_predictor_lists_the_known_ones():
+    with pytest.raises(InvalidField) as raised:
+        plan(tokens(1) + 'speculation { predictor: "magic" }')
+    assert all(name in raised.value.reason for name in PREDICTORS)

@@ -113,6 +113,27 @@ async def test_peer_that_just_failed_is_taken_only_if_nobody_else_is_there(conne
         assert chosen is first
 
 
+async def test_kind_names_the_model_that_must_answer(connect):
+    drafters = [Drafter("small"), Drafter("tiny"), Drafter("small")]
+    pool = (await connect([Verifier()], drafters)).mesh.drafters
+    assert pool.kinds == ["small", "tiny"]
+    tiny = pool.peers[1]
+    with pool.reserve({}, kind="tiny") as first, pool.reserve({}, kind="tiny") as second:
+        assert first is second is tiny
+        with pool.reserve({}) as anybody:
+            assert anybody is not tiny
+    with pytest.raises(Unavailable, match="none of 3"):
+        pool.reserve({}, kind="huge").__enter__()
+
+
+async def test_kinds_are_of_ready_peers(connect):
+    drafters = [Drafter("small"), Drafter("tiny")]
+    pool = (await connect([Verifier()], drafters)).mesh.drafters
+    await drafters[0].set_health(NOT_SERVING)
+    await until(lambda: not pool.peers[0].ready, pool.peers[0])
+    assert pool.kinds == ["tiny"]
+
+
 async def test_waiting_ends_when_a_peer_comes_up(connect):
     late = Verifier()
     await late.start()

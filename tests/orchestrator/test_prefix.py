@@ -9,7 +9,7 @@ TOKENS = list(range(100, 140))
 
 
 def test_unseen_replica_gets_the_whole_prefix():
-    message = CommittedPrefix("s", TOKENS).message("a", (7,))
+    message = CommittedPrefix("s", TOKENS).message("a", 40, (7,))
     assert (message.base_length, message.base_digest) == (0, b"")
     assert message.token_ids == [*TOKENS, 7]
     assert message.session_id == "s"
@@ -18,18 +18,18 @@ def test_unseen_replica_gets_the_whole_prefix():
 def test_replica_gets_only_what_follows_the_full_blocks_it_holds():
     prefix = CommittedPrefix("s", TOKENS)
     prefix.seen_by("a", 39)
-    message = prefix.message("a", (7, 8))
+    message = prefix.message("a", 40, (7, 8))
     assert message.base_length == 32
     assert message.base_digest == block_digests(TOKENS)[1]
     assert message.token_ids == [*TOKENS[32:], 7, 8]
-    assert prefix.message("b", ()).base_length == 0
+    assert prefix.message("b", 40, ()).base_length == 0
 
 
 def test_replica_that_forgot_gets_the_whole_prefix_again():
     prefix = CommittedPrefix("s", TOKENS)
     prefix.seen_by("a", 40)
     prefix.forgotten_by("a")
-    assert prefix.message("a", ()).token_ids == TOKENS
+    assert prefix.message("a", 40, ()).token_ids == TOKENS
 
 
 def test_commits_lengthen_the_prefix_but_not_what_a_replica_holds():
@@ -37,6 +37,23 @@ def test_commits_lengthen_the_prefix_but_not_what_a_replica_holds():
     prefix.seen_by("a", 40)
     prefix.commit(range(20))
     assert prefix.length == 60
-    message = prefix.message("a", ())
+    message = prefix.message("a", 60, ())
     assert message.base_length == 32
     assert message.token_ids == [*TOKENS[32:], *range(20)]
+
+
+def test_path_follows_the_length_that_was_committed_when_it_was_given():
+    prefix = CommittedPrefix("s", TOKENS)
+    prefix.commit(range(20))
+    prefix.seen_by("a", 60)
+    message = prefix.message("a", 40, (7, 8))
+    assert message.base_length == 32
+    assert message.token_ids == [*TOKENS[32:], 7, 8]
+    assert prefix.message("a", 60, ()).base_length == 48
+
+
+def test_late_answer_does_not_shorten_what_a_replica_holds():
+    prefix = CommittedPrefix("s", TOKENS)
+    prefix.seen_by("a", 40)
+    prefix.seen_by("a", 20)
+    assert prefix.message("a", 40, ()).base_length == 32

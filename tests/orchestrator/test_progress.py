@@ -11,7 +11,7 @@ END, STOP = 90, 91
 
 
 def commit(goal: Goal, accepted: tuple[int, ...], next_token: int = 5) -> list[object]:
-    return Progress(goal).commit(accepted, next_token)
+    return Progress(goal).commit((*accepted, next_token), num_accepted=len(accepted))
 
 
 def goal(max_tokens: int = 10, *, end_of_text_ids: frozenset[int] = frozenset({END})) -> Goal:
@@ -62,7 +62,23 @@ def test_end_of_text_can_be_ignored():
 
 def test_remaining_counts_down_over_commits():
     progress = Progress(goal(5))
-    assert progress.commit((1, 2), 3) == [Commit((1, 2, 3), 2)]
+    assert progress.commit((1, 2, 3), num_accepted=2) == [Commit((1, 2, 3), 2)]
     assert progress.remaining == 2
-    assert progress.commit((4, 5), 6) == [Commit((4, 5), 2), Finish(FinishReason.LENGTH)]
+    assert not progress.ended
+    finish = Finish(FinishReason.LENGTH)
+    assert progress.commit((4, 5, 6), num_accepted=2) == [Commit((4, 5), 2), finish]
     assert progress.remaining == 0
+    assert progress.ended
+    assert progress.token_ids == [1, 2, 3, 4, 5]
+
+
+def test_last_token_is_not_worth_drafting():
+    assert Progress(goal(5)).draftable == 4
+    assert Progress(goal(1)).draftable == 0
+
+
+def test_ending_token_ends_progress():
+    progress = Progress(goal())
+    progress.commit((1, END, 3), num_accepted=2)
+    assert progress.ended
+    assert progress.token_ids == [1, END]

@@ -3,34 +3,24 @@
 from __future__ import annotations
 
 import pytest
+from tests.orchestrator.transcripts import drafted, verified
 
-from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.orchestrator.strategies.autoregressive import Autoregressive
 from specmesh.orchestrator.strategies.base import (
+    Capacity,
     Commit,
     Draft,
-    Drafted,
     Failed,
     Finish,
     FinishReason,
     GiveUp,
     Goal,
-    Verified,
     Verify,
 )
 from specmesh.orchestrator.strategies.speculative import Speculative
 
 END, STOP = 90, 91
-
-
-def drafted(task: int, *tokens: int, parent: int = 0, last: bool = True) -> Drafted:
-    """A chain below node ``parent``."""
-    return Drafted(task, tokens, tuple(range(parent, parent + len(tokens))), {}, last)
-
-
-def verified(task: int, *accepted: int, says: int) -> Verified:
-    return Verified(task, Verdict(accepted, says, recovered=False))
 
 
 def verify(task: int, *tokens: int) -> Verify:
@@ -45,27 +35,27 @@ def speculating(max_tokens: int = 20, lookahead: int = 3) -> Speculative:
     """A strategy that waits for its first draft, task 1."""
     ends, stops = frozenset({END}), frozenset({STOP})
     strategy = Speculative(Goal(max_tokens, ends, stops, lookahead))
-    strategy.start()
+    strategy.start(Capacity())
     return strategy
 
 
 def test_autoregressive_asks_for_one_token_at_a_time():
     strategy = Autoregressive(Goal(max_tokens=2))
-    assert strategy.start() == [Verify(1, (), EMPTY)]
+    assert strategy.start(Capacity()) == [Verify(1, (), EMPTY)]
     assert strategy.handle(verified(1, says=5)) == [Commit((5,), 0), Verify(2, (), EMPTY)]
     assert strategy.handle(verified(2, says=6)) == [Commit((6,), 0), Finish(FinishReason.LENGTH)]
 
 
 def test_autoregressive_ends_with_the_end_of_text():
     strategy = Autoregressive(Goal(max_tokens=9, end_of_text_ids=frozenset({END})))
-    strategy.start()
+    strategy.start(Capacity())
     end = [Commit((END,), 0), Finish(FinishReason.END_OF_TEXT)]
     assert strategy.handle(verified(1, says=END)) == end
 
 
 def test_autoregressive_ignores_late_answers_and_gives_up_on_failure():
     strategy = Autoregressive(Goal(max_tokens=9))
-    strategy.start()
+    strategy.start(Capacity())
     strategy.handle(verified(1, says=5))
     assert strategy.handle(verified(1, says=5)) == []
     assert strategy.handle(Failed(1)) == []
@@ -74,7 +64,7 @@ def test_autoregressive_ignores_late_answers_and_gives_up_on_failure():
 
 def test_full_acceptance_commits_the_draft_and_the_bonus_token():
     strategy = Speculative(Goal(max_tokens=20, lookahead=3))
-    assert strategy.start() == [draft(1, 3)]
+    assert strategy.start(Capacity()) == [draft(1, 3)]
     assert strategy.handle(drafted(1, 7, 8, 9)) == [verify(2, 7, 8, 9)]
     expected = [Commit((7, 8, 9, 5), 3), draft(3, 3)]
     assert strategy.handle(verified(2, 1, 2, 3, says=5)) == expected
@@ -111,7 +101,7 @@ def test_last_token_is_never_drafted():
 
 
 def test_single_token_needs_no_draft():
-    assert Speculative(Goal(max_tokens=1, lookahead=3)).start() == [verify(1)]
+    assert Speculative(Goal(max_tokens=1, lookahead=3)).start(Capacity()) == [verify(1)]
 
 
 @pytest.mark.parametrize("tokens", [(), (7,), (7, 8)])

@@ -3,121 +3,50 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.orchestrator.world import Chances, Guess, Target, World, follow
 
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.closed_forms import expected_tokens
+from specmesh.decoding.drafting import Choices
+from specmesh.decoding.predictors import PREDICTORS
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import (
-    Cancel,
-    Command,
-    Commit,
-    Draft,
-    Drafted,
-    Event,
-    Failed,
-    Finish,
+    Capacity,
     FinishReason,
-    GiveUp,
     Goal,
-    Verified,
     Verify,
 )
 
 VOCAB_SIZE = 50
-Target = Callable[[Sequence[int]], int]
 
 
-def hashed_target(seed: int) -> Target:
-    return lambda prefix: random.Random(f"{seed} {prefix}").randrange(VOCAB_SIZE)
+class Hashes:
+    """A target that is a hash of the text, and drafters that know it with some probability."""
 
-
-class World:
-    """Runs one strategy in memory; decides by dice which task goes on next, and how."""
-
-    def __init__(self, goal: Goal, strategy: str, seed: int, agreement: float) -> None:
-        self.target = hashed_target(seed)
-        self.commits: list[Commit] = []
-        self.failure_rate = self.replay_rate = 0.0
-        self._strategy = STRATEGIES[strategy](goal)
-        self._dice = random.Random(seed)
+    def __init__(self, seed: int, agreement: float, *, target: Target | None = None) -> None:
+        self.target = target or (lambda tokens: random.Random(f"{seed} {tokens}").randrange(50))
         self._agreement = agreement
-        self._pending: dict[int, list[Event]] = {}
-        self._past: list[Event] = []
-        self._tasks: set[int] = set()
-        self._end: FinishReason | None = None
+        self._dice = random.Random(seed)
 
-    @property
-    def committed(self) -> list[int]:
-        return [token for commit in self.commits for token in commit.token_ids]
+    def guess(self, task: int, drafter: int, tokens: Sequence[int], num_choices: int) -> Guess:
+        right = self.target(list(tokens))
+        wrong = (right + 1 + drafter) % VOCAB_SIZE
+        best, other = right, wrong
+        if self._dice.random() >= self._agreement:
+            best, other = wrong, right
+        listed = (best, other, (right + 9) % VOCAB_SIZE)[:num_choices]
+        choices = Choices(listed, (0.6, 0.3, 0.1)[:num_choices])
+        # One drafter of several may not say what it thinks.
+        return best, None, choices if listed and drafter < 2 and best % 7 else None
 
-    def run(self) -> FinishReason:
-        self._perform(self._strategy.start())
-        while self._end is None:
-            if self._past and self._dice.random() < self.replay_rate:
-                late = self._dice.choice(self._past)
-                assert self._strategy.handle(late) == []
-                continue
-            task = self._dice.choice(sorted(self._pending))
-            event = self._pending[task].pop(0)
-            if not self._pending[task]:
-                del self._pending[task]
-            commands = self._strategy.handle(event)
-            if not self._pending.get(task):
-                self._past.append(event)
-            self._perform(commands)
-        return self._end
-
-    def _perform(self, commands: Sequence[Command]) -> None:
-        for number, command in enumerate(commands, start=1):
-            match command:
-                case Draft() | Verify():
-                    assert command.task not in self._tasks
-                    self._tasks.add(command.task)
-                    prefix = [*self.committed, *command.path]
-                    act = self._draft if isinstance(command, Draft) else self._verify
-                    self._pending[command.task] = act(command, prefix)
-                case Cancel(task=task):
-                    self._pending.pop(task, None)
-                case Commit():
-                    assert command.token_ids
-                    self.commits.append(command)
-                case Finish(reason=reason):
-                    assert number == len(commands)
-                    self._end = reason
-                case GiveUp():
-                    raise AssertionError("no verification has failed")
-
-    def _draft(self, command: Draft, prefix: list[int]) -> list[Event]:
-        """Messages of one level each; a failure may come at any place."""
-        assert command.depth >= 1
-        events: list[Event] = []
-        for parent in range(command.depth):
-            if self._dice.random() < self.failure_rate:
-                return [*events, Failed(command.task)]
-            token = self.target(prefix)
-            if self._dice.random() >= self._agreement:
-                token = (token + 1) % VOCAB_SIZE
-            prefix.append(token)
-            last = parent == command.depth - 1 or self._dice.random() < self.failure_rate
-            events.append(Drafted(command.task, (token,), (parent,), {}, last))
-            if last:
-                break
-        return events
-
-    def _verify(self, command: Verify, prefix: list[int]) -> list[Event]:
-        node, accepted = 0, []
-        while child := command.tree.child_with(node, self.target(prefix)):
-            prefix.append(self.target(prefix))
-            accepted.append(node := child)
-        recovered = bool(command.tree.children(node))
-        verdict = Verdict(tuple(accepted), self.target(prefix), recovered)
-        return [Verified(command.task, verdict)]
+    def verdict(self, tokens: Sequence[int], command: Verify) -> Verdict:
+        return follow(command.tree, tokens, self.target)
 
 
 def target_only(target: Target, goal: Goal) -> tuple[list[int], FinishReason]:
@@ -136,34 +65,45 @@ GOALS = st.builds(
     max_tokens=st.integers(1, 40),
     end_of_text_ids=st.sampled_from([frozenset(), frozenset({3})]),
     stop_token_ids=st.sampled_from([frozenset(), frozenset({5, 6})]),
-    lookahead=st.integers(1, 8),
+    lookahead=st.none() | st.integers(1, 8),
+    num_branches=st.none() | st.integers(1, 4),
+    predictor=st.none() | st.sampled_from(sorted(PREDICTORS)),
+)
+CAPACITIES = st.builds(
+    Capacity,
+    num_verifiers=st.integers(1, 5),
+    num_drafters=st.integers(1, 3),
+    target_s=st.none() | st.floats(1e-3, 1),
+    drafter_s=st.none() | st.floats(1e-6, 1),
+)
+CHANCES = st.builds(
+    Chances,
+    short_draft=st.sampled_from([0.0, 0.2, 1.0]),
+    broken_draft=st.sampled_from([0.0, 0.2, 1.0]),
+    replay=st.sampled_from([0.0, 0.5]),
+    change=st.sampled_from([0.0, 0.0, 0.2]),
 )
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@settings(max_examples=150, deadline=None)
-@given(
-    goal=GOALS,
-    seed=st.integers(0, 2**32),
-    agreement=st.sampled_from([0.0, 0.5, 0.9, 1.0]),
-    failure_rate=st.sampled_from([0.0, 0.2, 1.0]),
-    replay_rate=st.sampled_from([0.0, 0.5]),
-)
+@settings(max_examples=200)
+@given(GOALS, st.integers(0, 2**32), st.sampled_from([0.0, 0.5, 0.9, 1.0]), CAPACITIES, CHANCES)
 def test_every_strategy_says_what_the_target_alone_would(
-    strategy, goal, seed, agreement, failure_rate, replay_rate
+    strategy, goal, seed, agreement, capacity, chances
 ):
-    world = World(goal, strategy, seed, agreement)
-    world.failure_rate, world.replay_rate = failure_rate, replay_rate
+    models = Hashes(seed, agreement)
+    world = World(strategy, goal, models, random.Random(seed), capacity, chances)
     reason = world.run()
-    assert (world.committed, reason) == target_only(world.target, goal)
+    assert (world.committed, reason) == target_only(models.target, goal)
 
 
 @pytest.mark.parametrize(("alpha", "gamma"), [(0.0, 4), (0.5, 1), (0.7, 4), (0.9, 8), (1.0, 5)])
 def test_tokens_a_round_match_the_closed_form(alpha, gamma):
     """Leviathan et al. 2023, Equation 1, for independent acceptance."""
-    world = World(Goal(max_tokens=4_000, lookahead=gamma), "speculative", 7, alpha)
+    goal = Goal(max_tokens=4_000, lookahead=gamma)
     # A hash of the whole text would cost the square of its length.
-    world.target = lambda prefix: len(prefix) % VOCAB_SIZE
+    models = Hashes(7, alpha, target=lambda tokens: len(tokens) % VOCAB_SIZE)
+    world = World("speculative", goal, models, random.Random(7), Capacity())
     world.run()
     # The last rounds are cut by max_tokens.
     sizes = [len(commit.token_ids) for commit in world.commits[: -gamma - 1]]

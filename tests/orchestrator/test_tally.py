@@ -50,3 +50,11 @@ def test_verifications_under_way_together_are_told_apart():
     tally.happened(Verified(1, Verdict((), 6, recovered=True)))
     assert tally.num_draft_tokens == 3
     assert tally.num_verify_calls == 2
+
+
+def test_target_tokens_count_every_place_asked_for_answered_or_not():
+    tally = Tally()
+    tally.asked(Verify(1, (), TokenTree.chain(())))
+    tally.asked(Verify(2, (7,), TokenTree.chain((8, 9))))
+    assert tally.num_target_tokens == 1 + 3
+    assert tally.num_verify_calls == 0

@@ -80,3 +80,6 @@ _pass_through("verifier", "specmesh.verifier", "inference", "Serve a replica of 
 _pass_through("drafter", "specmesh.drafter", "inference", "Serve a drafter.")
 _pass_through("orchestrator", "specmesh.orchestrator", "orchestrator", "Serve clients over a mesh.")
 _pass_through("train", "specmesh.training", "inference", "Train the model pair that is shipped.")
+_pass_through(
+    "simulate", "specmesh.orchestrator.simulation", "simulation", "Run strategies in virtual time."
+)

@@ -26,7 +26,7 @@ _STEPS = 1 << 24
 _LEAST = float(np.finfo(np.float32).tiny)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Choices:
     """The likeliest tokens at a place, best first: a summary, not a distribution.
 
@@ -35,8 +35,8 @@ class Choices:
     which it travels, however small it was.
     """
 
-    token_ids: NDArray[np.int64]
-    probabilities: NDArray[np.float64]
+    token_ids: tuple[int, ...]
+    probabilities: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,8 +98,7 @@ def _draw_at_random(
     choices = None
     if num_choices:
         best = likeliest(warped.probabilities, num_choices)
-        probabilities = np.maximum(warped.probabilities[best], _LEAST)
-        choices = Choices(warped.token_ids[best], probabilities)
+        choices = _listed(warped.token_ids[best], warped.probabilities[best])
     return Drawn(tuple(draft.token_ids[drawn].tolist()), draft, choices)
 
 
@@ -113,7 +112,12 @@ def _choices(
     weights -= weights[best[0]]
     np.exp(weights, out=weights)
     probabilities = weights[best[: token_ids.size]] / weights.sum()
-    return Choices(token_ids, np.maximum(probabilities, _LEAST))
+    return _listed(token_ids, probabilities)
+
+
+def _listed(token_ids: NDArray[np.int64], probabilities: NDArray[np.float64]) -> Choices:
+    at_least = np.maximum(probabilities, _LEAST)
+    return Choices(tuple(token_ids.tolist()), tuple(at_least.tolist()))
 
 
 def draft_distribution(logits: NDArray[np.floating[Any]], sampling: Sampling) -> Distribution:

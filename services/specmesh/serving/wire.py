@@ -7,9 +7,9 @@ spelt it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from specmesh.decoding.drafting import Choices
 from specmesh.decoding.errors import InvalidField
@@ -90,25 +90,19 @@ def read_distributions(
     messages: Iterable[tokens_pb2.DraftDistribution],
 ) -> dict[int, Distribution]:
     """Distributions by parent node, normalised in float64 from the floats that travelled."""
+    field = "tree.draft_distributions"
     found = {}
     for message in messages:
-        token_ids, probabilities = _read_probabilities("tree.draft_distributions", message)
+        probabilities = np.asarray(message.probabilities, dtype=np.float64)
+        token_ids = np.asarray(message.token_ids, dtype=np.int64)
+        if len(token_ids) != len(probabilities) or not len(token_ids):
+            raise InvalidField(field, "token_ids and probabilities must be of one length, not 0")
+        if not (np.isfinite(probabilities).all() and (probabilities > 0).all()):
+            raise InvalidField(field, "probabilities must be finite and above 0")
+        if len(np.unique(token_ids)) != len(token_ids):
+            raise InvalidField(field, "a token is listed twice")
         found[message.node] = Distribution(token_ids, probabilities / probabilities.sum())
     return found
-
-
-def _read_probabilities(
-    field: str, message: tokens_pb2.DraftDistribution
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    probabilities = np.asarray(message.probabilities, dtype=np.float64)
-    token_ids = np.asarray(message.token_ids, dtype=np.int64)
-    if len(token_ids) != len(probabilities) or not len(token_ids):
-        raise InvalidField(field, "token_ids and probabilities must be of one length, not 0")
-    if not (np.isfinite(probabilities).all() and (probabilities > 0).all()):
-        raise InvalidField(field, "probabilities must be finite and above 0")
-    if len(np.unique(token_ids)) != len(token_ids):
-        raise InvalidField(field, "a token is listed twice")
-    return token_ids, probabilities
 
 
 def write_distributions(
@@ -116,16 +110,13 @@ def write_distributions(
 ) -> list[tokens_pb2.DraftDistribution]:
     """The messages for distributions by parent node."""
     return [
-        _write_probabilities(node, distribution) for node, distribution in distributions.items()
+        tokens_pb2.DraftDistribution(
+            node=node,
+            token_ids=distribution.token_ids.tolist(),
+            probabilities=distribution.probabilities.tolist(),
+        )
+        for node, distribution in distributions.items()
     ]
-
-
-def _write_probabilities(node: int, listed: Distribution | Choices) -> tokens_pb2.DraftDistribution:
-    return tokens_pb2.DraftDistribution(
-        node=node,
-        token_ids=listed.token_ids.tolist(),
-        probabilities=listed.probabilities.tolist(),
-    )
 
 
 def read_choices(
@@ -134,17 +125,26 @@ def read_choices(
     """Choices by the node they follow."""
     found = {}
     for message in messages:
-        token_ids, probabilities = _read_probabilities("choices", message)
-        check_tokens("choices.token_ids", message.token_ids, vocab_size)
-        if probabilities[0] > 1 or (np.diff(probabilities) > 0).any():
-            raise InvalidField("choices", "probabilities must be at most 1 and never rise")
-        found[message.node] = Choices(token_ids, probabilities)
+        choices = Choices(tuple(message.token_ids), tuple(message.probabilities))
+        check_tokens("choices.token_ids", choices.token_ids, vocab_size)
+        if not choices.token_ids or len(set(choices.token_ids)) != len(choices.probabilities):
+            raise InvalidField("choices", "must hold different tokens, and a probability for each")
+        # Written so that a NaN is refused as well.
+        bounds = (1.0, *choices.probabilities)
+        if not all(0 < lower <= upper for upper, lower in pairwise(bounds)):
+            raise InvalidField("choices", "probabilities must be in (0, 1] and never rise")
+        found[message.node] = choices
     return found
 
 
 def write_choices(choices: Mapping[int, Choices]) -> list[tokens_pb2.DraftDistribution]:
     """The messages for choices by the node they follow."""
-    return [_write_probabilities(node, chosen) for node, chosen in choices.items()]
+    return [
+        tokens_pb2.DraftDistribution(
+            node=node, token_ids=chosen.token_ids, probabilities=chosen.probabilities
+        )
+        for node, chosen in choices.items()
+    ]
 
 
 def check_tokens(field: str, token_ids: Sequence[int], vocab_size: int) -> None:

@@ -31,7 +31,7 @@ def demo(
         Path | None,
         typer.Option(help="JSON list of objects with a 'text'. [default: shipped]"),
     ] = None,
-    num_prompts: Annotated[int, typer.Option(min=1, help="How many of them.")] = 10,
+    num_prompts: Annotated[int, typer.Option(min=1, help="How many of them.")] = 5,
     tokens: Annotated[int, typer.Option(min=8, help="Length of each answer.")] = 128,
     verifiers: Annotated[int, typer.Option(min=1, help="Replicas of the target.")] = 1,
     lookahead: Lookahead = None,

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from specmesh.cli.demo.report import breakdown_json, breakdown_table
-from specmesh.cli.demo.timeline import timeline_picture
+from specmesh.cli.demo.timeline import LEGEND, timeline_picture
 from specmesh.cli.local.mesh import MeshOptions
 from specmesh.cli.local.models import RealModels
 from specmesh.cli.runner import FAILED
@@ -41,7 +41,11 @@ from specmesh.traces.timeline import timeline
 _NUM_PROMPT_LINES = 4
 _SHOWN = (AUTOREGRESSIVE, SPECULATIVE)
 """Answered before the reader's eyes."""
-_TRACED = (SPECULATIVE, DSI)
+_PICTURED = {
+    SPECULATIVE: "drafter and target take turns",
+    DSI: "the drafter goes on while the target verifies",
+}
+"""These are traced as well."""
 _PICTURED_MS = 100.0
 
 
@@ -83,7 +87,7 @@ class Course:
             await self._show(client)
             comparisons = await run_and_show(self._experiment, client, self._console)
             await self._mesh.trace(
-                self._experiment.ask(client, first, Speculation(name)) for name in _TRACED
+                self._experiment.ask(client, first, Speculation(name)) for name in _PICTURED
             )
         self.summary = {**self._sum_up(comparisons), **self._explain()}
         return self._judge(comparisons)
@@ -100,7 +104,7 @@ class Course:
             self._console.print()
 
     def _explain(self) -> dict[str, Any]:
-        """Print where the time of a speculative answer went, and what DSI does with it."""
+        """Print where the time of an answer went, and how the work was spread over it."""
         traces = self._mesh.traces()
         lockstep, overlapped = traces.get(SPECULATIVE), traces.get(DSI)
         if not lockstep or not overlapped:
@@ -108,8 +112,11 @@ class Course:
             return {"breakdown": None, "cancellation": None}
         where = breakdown(lockstep[0])
         self._console.print(breakdown_table(where, SPECULATIVE))
-        stretch = timeline(overlapped[0]).busiest(_PICTURED_MS)
-        self._console.print(timeline_picture(stretch, f"{_PICTURED_MS:g} ms of another: {DSI}"))
+        for strategy, what in _PICTURED.items():
+            stretch = timeline(traces[strategy][0]).busiest(_PICTURED_MS)
+            title = f"{strategy}: {what} ({_PICTURED_MS:g} ms of one answer)"
+            self._console.print(timeline_picture(stretch, title))
+        self._console.print(LEGEND)
         stops = stop_times(cancellations(overlapped[0]))
         if stops is not None:
             self._say(describe_stops(stops, latencies(lockstep[0])))

@@ -19,6 +19,8 @@ _FILL = {VERIFY: "V", DRAFT: "d"}
 _STYLE = {VERIFY: "bold white on blue", DRAFT: "black on green"}
 _CANCELLED = "x"
 _CANCELLED_STYLE = "bold white on red"
+_REJECTED_STYLE = "bold red"
+_COMMITTED_STYLE = "bold green"
 _BEGIN = "["
 _MANY = 10
 """From here on a number has no single digit."""
@@ -35,6 +37,27 @@ class _Scale:
         return int((at_ns - self.start_ns) // self.cell_ns)
 
 
+LEGEND = Text("\n").join(
+    [
+        Text.assemble(
+            ("[VVV", _STYLE[VERIFY]),
+            " the target verifies   ",
+            ("[ddd", _STYLE[DRAFT]),
+            " a drafter drafts   ",
+            (_CANCELLED, _CANCELLED_STYLE),
+            " cancelled, stops here",
+        ),
+        Text.assemble(
+            ("R", _REJECTED_STYLE),
+            " a drafted token is wrong   ",
+            ("3", _COMMITTED_STYLE),
+            f" tokens became part of the answer, + {_MANY} or more",
+        ),
+    ]
+)
+"""What the letters in a picture mean."""
+
+
 def timeline_picture(stretch: Timeline, title: str) -> Text:
     """Servers by time, WIDTH columns wide; it can be read without colours too."""
     scale = _Scale(stretch.start_ns, (stretch.end_ns - stretch.start_ns) / _CELLS)
@@ -42,23 +65,23 @@ def timeline_picture(stretch: Timeline, title: str) -> Text:
         Text(f"\n{title}", style="italic"),
         _axis(stretch, scale),
         *(_row(row, scale) for row in stretch.rows),
-        _marks("rejected", scale, [(at_ns, "R") for at_ns in stretch.rejections_ns], "bold red"),
+        _marks("rejected", _REJECTED_STYLE, scale, [(at, "R") for at in stretch.rejections_ns]),
         _marks(
             "committed",
+            _COMMITTED_STYLE,
             scale,
-            [
-                (c.at_ns, str(c.num_tokens) if c.num_tokens < _MANY else "+")
-                for c in stretch.commits
-            ],
-            "bold green",
+            [(each.at_ns, _digit(each.num_tokens)) for each in stretch.commits],
         ),
-        *_legend(),
     ]
     return Text("\n").join(lines)
 
 
+def _digit(number: int) -> str:
+    return str(number) if number < _MANY else "+"
+
+
 def _axis(stretch: Timeline, scale: _Scale) -> Text:
-    """Milliseconds since the request, every few cells."""
+    """Milliseconds since the client asked, every few cells."""
     cells = [" "] * _CELLS
     first_ms = (stretch.start_ns - stretch.answer_start_ns) / 1e6
     step_ms = _round_step(_TICK_CELLS * scale.cell_ns / 1e6)
@@ -80,7 +103,6 @@ def _round_step(at_least_ms: float) -> float:
 
 
 def _row(row: Row, scale: _Scale) -> Text:
-    text = Text(" " * _CELLS)
     cells = [" "] * _CELLS
     styles: list[tuple[str, int, int]] = []
     for bar in row.bars:
@@ -100,11 +122,11 @@ def _row(row: Row, scale: _Scale) -> Text:
 
 
 def _cells_of(bar: Bar, scale: _Scale) -> tuple[int, int]:
-    first = max(scale.cell(bar.start_ns), 0)
+    first = min(max(scale.cell(bar.start_ns), 0), _CELLS - 1)
     return first, max(first, min(scale.cell(bar.end_ns), _CELLS) - 1)
 
 
-def _marks(label: str, scale: _Scale, marks: Sequence[tuple[int, str]], style: str) -> Text:
+def _marks(label: str, style: str, scale: _Scale, marks: Sequence[tuple[int, str]]) -> Text:
     cells = [" "] * _CELLS
     for at_ns, mark in marks:
         cells[min(scale.cell(at_ns), _CELLS - 1)] = mark
@@ -113,22 +135,3 @@ def _marks(label: str, scale: _Scale, marks: Sequence[tuple[int, str]], style: s
 
 def _line(label: str, cells: Text) -> Text:
     return Text.assemble(f"{label:<{_LABEL}.{_LABEL - 1}}", cells)
-
-
-def _legend() -> list[Text]:
-    return [
-        Text.assemble(
-            ("[VVV", _STYLE[VERIFY]),
-            " the target verifies   ",
-            ("[ddd", _STYLE[DRAFT]),
-            " the drafter drafts   ",
-            (_CANCELLED, _CANCELLED_STYLE),
-            " cancelled here, its work thrown away",
-        ),
-        Text.assemble(
-            ("R", "bold red"),
-            " a drafted token turned out wrong   ",
-            ("3", "bold green"),
-            " so many tokens became part of the answer",
-        ),
-    ]

@@ -20,6 +20,12 @@ from specmesh.client import Client
 from specmesh.traces.cancellation import StopTimes
 from specmesh.traces.speculation import Latencies
 
+_KEY = """
+accept: share of the verified draft tokens. For one token of output: calls of the
+target, tokens drafted, of these wasted, and places the target was asked about.
+same: whether every text is that of the first line
+"""
+
 
 async def run_and_show(
     experiment: Experiment, client: Client, console: Console
@@ -37,16 +43,13 @@ async def run_and_show(
     comparisons = [compare(runs, names, each) for each in experiment.temperatures]
     for comparison in comparisons:
         console.print(comparison_table(comparison))
+    console.print(_KEY, style="dim italic", highlight=False)
     return comparisons
 
 
 def comparison_table(comparison: Comparison) -> Table:
     """One temperature: speed, and what it took for each token of output."""
     table = make_table(f"Temperature {comparison.temperature:g}")
-    table.caption = (
-        "accept: of the draft tokens verified. For each token of output: verify calls, tokens\n"
-        "drafted, of those wasted, places at which the target was asked. same: text as the first."
-    )
     table.add_column("strategy", no_wrap=True)
     headings = ("tokens/s", "ratio", "accept", "calls", "drafted", "wasted", "asked")
     for heading in headings:
@@ -155,6 +158,7 @@ def make_table(title: str) -> Table:
         box=box.SIMPLE_HEAD,
         show_edge=False,
         pad_edge=False,
+        collapse_padding=True,
         title=f"\n{title}",
         title_justify="left",
         caption_justify="left",

@@ -11,14 +11,14 @@ import logging
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import grpc.aio
 from opentelemetry.context import Context
 
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.errors import InvalidField
-from specmesh.decoding.sampling import Sampling
+from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.tree import TokenTree
 from specmesh.orchestrator.mesh.attempts import Attempts
 from specmesh.orchestrator.mesh.latency import Latencies
@@ -27,9 +27,9 @@ from specmesh.orchestrator.mesh.pool import Pool
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.orchestrator.strategies.base import (
     Capacity,
-    Choices,
     Draft,
     Drafted,
+    TaskId,
     Verify,
 )
 from specmesh.serving.errors import Unavailable
@@ -57,6 +57,9 @@ DRAFT_SECONDS = 10.0
 """Cap of one Draft, every try of it: past it the round goes on without one."""
 NO_VERIFIER_SECONDS = 5.0
 """How long a request waits for a replica of the target to come (back)."""
+
+_SEED_STEP = 0x9E3779B97F4A7C15
+"""Keeps the seeds of one answer's drafts apart from those of other answers."""
 
 VERIFY_METHOD = "specmesh.v1.VerifierService/Verify"
 DRAFT_METHOD = "specmesh.v1.DrafterService/Draft"
@@ -100,7 +103,8 @@ class Calls:
         self._mesh = mesh
         self._vocab_size = vocab_size
         self._prefix = prefix
-        self._sampling: sampling_pb2.SamplingParameters = write_sampling(sampling)
+        self._sampling = sampling
+        self._verify_sampling: sampling_pb2.SamplingParameters = write_sampling(sampling)
         self._deadline = deadline
 
     def moment(self, parent: Context) -> Moment:
@@ -164,7 +168,7 @@ class Calls:
             request = verifier_pb2.VerifyRequest(
                 prefix=self._prefix.message(peer.address, moment.num_committed, command.path),
                 tree=write_tree(command.tree, command.distributions),
-                sampling=self._sampling,
+                sampling=self._verify_sampling,
             )
             began = time.monotonic()
             deadline = min(self._deadline, began + VERIFY_SECONDS)
@@ -193,7 +197,7 @@ class Calls:
                 depth=command.depth,
                 levels_per_message=command.levels_per_message,
                 num_choices=command.num_choices,
-                sampling=self._sampling,
+                sampling=write_sampling(draft_sampling(self._sampling, command.task)),
             )
             num_levels = 0
             tree = command.tree
@@ -202,20 +206,16 @@ class Calls:
             ):
                 self._prefix.seen_by(peer.address, moment.num_committed)
                 num_levels += command.levels_per_message
-                level_s = response.cost.forward_ms / 1e3 / command.levels_per_message
-                self._mesh.latencies.drafter_s(peer.kind).add(level_s)
+                if response.cost.forward_ms > 0:  # else it doesn't say
+                    level_s = response.cost.forward_ms / 1e3 / command.levels_per_message
+                    self._mesh.latencies.drafter_s(peer.kind).add(level_s)
                 tree = self._extend(tree, response, peer)
                 yield Drafted(
                     task=command.task,
                     token_ids=tuple(response.token_ids),
                     parents=tuple(response.parents),
                     distributions=read_distributions(response.draft_distributions),
-                    choices={
-                        node: Choices(
-                            tuple(each.token_ids.tolist()), tuple(each.probabilities.tolist())
-                        )
-                        for node, each in read_choices(response.choices, self._vocab_size).items()
-                    },
+                    choices=read_choices(response.choices, self._vocab_size),
                     # A full draft needs no wait for the stream's end.
                     last=num_levels >= command.depth,
                 )
@@ -238,6 +238,18 @@ class Calls:
             patience = min(NO_VERIFIER_SECONDS, self._deadline - time.monotonic())
             with suppress(TimeoutError):  # the reservation that follows says who is missing
                 await asyncio.wait_for(self._mesh.verifiers.wait_ready(), patience)
+
+
+def draft_sampling(sampling: Sampling, task: TaskId) -> Sampling:
+    """What a draft is drawn with: in rejection mode its task has noise of its own.
+
+    Else branch prediction would not be exact: which outcomes it drafts on depends on all of a
+    draft's tokens; whether it was right decides how far the next verification reaches; and the
+    tokens there would be drawn from the very noise that those after the rejected one had.
+    """
+    if sampling.mode is not AcceptanceMode.REJECTION:
+        return sampling
+    return replace(sampling, seed=(sampling.seed + task * _SEED_STEP) % (1 << 64))
 
 
 def _remaining(deadline: float) -> float:

@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from specmesh.decoding.acceptance import Verdict
+from specmesh.decoding.drafting import Choices
 from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
 from specmesh.orchestrator.simulation.mesh import SimulatedMesh
 from specmesh.orchestrator.simulation.servers import Job
 from specmesh.orchestrator.strategies.base import (
     Cancel,
     Capacity,
-    Choices,
     Command,
     Commit,
     Draft,
@@ -97,6 +97,11 @@ class Request:
             self._observe(self._mesh.clock.now, event)
         self.tally.happened(event)
         self._perform(self._strategy.handle(event))
+
+    def _handle_unwanted(self, event: Event) -> None:
+        """An answer that the driver would drop; it counts for nothing."""
+        if self.reason is None:
+            self._perform(self._strategy.handle(event))
 
     def _perform(self, commands: Sequence[Command]) -> None:
         for command in commands:
@@ -199,9 +204,9 @@ class Request:
                     del self._jobs[task]
                 self._handle(event)
                 if last and faults.repeated_answer and dice.random() < faults.repeated_answer:
-                    self._handle(event)
+                    self._handle_unwanted(event)
             elif faults.late_answer and dice.random() < faults.late_answer:
-                self._handle(event)
+                self._handle_unwanted(event)
 
         self._mesh.clock.after(delay_s, arrive)
 

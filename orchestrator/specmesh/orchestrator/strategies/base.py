@@ -17,6 +17,7 @@ from enum import Enum, auto
 from typing import Protocol
 
 from specmesh.decoding.acceptance import Verdict
+from specmesh.decoding.drafting import Choices
 from specmesh.decoding.sampling import Distribution
 from specmesh.decoding.tree import EMPTY, TokenTree
 
@@ -49,14 +50,6 @@ class FinishReason(Enum):
     END_OF_TEXT = auto()
     STOP = auto()
     LENGTH = auto()
-
-
-@dataclass(frozen=True, slots=True)
-class Choices:
-    """What a drafter thought likeliest at one place: best first."""
-
-    token_ids: tuple[int, ...]
-    probabilities: tuple[float, ...]
 
 
 # Commands

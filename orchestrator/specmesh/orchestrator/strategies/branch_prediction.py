@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specmesh.decoding.acceptance import Verdict
-from specmesh.decoding.closed_forms import min_draft
+from specmesh.decoding.closed_forms import min_draft, optimal_gamma
 from specmesh.decoding.predictors import PREDICTORS, Outcome, Predictor
 from specmesh.decoding.tree import TokenTree
 from specmesh.orchestrator.strategies.base import (
@@ -40,6 +40,8 @@ from specmesh.orchestrator.strategies.progress import Progress
 
 DEFAULT_LOOKAHEAD = 4
 """As long as no latency was measured."""
+PRIOR_ALPHA, PRIOR_TRIALS = 0.7, 8
+"""The acceptance rate taken for granted at first, and how many tokens' weight that has."""
 DEFAULT_PREDICTOR = "confidence"
 NUM_CHOICES = 4
 """Guesses per place that the drafter is asked for."""
@@ -60,6 +62,7 @@ class BranchPrediction:
         self._capacity = Capacity()
         self._last_task: TaskId = 0
         self._round = 0
+        self._num_accepted, self._num_tried = PRIOR_ALPHA * PRIOR_TRIALS, PRIOR_TRIALS
         self._growth = Growth(task=0)
         self._head = 0
         """The node of the growth that stands for the end of what is committed."""
@@ -145,6 +148,8 @@ class BranchPrediction:
         num_accepted, said = len(verdict.accepted_nodes), verdict.next_token
         self._round += 1
         self._predictor.observe(Outcome(num_accepted, self._run.confidences))
+        self._num_accepted += num_accepted
+        self._num_tried += min(num_accepted + 1, len(self._run.tokens))
         self._check = None
         commands = self._progress.commit([*self._run.tokens[:num_accepted], said], num_accepted)
         if self._progress.ended:
@@ -173,22 +178,28 @@ class BranchPrediction:
         return self._progress.draftable - len(self._progress.token_ids)
 
     @property
-    def _ratio(self) -> int | None:
-        """The tokens drafted while one verification runs: ⌈T/t⌉ (Eq. 14)."""
+    def _lookahead(self) -> int:
+        """How many tokens a verification covers at least: as asked for, or the best γ.
+
+        After a wrong prediction the target waits for them, so that it is the γ of plain
+        speculative decoding (Leviathan et al. 2023, Section 3.4) for the acceptance so far.
+        """
+        if self._goal.lookahead is not None:
+            return self._goal.lookahead
         target_s, drafter_s = self._capacity.target_s, self._capacity.drafter_s
         if target_s is None or drafter_s is None:
-            return None
-        return min(min_draft(target_s, drafter_s), MAX_DEPTH)
-
-    @property
-    def _lookahead(self) -> int:
-        """n: as asked for, or so many that drafting them takes as long as the verification."""
-        return self._goal.lookahead or self._ratio or DEFAULT_LOOKAHEAD
+            return DEFAULT_LOOKAHEAD
+        alpha = self._num_accepted / self._num_tried
+        return max(1, optimal_gamma(alpha, drafter_s / target_s, self._draft_ahead))
 
     @property
     def _draft_ahead(self) -> int:
-        """What a branch may grow to: n, or more if the verification lasts longer."""
-        return max(self._lookahead, self._ratio or 0)
+        """What a branch may grow to: n = ⌈T/t⌉ (Eq. 14) tokens are free while the target works."""
+        target_s, drafter_s = self._capacity.target_s, self._capacity.drafter_s
+        if target_s is None or drafter_s is None:
+            return self._goal.lookahead or DEFAULT_LOOKAHEAD
+        free = min(min_draft(target_s, drafter_s), MAX_DEPTH)
+        return max(self._goal.lookahead or 1, free)
 
     def _new_task(self) -> TaskId:
         self._last_task += 1

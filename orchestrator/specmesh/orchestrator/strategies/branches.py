@@ -13,8 +13,8 @@ from statistics import fmean
 import numpy as np
 from numpy.typing import NDArray
 
+from specmesh.decoding.drafting import Choices
 from specmesh.decoding.sampling import Distribution
-from specmesh.orchestrator.strategies.base import Choices
 
 UNSEEN = 1e-3
 """The probability of a token that is not among the drafter's choices."""

@@ -83,6 +83,8 @@ class Check:
     tell the tokens from ``start`` to ``end``, both included.
     """
 
+    drafter: int
+    """Whose chain it verifies."""
     origin: int
     start: int
     tokens: tuple[int, ...]
@@ -237,19 +239,27 @@ class DSI:
         return next(ahead, Chain(0, len(self._text)))
 
     def _verified_up_to(self, chain: Chain) -> int:
-        """How far the chain's tokens are being verified already, for whichever chain."""
+        """How far the chain's tokens are being verified already, for whichever chain.
+
+        In rejection mode for this chain alone: a verification that leaves only because two
+        drafters drew differently would, once it is the first to speak, have chosen between
+        two verdicts by the noise they hang from (see ``verify``).
+        """
         position = len(self._text)
+        shared = not chain.distributions
         ends = [
             check.end
             for check in self._checks.values()
-            if check.tokens[position - check.origin :] == chain.between(position, check.end)
+            if (shared or check.drafter == chain.drafter)
+            and check.tokens[position - check.origin :] == chain.between(position, check.end)
         ]
         return max(ends, default=position)
 
     def _verify(self, chain: Chain, start: int) -> Verify:
         position, end = len(self._text), min(chain.end, start + MAX_CHECK_TOKENS)
         self._last_task += 1
-        self._checks[self._last_task] = Check(position, start, chain.between(position, end))
+        tokens = chain.between(position, end)
+        self._checks[self._last_task] = Check(chain.drafter, position, start, tokens)
         drawn_from = chain.distributions
         return Verify(
             self._last_task,

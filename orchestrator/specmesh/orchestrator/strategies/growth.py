@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from specmesh.decoding.drafting import Choices
 from specmesh.decoding.sampling import Distribution
 from specmesh.decoding.tree import EMPTY, TokenTree
-from specmesh.orchestrator.strategies.base import Choices, Drafted, TaskId
+from specmesh.orchestrator.strategies.base import Drafted, TaskId
 from specmesh.orchestrator.strategies.branches import Branch, Run
 
 

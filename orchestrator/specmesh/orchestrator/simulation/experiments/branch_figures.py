@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from statistics import fmean
 
 from specmesh.decoding.closed_forms import (
     branch_throughput,
@@ -19,6 +20,7 @@ from specmesh.decoding.closed_forms import (
 )
 from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
 from specmesh.decoding.tree import EMPTY
+from specmesh.orchestrator.simulation.experiments.rules import agreements
 from specmesh.orchestrator.simulation.latency import Fixed
 from specmesh.orchestrator.simulation.mesh import MeshModel
 from specmesh.orchestrator.simulation.request import Models
@@ -28,6 +30,7 @@ from specmesh.orchestrator.strategies.base import Command, Draft, Event, Goal, V
 
 ALPHAS = (0.5, 0.6, 0.7, 0.8, 0.9)
 MAX_N = 20
+PROMPT = (0,)
 TARGET_S = 1 / 6.13
 DRAFTER_S = 1 / 45.59
 """Table 3's 15 M + 110 M pair, which Sections 6.3 and 6.4 use."""
@@ -38,6 +41,8 @@ class Point:
     """Tokens per second with and without branch prediction, at n tokens a round."""
 
     alpha: float
+    occurred_alpha: float
+    """In this very text; the closed forms take it, so that only the order is left to chance."""
     n: int
     si_closed: float
     si_clock: float
@@ -94,6 +99,8 @@ def least_n(target_s: float = TARGET_S, drafter_s: float = DRAFTER_S) -> int:
 
 def points_of(alpha: float, num_tokens: int, seed: int) -> list[Point]:
     """One curve of each of Figures 5 to 7."""
+    target = SimulatedTarget(seed)
+    occurred = fmean(agreements(SimulatedDrafter(target, alpha), PROMPT, num_tokens))
     curve = []
     for n in range(1, MAX_N + 1):
         run = partial(_run, alpha=alpha, n=n, num_tokens=num_tokens, seed=seed)
@@ -102,10 +109,11 @@ def points_of(alpha: float, num_tokens: int, seed: int) -> list[Point]:
         curve.append(
             Point(
                 alpha,
+                occurred,
                 n,
-                speculative_throughput(TARGET_S, DRAFTER_S, n, alpha),
+                speculative_throughput(TARGET_S, DRAFTER_S, n, occurred),
                 num_tokens / run("speculative").duration_s,
-                branch_closed(TARGET_S, DRAFTER_S, n, alpha),
+                branch_closed(TARGET_S, DRAFTER_S, n, occurred),
                 num_tokens / branch.duration_s,
                 rounds.hit_rate,
             )
@@ -187,5 +195,6 @@ def _run(
         STRATEGIES[strategy](Goal(num_tokens, lookahead=n)),
         Models(drafter.target, (drafter,)),
         MeshModel(Fixed(target_s), (Fixed(drafter_s),)),
+        prompt=PROMPT,
         observe=rounds.observe if rounds else None,
     )

@@ -18,6 +18,8 @@ from specmesh.decoding.closed_forms import (
     speculative_throughput,
 )
 from specmesh.orchestrator.simulation.experiments.branch_figures import (
+    DRAFTER_S,
+    TARGET_S,
     branch_closed,
     hit_rate,
     throughput_on_clock,
@@ -41,6 +43,11 @@ class Published:
     branch_tokens_per_s: float
     printed_speedup: float
     """Of branch prediction over the target, as the table prints it."""
+
+    @property
+    def is_figures_pair(self) -> bool:
+        """Whether the paper's figures are of this row."""
+        return (self.drafter_s, self.target_s) == (DRAFTER_S, TARGET_S)
 
     @property
     def drafter_s(self) -> float:

@@ -2,24 +2,24 @@
 
 Timor et al. 2025, Section 4.1 and Appendix F.3. The target's forward takes 1; latencies and
 times are in its unit. All runs are those of the strategies on the virtual clock, each algorithm
-at its best lookahead in 1..200. Which one that is, the rules of ``rules.py`` tell:
+at its best lookahead. Which one that is, the rules of ``rules.py`` tell:
 
-- SI: exactly, for every lookahead;
-- DSI where Equation 1 holds and k tokens draft faster than the target's forward: exactly;
-- DSI with smaller lookaheads: all are run, since verifications grow there and no rule says how;
-- DSI with larger ones: left out where their bound says that none is better, else all are run.
+- SI: its time is known exactly for every lookahead;
+- DSI where Equation 1 holds and k tokens draft faster than the target's forward: its time is at
+  least what it would be if even the answer's last, shorter block found a replica free;
+- DSI with larger lookaheads: at least what it would be with the best of them;
+- DSI with smaller ones, where verifications grow: at least Proposition 1's time.
 
-Lookaheads from the answer's length on all do the same. So nothing is missed, and each run that
-a rule chose is compared with it.
+Lookaheads are run in the order of these bounds until the next can't be better, and those from
+the answer's length on all do the same: so the best is found, and no rule is taken at its word.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache, partial
-from itertools import takewhile
+from functools import cache, cached_property, partial
 from statistics import fmean
 
 from specmesh.decoding.closed_forms import min_lookahead
@@ -108,79 +108,71 @@ class _Study:
         self._latency = drafter_latency
         self._acceptance = acceptance
         self._settings = settings
+        self._times: dict[tuple[str, int], float] = {}
         self._agree = [
             _agreements(acceptance, seed, settings.num_tokens) for seed in range(settings.repeats)
         ]
 
     def cell(self) -> Cell:
         least = min_lookahead(TARGET, self._latency, SPECULATION_PARALLELISM)
-        dsi_eq1 = self._best_dsi_eq1(least)
-        ideal = fmean(ideal_dsi_seconds(a, self._latency, TARGET) for a in self._agree)
-        dsi = dsi_eq1
-        if ideal < dsi.time * (1 - TOLERANCE):
-            dsi = _best([dsi_eq1, *(self._run_dsi(k) for k in range(1, least))])
+        # Those from the answer's length on do the same as the last one here.
+        last = max(least, self._settings.num_tokens - 1)
+        everything, under_eq1 = range(1, last + 1), range(least, last + 1)
         return Cell(
             self._latency,
             self._acceptance,
             non_si=self._run("autoregressive", 1),
-            si=self._best_si(1),
-            si_eq1=self._best_si(least),
-            dsi_eq1=dsi_eq1,
-            dsi=dsi,
+            si=self._best("speculative", everything, self._si_time),
+            si_eq1=self._best("speculative", under_eq1, self._si_time),
+            dsi_eq1=self._best("dsi", under_eq1, partial(self._dsi_bound, least=least)),
+            dsi=self._best("dsi", everything, partial(self._dsi_bound, least=least)),
         )
 
-    def _best_si(self, least: int) -> Best:
-        return self._best_by_rule("speculative", range(least, self._last(least) + 1), self._si_rule)
-
-    def _best_dsi_eq1(self, least: int) -> Best:
-        fast = list(takewhile(self._drafts_before_target, range(least, self._last(least) + 1)))
-        best = self._best_by_rule("dsi", fast, self._dsi_rule) if fast else self._run_dsi(least)
-        bound = fmean(slow_draft_bound_seconds(a, self._latency, TARGET) for a in self._agree)
-        if bound < best.time * (1 - TOLERANCE):
-            slow = range(fast[-1] + 1 if fast else least, self._last(least) + 1)
-            best = _best([best, *map(self._run_dsi, slow)])
+    def _best(self, strategy: str, lookaheads: range, bound: Callable[[int], float]) -> Best:
+        best = Best(math.inf, 0)
+        # Rounded, so that of equals the smallest comes first.
+        for at_least, lookahead in sorted((round(bound(k), 9), k) for k in lookaheads):
+            if best.time <= at_least * (1 + TOLERANCE):
+                break
+            time = self._run(strategy, lookahead)
+            if time < at_least * (1 - TOLERANCE):
+                raise AssertionError(
+                    f"{strategy}, latency {self._latency}, acceptance {self._acceptance}, "
+                    f"lookahead {lookahead}: took {time}, less than its bound {at_least}"
+                )
+            if time < best.time * (1 - TOLERANCE):
+                best = Best(time, lookahead)
         return best
 
-    def _last(self, least: int) -> int:
-        """The last lookahead that differs from those after it."""
-        return max(least, self._settings.num_tokens - 1)
-
-    def _drafts_before_target(self, lookahead: int) -> bool:
-        return lookahead * self._latency < TARGET * (1 - TOLERANCE)
-
-    def _best_by_rule(
-        self, strategy: str, lookaheads: Iterable[int], rule: Callable[[int], float]
-    ) -> Best:
-        expected = _best([Best(rule(k), k) for k in lookaheads])
-        time = self._run(strategy, expected.lookahead)
-        if not math.isclose(time, expected.time, rel_tol=TOLERANCE):
-            raise AssertionError(
-                f"{strategy} at latency {self._latency}, acceptance {self._acceptance}, lookahead "
-                f"{expected.lookahead} took {time}, {expected.time} by the rule"
-            )
-        return Best(time, expected.lookahead)
-
-    def _si_rule(self, lookahead: int) -> float:
+    def _si_time(self, lookahead: int) -> float:
         tokens = self._settings.num_tokens
         return fmean(
             _forwards(self._acceptance, seed, tokens, lookahead).seconds(self._latency, TARGET)
             for seed in range(self._settings.repeats)
         )
 
-    def _dsi_rule(self, lookahead: int) -> float:
-        return fmean(dsi_seconds(a, lookahead, self._latency, TARGET) for a in self._agree)
+    def _dsi_bound(self, lookahead: int, least: int) -> float:
+        if lookahead < least:
+            return fmean(ideal_dsi_seconds(a, self._latency, TARGET) for a in self._agree)
+        if lookahead * self._latency < TARGET * (1 - TOLERANCE):
+            return fmean(dsi_seconds(a, lookahead, self._latency, TARGET) for a in self._agree)
+        return self._slow_draft_bound
 
-    def _run_dsi(self, lookahead: int) -> Best:
-        return Best(self._run("dsi", lookahead), lookahead)
+    @cached_property
+    def _slow_draft_bound(self) -> float:
+        return fmean(slow_draft_bound_seconds(a, self._latency, TARGET) for a in self._agree)
 
     def _run(self, strategy: str, lookahead: int) -> float:
-        return fmean(
-            run_once(
-                *(strategy, lookahead, self._latency, self._acceptance),
-                *(seed, self._settings.num_tokens),
+        key = strategy, lookahead
+        if key not in self._times:
+            self._times[key] = fmean(
+                run_once(
+                    *(strategy, lookahead, self._latency, self._acceptance),
+                    *(seed, self._settings.num_tokens),
+                )
+                for seed in range(self._settings.repeats)
             )
-            for seed in range(self._settings.repeats)
-        )
+        return self._times[key]
 
 
 def run_once(
@@ -211,13 +203,3 @@ def _agreements(acceptance: float, seed: int, num_tokens: int) -> tuple[bool, ..
 @cache
 def _forwards(acceptance: float, seed: int, num_tokens: int, lookahead: int) -> Forwards:
     return speculative_forwards(_agreements(acceptance, seed, num_tokens), lookahead)
-
-
-def _best(candidates: Iterable[Best]) -> Best:
-    """The fastest, with the smallest lookahead among equals but for rounding."""
-    found = list(candidates)
-    least = min(each.time for each in found)
-    return min(
-        (each for each in found if each.time <= least * (1 + TOLERANCE)),
-        key=lambda each: each.lookahead,
-    )

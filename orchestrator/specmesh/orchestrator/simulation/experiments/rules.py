@@ -72,6 +72,9 @@ def dsi_seconds(agree: Sequence[bool], lookahead: int, drafter_s: float, target_
 
     Between two rejections verifications leave at every ``lookahead`` tokens and never wait. A
     rejection is told by the first that covers it, the one after no tokens included.
+
+    It may take longer at the very end: the last block is shorter, so it leaves sooner after
+    the one before than Equation 1 reckons with, and may find no replica free.
     """
     return sum(
         min(-(-right // lookahead) * lookahead, room) * drafter_s + target_s

@@ -8,22 +8,22 @@ from specmesh.orchestrator.simulation.experiments.offline import TOLERANCE, Cell
 
 SPEEDUPS: Mapping[str, Callable[[Cell], float]] = {
     "SI over non-SI": lambda cell: cell.non_si / cell.si.time,
-    "DSI over SI": lambda cell: cell.si.time / cell.dsi_eq1.time,
-    "DSI over non-SI": lambda cell: cell.non_si / cell.dsi_eq1.time,
-    "DSI over the faster of SI and non-SI": lambda cell: cell.baseline / cell.dsi_eq1.time,
+    "DSI over SI": lambda cell: cell.si.time / cell.dsi.time,
+    "DSI over non-SI": lambda cell: cell.non_si / cell.dsi.time,
+    "DSI over the faster of SI and non-SI": lambda cell: cell.baseline / cell.dsi.time,
 }
-"""The time of the second over that of the first; DSI under Equation 1, as published."""
+"""The time of the second over that of the first; DSI keeps within SP = 7 at any lookahead."""
 
-SPEEDUPS_ANY_LOOKAHEAD: Mapping[str, Callable[[Cell], float]] = {
-    "DSI with any lookahead over SI": lambda cell: cell.si.time / cell.dsi.time,
-    "DSI with any lookahead over non-SI": lambda cell: cell.non_si / cell.dsi.time,
-    "DSI over SI, both under Equation 1": lambda cell: cell.si_eq1.time / cell.dsi_eq1.time,
+SPEEDUPS_UNDER_EQ1: Mapping[str, Callable[[Cell], float]] = {
+    "DSI under Eq. 1 over SI": lambda cell: cell.si.time / cell.dsi_eq1.time,
+    "DSI under Eq. 1 over non-SI": lambda cell: cell.non_si / cell.dsi_eq1.time,
+    "DSI over SI, both under Eq. 1": lambda cell: cell.si_eq1.time / cell.dsi_eq1.time,
 }
+"""Equation 1 forbids a fast drafter the small lookaheads that SI is free to take."""
 
 
 def cell_dict(cell: Cell) -> dict[str, float]:
     """Every column, for CSV and JSON. Times are in forwards of the target."""
-    si_over_non_si, over_si, over_non_si, over_both = (each(cell) for each in SPEEDUPS.values())
     return {
         "drafter_latency": cell.drafter_latency,
         "acceptance": cell.acceptance,
@@ -36,10 +36,10 @@ def cell_dict(cell: Cell) -> dict[str, float]:
         "dsi_eq1_lookahead": cell.dsi_eq1.lookahead,
         "dsi": cell.dsi.time,
         "dsi_lookahead": cell.dsi.lookahead,
-        "si_over_non_si": si_over_non_si,
-        "dsi_eq1_over_si": over_si,
-        "dsi_eq1_over_non_si": over_non_si,
-        "dsi_eq1_over_faster": over_both,
+        **{
+            name.replace("-", "_").replace(" ", "_").lower(): each(cell)
+            for name, each in SPEEDUPS.items()
+        },
     }
 
 
@@ -47,7 +47,7 @@ def summary(cells: Sequence[Cell]) -> dict[str, dict[str, object]]:
     """For each comparison its extremes, where they are, and in how many cells it is slower."""
     return {
         name: _extremes(cells, speedup)
-        for name, speedup in {**SPEEDUPS, **SPEEDUPS_ANY_LOOKAHEAD}.items()
+        for name, speedup in {**SPEEDUPS, **SPEEDUPS_UNDER_EQ1}.items()
     }
 
 

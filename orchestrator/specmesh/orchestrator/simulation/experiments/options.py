@@ -1,0 +1,99 @@
+"""Options of ``specmesh simulate``: what isn't allowed is said in terms of the option."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import typer
+
+from specmesh.orchestrator.simulation.latency import Fixed, Latency, Measured
+from specmesh.orchestrator.strategies import STRATEGIES
+
+MIN_STEP = 0.01
+MAX_TOKEN_ID = (1 << 32) - 1
+
+
+def finite(value: float | None) -> float | None:
+    """A callback: neither NaN, which passes every bound, nor infinite."""
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter("must be a finite number")
+    return value
+
+
+def grid_step(value: float) -> float:
+    """A callback: a step that divides 1, so that both ends are on the grid."""
+    if not MIN_STEP <= value <= 1 / 2 or not math.isclose(round(1 / value) * value, 1):
+        raise typer.BadParameter(f"must divide 1 and be in [{MIN_STEP}, 0.5]")
+    return value
+
+
+def output_folder(value: Path | None) -> Path | None:
+    """A callback: makes the folder."""
+    if value is not None:
+        try:
+            value.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise typer.BadParameter(f"can't make {value}: {error.strerror}") from error
+    return value
+
+
+def strategy_names(values: Sequence[str] | None) -> Sequence[str] | None:
+    """A callback: names in the registry."""
+    for value in values or ():
+        if value not in STRATEGIES:
+            raise typer.BadParameter(f"{value!r} is none of: {', '.join(STRATEGIES)}")
+    return values
+
+
+def token_ids(text: str) -> tuple[int, ...]:
+    """Parse ``--prompt-tokens``; an empty text is an empty prompt."""
+    hint = "--prompt-tokens"
+    try:
+        ids = tuple(int(each) for each in text.split(",")) if text.strip() else ()
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} must be like 1,2,3", param_hint=hint) from error
+    if not all(0 <= each <= MAX_TOKEN_ID for each in ids):
+        raise typer.BadParameter(f"token ids must be in [0, {MAX_TOKEN_ID}]", param_hint=hint)
+    return ids
+
+
+def latency(model: str, each_ms: float | None, histogram: Path | None) -> Latency:
+    """``--MODEL-ms`` or ``--MODEL-histogram``: exactly one of them."""
+    fixed, drawn = f"--{model}-ms", f"--{model}-histogram"
+    if (each_ms is None) == (histogram is None):
+        raise typer.BadParameter("give one of them", param_hint=f"{fixed} / {drawn}")
+    if histogram is not None:
+        return _measured(histogram, drawn)
+    assert each_ms is not None
+    if each_ms <= 0:
+        raise typer.BadParameter("must be above 0", param_hint=fixed)
+    return Fixed(each_ms / 1e3)
+
+
+def _measured(path: Path, hint: str) -> Latency:
+    try:
+        read = json.loads(path.read_text())
+        measured = Measured(_counts(read))
+    except OSError as error:
+        raise typer.BadParameter(f"{path}: {error.strerror}", param_hint=hint) from error
+    except (ValueError, OverflowError) as error:
+        raise typer.BadParameter(f"{path}: {error}", param_hint=hint) from error
+    if measured.forward_s(first=False, luck=0.5) <= 0:
+        raise typer.BadParameter(f"{path}: the median must be above 0", param_hint=hint)
+    return measured
+
+
+def _counts(read: object) -> Mapping[float, float]:
+    if not isinstance(read, dict):
+        raise ValueError('must hold an object like {"0.021": 118}')
+    counts = {}
+    for seconds, number in read.items():
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            raise ValueError(f"the count of {seconds!r} must be a number")
+        counts[float(seconds)] = float(number)
+    if not all(map(math.isfinite, (*counts, *counts.values()))):
+        raise ValueError("latencies and counts must be finite")
+    return counts

@@ -1,0 +1,374 @@
+"""Transcripts of branch prediction: events in, commands out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.orchestrator.transcripts import drafted, verified
+
+from specmesh.decoding.closed_forms import optimal_gamma
+from specmesh.decoding.drafting import Choices
+from specmesh.decoding.predictors import PREDICTORS, AlwaysAll, Outcome
+from specmesh.decoding.sampling import Distribution
+from specmesh.decoding.tree import TokenTree
+from specmesh.orchestrator.strategies.base import (
+    Cancel,
+    Capacity,
+    Commit,
+    Draft,
+    Failed,
+    Finish,
+    FinishReason,
+    GiveUp,
+    Goal,
+    Verify,
+)
+from specmesh.orchestrator.strategies.branch_prediction import (
+    MAX_DEPTH,
+    MAX_NODES,
+    NUM_CHOICES,
+    PRIOR_ALPHA,
+    PRIOR_TRIALS,
+    BranchPrediction,
+)
+
+END = 90
+SURE = {n: Choices((7 + n, 5 - n), (0.9, 0.1)) for n in range(3)}
+"""Of a drafter that says 7, 8, 9 and thinks of 5, 4 and 3 instead."""
+
+
+def first_draft(task: int, depth: int) -> Draft:
+    """From the verified point: nothing to overlap with, so it comes in one piece."""
+    return Draft(task, (), depth, levels_per_message=depth, num_choices=NUM_CHOICES)
+
+
+def branches(task: int, depth: int, tree: TokenTree, *from_nodes: int) -> Draft:
+    return Draft(task, (), depth, tree=tree, from_nodes=from_nodes, num_choices=NUM_CHOICES)
+
+
+def check(task: int, *tokens: int) -> Verify:
+    return Verify(task, (), TokenTree.chain(tokens))
+
+
+def chain_and(guesses: dict[int, int], *tokens: int) -> TokenTree:
+    """The chain of ``tokens``, then a leaf with each guess below its node."""
+    return TokenTree.chain(tokens).extend((*guesses.values(),), (*guesses,))
+
+
+def begin(max_tokens: int = 20, *, predictor: str = "always-all", **goal: int) -> BranchPrediction:
+    """Waits for its first draft, task 1, of 3 tokens."""
+    goal = {"lookahead": 3, **goal}
+    strategy = BranchPrediction(Goal(max_tokens, frozenset({END}), predictor=predictor, **goal))
+    strategy.start(Capacity())
+    return strategy
+
+
+def expect_all(max_tokens: int = 20) -> BranchPrediction:
+    """Waits for check 2 of (7, 8, 9) and for draft 3 from the end of it, node 3."""
+    strategy = begin(max_tokens)
+    strategy.handle(drafted(1, 7, 8, 9))
+    return strategy
+
+
+def expect_none() -> BranchPrediction:
+    """Waits for check 2 of (7, 8, 9) and for draft 3 from 5 in the place of 7, node 4."""
+    strategy = begin(predictor="always-none")
+    expected = [check(2, 7, 8, 9), branches(3, 3, chain_and({0: 5}, 7, 8, 9), 4)]
+    assert strategy.handle(drafted(1, 7, 8, 9, choices=SURE)) == expected
+    return strategy
+
+
+def test_first_draft_comes_in_one_piece():
+    strategy = BranchPrediction(Goal(20, lookahead=3))
+    assert strategy.start(Capacity()) == [first_draft(1, 3)]
+
+
+def test_drafter_goes_on_while_the_target_verifies():
+    strategy = begin()
+    expected = [check(2, 7, 8, 9), branches(3, 3, TokenTree.chain((7, 8, 9)), 3)]
+    assert strategy.handle(drafted(1, 7, 8, 9, choices=SURE)) == expected
+
+
+def test_right_branch_goes_on_without_a_new_draft():
+    strategy = expect_all()
+    assert strategy.handle(drafted(3, 10, 11, parent=3, last=False)) == []
+    assert strategy.handle(verified(2, 1, 2, 3, says=10)) == [Commit((7, 8, 9, 10), 3)]
+    # The bonus token was the branch's first; the rest is the next run.
+    expected = [check(4, 11, 12), branches(5, 3, TokenTree.chain((11, 12)), 2)]
+    assert strategy.handle(drafted(3, 12, parent=5)) == expected
+
+
+def test_branch_that_is_long_enough_is_verified_at_once():
+    strategy = expect_none()
+    strategy.handle(drafted(3, 6, 2, 1, parent=4))
+    assert strategy.handle(verified(2, says=5)) == [
+        *(Commit((5,), 0), check(4, 6, 2, 1)),
+        # No choices came with them, so nothing is known to expect.
+    ]
+
+
+def test_right_branch_without_its_first_token_is_no_branch_yet():
+    strategy = expect_all()
+    expected = [Commit((7, 8, 9, 10), 3), Cancel(3), first_draft(4, 3)]
+    assert strategy.handle(verified(2, 1, 2, 3, says=10)) == expected
+
+
+@pytest.mark.parametrize(
+    ("accepted", "says"), [((1, 2, 3), 6), ((1, 2), 10), ((), 10)], ids=["bonus", "last", "first"]
+)
+def test_wrong_branch_is_cancelled_and_the_draft_starts_over(accepted, says):
+    strategy = expect_all()
+    strategy.handle(drafted(3, 10, 11, parent=3, last=False))
+    tokens = ((7, 8, 9)[: len(accepted)], says)
+    expected = [Commit((*tokens[0], says), len(accepted)), Cancel(3), first_draft(4, 3)]
+    assert strategy.handle(verified(2, *accepted, says=says)) == expected
+    assert strategy.handle(drafted(3, 12, parent=5)) == []
+
+
+def test_draft_that_has_ended_needs_no_cancelling():
+    strategy = expect_all()
+    strategy.handle(drafted(3, 10, 11, 12, parent=3))
+    expected = [Commit((6,), 0), first_draft(4, 3)]
+    assert strategy.handle(verified(2, says=6)) == expected
+
+
+def test_rejected_token_must_be_followed_by_the_guess():
+    strategy = expect_none()
+    strategy.handle(drafted(3, 6, 2, 1, parent=4))
+    assert strategy.handle(verified(2, says=4)) == [Commit((4,), 0), first_draft(4, 3)]
+
+
+def test_several_branches_grow_as_one_batch_the_likeliest_first():
+    strategy = begin(predictor="phi", num_branches=3)
+    choices = {0: Choices((7, 5, 6), (0.5, 0.3, 0.2)), 1: Choices((8,), (0.9,))}
+    commands = strategy.handle(drafted(1, 7, 8, 9, choices=choices))
+    # phi of 3 tokens at 0.7: all 0.343, none 0.3; of those 3 : 2.
+    tree = chain_and({0: 5}, 7, 8, 9).extend((6,), (0,))
+    assert commands == [check(2, 7, 8, 9), branches(3, 3, tree, 3, 4, 5)]
+
+
+def test_each_of_several_branches_may_be_right():
+    for says, run in ((5, (21, 22, 23)), (6, (31, 32, 33))):
+        strategy = begin(predictor="phi", num_branches=3)
+        choices = {0: Choices((7, 5, 6), (0.5, 0.3, 0.2))}
+        strategy.handle(drafted(1, 7, 8, 9, choices=choices))
+        for level in range(3):
+            tokens = (10 + level, 21 + level, 31 + level)
+            parents = (3, 4, 5) if level == 0 else tuple(range(3 + 3 * level, 6 + 3 * level))
+            event = drafted(3, *tokens, last=level == 2)
+            strategy.handle(type(event)(3, tokens, parents, {}, last=level == 2))
+        commit, verify, *_ = strategy.handle(verified(2, says=says))
+        assert (commit, verify) == (Commit((says,), 0), check(4, *run))
+
+
+def test_exhaustive_drafts_on_from_every_outcome():
+    strategy = BranchPrediction(Goal(20, lookahead=3, predictor="phi"), num_branches=None)
+    strategy.start(Capacity())
+    _, draft = strategy.handle(drafted(1, 7, 8, 9, choices=SURE))
+    assert isinstance(draft, Draft)
+    leaves = zip(draft.tree.token_ids[3:], draft.tree.parents[3:], strict=True)
+    assert set(leaves) == {(5, 0), (4, 1), (3, 2)}
+    assert set(draft.from_nodes) == {3, 4, 5, 6}
+
+
+def test_exhaustive_drafts_are_bounded():
+    goal = Goal(500, lookahead=64, predictor="phi")
+    strategy = BranchPrediction(goal, num_branches=None)
+    strategy.start(Capacity())
+    choices = {n: Choices((n, 97, 98, 99), (0.4, 0.3, 0.2, 0.1)) for n in range(64)}
+    _, draft = strategy.handle(drafted(1, *range(64), choices=choices))
+    assert isinstance(draft, Draft)
+    assert len(draft.from_nodes) * draft.depth <= MAX_NODES
+
+
+def test_number_of_branches_asked_for_counts():
+    for asked, expected in ((None, 1), (1, 1), (2, 2), (4, 4), (9, 4)):
+        strategy = BranchPrediction(Goal(20, lookahead=3, num_branches=asked, predictor="phi"))
+        strategy.start(Capacity())
+        _, draft = strategy.handle(drafted(1, 7, 8, 9, choices=SURE))
+        assert isinstance(draft, Draft)
+        assert len(draft.from_nodes) == expected
+
+
+def test_without_choices_only_full_acceptance_can_be_drafted_on():
+    strategy = begin(predictor="phi", num_branches=4)
+    expected = [check(2, 7, 8, 9), branches(3, 3, TokenTree.chain((7, 8, 9)), 3)]
+    assert strategy.handle(drafted(1, 7, 8, 9)) == expected
+
+
+def test_without_choices_an_expected_rejection_leaves_nothing_to_draft():
+    strategy = begin(predictor="always-none")
+    assert strategy.handle(drafted(1, 7, 8, 9)) == [check(2, 7, 8, 9)]
+    assert strategy.handle(verified(2, says=5)) == [Commit((5,), 0), first_draft(3, 3)]
+
+
+def test_choices_that_are_only_the_token_itself_give_no_guess():
+    strategy = begin(predictor="always-none")
+    alone = {n: Choices((7 + n,), (1.0,)) for n in range(3)}
+    assert strategy.handle(drafted(1, 7, 8, 9, choices=alone)) == [check(2, 7, 8, 9)]
+
+
+def test_first_draft_is_as_long_as_plain_speculation_would_have_it():
+    strategy = BranchPrediction(Goal(20))
+    capacity = Capacity(target_s=0.1, drafter_s=0.01)
+    best = optimal_gamma(PRIOR_ALPHA, 0.1, 10)
+    assert strategy.start(capacity) == [first_draft(1, best)]
+    strategy.handle(drafted(1, *range(best)))
+    # One token tried and rejected.
+    alpha = PRIOR_ALPHA * PRIOR_TRIALS / (PRIOR_TRIALS + 1)
+    shorter = optimal_gamma(alpha, 0.1, 10)
+    assert shorter < best
+    assert strategy.handle(verified(2, says=50))[-1] == first_draft(4, shorter)
+
+
+def test_branches_grow_for_as_long_as_a_verification_takes():
+    """Equation 14: 0.1 / 0.03 = 3.3 tokens."""
+    strategy = BranchPrediction(Goal(20, lookahead=2, predictor="always-all"))
+    strategy.start(Capacity(target_s=0.1, drafter_s=0.03))
+    expected = [check(2, 7, 8), branches(3, 4, TokenTree.chain((7, 8)), 2)]
+    assert strategy.handle(drafted(1, 7, 8)) == expected
+    strategy.handle(drafted(3, 9, 10, 11, 12, parent=2))
+    expected = [Commit((7, 8, 9), 2), check(4, 10, 11, 12)]
+    assert strategy.handle(verified(2, 1, 2, says=9))[:2] == expected
+
+
+def test_length_follows_the_capacity():
+    strategy = BranchPrediction(Goal(20, predictor="always-all"))
+    assert strategy.start(Capacity()) == [first_draft(1, 4)]
+    strategy.handle(drafted(1, 7, 8, 9, 10))
+    assert strategy.handle(Capacity(target_s=0.1, drafter_s=0.1)) == []
+    expected = [Commit((1,), 0), Cancel(3), first_draft(4, 1)]
+    assert strategy.handle(verified(2, says=1)) == expected
+    _, branch = strategy.handle(drafted(4, 2))
+    assert branch == branches(6, 1, TokenTree.chain((2,)), 1)
+
+
+def test_length_has_a_limit_however_slow_the_target():
+    strategy = BranchPrediction(Goal(2_000, predictor="always-all"))
+    (draft,) = strategy.start(Capacity(target_s=1.0, drafter_s=1e-5))
+    assert isinstance(draft, Draft)
+    assert draft.depth <= MAX_DEPTH
+    _, draft = strategy.handle(drafted(1, *range(draft.depth)))
+    assert isinstance(draft, Draft)
+    assert draft.depth == MAX_DEPTH
+
+
+def test_predictor_is_told_every_outcome(monkeypatch):
+    told: list[Outcome] = []
+    rounds: list[int] = []
+
+    class Listening(AlwaysAll):
+        def distribution(self, confidences, round_number):
+            rounds.append(round_number)
+            return super().distribution(confidences, round_number)
+
+        def observe(self, outcome):
+            told.append(outcome)
+
+    monkeypatch.setitem(PREDICTORS, "listening", Listening)
+    strategy = begin(predictor="listening")
+    strategy.handle(drafted(1, 7, 8, 9, choices={0: Choices((7, 5), (0.75, 0.25))}))
+    strategy.handle(verified(2, 1, 2, says=5))
+    strategy.handle(drafted(4, 1, 2, 3, choices={0: Choices((5,), (0.5,))}))
+    strategy.handle(verified(5, says=6))
+    # A place without choices tells nothing; a token that isn't listed is hardly expected.
+    assert told == [Outcome(2, (0.75, 1.0, 1.0)), Outcome(0, (0.001, 1.0, 1.0))]
+    assert rounds == [0, 1]
+
+
+def test_distributions_follow_the_run_down_its_branch():
+    laws = [Distribution(np.array([10 + n]), np.ones(1)) for n in range(3)]
+    strategy = expect_all()
+    part = drafted(3, 10, 11, 12, parent=3, distributions={3 + n: laws[n] for n in range(3)})
+    strategy.handle(part)
+    _, verify, *_ = strategy.handle(verified(2, 1, 2, 3, says=10))
+    assert verify == Verify(4, (), TokenTree.chain((11, 12)), {0: laws[1], 1: laws[2]})
+
+
+@pytest.mark.parametrize("tokens", [(), (7,), (7, 8)])
+def test_draft_that_ends_early_is_verified_as_it_is(tokens):
+    assert begin().handle(drafted(1, *tokens))[0] == check(2, *tokens)
+
+
+def test_failed_draft_costs_the_round_its_speculation():
+    strategy = begin()
+    assert strategy.handle(Failed(1)) == [check(2)]
+    assert strategy.handle(verified(2, says=5)) == [Commit((5,), 0), first_draft(3, 3)]
+
+
+def test_branch_that_broke_is_used_as_far_as_it_got():
+    strategy = expect_all()
+    strategy.handle(drafted(3, 10, 11, parent=3, last=False))
+    assert strategy.handle(Failed(3)) == []
+    commands = strategy.handle(verified(2, 1, 2, 3, says=10))
+    assert commands[:2] == [Commit((7, 8, 9, 10), 3), check(4, 11)]
+
+
+def test_branch_that_breaks_after_it_was_right_is_used_as_far_as_it_got():
+    strategy = expect_all()
+    strategy.handle(drafted(3, 10, 11, parent=3, last=False))
+    strategy.handle(verified(2, 1, 2, 3, says=10))
+    assert strategy.handle(Failed(3))[0] == check(4, 11)
+
+
+def test_right_branch_with_nothing_beyond_it_starts_over():
+    strategy = expect_all()
+    strategy.handle(drafted(3, 10, parent=3))
+    expected = [Commit((7, 8, 9, 10), 3), first_draft(4, 3)]
+    assert strategy.handle(verified(2, 1, 2, 3, says=10)) == expected
+
+
+def test_failed_verification_gives_up():
+    assert expect_all().handle(Failed(2)) == [GiveUp(2)]
+
+
+def test_end_of_text_within_an_accepted_run_ends_the_answer():
+    strategy = begin()
+    strategy.handle(drafted(1, 7, END, 9))
+    expected = [Commit((7, END), 2), Finish(FinishReason.END_OF_TEXT)]
+    assert strategy.handle(verified(2, 1, 2, 3, says=5)) == expected
+
+
+def test_single_token_needs_no_draft():
+    strategy = BranchPrediction(Goal(1, lookahead=3))
+    assert strategy.start(Capacity()) == [check(1)]
+    assert strategy.handle(verified(1, says=5)) == [Commit((5,), 0), Finish(FinishReason.LENGTH)]
+
+
+def test_last_token_is_never_drafted():
+    strategy = begin(4)
+    # Three may be drafted, then the target says the last: nothing to draft beyond.
+    commands = strategy.handle(drafted(1, 7, 8, 9))
+    assert commands == [check(2, 7, 8, 9), branches(3, 2, TokenTree.chain((7, 8, 9)), 3)]
+    assert BranchPrediction(Goal(2, lookahead=3)).start(Capacity()) == [first_draft(1, 1)]
+
+
+def test_no_branch_grows_where_there_is_no_room_for_one():
+    strategy = begin(2)
+    assert strategy.handle(drafted(1, 7)) == [check(2, 7)]
+
+
+def test_right_branch_is_cut_to_the_room_that_is_left():
+    strategy = begin(6)
+    strategy.handle(drafted(1, 7, 8, 9))
+    strategy.handle(drafted(3, 10, 11, 12, parent=3))
+    # Two to go: one drafted, one the target's own.
+    expected = [Commit((7, 8, 9, 10), 3), check(4, 11)]
+    assert strategy.handle(verified(2, 1, 2, 3, says=10)) == expected
+
+
+def test_right_branch_that_is_no_longer_needed_is_cancelled():
+    strategy = begin(5)
+    strategy.handle(drafted(1, 7, 8, 9))
+    strategy.handle(drafted(3, 10, parent=3, last=False))
+    expected = [Commit((7, 8, 9, 10), 3), Cancel(3), check(4)]
+    assert strategy.handle(verified(2, 1, 2, 3, says=10)) == expected
+
+
+def test_late_events_of_old_tasks_are_ignored():
+    strategy = expect_all()
+    strategy.handle(verified(2, says=6))  # ends draft 3, begins draft 4
+    for late in (drafted(1, 1), drafted(3, 1, parent=3), verified(2, 1, says=7)):
+        assert strategy.handle(late) == []
+    assert [strategy.handle(Failed(task)) for task in (1, 2, 3)] == [[], [], []]
+    assert strategy.handle(drafted(4, 1, 2, 3))[0] == check(5, 1, 2, 3)

@@ -1,0 +1,250 @@
+"""The driver carries out what a strategy decides, over real gRPC; here strategies are scripts."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from tests.orchestrator.conftest import until
+from tests.orchestrator.model import VOCAB_SIZE, target_only
+from tests.orchestrator.peers import NOT_SERVING, Drafter, Hold, Verifier, hang
+
+from specmesh.decoding.acceptance import Verdict
+from specmesh.decoding.sampling import Sampling
+from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.orchestrator import rounds
+from specmesh.orchestrator.driver import Driver
+from specmesh.orchestrator.mesh.calls import Calls, Mesh
+from specmesh.orchestrator.mesh.prefix import CommittedPrefix
+from specmesh.orchestrator.strategies.base import (
+    Cancel,
+    Capacity,
+    Command,
+    Commit,
+    Draft,
+    Drafted,
+    Event,
+    Finish,
+    FinishReason,
+    Verified,
+    Verify,
+)
+from specmesh.orchestrator.tally import Tally
+from specmesh.serving.errors import Unavailable
+
+PROMPT = tuple(range(1, 41))
+SAMPLING = Sampling(temperature=0.8, seed=5)
+SAID = target_only(PROMPT, 4, SAMPLING)
+FINISH = Finish(FinishReason.STOP)
+
+Reply = Sequence[Command] | Callable[[Event], Sequence[Command]]
+
+
+class Script:
+    """Gives these commands, one reply an event, and remembers the events."""
+
+    def __init__(self, first: Sequence[Command], *replies: Reply) -> None:
+        self.events: list[Event] = []
+        self._first = first
+        self._replies = list(replies)
+
+    def start(self, capacity: Capacity) -> Sequence[Command]:
+        return self._first
+
+    def handle(self, event: Event) -> Sequence[Command]:
+        if isinstance(event, Capacity) and event.num_verifiers == self._num_verifiers:
+            return []  # only the latencies have changed
+        self.events.append(event)
+        reply = self._replies.pop(0)
+        return reply(event) if callable(reply) else reply
+
+    _num_verifiers = 0
+
+
+class Play:
+    """One script at work on a mesh."""
+
+    def __init__(self, mesh: Mesh, script: Script) -> None:
+        script._num_verifiers = len(mesh.verifiers.ready)
+        prefix = CommittedPrefix("s", PROMPT)
+        deadline = time.monotonic() + 20
+        self.calls = Calls(mesh, prefix, SAMPLING, vocab_size=VOCAB_SIZE, deadline=deadline)
+
+        def deliver(commit: Commit) -> None:
+            prefix.commit(commit.token_ids)
+
+        self._driver = Driver(script, self.calls, Tally(), deliver)
+
+    async def run(self) -> None:
+        async with asyncio.timeout(10):
+            assert await self._driver.drive() is FinishReason.STOP
+
+
+async def happens(event: asyncio.Event) -> None:
+    await asyncio.wait_for(event.wait(), 10)
+
+
+async def test_cancel_reaches_drafter_and_verifier(connect):
+    slow, quick, drafter = Verifier(), Verifier(), Drafter()
+    drafter.after_message = hang
+    mesh = (await connect([slow, quick], [drafter])).mesh
+    slow.always = hang
+    both_busy = asyncio.gather(slow.arrived.wait(), drafter.arrived.wait())
+    quick.faults.append(lambda: both_busy)
+    cancelling = [Cancel(1), Cancel(2), Verify(4, (), EMPTY)]
+    first = [Verify(1, (), EMPTY), Draft(2, (), 5), Verify(3, (), EMPTY)]
+
+    def answered(event: Event) -> Sequence[Command]:
+        return cancelling if isinstance(event, Verified) else []
+
+    script = Script(first, answered, answered, [FINISH])
+    await Play(mesh, script).run()
+    await happens(slow.cancelled)
+    await happens(drafter.cancelled)
+    assert [peer.num_outstanding for peer in mesh.verifiers.peers] == [0, 0]
+    assert [peer.num_outstanding for peer in mesh.drafters.peers] == [0]
+
+
+async def test_replica_set_free_is_seen_to_be_free_by_what_is_sent_next(connect):
+    verifier, drafter = Verifier(), Drafter()
+    mesh = (await connect([verifier], [drafter])).mesh
+    (peer,) = mesh.verifiers.peers
+    outstanding: list[int] = []
+
+    async def count() -> None:
+        outstanding.append(peer.num_outstanding)
+
+    drafter.faults.append(verifier.arrived.wait)
+    verifier.faults.extend([hang, count])
+    script = Script(
+        [Verify(1, (), EMPTY), Draft(2, (), 1)],
+        [Verify(3, (), EMPTY), Cancel(1)],  # in whichever order they are given
+        [FINISH],
+    )
+    await Play(mesh, script).run()
+    assert outstanding == [1]
+
+
+async def test_answer_that_waits_when_its_task_is_cancelled_is_not_handed_in(connect):
+    script = Script(
+        [Verify(1, (), EMPTY), Verify(2, (), EMPTY)],
+        [Cancel(2), Verify(3, (), EMPTY)],
+        [FINISH],
+    )
+    play = Play((await connect([Verifier()])).mesh, script)
+
+    async def at_once(command: Verify, moment: object) -> Verdict:
+        return Verdict((), command.task, recovered=False)
+
+    play.calls.verify = at_once
+    await play.run()
+    assert [event.task for event in script.events] == [1, 3]
+
+
+async def test_end_of_the_answer_cancels_whatever_is_left(connect):
+    slow, quick, drafter = Verifier(), Verifier(), Drafter()
+    drafter.after_message = slow.always = hang
+    quick.faults.append(slow.arrived.wait)
+    mesh = (await connect([slow, quick], [drafter])).mesh
+    first = [Verify(1, (), EMPTY), Verify(2, (), EMPTY), Draft(3, (), 5)]
+
+    def answered(event: Event) -> Sequence[Command]:
+        return [FINISH] if isinstance(event, Verified) else []
+
+    await Play(mesh, Script(first, answered, answered)).run()
+    await happens(slow.cancelled)
+    await happens(drafter.cancelled)
+
+
+async def test_path_means_what_it_meant_when_the_command_was_given(connect):
+    """A call that is repeated after a commit must not put the path behind what is new."""
+    first, second = Verifier(), Verifier()
+    mesh = (await connect([first, second])).mesh
+    hold = Hold()
+
+    async def breaks() -> None:
+        await hold()
+        raise Unavailable("DRAINING", "going")
+
+    second.faults.append(breaks)
+    ahead = Verify(2, (SAID[0],), TokenTree.chain(SAID[1:3]))
+
+    def commit(event: Event) -> Sequence[Command]:
+        hold.released.set()
+        return [Commit((SAID[0],), 1)]
+
+    first.faults.append(hold.reached.wait)
+    script = Script([Verify(1, (), EMPTY), ahead], commit, [FINISH])
+    await Play(mesh, script).run()
+    assert script.events[0] == Verified(1, Verdict((), SAID[0], recovered=False))
+    assert script.events[1] == Verified(2, Verdict((1, 2), SAID[3], recovered=False))
+    assert len(first.requests) == 2
+
+
+async def test_draft_given_before_a_commit_hangs_from_its_own_path(connect):
+    verifier, drafter = Verifier(), Drafter(agreement=1)
+    mesh = (await connect([verifier], [drafter])).mesh
+    hold = Hold()
+    drafter.faults.append(hold)
+    verifier.faults.append(hold.reached.wait)
+
+    def commit(event: Event) -> Sequence[Command]:
+        hold.released.set()
+        return [Commit(SAID[:1], 0)]
+
+    first = [Draft(1, (SAID[0],), 2, levels_per_message=2), Verify(2, (), EMPTY)]
+    script = Script(first, commit, [FINISH])
+    await Play(mesh, script).run()
+    draft = script.events[1]
+    assert isinstance(draft, Drafted)
+    assert draft.token_ids == tuple(SAID[1:3])
+
+
+async def test_strategy_is_told_that_a_replica_has_left(connect):
+    staying, leaving = Verifier(), Verifier()
+    mesh = (await connect([staying, leaving])).mesh
+    peer = mesh.verifiers.peers[1]
+
+    async def leave() -> None:
+        await leaving.set_health(NOT_SERVING)
+        await until(lambda: not peer.ready, peer)
+
+    staying.faults.append(leave)
+    script = Script([Verify(1, (), EMPTY)], [], [FINISH])
+    await Play(mesh, script).run()
+    assert isinstance(script.events[0], Verified)
+    assert isinstance(script.events[1], Capacity)
+    assert script.events[1].num_verifiers == 1
+
+
+@pytest.fixture
+def exported(monkeypatch):
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(rounds, "tracer", provider.get_tracer("test"))
+    yield exporter
+    provider.shutdown()
+
+
+async def test_cancellation_is_a_span_of_its_round(connect, exported):
+    verifier, drafter = Verifier(), Drafter()
+    mesh = (await connect([verifier], [drafter])).mesh
+    drafter.faults.append(verifier.arrived.wait)
+    verifier.faults.append(hang)
+    script = Script(
+        [Verify(1, (), EMPTY), Draft(2, (), 1)],
+        [Commit((SAID[0],), 0), Cancel(1), Verify(3, (), EMPTY)],
+        [FINISH],
+    )
+    await Play(mesh, script).run()
+    spans = {span.name: span for span in exported.get_finished_spans()}
+    cancelled = spans["specmesh.cancel"]
+    assert cancelled.attributes["specmesh.cancelled.tasks"] == 1
+    rounds_of = [s for s in exported.get_finished_spans() if s.name == "specmesh.round"]
+    assert cancelled.parent.span_id in {span.context.span_id for span in rounds_of}

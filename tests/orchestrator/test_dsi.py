@@ -1,0 +1,399 @@
+"""Transcripts of DSI: events in, commands out. Lines are those of Algorithm 1."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.orchestrator.transcripts import drafted, verified
+
+from specmesh.decoding.sampling import Distribution
+from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.orchestrator.strategies.base import (
+    Cancel,
+    Capacity,
+    Command,
+    Commit,
+    Draft,
+    Failed,
+    Finish,
+    FinishReason,
+    GiveUp,
+    Goal,
+    Verify,
+)
+from specmesh.orchestrator.strategies.dsi import DSI, MAX_CHECK_TOKENS, MAX_DRAFT_TOKENS
+
+END = 90
+ALONE, CHAIN = 1, 2
+"""The first tasks: the target alone on the prefix, and the first drafter's chain."""
+
+
+def begin(
+    max_tokens: int = 20, *, lookahead: int = 3, num_verifiers: int = 8, num_drafters: int = 1
+) -> DSI:
+    strategy = DSI(Goal(max_tokens, frozenset({END}), lookahead=lookahead))
+    strategy.start(Capacity(num_verifiers, num_drafters))
+    return strategy
+
+
+def check(task: int, *tokens: int, path: tuple[int, ...] = ()) -> Verify:
+    return Verify(task, path, TokenTree.chain(tokens))
+
+
+def draft(task: int, depth: int, path: tuple[int, ...] = (), drafter: int = 0) -> Draft:
+    return Draft(task, path, depth, drafter=drafter)
+
+
+def two_blocks(*, num_verifiers: int = 8) -> DSI:
+    """Waits for ALONE, for check 3 of (7, 8, 9) and for check 4 of (10, 11, 12)."""
+    strategy = begin(num_verifiers=num_verifiers)
+    assert strategy.handle(drafted(CHAIN, 7, 8, 9, last=False)) == [check(3, 7, 8, 9)]
+    second = check(4, 10, 11, 12, path=(7, 8, 9))
+    assert strategy.handle(drafted(CHAIN, 10, 11, 12, parent=3, last=False)) == [second]
+    return strategy
+
+
+def two_chains(num_verifiers: int = 8) -> DSI:
+    """Waits for ALONE (task 1) and the chains of two drafters, tasks 2 and 3."""
+    return begin(num_verifiers=num_verifiers, num_drafters=2)
+
+
+def test_target_and_drafter_begin_at_once():
+    """Line 2."""
+    strategy = DSI(Goal(20, lookahead=3))
+    assert strategy.start(Capacity()) == [Verify(1, (), EMPTY), draft(2, 19)]
+
+
+def test_block_leaves_as_soon_as_it_is_drafted():
+    strategy = begin()
+    assert strategy.handle(drafted(CHAIN, 7, last=False)) == []
+    assert strategy.handle(drafted(CHAIN, 8, parent=1, last=False)) == []
+    expected = [check(3, 7, 8, 9)]
+    assert strategy.handle(drafted(CHAIN, 9, parent=2, last=False)) == expected
+
+
+def test_token_of_the_target_alone_that_was_drafted_changes_nothing_under_way():
+    strategy = two_blocks()
+    assert strategy.handle(verified(ALONE, says=7)) == [Commit((7,), 1)]
+
+
+def test_token_of_the_target_alone_that_was_not_drafted_ends_everything():
+    """Line 8."""
+    strategy = two_blocks()
+    assert strategy.handle(verified(ALONE, says=6)) == [
+        *(Commit((6,), 0), Cancel(3), Cancel(4), Cancel(CHAIN)),
+        *(check(5), draft(6, 18)),
+    ]
+
+
+def test_rejection_ends_exactly_what_hangs_from_it():
+    strategy = two_chains()
+    strategy.handle(drafted(2, 7, 8, 9, last=False))  # check 4
+    strategy.handle(drafted(2, 10, 11, 12, parent=3, last=False))  # check 5
+    assert strategy.handle(drafted(3, 7, 8, 1, last=False)) == [check(6, 7, 8, 1)]
+    # The first drafter's 9 gives way to 1, which is just what the second has.
+    assert strategy.handle(verified(4, 1, 2, says=1)) == [
+        *(Commit((7, 8, 1), 3), Cancel(ALONE), Cancel(5), Cancel(2)),
+        draft(7, 16, drafter=0),
+    ]
+    assert strategy.handle(verified(6, 1, 2, 3, says=2)) == [
+        *(Commit((2,), 0), Cancel(7), Cancel(3)),
+        *(check(8), draft(9, 15, drafter=0), draft(10, 15, drafter=1)),
+    ]
+
+
+def test_rejected_token_is_replaced_and_both_go_on_from_there():
+    strategy = two_blocks()
+    assert strategy.handle(verified(3, 1, says=6)) == [
+        *(Commit((7, 6), 1), Cancel(ALONE), Cancel(4), Cancel(CHAIN)),
+        *(check(5), draft(6, 17)),
+    ]
+
+
+def test_bonus_token_that_was_drafted_makes_the_next_check_the_current_verifier():
+    """Line 11."""
+    strategy = two_blocks()
+    expected = [Commit((7, 8, 9, 10), 4), Cancel(ALONE)]
+    assert strategy.handle(verified(3, 1, 2, 3, says=10)) == expected
+    expected = [Commit((11, 12, 5), 2), Cancel(CHAIN), check(5), draft(6, 12)]
+    assert strategy.handle(verified(4, 1, 2, 3, says=5)) == expected
+
+
+def test_bonus_token_that_was_not_drafted_ends_chain_and_checks():
+    strategy = two_blocks()
+    assert strategy.handle(verified(3, 1, 2, 3, says=6)) == [
+        *(Commit((7, 8, 9, 6), 3), Cancel(ALONE), Cancel(4), Cancel(CHAIN)),
+        *(check(5), draft(6, 15)),
+    ]
+
+
+def test_verdict_that_comes_before_its_turn_is_kept():
+    """Lines 13 and 14."""
+    strategy = two_blocks()
+    assert strategy.handle(verified(4, 1, 2, says=5)) == []
+    assert strategy.handle(verified(3, 1, 2, 3, says=10)) == [
+        *(Commit((7, 8, 9, 10), 4), Cancel(ALONE)),
+        *(Commit((11, 5), 1), Cancel(CHAIN)),
+        *(check(5), draft(6, 13)),
+    ]
+
+
+def test_verdict_that_came_before_its_turn_falls_with_what_it_hangs_from():
+    strategy = two_blocks()
+    strategy.handle(verified(4, 1, 2, 3, says=5))
+    assert strategy.handle(verified(3, 1, 2, says=6)) == [
+        *(Commit((7, 8, 6), 2), Cancel(ALONE), Cancel(CHAIN)),
+        *(check(5), draft(6, 16)),
+    ]
+    # Task 4 has spoken of other tokens.
+    assert strategy.handle(verified(5, says=1)) == [
+        *(Commit((1,), 0), Cancel(6), check(7), draft(8, 15))
+    ]
+
+
+def test_verdict_that_differs_from_one_that_spoke_first_is_of_no_use():
+    """In rejection mode the target alone may say what the check then rejects."""
+    strategy = two_blocks()
+    assert strategy.handle(verified(ALONE, says=7)) == [Commit((7,), 1)]
+    expected = [check(5, 8, 9, 10, 11, 12)]
+    assert strategy.handle(verified(3, says=6)) == expected
+    assert strategy.handle(verified(5, 1, says=2)) == [
+        *(Commit((8, 2), 1), Cancel(4), Cancel(CHAIN), check(6), draft(7, 16))
+    ]
+
+
+def test_verdict_of_one_token_less_than_is_known_is_of_no_use():
+    strategy = two_chains()
+    strategy.handle(drafted(2, 7, 8, 9, last=False))  # check 4
+    strategy.handle(drafted(3, 7, 8, 1, last=False))  # check 5
+    expected = [Commit((7, 8, 1), 3), Cancel(ALONE), Cancel(2), draft(6, 16)]
+    assert strategy.handle(verified(4, 1, 2, says=1)) == expected
+    # It rejects the 8 that stands: nothing follows the 1.
+    assert strategy.handle(verified(5, 1, says=4)) == [check(7)]
+
+
+def test_no_more_checks_run_than_there_are_replicas():
+    strategy = begin(num_verifiers=2)
+    assert strategy.handle(drafted(CHAIN, 7, 8, 9, last=False)) == [check(3, 7, 8, 9)]
+    assert strategy.handle(drafted(CHAIN, 10, 11, 12, parent=3, last=False)) == []
+
+
+def test_check_grows_while_no_replica_is_free():
+    strategy = begin(num_verifiers=2)
+    strategy.handle(drafted(CHAIN, 7, 8, 9, last=False))
+    strategy.handle(drafted(CHAIN, 10, 11, 12, parent=3, last=False))
+    strategy.handle(drafted(CHAIN, 13, parent=6, last=False))
+    grown = check(4, 10, 11, 12, 13, path=(8, 9))
+    assert strategy.handle(verified(ALONE, says=7)) == [Commit((7,), 1), grown]
+
+
+def test_single_replica_verifies_all_there_is_when_it_is_free():
+    strategy = begin(num_verifiers=1)
+    assert strategy.handle(drafted(CHAIN, 7, 8, 9, 10, last=False)) == []
+    expected = [Commit((7,), 1), check(3, 8, 9, 10)]
+    assert strategy.handle(verified(ALONE, says=7)) == expected
+
+
+def test_less_than_a_block_is_verified_when_nothing_tells_the_next_token():
+    strategy = begin()
+    strategy.handle(drafted(CHAIN, 7, 8, last=False))
+    assert strategy.handle(verified(ALONE, says=7)) == [Commit((7,), 1), check(3, 8)]
+
+
+def test_replica_that_joins_is_put_to_work():
+    strategy = begin(num_verifiers=1)
+    strategy.handle(drafted(CHAIN, 7, 8, 9, last=False))
+    assert strategy.handle(Capacity(num_verifiers=2)) == [check(3, 7, 8, 9)]
+
+
+def test_replica_that_leaves_ends_nothing():
+    strategy = two_blocks()
+    assert strategy.handle(Capacity(num_verifiers=1)) == []
+    assert strategy.handle(drafted(CHAIN, 13, 14, 15, parent=6, last=False)) == []
+    assert strategy.handle(verified(ALONE, says=7)) == [Commit((7,), 1)]
+
+
+def test_drafters_draft_chains_of_their_own():
+    strategy = DSI(Goal(20, lookahead=3))
+    expected = [check(1), draft(2, 19, drafter=0), draft(3, 19, drafter=1)]
+    assert strategy.start(Capacity(num_drafters=2)) == expected
+
+
+def test_drafter_that_joins_drafts_from_what_is_committed():
+    strategy = begin()
+    strategy.handle(drafted(CHAIN, 7, last=False))
+    assert strategy.handle(verified(ALONE, says=7)) == [Commit((7,), 1), check(3)]
+    expected = [draft(4, 18, drafter=1)]
+    assert strategy.handle(Capacity(num_verifiers=8, num_drafters=2)) == expected
+
+
+def test_what_two_drafters_agree_on_is_verified_once():
+    strategy = two_chains()
+    assert strategy.handle(drafted(2, 7, 8, 9, last=False)) == [check(4, 7, 8, 9)]
+    assert strategy.handle(drafted(3, 7, 8, 9, last=False)) == []
+
+
+def test_in_rejection_mode_each_drafter_is_verified_for_itself():
+    strategy = two_chains()
+    law = Distribution(np.array([7]), np.ones(1))
+    both = [
+        drafted(task, 7, 7, 7, last=False, distributions={0: law, 1: law, 2: law})
+        for task in (2, 3)
+    ]
+    (first,), (second,) = map(strategy.handle, both)
+    assert first == Verify(4, (), TokenTree.chain((7, 7, 7)), {0: law, 1: law, 2: law})
+    assert second == Verify(5, (), TokenTree.chain((7, 7, 7)), {0: law, 1: law, 2: law})
+
+
+def test_first_drafter_that_is_right_is_preferred():
+    """Line 9."""
+    strategy = two_chains()
+    strategy.handle(drafted(3, 7, 8, last=False))
+    strategy.handle(drafted(2, 7, 1, last=False))
+    assert strategy.handle(verified(ALONE, says=7)) == [Commit((7,), 1), check(4, 1)]
+
+
+def test_second_drafter_takes_over_where_the_first_is_wrong():
+    strategy = two_chains()
+    strategy.handle(drafted(2, 7, 8, 9, last=False))  # check 4
+    strategy.handle(drafted(3, 5, 6, last=False))
+    assert strategy.handle(verified(ALONE, says=5)) == [
+        *(Commit((5,), 1), Cancel(4), Cancel(2)),
+        *(check(5, 6), draft(6, 18, drafter=0)),
+    ]
+
+
+def test_drafter_that_is_behind_starts_over_from_what_is_committed():
+    strategy = begin()
+    assert strategy.handle(verified(ALONE, says=7)) == [
+        *(Commit((7,), 0), Cancel(CHAIN), check(3), draft(4, 18))
+    ]
+    strategy.handle(drafted(4, 8, last=False))
+    assert strategy.handle(drafted(4, 9, 10, parent=1, last=False)) == [check(5, 8, 9, 10)]
+
+
+def test_draft_that_breaks_leaves_what_it_brought():
+    strategy = begin()
+    strategy.handle(drafted(CHAIN, 7, 8, last=False))
+    assert strategy.handle(Failed(CHAIN)) == []
+    expected = [Commit((7,), 1), check(3, 8), draft(4, 17, path=(8,))]
+    assert strategy.handle(verified(ALONE, says=7)) == expected
+
+
+def test_answer_goes_on_without_a_drafter():
+    strategy = begin(3)
+    assert strategy.handle(Failed(CHAIN)) == []
+    expected = [Commit((7,), 0), check(3), draft(4, 1)]
+    assert strategy.handle(verified(ALONE, says=7)) == expected
+    assert strategy.handle(Failed(4)) == []
+    assert strategy.handle(verified(3, says=8)) == [Commit((8,), 0), check(5)]
+    assert strategy.handle(verified(5, says=9)) == [Commit((9,), 0), Finish(FinishReason.LENGTH)]
+
+
+def test_draft_that_ends_early_is_drafted_on():
+    strategy = begin()
+    expected = [draft(3, 17, path=(7, 8))]
+    assert strategy.handle(drafted(CHAIN, 7, 8, last=True)) == expected
+    assert strategy.handle(drafted(3, 9, last=False)) == [check(4, 7, 8, 9)]
+
+
+def test_drafter_with_nothing_to_say_is_asked_again_once_more_is_committed():
+    strategy = begin()
+    assert strategy.handle(drafted(CHAIN)) == []
+    expected = [Commit((7,), 0), check(3), draft(4, 18)]
+    assert strategy.handle(verified(ALONE, says=7)) == expected
+
+
+@pytest.mark.parametrize("failed", [ALONE, 3])
+def test_failure_of_what_tells_the_next_token_gives_up(failed):
+    assert two_blocks().handle(Failed(failed)) == [GiveUp(failed)]
+
+
+def test_failure_of_a_later_check_only_sends_it_again():
+    strategy = two_blocks()
+    assert strategy.handle(Failed(4)) == [check(5, 10, 11, 12, path=(7, 8, 9))]
+
+
+def test_lookahead_is_the_smallest_with_which_no_check_waits():
+    """Equation 1: 0.04 / (2 * 0.01) = 2 tokens a check."""
+    strategy = DSI(Goal(20))
+    strategy.start(Capacity(num_verifiers=2, target_s=0.04, drafter_s=0.01))
+    assert strategy.handle(drafted(CHAIN, 7, last=False)) == []
+    assert strategy.handle(drafted(CHAIN, 8, parent=1, last=False)) == [check(3, 7, 8)]
+
+
+def test_lookahead_follows_the_capacity():
+    strategy = DSI(Goal(20))
+    strategy.start(Capacity(num_verifiers=4))
+    strategy.handle(drafted(CHAIN, 7, 8, 9, last=False))  # the default is 4
+    changed = Capacity(num_verifiers=4, target_s=0.12, drafter_s=0.01)
+    assert strategy.handle(changed) == [check(3, 7, 8, 9)]
+    assert strategy.handle(drafted(CHAIN, 10, 11, parent=3, last=False)) == []
+    more = Capacity(num_verifiers=6, target_s=0.12, drafter_s=0.01)
+    assert strategy.handle(more) == [check(4, 10, 11, path=(7, 8, 9))]
+
+
+def test_end_of_text_within_an_accepted_run_ends_the_answer():
+    strategy = begin()
+    strategy.handle(drafted(CHAIN, 7, END, 9, last=False))
+    expected = [Commit((7, END), 2), Finish(FinishReason.END_OF_TEXT)]
+    assert strategy.handle(verified(3, 1, 2, 3, says=5)) == expected
+
+
+def test_verdict_kept_for_later_may_end_the_answer():
+    strategy = two_blocks()
+    strategy.handle(verified(4, 1, says=END))
+    expected = [
+        *(Commit((7, 8, 9, 10), 4), Cancel(ALONE)),
+        *(Commit((END,), 0), Finish(FinishReason.END_OF_TEXT)),
+    ]
+    assert strategy.handle(verified(3, 1, 2, 3, says=10)) == expected
+
+
+def test_last_token_is_never_drafted():
+    assert DSI(Goal(1, lookahead=3)).start(Capacity()) == [check(1)]
+    strategy = DSI(Goal(3, lookahead=3))
+    assert strategy.start(Capacity(num_verifiers=2)) == [check(1), draft(2, 2)]
+    # All there is to draft leaves at once, although it is less than a block.
+    assert strategy.handle(drafted(CHAIN, 7, 8)) == [check(3, 7, 8)]
+    expected = [Commit((7, 8, 9), 2), Finish(FinishReason.LENGTH)]
+    assert strategy.handle(verified(3, 1, 2, says=9)) == expected
+
+
+def test_late_events_of_old_tasks_are_ignored():
+    strategy = two_blocks()
+    strategy.handle(verified(ALONE, says=6))  # ends tasks 2, 3 and 4
+    for late in (verified(ALONE, says=6), verified(3, 1, 2, 3, says=10), drafted(CHAIN, 13)):
+        assert strategy.handle(late) == []
+    assert strategy.handle(Failed(CHAIN)) == strategy.handle(Failed(4)) == []
+    assert strategy.handle(drafted(6, 1, 2, 3, last=False)) == [check(7, 1, 2, 3)]
+
+
+def test_distributions_go_with_the_tokens_drawn_from_them():
+    laws = [Distribution(np.array([7 + n]), np.ones(1)) for n in range(4)]
+    strategy = begin(lookahead=2)
+    parts = [
+        drafted(CHAIN, 7 + n, parent=n, last=n == 1, distributions={n: laws[n]}) for n in range(2)
+    ]
+    assert strategy.handle(parts[0]) == []
+    first = Verify(4, (), TokenTree.chain((7, 8)), {0: laws[0], 1: laws[1]})
+    assert strategy.handle(parts[1]) == [draft(3, 17, path=(7, 8)), first]
+    part = drafted(3, 9, 10, last=False, distributions={0: laws[2], 1: laws[3]})
+    expected = Verify(5, (7, 8), TokenTree.chain((9, 10)), {0: laws[2], 1: laws[3]})
+    assert strategy.handle(part) == [expected]
+
+
+def test_draft_and_check_have_a_limit_however_quick_the_drafter():
+    strategy = DSI(Goal(2_000, lookahead=64))
+    assert strategy.start(Capacity())[1] == draft(2, MAX_DRAFT_TOKENS)
+    tokens = range(MAX_DRAFT_TOKENS)
+    commands: list[Command] = []
+    for task in (2, 3):
+        (command,) = strategy.handle(drafted(task, *tokens))
+        commands.append(command)
+    assert commands == [
+        draft(3, MAX_DRAFT_TOKENS, path=(*tokens,)),
+        draft(4, MAX_DRAFT_TOKENS, path=(*tokens, *tokens)),
+    ]
+    expected = check(5, *(*tokens, *tokens)[1 : 1 + MAX_CHECK_TOKENS])
+    assert strategy.handle(verified(ALONE, says=0)) == [Commit((0,), 1), expected]

@@ -1,0 +1,180 @@
+"""Rejection mode keeps the target's distribution under the strategies that work ahead.
+
+Why it is exact: the token committed at position i is a function of the tokens before it and
+of noise at i that nothing before has used. What could break that is a choice: between
+several verdicts for i, or of whether i is reached by a draft token or by a bonus token. Such
+a choice must not depend on that noise.
+
+DSI: the first verdict to speak decides a position. Which checks are under way follows from
+time, from what is committed and from how far chains have grown, never from the tokens that
+chains hold beyond the committed ones; those a check hangs from only decide whether it is
+thrown away, and by then they are committed. Hence a chain may not do without a check because
+another drafter's chain happens to be equal.
+
+Branch prediction: a right branch is drafted from at the same place as a wrong one, but a
+right one may have grown longer by then, so it decides which later positions are reached by
+draft tokens. Whether there was a branch for the outcome depends on all tokens of the run,
+also on those after the rejected one, which were drawn for those very positions. Hence every
+draft task draws with noise of its own (``draft_sampling``); the target's own noise at those
+positions has told nothing yet.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tests.decoding.test_losslessness import NUM_TOKENS, PROMPT, exact_law, excess, score, table
+from tests.orchestrator.world import Chances, Guess, World
+
+from specmesh.decoding.acceptance import Verdict, verify
+from specmesh.decoding.drafting import draw_children
+from specmesh.decoding.sampling import AcceptanceMode, Sampling
+from specmesh.orchestrator.mesh.calls import draft_sampling
+from specmesh.orchestrator.strategies import dsi
+from specmesh.orchestrator.strategies.base import Capacity, Goal, Verify
+
+Table = Callable[[tuple[int, ...]], NDArray[np.floating[Any]]]
+DraftSampling = Callable[[Sampling, int], Sampling]
+
+
+class Tables:
+    """Models that are tables of logits, sampled and accepted as the services do."""
+
+    def __init__(
+        self, target: Table, drafters: Sequence[Table], seed: int, draft_with: DraftSampling
+    ) -> None:
+        self._target = target
+        self._drafters = drafters
+        self._sampling = Sampling(seed=seed, mode=AcceptanceMode.REJECTION)
+        self._draft_with = draft_with
+
+    def guess(self, task: int, drafter: int, tokens: Sequence[int], num_choices: int) -> Guess:
+        prefix = (*PROMPT, *tokens)
+        sampling = self._draft_with(self._sampling, task)
+        logits = self._drafters[drafter](prefix)
+        drawn = draw_children(logits, sampling, len(prefix), 1, num_choices)
+        return drawn.children[0], drawn.distribution, drawn.choices
+
+    def verdict(self, tokens: Sequence[int], command: Verify) -> Verdict:
+        prefix = (*PROMPT, *tokens)
+        logits = score(self._target, prefix, command.tree)
+        return verify(command.tree, logits, self._sampling, len(prefix), command.distributions)
+
+
+def sample(
+    strategy: str,
+    goal: Goal,
+    capacity: Capacity,
+    chances: Chances,
+    models: tuple[Table, Sequence[Table]],
+    num_samples: int,
+    draft_with: DraftSampling = draft_sampling,
+) -> Counter[tuple[int, ...]]:
+    """How often each text was said, over seeds; the schedule knows nothing of the noise."""
+    counts: Counter[tuple[int, ...]] = Counter()
+    for seed in range(num_samples):
+        tables = Tables(*models, seed, draft_with)
+        dice = random.Random(f"schedule {seed}")
+        world = World(strategy, goal, tables, dice, capacity, chances)
+        world.run()
+        counts[tuple(world.committed)] += 1
+    return counts
+
+
+TARGET, DRAFTERS = table(3, vocab_size=3), [table(4, vocab_size=3), table(5, vocab_size=3)]
+SLOW_TARGET = Capacity(num_verifiers=3, num_drafters=2, target_s=0.04, drafter_s=0.01)
+
+SETTINGS = {
+    "dsi, one token a check": ("dsi", Goal(NUM_TOKENS, lookahead=1), Chances()),
+    "dsi, two tokens a check": ("dsi", Goal(NUM_TOKENS, lookahead=2), Chances(quick_draft=0.7)),
+    "dsi, faults": (
+        "dsi",
+        Goal(NUM_TOKENS, lookahead=1),
+        Chances(short_draft=0.2, broken_draft=0.1, replay=0.1, change=0.1),
+    ),
+    "branch prediction": (
+        "branch-prediction",
+        Goal(NUM_TOKENS, lookahead=1),
+        Chances(quick_draft=0.7),
+    ),
+    "branch prediction, faults": (
+        "branch-prediction",
+        Goal(NUM_TOKENS, lookahead=2),
+        Chances(short_draft=0.2, broken_draft=0.1, replay=0.1),
+    ),
+    "exhaustive": ("exhaustive", Goal(NUM_TOKENS), Chances(quick_draft=0.7)),
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_rejection_keeps_the_targets_distribution(setting):
+    strategy, goal, chances = SETTINGS[setting]
+    counts = sample(strategy, goal, SLOW_TARGET, chances, (TARGET, DRAFTERS), num_samples=2_000)
+    assert excess(counts, exact_law(TARGET, Sampling())) < 1
+
+
+def by_position(*probabilities: float) -> Table:
+    """A model of two tokens that looks at nothing but the position: P(token 0) of the answer's."""
+    rows = [np.log(np.array([p, 1 - p], dtype=np.float32)) for p in probabilities]
+    return lambda tokens: rows[min(len(tokens) - len(PROMPT), len(rows) - 1)]
+
+
+def excess_at(position: int, counts: Counter[tuple[int, ...]], probability: float) -> float:
+    """``excess`` of the token at one position."""
+    seen: Counter[tuple[int, ...]] = Counter()
+    for text, count in counts.items():
+        seen[text[position : position + 1]] += count
+    return excess(seen, {(0,): probability, (1,): 1 - probability})
+
+
+def sample_two_drafters() -> Counter[tuple[int, ...]]:
+    """The first always stands and the second hardly; mostly the first is verified first."""
+    drafters = [by_position(0.5), by_position(0.95)]
+    capacity = Capacity(num_verifiers=8, num_drafters=2)
+    chances = Chances(quick_draft=0.95)
+    models = (by_position(0.5), drafters)
+    return sample("dsi", Goal(2, lookahead=1), capacity, chances, models, num_samples=10_000)
+
+
+def test_two_drafters_that_agree_by_chance_do_not_tip_the_scales():
+    assert excess_at(0, sample_two_drafters(), 0.5) < 1
+
+
+def test_a_check_shared_by_two_drafters_would_be_seen(monkeypatch):
+    def shared(self: dsi.DSI, chain: dsi.Chain) -> int:
+        return verified_up_to(self, replace(chain, distributions={}))
+
+    verified_up_to = dsi.DSI._verified_up_to
+    monkeypatch.setattr(dsi.DSI, "_verified_up_to", shared)
+    assert excess_at(0, sample_two_drafters(), 0.5) > 1
+
+
+def sample_rejected_run(draft_with: DraftSampling) -> Counter[tuple[int, ...]]:
+    """A run of five, the first often rejected: the branch for that is drafted on only if the
+    drafter seemed sure enough of the third. If so the next run reaches the third's position."""
+    drafter = by_position(0.9, 0.9, 0.6, 0.95, 0.8, 0.97, 0.9)
+    target = by_position(0.9, 0.9, 0.1, 0.95, 0.8, 0.97, 0.9)
+    return sample(
+        "branch-prediction",
+        Goal(max_tokens=10, lookahead=1),
+        Capacity(target_s=0.05, drafter_s=0.01),
+        Chances(quick_draft=0.95),
+        (target, [drafter]),
+        num_samples=3_000,
+        draft_with=draft_with,
+    )
+
+
+def test_tokens_after_a_rejected_one_do_not_tip_the_scales():
+    assert excess_at(4, sample_rejected_run(draft_sampling), 0.8) < 1
+
+
+def test_drafts_that_share_their_noise_would_be_seen():
+    assert excess_at(4, sample_rejected_run(lambda sampling, task: sampling), 0.8) > 1

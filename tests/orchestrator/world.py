@@ -1,0 +1,220 @@
+"""Runs one strategy in memory: dice decide which task goes on next, and what breaks."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from specmesh.decoding.acceptance import Verdict
+from specmesh.decoding.drafting import Choices
+from specmesh.decoding.sampling import Distribution
+from specmesh.decoding.tree import TokenTree
+from specmesh.orchestrator.strategies import STRATEGIES
+from specmesh.orchestrator.strategies.base import (
+    Cancel,
+    Capacity,
+    Command,
+    Commit,
+    Draft,
+    Drafted,
+    Event,
+    Failed,
+    Finish,
+    FinishReason,
+    GiveUp,
+    Goal,
+    Verified,
+    Verify,
+)
+
+Target = Callable[[Sequence[int]], int]
+Guess = tuple[int, Distribution | None, Choices | None]
+
+
+class Models(Protocol):
+    """Who says what after the answer's tokens so far."""
+
+    def guess(self, task: int, drafter: int, tokens: Sequence[int], num_choices: int) -> Guess: ...
+
+    def verdict(self, tokens: Sequence[int], command: Verify) -> Verdict: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Chances:
+    """Of what the dice do to a mesh."""
+
+    short_draft: float = 0.0
+    broken_draft: float = 0.0
+    replay: float = 0.0
+    change: float = 0.0
+    """Of the mesh's capacity, at every step."""
+    quick_draft: float = 0.0
+    """Of a draft that goes on before any verification does."""
+
+
+class World:
+    """Every event of a task may come after any event of another."""
+
+    def __init__(
+        self,
+        strategy: str,
+        goal: Goal,
+        models: Models,
+        dice: random.Random,
+        capacity: Capacity,
+        chances: Chances = Chances(),
+    ) -> None:
+        self.commits: list[Commit] = []
+        self._strategy = STRATEGIES[strategy](goal)
+        self._models = models
+        self._dice = dice
+        self._capacity = capacity
+        self._chances = chances
+        self._text: list[int] = []
+        self._pending: dict[int, list[Event]] = {}
+        self._verifying: set[int] = set()
+        self._past: list[Event] = []
+        self._last_task = 0
+        self._end: FinishReason | None = None
+
+    @property
+    def committed(self) -> list[int]:
+        return self._text
+
+    def run(self) -> FinishReason:
+        self._perform(self._strategy.start(self._capacity))
+        while self._end is None:
+            if self._past and self._dice.random() < self._chances.replay:
+                assert self._strategy.handle(self._dice.choice(self._past)) == []
+            elif self._dice.random() < self._chances.change:
+                self._perform(self._strategy.handle(self._change()))
+            else:
+                self._perform(self._strategy.handle(self._next()))
+        return self._end
+
+    def _next(self) -> Event:
+        tasks = sorted(self._pending)
+        if self._dice.random() < self._chances.quick_draft:
+            tasks = [task for task in tasks if task not in self._verifying][:1] or tasks
+        task = self._dice.choice(tasks)
+        event = self._pending[task].pop(0)
+        if not self._pending[task]:
+            del self._pending[task]
+            self._verifying.discard(task)
+            self._past.append(event)
+        return event
+
+    def _change(self) -> Capacity:
+        latencies = [None, 0.001, 0.01, 0.1]
+        self._capacity = Capacity(
+            num_verifiers=self._dice.randint(0, 5),
+            num_drafters=self._capacity.num_drafters,
+            target_s=self._dice.choice(latencies),
+            drafter_s=self._dice.choice(latencies),
+        )
+        return self._capacity
+
+    def _perform(self, commands: Sequence[Command]) -> None:
+        sent = False
+        for number, command in enumerate(commands, start=1):
+            match command:
+                case Draft() | Verify():
+                    sent = True
+                    assert command.task > self._last_task
+                    self._last_task = command.task
+                    tokens = [*self._text, *command.path]
+                    if isinstance(command, Draft):
+                        self._pending[command.task] = self._draft(command, tokens)
+                    else:
+                        self._check_parallelism(command)
+                        verdict = self._models.verdict(tokens, command)
+                        self._pending[command.task] = [Verified(command.task, verdict)]
+                case Cancel(task=task):
+                    assert not sent, "what is cancelled must make room for what is sent"
+                    self._verifying.discard(task)
+                    self._past += self._pending.pop(task)  # KeyError: it was not under way
+                case Commit():
+                    assert command.token_ids
+                    self.commits.append(command)
+                    self._text += command.token_ids
+                case Finish(reason=reason):
+                    assert number == len(commands)
+                    self._end = reason
+                case GiveUp():
+                    raise AssertionError("no verification has failed")
+
+    def _check_parallelism(self, command: Verify) -> None:
+        """Only what tells the next token may be sent while every replica is at work.
+
+        That happens where a replica has gone, or where in rejection mode a verdict that
+        had come early turns out to be of no use.
+        """
+        if len(self._verifying) >= self._capacity.num_verifiers:
+            assert command.path == ()
+            assert self._may_crowd or not self._verifying
+        self._verifying.add(command.task)
+
+    @property
+    def _may_crowd(self) -> bool:
+        return bool(self._chances.change)
+
+    def _draft(self, command: Draft, tokens: list[int]) -> list[Event]:
+        """Messages as asked for; the draft may end or break at any level."""
+        assert command.depth >= 1
+        assert command.from_nodes
+        paths = [tokens]
+        for token, parent in zip(command.tree.token_ids, command.tree.parents, strict=True):
+            paths.append([*paths[parent], token])
+        tips, events = list(command.from_nodes), []
+        nodes: list[tuple[int, int]] = []
+        distributions: dict[int, Distribution] = {}
+        choices: dict[int, Choices] = {}
+        for level in range(1, command.depth + 1):
+            if self._dice.random() < self._chances.broken_draft:
+                return [*events, Failed(command.task)]
+            for index, tip in enumerate(tips):
+                token, distribution, chosen = self._models.guess(
+                    command.task, command.drafter, paths[tip], command.num_choices
+                )
+                if distribution is not None:
+                    distributions[tip] = distribution
+                if chosen is not None:
+                    choices[tip] = chosen
+                nodes.append((token, tip))
+                paths.append([*paths[tip], token])
+                tips[index] = len(paths) - 1
+            short = self._dice.random() < self._chances.short_draft
+            last = short or level == command.depth
+            if last or level % command.levels_per_message == 0:
+                events.append(_drafted(command.task, nodes, distributions, choices, last))
+                nodes, distributions, choices = [], {}, {}
+            if last:
+                break
+        return events
+
+
+def _drafted(
+    task: int,
+    nodes: Sequence[tuple[int, int]],
+    distributions: Mapping[int, Distribution],
+    choices: Mapping[int, Choices],
+    last: bool,
+) -> Drafted:
+    tokens, parents = zip(*nodes, strict=True)
+    return Drafted(task, tokens, parents, distributions, last, choices)
+
+
+def follow(tree: TokenTree, tokens: Sequence[int], target: Target) -> Verdict:
+    """The verdict of a target that says one certain token after any ``tokens``."""
+    accepted: list[int] = []
+    node, tokens = 0, list(tokens)
+    while True:
+        token = target(tokens)
+        child = tree.child_with(node, token)
+        if child is None:
+            return Verdict(tuple(accepted), token, recovered=bool(tree.children(node)))
+        accepted.append(child)
+        tokens.append(token)
+        node = child

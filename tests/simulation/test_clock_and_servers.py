@@ -1,0 +1,130 @@
+import pytest
+
+from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
+from specmesh.orchestrator.simulation.clock import Clock
+from specmesh.orchestrator.simulation.latency import Fixed, Measured
+from specmesh.orchestrator.simulation.mesh import Faults, MeshModel, SimulatedMesh
+from specmesh.orchestrator.simulation.request import Models
+from specmesh.orchestrator.simulation.run import simulate
+from specmesh.orchestrator.simulation.servers import Job, Server
+from specmesh.orchestrator.strategies import STRATEGIES
+from specmesh.orchestrator.strategies.base import Goal
+
+
+class Log:
+    """Jobs that write down when each of their forwards ended."""
+
+    def __init__(self, clock):
+        self.clock = clock
+        self.forwards = []
+        self.lost = []
+
+    def job(self, name, num_forwards=1, request=0):
+        return Job(
+            request,
+            num_forwards,
+            forwarded=lambda: self.forwards.append((self.clock.now, name)),
+            lost=lambda: self.lost.append(name),
+        )
+
+
+def run_out(clock):
+    with pytest.raises(RuntimeError):
+        clock.run(done=lambda: False)
+
+
+def test_timers_go_off_by_time_and_then_in_the_order_they_were_set():
+    clock, order = Clock(), []
+    for delay_s, name in ((2.0, "late"), (1.0, "first"), (1.0, "second")):
+        clock.after(delay_s, lambda name=name: order.append((clock.now, name)))
+    clock.after(0.5, lambda: None).cancelled = True
+    run_out(clock)
+    assert order == [(1.0, "first"), (1.0, "second"), (2.0, "late")]
+
+
+def test_a_server_works_on_one_job_at_a_time_in_order_of_arrival():
+    clock = Clock()
+    server, log = Server(clock, Fixed(2.0), luck=lambda: 0.0), Log(clock)
+    server.submit(log.job("a", num_forwards=2))
+    server.submit(log.job("b"))
+    run_out(clock)
+    assert log.forwards == [(2.0, "a"), (4.0, "a"), (6.0, "b")]
+    assert server.busy_s == 6.0
+
+
+def test_a_cancelled_job_frees_its_slot_at_once():
+    clock = Clock()
+    server, log = Server(clock, Fixed(10.0), luck=lambda: 0.0), Log(clock)
+    running, waiting = log.job("running"), log.job("waiting")
+    for job in (running, waiting, log.job("next")):
+        server.submit(job)
+    clock.after(1.0, lambda: server.cancel(waiting))
+    clock.after(3.0, lambda: server.cancel(running))
+    run_out(clock)
+    assert log.forwards == [(13.0, "next")]
+    assert server.busy_s == 13.0
+
+
+def test_a_dead_server_loses_its_jobs():
+    clock = Clock()
+    server, log = Server(clock, Fixed(10.0), luck=lambda: 0.0), Log(clock)
+    server.submit(log.job("running"))
+    server.submit(log.job("waiting"))
+    clock.after(1.0, server.die)
+    run_out(clock)
+    assert log.forwards == []
+    assert log.lost == ["running", "waiting"]
+
+
+def test_verifications_go_to_the_least_busy_live_replica():
+    clock = Clock()
+    mesh = SimulatedMesh(clock, MeshModel(Fixed(1.0), (), num_verifiers=3), seed=0)
+    log = Log(clock)
+    mesh.verifiers[0].alive = False
+    for name in "abc":
+        mesh.verify(log.job(name))
+    assert [server.num_jobs for server in mesh.verifiers] == [0, 2, 1]
+    run_out(clock)
+    assert log.forwards == [(1.0, "a"), (1.0, "b"), (2.0, "c")]
+
+
+def answer(strategy, mesh, num_tokens=5):
+    target = SimulatedTarget()
+    models = Models(target, (SimulatedDrafter(target, 0.8),))
+    return simulate(STRATEGIES[strategy](Goal(num_tokens)), models, mesh)
+
+
+def test_the_work_of_a_dead_replica_goes_to_another():
+    outages = Faults(outages=[(1.5, 0, False)])
+    answered = answer("autoregressive", MeshModel(Fixed(1.0), (), 2, faults=outages))
+    assert answered.duration_s == 5.5
+    assert answered.token_ids == answer("autoregressive", MeshModel(Fixed(1.0), ())).token_ids
+
+
+def test_without_any_replica_work_waits_for_one():
+    outages = Faults(outages=[(1.5, 0, False), (9.0, 0, True)])
+    answered = answer("autoregressive", MeshModel(Fixed(1.0), (), 1, faults=outages))
+    assert answered.duration_s == 13.0
+
+
+def test_the_first_forward_takes_the_time_to_first_token_and_later_ones_less():
+    answered = answer("autoregressive", MeshModel(Fixed(1.0, first_s=4.0), ()))
+    assert answered.first_token_s == 4.0
+    assert answered.duration_s == 8.0
+
+
+def test_a_hop_is_paid_there_and_back():
+    answered = answer("autoregressive", MeshModel(Fixed(1.0), (), hop_s=0.25))
+    assert answered.duration_s == pytest.approx(5 * 1.5)
+
+
+def test_measured_latencies_are_drawn_as_often_as_they_were_seen():
+    histogram = Measured({0.1: 1, 0.2: 0, 0.4: 3})
+    drawn = [histogram.forward_s(first=False, luck=n / 100) for n in range(100)]
+    assert {value: drawn.count(value) for value in set(drawn)} == {0.1: 25, 0.4: 75}
+
+
+@pytest.mark.parametrize("counts", [{}, {0.1: 0}, {-0.1: 1}, {0.1: -1, 0.2: 2}])
+def test_a_histogram_must_have_weight_and_nothing_negative(counts):
+    with pytest.raises(ValueError, match="histogram"):
+        Measured(counts)

@@ -1,0 +1,231 @@
+"""Strategies on the virtual clock: whatever the times and faults, the target's own answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specmesh.decoding.predictors import PREDICTORS
+from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
+from specmesh.orchestrator.simulation.clock import Clock
+from specmesh.orchestrator.simulation.latency import Fixed, Latency, Measured
+from specmesh.orchestrator.simulation.mesh import Faults, MeshModel, SimulatedMesh
+from specmesh.orchestrator.simulation.request import Models, Request
+from specmesh.orchestrator.strategies import STRATEGIES
+from specmesh.orchestrator.strategies.base import (
+    Cancel,
+    Capacity,
+    Command,
+    Commit,
+    Draft,
+    Drafted,
+    Event,
+    Finish,
+    FinishReason,
+    Goal,
+    Strategy,
+    TaskId,
+    Verify,
+)
+
+VOCAB_SIZE = 12
+PROMPT = (3, 1, 4)
+
+
+class Watched:
+    """A strategy whose every step is held to what strategies promise."""
+
+    def __init__(self, strategy: Strategy, *, steady: bool) -> None:
+        self.ended = False
+        self._strategy = strategy
+        self._steady = steady
+        """No replica comes or goes."""
+        self._num_verifiers = 0
+        self._under_way: set[TaskId] = set()
+        self._verifying: set[TaskId] = set()
+        self._last_task = 0
+
+    def start(self, capacity: Capacity) -> Sequence[Command]:
+        self._num_verifiers = capacity.num_verifiers
+        return self._watch(self._strategy.start(capacity))
+
+    def handle(self, event: Event) -> Sequence[Command]:
+        assert not self.ended
+        if isinstance(event, Capacity):
+            self._num_verifiers = event.num_verifiers
+        elif event.task not in self._under_way:
+            assert self._strategy.handle(event) == []
+            return []
+        elif not isinstance(event, Drafted) or event.last:
+            self._over(event.task)
+        return self._watch(self._strategy.handle(event))
+
+    def _over(self, task: TaskId) -> None:
+        self._under_way.remove(task)
+        self._verifying.discard(task)
+
+    def _watch(self, commands: Sequence[Command]) -> Sequence[Command]:
+        sent = False
+        for command in commands:
+            match command:
+                case Cancel(task=task):
+                    assert not sent, "what is cancelled must make room for what is sent"
+                    self._over(task)
+                case Draft(task=task) | Verify(task=task):
+                    assert task > self._last_task
+                    self._last_task, sent = task, True
+                    self._under_way.add(task)
+                    if isinstance(command, Verify):
+                        self._watch_parallelism(command)
+                case Commit(token_ids=token_ids):
+                    assert token_ids
+                case Finish():
+                    assert command is commands[-1]
+                    self.ended = True
+        return commands
+
+    def _watch_parallelism(self, command: Verify) -> None:
+        """Within the live replicas; but the next token is asked for although one has left."""
+        if len(self._verifying) >= self._num_verifiers:
+            assert not self._steady
+            assert command.path == ()
+        self._verifying.add(command.task)
+
+
+def simulate(
+    strategy: Strategy, goal: Goal, models: Models, mesh: MeshModel, seed: int
+) -> tuple[Request, SimulatedMesh]:
+    """One request, to the end of everything that was set off."""
+    clock = Clock()
+    simulated = SimulatedMesh(clock, mesh, seed)
+    watched = Watched(strategy, steady=not mesh.faults.outages)
+    request = Request(0, watched, models, simulated, PROMPT)
+    request.start()
+    clock.run(done=lambda: request.reason is not None)
+    with pytest.raises(RuntimeError, match="nothing is under way"):
+        clock.run(done=lambda: False)
+    return request, simulated
+
+
+def target_only(target: SimulatedTarget, goal: Goal) -> tuple[list[int], FinishReason]:
+    state, tokens = target.after(target.start, PROMPT), list[int]()
+    while len(tokens) < goal.max_tokens:
+        tokens.append(target.token(state))
+        state = target.after(state, tokens[-1:])
+        if tokens[-1] in goal.end_of_text_ids:
+            return tokens, FinishReason.END_OF_TEXT
+        if tokens[-1] in goal.stop_token_ids:
+            return tokens, FinishReason.STOP
+    return tokens, FinishReason.LENGTH
+
+
+GOALS = st.builds(
+    Goal,
+    max_tokens=st.integers(1, 60),
+    end_of_text_ids=st.sampled_from([frozenset(), frozenset(), frozenset({3})]),
+    stop_token_ids=st.sampled_from([frozenset(), frozenset(), frozenset({5, 6})]),
+    lookahead=st.none() | st.integers(1, 12),
+    num_branches=st.none() | st.integers(1, 5),
+    predictor=st.none() | st.sampled_from(sorted(PREDICTORS)),
+)
+SECONDS = st.sampled_from([0.001, 0.003, 0.01, 0.05, 0.3])
+LATENCIES: st.SearchStrategy[Latency] = st.one_of(
+    st.builds(Fixed, SECONDS, st.none() | SECONDS),
+    st.builds(Measured, st.dictionaries(SECONDS, st.sampled_from([1.0, 5.0]), min_size=1)),
+)
+
+
+@st.composite
+def all_models(draw: st.DrawFn) -> Models:
+    target = SimulatedTarget(draw(st.integers(0, 2**64 - 1)), VOCAB_SIZE)
+    rates = draw(st.lists(st.sampled_from([0.0, 0.4, 0.8, 0.95, 1.0]), min_size=1, max_size=3))
+    return Models(
+        target,
+        tuple(SimulatedDrafter(target, rate, salt=salt) for salt, rate in enumerate(rates)),
+    )
+
+
+@st.composite
+def all_faults(draw: st.DrawFn, num_verifiers: int) -> Faults:
+    rate = st.sampled_from([0.0, 0.3, 1.0])
+    outages = []
+    for replica in range(num_verifiers):
+        if draw(st.booleans()):
+            leaves, stays_away = draw(SECONDS), draw(SECONDS)
+            outages.append((leaves, replica, False))
+            if replica == 0 or draw(st.booleans()):  # one at least comes back
+                outages.append((leaves + stays_away, replica, True))
+    return Faults(
+        draft_failure=draw(rate),
+        late_answer=draw(rate),
+        repeated_answer=draw(rate),
+        max_delay_s=draw(st.sampled_from([0.0, 0.02, 0.5])),
+        outages=tuple(outages) if draw(st.booleans()) else (),
+    )
+
+
+@st.composite
+def scenes(draw: st.DrawFn) -> tuple[Models, MeshModel]:
+    models = draw(all_models())
+    num_verifiers = draw(st.integers(1, 8))
+    latencies = tuple(draw(LATENCIES) for _ in models.drafters)
+    mesh = MeshModel(
+        draw(LATENCIES),
+        latencies,
+        num_verifiers,
+        hop_s=draw(st.sampled_from([0.0, 0.001, 0.02])),
+        faults=draw(all_faults(num_verifiers)),
+    )
+    return models, mesh
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@settings(max_examples=500)
+@given(GOALS, scenes(), st.integers(0, 2**32))
+def test_every_strategy_says_what_the_target_alone_would(strategy, goal, scene, seed):
+    models, mesh = scene
+    request, simulated = simulate(STRATEGIES[strategy](goal), goal, models, mesh, seed)
+    assert (request.token_ids, request.reason) == target_only(models.target, goal)
+    assert len(request.commit_times_s) == len(request.token_ids)
+    assert request.commit_times_s == sorted(request.commit_times_s)
+    for server in (*simulated.verifiers, *simulated.drafters):
+        assert server.num_jobs == 0
+
+
+@settings(max_examples=300)
+@given(
+    all_models(), st.integers(1, 60), st.none() | st.integers(1, 12), st.integers(1, 8), st.data()
+)
+def test_dsi_is_never_slower_than_the_target_alone(models, max_tokens, lookahead, sp, data):
+    """Theorem 1, under its assumption that every drafter is faster."""
+    goal = Goal(max_tokens, lookahead=lookahead)
+    target_s = data.draw(SECONDS)
+    drafters = [Fixed(target_s * data.draw(st.floats(0.01, 1))) for _ in models.drafters]
+    hop_s = data.draw(st.sampled_from([0.0, 0.002]))
+    mesh = MeshModel(Fixed(target_s), tuple(drafters), sp, hop_s)
+    times = []
+    for name in ("dsi", "autoregressive"):
+        request, _ = simulate(STRATEGIES[name](goal), goal, models, mesh, seed=0)
+        times.append(request.ended_s)
+    assert times[0] <= times[1] * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("acceptance", [0.0, 0.5, 0.8, 0.95])
+@pytest.mark.parametrize("ratio", [0.1, 0.4, 1.0])
+@pytest.mark.parametrize("lookahead", [1, 5])
+def test_dsi_is_on_average_not_slower_than_speculation(acceptance, ratio, lookahead):
+    """Theorem 2, with as many replicas as it asks for. A single answer may be slower: a check
+    that leaves at once covers less of a good draft than one that is waited for."""
+    goal = Goal(max_tokens=20, lookahead=lookahead)
+    mesh = MeshModel(Fixed(1.0), (Fixed(ratio),), num_verifiers=30)
+    times = {"dsi": 0.0, "speculative": 0.0}
+    for seed in range(40):
+        target = SimulatedTarget(seed, VOCAB_SIZE)
+        models = Models(target, (SimulatedDrafter(target, acceptance),))
+        for name in times:
+            request, _ = simulate(STRATEGIES[name](goal), goal, models, mesh, seed=0)
+            times[name] += request.ended_s
+    assert times["dsi"] <= times["speculative"] * (1 + 1e-9)
