@@ -138,6 +138,12 @@ def test_rejected_token_must_be_followed_by_the_guess():
     assert strategy.handle(verified(2, says=4)) == [Commit((4,), 0), first_draft(4, 3)]
 
 
+def test_guess_counts_only_in_its_own_place():
+    strategy = expect_none()
+    strategy.handle(drafted(3, 6, 2, 1, parent=4))
+    assert strategy.handle(verified(2, 1, says=5)) == [Commit((7, 5), 1), first_draft(4, 3)]
+
+
 def test_several_branches_grow_as_one_batch_the_likeliest_first():
     strategy = begin(predictor="phi", num_branches=3)
     choices = {0: Choices((7, 5, 6), (0.5, 0.3, 0.2)), 1: Choices((8,), (0.9,))}

@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from tests.orchestrator.conftest import until
 from tests.orchestrator.model import VOCAB_SIZE, target_only
-from tests.orchestrator.peers import NOT_SERVING, Drafter, Hold, Verifier, hang
+from tests.orchestrator.peers import NOT_SERVING, Drafter, Fault, Hold, Verifier, hang
 
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.sampling import Sampling
@@ -85,17 +85,39 @@ class Play:
             assert await self._driver.drive() is FinishReason.STOP
 
 
+class Busy:
+    """Never lets a call go on; ``reached`` once so many are at it."""
+
+    def __init__(self, num_calls: int) -> None:
+        self.reached = asyncio.Event()
+        self._num_missing = num_calls
+
+    async def __call__(self) -> None:
+        self._num_missing -= 1
+        if not self._num_missing:
+            self.reached.set()
+        await hang()
+
+
+def breaking(hold: Hold) -> Fault:
+    """The replica drains once ``hold`` is released, so that the call is sent again."""
+
+    async def breaks() -> None:
+        await hold()
+        raise Unavailable("DRAINING", "going")
+
+    return breaks
+
+
 async def happens(event: asyncio.Event) -> None:
     await asyncio.wait_for(event.wait(), 10)
 
 
 async def test_cancel_reaches_drafter_and_verifier(connect):
     slow, quick, drafter = Verifier(), Verifier(), Drafter()
-    drafter.after_message = hang
     mesh = (await connect([slow, quick], [drafter])).mesh
-    slow.always = hang
-    both_busy = asyncio.gather(slow.arrived.wait(), drafter.arrived.wait())
-    quick.faults.append(lambda: both_busy)
+    drafter.after_message = slow.always = both_busy = Busy(2)
+    quick.faults.append(both_busy.reached.wait)
     cancelling = [Cancel(1), Cancel(2), Verify(4, (), EMPTY)]
     first = [Verify(1, (), EMPTY), Draft(2, (), 5), Verify(3, (), EMPTY)]
 
@@ -111,23 +133,19 @@ async def test_cancel_reaches_drafter_and_verifier(connect):
 
 
 async def test_replica_set_free_is_seen_to_be_free_by_what_is_sent_next(connect):
-    verifier, drafter = Verifier(), Drafter()
-    mesh = (await connect([verifier], [drafter])).mesh
-    (peer,) = mesh.verifiers.peers
-    outstanding: list[int] = []
-
-    async def count() -> None:
-        outstanding.append(peer.num_outstanding)
-
-    drafter.faults.append(verifier.arrived.wait)
-    verifier.faults.extend([hang, count])
+    stuck, quick = Verifier(), Verifier()
+    mesh = (await connect([stuck, quick])).mesh
+    stuck.faults.append(hang)
+    quick.faults.append(stuck.arrived.wait)
     script = Script(
-        [Verify(1, (), EMPTY), Draft(2, (), 1)],
-        [Verify(3, (), EMPTY), Cancel(1)],  # in whichever order they are given
+        [Verify(1, (), EMPTY), Verify(2, (), EMPTY)],
+        # Otherwise both would go to the quick one.
+        [Verify(3, (), EMPTY), Cancel(1), Verify(4, (), EMPTY)],  # in whichever order
+        [],
         [FINISH],
     )
     await Play(mesh, script).run()
-    assert outstanding == [1]
+    assert [len(verifier.requests) for verifier in (stuck, quick)] == [2, 2]
 
 
 async def test_answer_that_waits_when_its_task_is_cancelled_is_not_handed_in(connect):
@@ -148,8 +166,8 @@ async def test_answer_that_waits_when_its_task_is_cancelled_is_not_handed_in(con
 
 async def test_end_of_the_answer_cancels_whatever_is_left(connect):
     slow, quick, drafter = Verifier(), Verifier(), Drafter()
-    drafter.after_message = slow.always = hang
-    quick.faults.append(slow.arrived.wait)
+    drafter.after_message = slow.always = both_busy = Busy(2)
+    quick.faults.append(both_busy.reached.wait)
     mesh = (await connect([slow, quick], [drafter])).mesh
     first = [Verify(1, (), EMPTY), Verify(2, (), EMPTY), Draft(3, (), 5)]
 
@@ -166,12 +184,7 @@ async def test_path_means_what_it_meant_when_the_command_was_given(connect):
     first, second = Verifier(), Verifier()
     mesh = (await connect([first, second])).mesh
     hold = Hold()
-
-    async def breaks() -> None:
-        await hold()
-        raise Unavailable("DRAINING", "going")
-
-    second.faults.append(breaks)
+    second.faults.append(breaking(hold))
     ahead = Verify(2, (SAID[0],), TokenTree.chain(SAID[1:3]))
 
     def commit(event: Event) -> Sequence[Command]:
@@ -186,11 +199,11 @@ async def test_path_means_what_it_meant_when_the_command_was_given(connect):
     assert len(first.requests) == 2
 
 
-async def test_draft_given_before_a_commit_hangs_from_its_own_path(connect):
+async def test_draft_that_is_repeated_after_a_commit_hangs_from_its_own_path(connect):
     verifier, drafter = Verifier(), Drafter(agreement=1)
     mesh = (await connect([verifier], [drafter])).mesh
     hold = Hold()
-    drafter.faults.append(hold)
+    drafter.faults.append(breaking(hold))
     verifier.faults.append(hold.reached.wait)
 
     def commit(event: Event) -> Sequence[Command]:
@@ -200,6 +213,7 @@ async def test_draft_given_before_a_commit_hangs_from_its_own_path(connect):
     first = [Draft(1, (SAID[0],), 2, levels_per_message=2), Verify(2, (), EMPTY)]
     script = Script(first, commit, [FINISH])
     await Play(mesh, script).run()
+    assert len(drafter.requests) == 2
     draft = script.events[1]
     assert isinstance(draft, Drafted)
     assert draft.token_ids == tuple(SAID[1:3])

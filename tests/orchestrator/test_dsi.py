@@ -138,6 +138,13 @@ def test_verdict_that_comes_before_its_turn_is_kept():
     ]
 
 
+def test_replica_whose_verdict_is_kept_is_free():
+    strategy = two_blocks(num_verifiers=3)
+    assert strategy.handle(drafted(CHAIN, 13, 14, 15, parent=6, last=False)) == []
+    third = check(5, 13, 14, 15, path=(7, 8, 9, 10, 11, 12))
+    assert strategy.handle(verified(4, 1, 2, says=5)) == [third]
+
+
 def test_verdict_that_came_before_its_turn_falls_with_what_it_hangs_from():
     strategy = two_blocks()
     strategy.handle(verified(4, 1, 2, 3, says=5))
@@ -397,3 +404,10 @@ def test_draft_and_check_have_a_limit_however_quick_the_drafter():
     ]
     expected = check(5, *(*tokens, *tokens)[1 : 1 + MAX_CHECK_TOKENS])
     assert strategy.handle(verified(ALONE, says=0)) == [Commit((0,), 1), expected]
+
+
+def test_quick_drafter_speaks_less_often_but_never_later_than_a_check_can_leave():
+    for lookahead, levels in ((1, 1), (3, 3), (9, 4)):
+        strategy = DSI(Goal(20, lookahead=lookahead))
+        commands = strategy.start(Capacity(drafter_s=0.0005, target_s=0.1))
+        assert commands[1] == Draft(2, (), 19, levels_per_message=levels)

@@ -136,11 +136,11 @@ def excess_at(position: int, counts: Counter[tuple[int, ...]], probability: floa
 
 def sample_two_drafters() -> Counter[tuple[int, ...]]:
     """The first always stands and the second hardly; mostly the first is verified first."""
-    drafters = [by_position(0.5), by_position(0.95)]
+    drafters = [by_position(0.5), by_position(0.99)]
     capacity = Capacity(num_verifiers=8, num_drafters=2)
-    chances = Chances(quick_draft=0.95)
+    chances = Chances(quick_draft=1.0)
     models = (by_position(0.5), drafters)
-    return sample("dsi", Goal(2, lookahead=1), capacity, chances, models, num_samples=10_000)
+    return sample("dsi", Goal(2, lookahead=1), capacity, chances, models, num_samples=5_000)
 
 
 def test_two_drafters_that_agree_by_chance_do_not_tip_the_scales():
@@ -159,15 +159,15 @@ def test_a_check_shared_by_two_drafters_would_be_seen(monkeypatch):
 def sample_rejected_run(draft_with: DraftSampling) -> Counter[tuple[int, ...]]:
     """A run of five, the first often rejected: the branch for that is drafted on only if the
     drafter seemed sure enough of the third. If so the next run reaches the third's position."""
-    drafter = by_position(0.9, 0.9, 0.6, 0.95, 0.8, 0.97, 0.9)
-    target = by_position(0.9, 0.9, 0.1, 0.95, 0.8, 0.97, 0.9)
+    drafter = by_position(0.97, 0.97, 0.6, 0.95, 0.8, 0.97, 0.9)
+    target = by_position(0.97, 0.97, 0.1, 0.95, 0.8, 0.97, 0.9)
     return sample(
         "branch-prediction",
-        Goal(max_tokens=10, lookahead=1),
+        Goal(max_tokens=8, lookahead=1),
         Capacity(target_s=0.05, drafter_s=0.01),
-        Chances(quick_draft=0.95),
+        Chances(quick_draft=0.98),
         (target, [drafter]),
-        num_samples=3_000,
+        num_samples=2_000,
         draft_with=draft_with,
     )
 

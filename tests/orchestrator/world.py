@@ -78,6 +78,8 @@ class World:
         self._past: list[Event] = []
         self._last_task = 0
         self._end: FinishReason | None = None
+        self._random = False
+        """Whether tokens are accepted by chance."""
 
     @property
     def committed(self) -> list[int]:
@@ -149,16 +151,12 @@ class World:
         """Only what tells the next token may be sent while every replica is at work.
 
         That happens where a replica has gone, or where in rejection mode a verdict that
-        had come early turns out to be of no use.
+        came early turns out to be of no use.
         """
         if len(self._verifying) >= self._capacity.num_verifiers:
             assert command.path == ()
-            assert self._may_crowd or not self._verifying
+            assert self._chances.change or self._random
         self._verifying.add(command.task)
-
-    @property
-    def _may_crowd(self) -> bool:
-        return bool(self._chances.change)
 
     def _draft(self, command: Draft, tokens: list[int]) -> list[Event]:
         """Messages as asked for; the draft may end or break at any level."""
@@ -179,6 +177,7 @@ class World:
                     command.task, command.drafter, paths[tip], command.num_choices
                 )
                 if distribution is not None:
+                    self._random = True
                     distributions[tip] = distribution
                 if chosen is not None:
                     choices[tip] = chosen

@@ -87,3 +87,16 @@ def test_a_row_has_a_column_for_each_heat_map(cells):
 def test_several_processes_find_the_same():
     settings = Settings(num_tokens=10, repeats=1)
     assert list(run_grid(0.5, settings, 2)) == list(run_grid(0.5, settings, 1))
+
+
+@pytest.mark.parametrize("lookahead", [1, 2, 5])
+@pytest.mark.parametrize("latency", [0.1, 0.5, 1.0])
+@pytest.mark.parametrize("acceptance", [0.3, 0.8])
+def test_dsi_is_on_average_no_slower_than_si_at_the_same_lookahead(lookahead, latency, acceptance):
+    # Theorem 2 says so in expectation: where drafting takes T or longer, single texts differ.
+    def mean(strategy):
+        return sum(
+            run_once(strategy, lookahead, latency, acceptance, seed, 20) for seed in range(15)
+        )
+
+    assert mean("dsi") <= mean("speculative") * (1 + 1e-9)

@@ -119,7 +119,7 @@ class Course:
         self._console.print(LEGEND)
         stops = stop_times(cancellations(overlapped[0]))
         if stops is not None:
-            self._say(describe_stops(stops, latencies(lockstep[0])))
+            self._say("\n" + describe_stops(stops, latencies(lockstep[0])))
         return {
             "breakdown": breakdown_json(where),
             "cancellation": None if stops is None else asdict(stops),

@@ -74,7 +74,7 @@ def bench_strategies(
 ) -> None:
     """Run every strategy on the same prompts: speed, compute spent, whether the text is the same.
 
-    Exits with 1 if it is not.
+    Exits with 1 if it is not. In the JSON, "strategies" is the first temperature.
     """
     speculations = _speculations(strategy or STRATEGIES, lookahead or (), branches, predictor)
 

@@ -21,8 +21,8 @@ from specmesh.traces.cancellation import StopTimes
 from specmesh.traces.speculation import Latencies
 
 _KEY = """
-accept: share of the verified draft tokens. For one token of output: calls of the
-target, tokens drafted, of these wasted, and places the target was asked about.
+accept: share of the verified draft tokens. For one token of output: calls of
+the target, tokens drafted, of these wasted, places the target was asked about.
 same: whether every text is that of the first line
 """
 

@@ -36,6 +36,7 @@ from specmesh.orchestrator.strategies.base import (
 )
 from specmesh.orchestrator.strategies.branches import Branch, Run, likeliest_branches
 from specmesh.orchestrator.strategies.growth import Growth, plant
+from specmesh.orchestrator.strategies.pace import levels_per_message
 from specmesh.orchestrator.strategies.progress import Progress
 
 DEFAULT_LOOKAHEAD = 4
@@ -137,6 +138,7 @@ class BranchPrediction:
         return [
             Draft(
                 *(self._growth.task, (), depth),
+                levels_per_message=levels_per_message(self._capacity, self._lookahead),
                 tree=tree,
                 from_nodes=from_nodes,
                 num_choices=NUM_CHOICES,

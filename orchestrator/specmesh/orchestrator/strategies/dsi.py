@@ -41,6 +41,7 @@ from specmesh.orchestrator.strategies.base import (
     Verified,
     Verify,
 )
+from specmesh.orchestrator.strategies.pace import levels_per_message
 from specmesh.orchestrator.strategies.progress import Progress
 
 DEFAULT_LOOKAHEAD = 4
@@ -278,6 +279,7 @@ class DSI:
             chain.task,
             chain.between(len(self._text), chain.end),
             depth=min(self._progress.draftable - chain.end, MAX_DRAFT_TOKENS),
+            levels_per_message=levels_per_message(self._capacity, self._lookahead),
             drafter=chain.drafter,
         )
 

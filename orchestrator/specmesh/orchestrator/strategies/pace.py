@@ -1,0 +1,16 @@
+"""How often a drafter should speak."""
+
+from __future__ import annotations
+
+from specmesh.orchestrator.strategies.base import Capacity
+
+MESSAGE_S = 2e-3
+"""A message costs both ends some tenths of a millisecond, which a fast drafter had better spend
+on drafting."""
+
+
+def levels_per_message(capacity: Capacity, lookahead: int) -> int:
+    """As many levels as take about ``MESSAGE_S``; never more than a verification waits for."""
+    if not capacity.drafter_s:
+        return 1
+    return max(1, min(lookahead, int(MESSAGE_S / capacity.drafter_s)))
