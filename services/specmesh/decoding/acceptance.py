@@ -65,7 +65,8 @@ def verify(
     it is as good as new. The caller must leave it so: how many tokens to draft, whether to
     verify them and which of several verdicts counts may depend on anything but the noise at
     the position in question. So a drawn token may not be dropped or moved for being what it
-    is, nor the verdict that accepts more be preferred.
+    is, nor the verdict that accepts more be preferred. A caller whose choices do depend on
+    drawn tokens, as branch prediction's do, must draw each draft with a seed of its own.
     """
     if len(logits) != len(tree) + 1:
         raise ValueError(f"{len(logits)} rows of logits for a tree of {len(tree)} nodes")
