@@ -39,11 +39,6 @@ REASONS = {
 }
 
 
-STEPS_TO_SEND = 3
-"""Steps of the event loop in which the calls that a commit sets off leave: the next tokens
-wait for those, the store and the client can wait for them."""
-
-
 @dataclass(frozen=True, slots=True)
 class Said:
     """One committed token, its place among the generated ones, and the text it set free."""
@@ -108,6 +103,7 @@ class Answer:
         progress = Progress(self._plan.goal)
         for token in self._replayed:
             *_, last = progress.commit((token,), num_accepted=0)
+            self._prefix.commit((token,))
             if reason := self._deliver(Commit((token,), 0)):
                 return reason
             if isinstance(last, Finish):
@@ -131,15 +127,12 @@ class Answer:
             self._num_tokens += 1
             if self._text.stopped:
                 return FinishReason.STOP
-        self._prefix.commit(commit.token_ids)
         return None
 
     async def _next_said(self) -> list[Said]:
         """Everything committed since the last call, at least one token; empty at the end."""
         said: list[Said] = []
         one = await self._outbox.get()
-        for _ in range(STEPS_TO_SEND):
-            await asyncio.sleep(0)
         while one is not None:
             said.append(one)
             if self._outbox.empty():

@@ -1,15 +1,14 @@
 """The mesh driver: performs a strategy's commands over gRPC and feeds back what happened.
 
 The loop is ``drive``; it decides nothing. Each draft and verification is an asyncio task,
-so cancelling a command cancels the call, which cancels the work behind it. Cancellations
-take effect before anything new is sent, so that a replica they set free is seen to be free.
+so cancelling a command cancels the call, which cancels the work behind it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import aclosing
 
 import grpc
@@ -48,6 +47,9 @@ _failures = _meter.create_counter(
 BUSY = frozenset({grpc.StatusCode.RESOURCE_EXHAUSTED})
 LOST = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
 
+STEPS_TO_SEND = 2
+"""Steps of the event loop until a call just begun is on the wire: its task's, and gRPC's own."""
+
 Deliver = Callable[[Commit], FinishReason | None]
 """Takes committed tokens; returns a reason if the answer must end with them."""
 
@@ -73,10 +75,8 @@ class Driver:
             self._capacity = self._calls.capacity()
             commands = self._strategy.start(self._capacity)
             while True:
-                await self._cancel([each.task for each in commands if isinstance(each, Cancel)])
-                for command in commands:
-                    if reason := self._perform(command):
-                        return reason
+                if reason := await self._perform(commands):
+                    return reason
                 event = await self._next_event()
                 self._tally.happened(event)
                 commands = self._strategy.handle(event)
@@ -84,24 +84,49 @@ class Driver:
             await self._end(list(self._tasks.values()))
             self._rounds.close()
 
-    def _perform(self, command: Command) -> FinishReason | None:
+    async def _perform(self, commands: Sequence[Command]) -> FinishReason | None:
+        """Calls leave first, for the next tokens wait for them; then what is useless ends, and
+        the store and the client get what was committed."""
+        useless = [command.task for command in commands if isinstance(command, Cancel)]
+        with self._rounds.cancelling(len(useless)):
+            self._drop(useless)
+            if any([self._launch(command) for command in commands]):
+                for _ in range(STEPS_TO_SEND):
+                    await asyncio.sleep(0)
+            await self._end([self._tasks[task] for task in useless if task in self._tasks])
+        for command in commands:
+            match command:
+                case Commit():
+                    if reason := self._deliver(command):
+                        return reason
+                case Finish(reason=reason):
+                    return reason
+                case GiveUp(failed=task):
+                    raise _for_client(self._errors[task])
+        return None
+
+    def _drop(self, tasks: Sequence[TaskId]) -> None:
+        """No event of these is handed in any more, and their replicas count as free."""
+        self._cancelled.update(tasks)
+        for task in tasks:
+            self._calls.cancel(task)
+
+    def _launch(self, command: Command) -> bool:
+        """Begin a call; whether the command asks for one."""
         match command:
             case Draft():
                 self._run(command.task, self._draft(command, self._moment()))
             case Verify():
                 self._tally.asked(command)
                 self._run(command.task, self._verify(command, self._moment()))
-            case Cancel():
-                pass  # done already
             case Commit():
                 self._tally.committed(command)
                 self._rounds.committed(command)
-                return self._deliver(command)
-            case Finish(reason=reason):
-                return reason
-            case GiveUp(failed=task):
-                raise _for_client(self._errors[task])
-        return None
+                self._calls.commit(command.token_ids)
+                return False
+            case _:
+                return False
+        return True
 
     def _moment(self) -> Moment:
         return self._calls.moment(self._rounds.context)
@@ -130,14 +155,6 @@ class Driver:
             _failures.add(1)
         finally:
             self._tasks.pop(task, None)
-
-    async def _cancel(self, tasks: list[TaskId]) -> None:
-        """Stop tasks that a rejection made useless; no event of them is handed in any more."""
-        if tasks:
-            self._cancelled.update(tasks)
-            running = [self._tasks[task] for task in tasks if task in self._tasks]
-            with self._rounds.cancelling(len(running)):
-                await self._end(running)
 
     async def _end(self, running: list[asyncio.Task[None]]) -> None:
         for task in running:

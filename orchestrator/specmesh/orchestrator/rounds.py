@@ -34,7 +34,10 @@ class Rounds:
 
     @contextmanager
     def cancelling(self, num_tasks: int) -> Iterator[None]:
-        """A span from the decision to cancel calls until all of them have ended here."""
+        """A span from the decision to cancel calls, if any, until they have all ended here."""
+        if not num_tasks:
+            yield
+            return
         attributes = {"specmesh.cancelled.tasks": num_tasks}
         with tracer.start_as_current_span(
             "specmesh.cancel", context=self.context, attributes=attributes

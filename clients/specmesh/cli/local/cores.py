@@ -1,10 +1,8 @@
 """Which process runs on which cores.
 
-Verifiers do nearly all the work, so they get cores of their own, ``threads`` each. Drafter
-and orchestrator take turns with them more than with each other, so they share the last core,
-together with Redis and the client, unless there are cores left for the drafter to have its
-own. With too few cores the verifiers share what is left to them: on two cores all verifiers
-sit on the first one and everything else on the second.
+A drafter works while the target does, so it gets a core of its own. Verifiers get ``threads``
+each, as far as there are cores; what is left is for orchestrator, Redis and client. With too
+few cores those share the verifiers': they work while a verifier waits, and the other way round.
 """
 
 from __future__ import annotations
@@ -29,15 +27,13 @@ def place(cores: Sequence[int], num_verifiers: int, threads: int) -> Placement:
     if len(cores) < 2:  # noqa: PLR2004 - nothing to share out
         anywhere = frozenset(cores)
         return Placement((anywhere,) * num_verifiers, anywhere, anywhere)
-    needed = num_verifiers * threads
     *others, last = cores
-    rest = drafter = frozenset({last})
-    if len(others) > needed:
-        drafter = frozenset({others.pop()})
+    needed = num_verifiers * threads
+    rest = frozenset(others[needed:] or others)
     if len(others) < needed:
-        return Placement((frozenset(others),) * num_verifiers, drafter, rest)
+        return Placement((frozenset(others),) * num_verifiers, frozenset({last}), rest)
     slices = (others[n * threads : (n + 1) * threads] for n in range(num_verifiers))
-    return Placement(tuple(map(frozenset, slices)), drafter, rest)
+    return Placement(tuple(map(frozenset, slices)), frozenset({last}), rest)
 
 
 def available() -> tuple[int, ...]:

@@ -55,8 +55,7 @@ class LocalMesh:
     ) -> None:
         self.address = ""
         self._options = options
-        cores = available() if options.models.needs_cores else ()
-        self._placement = place(cores, options.num_verifiers, options.threads)
+        self._placement = place(available(), options.num_verifiers, options.threads)
         self._exit_stack = AsyncExitStack()
         self._supervisor = Supervisor(
             directory,

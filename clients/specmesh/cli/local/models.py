@@ -13,11 +13,6 @@ DRAFTER_BACKENDS = ("ngram", "prompt-lookup", "random")
 class Models(Protocol):
     """A target and the drafters for it."""
 
-    @property
-    def needs_cores(self) -> bool:
-        """Whether forwards keep a core busy."""
-        ...
-
     def verifier(self) -> Sequence[str]:
         """Arguments of a verifier."""
         ...
@@ -37,7 +32,6 @@ class RealModels:
     """The same for each drafter, or one of DRAFTER_BACKENDS."""
     threads: int = 1
     """Of each process."""
-    needs_cores = True
 
     def verifier(self) -> Sequence[str]:
         """See ``Models``."""
@@ -64,7 +58,6 @@ class SimulatedModels:
     drafter_ms: float
     acceptance: float
     seed: int = 0
-    needs_cores = False
 
     def verifier(self) -> Sequence[str]:
         """See ``Models``."""

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import grpc
 import grpc.aio
 
 from specmesh.orchestrator.mesh.peer import Peer
-from specmesh.orchestrator.mesh.pool import Pool
+from specmesh.orchestrator.mesh.pool import Pool, Reservation
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.serving.errors import error_info, retry_after_s
 
@@ -38,11 +36,9 @@ class Attempts:
         self._failed_at: set[str] = set()
         self._num_failed = 0
 
-    @contextmanager
-    def peer(self) -> Iterator[Peer]:
-        """The replica for the next try; raises as ``Pool.reserve``."""
-        with self._pool.reserve(self._prefix.holds, self._failed_at, self._kind) as peer:
-            yield peer
+    def reserve(self) -> Reservation:
+        """A place at the replica for the next try; raises as ``Pool.reserve``."""
+        return self._pool.reserve(self._prefix.holds, self._failed_at, self._kind)
 
     async def failed(self, peer: Peer, error: grpc.aio.AioRpcError) -> None:
         """Return when the call may be tried again; raise ``error`` if that is useless."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 
@@ -23,7 +23,7 @@ from specmesh.decoding.tree import TokenTree
 from specmesh.orchestrator.mesh.attempts import Attempts
 from specmesh.orchestrator.mesh.latency import Latencies
 from specmesh.orchestrator.mesh.peer import Peer
-from specmesh.orchestrator.mesh.pool import Pool
+from specmesh.orchestrator.mesh.pool import Pool, Reservation
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.orchestrator.strategies.base import (
     Capacity,
@@ -106,6 +106,7 @@ class Calls:
         self._sampling = sampling
         self._verify_sampling: sampling_pb2.SamplingParameters = write_sampling(sampling)
         self._deadline = deadline
+        self._reservations: dict[TaskId, Reservation] = {}
 
     def moment(self, parent: Context) -> Moment:
         """Now, for a command that is given now."""
@@ -127,7 +128,7 @@ class Calls:
         attempts = Attempts(self._mesh.verifiers, self._prefix, self._deadline)
         while True:
             await self._await_verifier()
-            with attempts.peer() as peer:
+            with self._reserve(command.task, attempts) as peer:
                 try:
                     return await self._verify_once(peer, command, moment)
                 except grpc.aio.AioRpcError as error:
@@ -145,7 +146,7 @@ class Calls:
         attempts = Attempts(self._mesh.drafters, self._prefix, deadline, kind)
         while True:
             started = False
-            with attempts.peer() as peer:
+            with self._reserve(command.task, attempts) as peer:
                 try:
                     async with aclosing(self._draft_once(peer, command, moment, deadline)) as parts:
                         async for part in parts:
@@ -157,6 +158,19 @@ class Calls:
                         raise
                     failure = error
             await attempts.failed(peer, failure)
+
+    def cancel(self, task: TaskId) -> None:
+        """The task is about to be cancelled: others may have its place at a replica already."""
+        if reservation := self._reservations.get(task):
+            reservation.cancel()
+
+    def commit(self, token_ids: Sequence[int]) -> None:
+        """Paths of commands given from here on follow these tokens too."""
+        self._prefix.commit(token_ids)
+
+    def _reserve(self, task: TaskId, attempts: Attempts) -> Reservation:
+        reservation = self._reservations[task] = attempts.reserve()
+        return reservation
 
     async def _verify_once(self, peer: Peer, command: Verify, moment: Moment) -> Verdict:
         attributes = {"specmesh.draft.tokens": len(command.tree)}

@@ -52,6 +52,9 @@ class Peer:
         self.refusal: str | None = None
         """Why the peer doesn't fit the mesh, if it doesn't."""
         self.num_outstanding = 0
+        """Calls whose answers are wanted."""
+        self.num_ending = 0
+        """Calls that are being cancelled."""
         self.changed = asyncio.Event()
         """Set whenever ``ready`` or ``refusal`` may have changed."""
         self._serving = False

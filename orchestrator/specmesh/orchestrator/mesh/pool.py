@@ -3,11 +3,44 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
+from types import TracebackType
 
 from specmesh.orchestrator.mesh.peer import Admit, Peer
 from specmesh.serving.errors import FailedPrecondition, Unavailable
+
+
+class Reservation:
+    """A call's place at a peer, which counts as busy for as long as a ``with`` block lasts."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self._cancelled = False
+        peer.num_outstanding += 1
+
+    def cancel(self) -> None:
+        """The call will be cancelled: whoever needs the place may have it already."""
+        if not self._cancelled:
+            self._cancelled = True
+            self._peer.num_outstanding -= 1
+            self._peer.num_ending += 1
+
+    def _release(self) -> None:
+        if self._cancelled:
+            self._peer.num_ending -= 1
+        else:
+            self._peer.num_outstanding -= 1
+
+    def __enter__(self) -> Peer:
+        return self._peer
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._release()
 
 
 class Pool:
@@ -27,11 +60,10 @@ class Pool:
         """The different models that ready peers serve, in the order of their addresses."""
         return list(dict.fromkeys(peer.kind for peer in self.ready))
 
-    @contextmanager
     def reserve(
         self, holds: dict[str, int], avoid: Collection[str] = (), kind: str | None = None
-    ) -> Iterator[Peer]:
-        """The peer for one call: the least busy, then the one that holds most of the prefix.
+    ) -> Reservation:
+        """A place at the least busy peer, then at the one that holds most of the prefix.
 
         ``holds`` maps addresses to tokens held; addresses in ``avoid`` (they have just
         failed) are taken only if nobody else is ready; ``kind`` names a model, None any.
@@ -43,13 +75,14 @@ class Pool:
             raise self._nobody()
         peer = min(
             ready,
-            key=lambda p: (p.address in avoid, p.num_outstanding, -holds.get(p.address, 0)),
+            key=lambda p: (
+                p.address in avoid,
+                p.num_outstanding,
+                p.num_ending,
+                -holds.get(p.address, 0),
+            ),
         )
-        peer.num_outstanding += 1
-        try:
-            yield peer
-        finally:
-            peer.num_outstanding -= 1
+        return Reservation(peer)
 
     async def wait_ready(self) -> None:
         """Return once a peer is ready or every one of them was refused."""

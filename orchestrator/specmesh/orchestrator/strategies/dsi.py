@@ -189,15 +189,12 @@ class DSI:
         return commands + self._terminate(position)
 
     def _terminate(self, position: int) -> list[Command]:
-        """End whatever assumed other tokens than those committed from ``position`` on."""
+        """End whatever assumed other tokens than those committed from ``position`` on.
+
+        Drafts first: their drafters are waited for, while there may be replicas to spare.
+        """
         commands: list[Command] = []
         new = tuple(self._text[position:])
-        for task, check in list(self._checks.items()):
-            assumed = check.tokens[position - check.origin :]
-            if assumed[: len(new)] != new[: len(assumed)] or check.end < len(self._text):
-                del self._checks[task]
-                if check.said is None:
-                    commands.append(Cancel(task))
         for chain in self._chains:
             chain.silent = False
             if chain.between(position, len(self._text)) != new:
@@ -205,6 +202,12 @@ class DSI:
                     commands.append(Cancel(chain.task))
                 chain.start, chain.task = len(self._text), None
                 chain.tokens, chain.distributions = [], {}
+        for task, check in list(self._checks.items()):
+            assumed = check.tokens[position - check.origin :]
+            if assumed[: len(new)] != new[: len(assumed)] or check.end < len(self._text):
+                del self._checks[task]
+                if check.said is None:
+                    commands.append(Cancel(task))
         return commands
 
     # What to do next
