@@ -18,7 +18,7 @@ $(READY): pyproject.toml constraints.txt hatch_build.py $(wildcard protos/specme
 	$(BIN)/pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[local]'
 	touch $@
 
-demo: $(READY) ## start a mesh, answer prompts with and without speculation, compare
+demo: $(READY) ## start a mesh, answer prompts with every strategy, compare
 	$(BIN)/specmesh demo
 
 test: $(READY) ## run all tests
@@ -39,9 +39,10 @@ format: $(READY) ## format code and protos
 proto: $(READY) ## build the gRPC stubs again
 	$(BIN)/python hatch_build.py
 
-bench: $(READY) ## measure the cost of a hop, and the demo's speed-up
+bench: $(READY) ## measure the cost of a hop, the mesh's tax and every strategy (10 minutes)
 	$(BIN)/specmesh bench hops --json
-	$(BIN)/specmesh demo --json
+	$(BIN)/specmesh bench mesh --json
+	$(BIN)/specmesh bench strategies --json
 
 train: $(READY) ## train the shipped model pair from scratch (takes hours)
 	$(BIN)/specmesh train

@@ -22,8 +22,8 @@ SIMULATED = {
 }
 
 
-def row(simulated_s):
-    return Row("T", "D", "data", 20.0, 5.0, 0.9, 1.5, simulated_s)
+def row(simulated_s, dsi_lookaheads=(1, 5)):
+    return Row("T", "D", "data", 20.0, 5.0, 0.9, 1.5, simulated_s, frozenset(dsi_lookaheads))
 
 
 def test_each_strategy_stands_at_its_own_best_lookahead():
@@ -37,9 +37,15 @@ def test_each_strategy_stands_at_its_own_best_lookahead():
     assert summary.dsi_over_si == pytest.approx(2.75 / 2.2)
 
 
+def test_dsi_keeps_to_lookaheads_with_which_its_replicas_suffice():
+    summary = summarise(row(SIMULATED, dsi_lookaheads=[5]), Measured(10, SIMULATED))
+    assert (summary.lookahead, summary.dsi_s) == (5, 2.0)
+
+
 async def test_rows_come_with_what_the_virtual_clock_says():
     rows = await simulate_rows(seed=3, prompts=[(1, 2), (3,)], num_tokens=10)
     assert len(rows) == 10
+    assert (rows[0].dsi_lookaheads, rows[6].dsi_lookaheads) == ({1, 5, 10}, {5, 10})
     assert rows[0].simulated_s["autoregressive", None] == pytest.approx([0.206, 0.206])
     for each in rows:
         assert min(each.simulated_s["dsi", 1]) > 0

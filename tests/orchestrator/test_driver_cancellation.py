@@ -75,10 +75,7 @@ class Play:
         deadline = time.monotonic() + 20
         self.calls = Calls(mesh, prefix, SAMPLING, vocab_size=VOCAB_SIZE, deadline=deadline)
 
-        def deliver(commit: Commit) -> None:
-            prefix.commit(commit.token_ids)
-
-        self._driver = Driver(script, self.calls, Tally(), deliver)
+        self._driver = Driver(script, self.calls, Tally(), deliver=lambda commit: None)
 
     async def run(self) -> None:
         async with asyncio.timeout(10):

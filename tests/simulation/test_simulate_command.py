@@ -164,3 +164,19 @@ def test_it_is_a_command_of_specmesh_and_spreads_over_processes():
         check=True,
     )
     assert len(json.loads(done.stdout)["cells"]) == 6
+
+
+def test_phi_is_fitted_to_observed_counts_and_shown_beside_them():
+    result = found("phi", "60,20,12,8,55")
+    assert result["goodness"] > result["iid_goodness"]
+    assert sum(result["probabilities"]) == pytest.approx(1)
+    assert result["probabilities"][4] == pytest.approx(55 / 155)
+    shown = simulate("phi", "60,20,12,8,55")
+    assert "0.355" in shown.output
+
+
+@pytest.mark.parametrize("counts", ["", "5", "1,x", "1,-2", "0,0"])
+def test_counts_that_cannot_be_fitted_are_refused(counts):
+    done = simulate("phi", counts)
+    assert done.exit_code == 2
+    assert "COUNTS" in done.output

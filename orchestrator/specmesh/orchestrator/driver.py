@@ -90,9 +90,9 @@ class Driver:
         useless = [command.task for command in commands if isinstance(command, Cancel)]
         with self._rounds.cancelling(len(useless)):
             self._drop(useless)
-            if any([self._launch(command) for command in commands]):
-                for _ in range(STEPS_TO_SEND):
-                    await asyncio.sleep(0)
+            num_launched = sum(self._launch(command) for command in commands)
+            for _ in range(STEPS_TO_SEND if num_launched else 0):
+                await asyncio.sleep(0)
             await self._end([self._tasks[task] for task in useless if task in self._tasks])
         for command in commands:
             match command:

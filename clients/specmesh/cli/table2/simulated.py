@@ -31,6 +31,8 @@ class Row:
     published_dsi_over_si: float
     simulated_s: Mapping[Setting, Sequence[float]]
     """What each prompt takes on the virtual clock."""
+    dsi_lookaheads: frozenset[int]
+    """Those with which seven replicas suffice (DSI, Equation 1)."""
 
 
 async def simulate_rows(seed: int, prompts: Sequence[Sequence[int]], num_tokens: int) -> list[Row]:
@@ -54,6 +56,11 @@ async def simulate_rows(seed: int, prompts: Sequence[Sequence[int]], num_tokens:
             *(row["target_ms"], row["drafter_ms"], row["acceptance"]),
             row["published_dsi_over_si"],
             {(each["strategy"], each["lookahead"]): each["seconds"] for each in row["timings"]},
+            frozenset(
+                each["lookahead"]
+                for each in row["timings"]
+                if each["strategy"] == "dsi" and each["satisfies_eq1"]
+            ),
         )
         for row in json.loads(output)["rows"]
     ]

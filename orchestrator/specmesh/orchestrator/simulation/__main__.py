@@ -16,11 +16,14 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
+from specmesh.decoding.closed_forms import estimate_alpha
+from specmesh.decoding.phi import Phi
 from specmesh.orchestrator.simulation.experiments import branch_figures, branch_tables, report
 from specmesh.orchestrator.simulation.experiments import table2 as table_2
 from specmesh.orchestrator.simulation.experiments.load import Load, run_load
 from specmesh.orchestrator.simulation.experiments.offline import Settings, grid, run_grid
 from specmesh.orchestrator.simulation.experiments.options import (
+    accepted_counts,
     finite,
     grid_step,
     latency,
@@ -172,6 +175,31 @@ def branches(
         plots.write_csv([asdict(point) for point in points], files[1])
         plots.write_csv([each.as_dict() for each in explained], files[2])
     _show({**found, "files": list(map(str, files))}, json_, report.branches)
+
+
+@app.command()
+def phi(
+    counts: Annotated[
+        str, typer.Argument(help="How often 0, 1, ... n draft tokens were accepted: 60,20,12,8,55")
+    ],
+    json_: Json = False,
+) -> None:
+    """Fit branch prediction's φ (Eq. 12) to observed runs ('specmesh bench strategies')."""
+    observed = accepted_counts(counts)
+    fitted = Phi.fit(observed)
+    alpha = estimate_alpha(
+        [k for k, count in enumerate(observed) for _ in range(count)], len(observed) - 1
+    )
+    found = {
+        "counts": observed,
+        **asdict(fitted),
+        "goodness": fitted.goodness(observed),
+        "probabilities": fitted.probabilities(len(observed) - 1).tolist(),
+        "alpha": alpha,
+        "iid_probabilities": Phi.iid(alpha).probabilities(len(observed) - 1).tolist(),
+        "iid_goodness": Phi.iid(alpha).goodness(observed),
+    }
+    _show(found, json_, report.phi)
 
 
 @app.command("run")

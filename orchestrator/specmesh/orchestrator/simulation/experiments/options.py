@@ -60,6 +60,19 @@ def token_ids(text: str) -> tuple[int, ...]:
     return ids
 
 
+def accepted_counts(text: str) -> list[int]:
+    """Parse ``COUNTS``: at least two numbers, not all 0."""
+    try:
+        counts = [int(each) for each in text.split(",")]
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} must be like 60,20,12", param_hint="COUNTS") from error
+    if len(counts) < 2 or min(counts) < 0 or not any(counts):  # noqa: PLR2004 - 0 and 1 accepted
+        raise typer.BadParameter(
+            "must hold two or more numbers, none negative and not all 0", param_hint="COUNTS"
+        )
+    return counts
+
+
 def latency(model: str, each_ms: float | None, histogram: Path | None) -> Latency:
     """``--MODEL-ms`` or ``--MODEL-histogram``: exactly one of them."""
     fixed, drawn = f"--{model}-ms", f"--{model}-histogram"

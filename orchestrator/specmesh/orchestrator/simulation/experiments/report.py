@@ -91,6 +91,19 @@ def branches(found: Found, console: Console) -> None:
     _files(found, console)
 
 
+def phi(found: Found, console: Console) -> None:
+    """The fit beside what was observed, and beside independent acceptance."""
+    table = _table(title=f"φ: a = {found['a']:.3f}, p = {found['p']:.3f}, c = {found['c']:.4f}")
+    for name in ("accepted", "observed", "φ", f"α = {found['alpha']:.3f}"):
+        table.add_column(name, justify="right")
+    total = sum(found["counts"])
+    laws = zip(found["counts"], found["probabilities"], found["iid_probabilities"], strict=True)
+    for accepted, (count, fitted, iid) in enumerate(laws):
+        table.add_row(str(accepted), f"{count / total:.3f}", f"{fitted:.3f}", f"{iid:.3f}")
+    table.add_row("in common", "", f"{found['goodness']:.3f}", f"{found['iid_goodness']:.3f}")
+    console.print(table)
+
+
 def load(found: Found, console: Console) -> None:
     """A line per strategy; how busy replicas and drafter were is their mean."""
     table = _table(
