@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 
 import numpy as np
@@ -14,10 +13,10 @@ from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.drafter.growth import Shape, grow
 from specmesh.inference.context_models import ContextModel, PromptLookup, RandomTokens
-from specmesh.inference.model import ModelDescription
+from specmesh.inference.model import Cancellation, ModelDescription
 from specmesh.inference.ngram import NGram
 
-NEVER = threading.Event()
+NEVER = Cancellation()
 
 VOCAB_SIZE = 6
 tokens = st.integers(0, VOCAB_SIZE - 2)  # the last token never occurs

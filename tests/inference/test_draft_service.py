@@ -16,12 +16,12 @@ from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.drafter import servicer
 from specmesh.drafter.growth import Shape, grow
 from specmesh.inference.context_models import ContextModel, PromptLookup
-from specmesh.inference.model import ModelDescription
+from specmesh.inference.model import Cancellation, ModelDescription
 from specmesh.serving.errors import error_info
 from specmesh.serving.wire import read_choices, read_distributions, write_sampling, write_tree
 from specmesh.v1 import drafter_pb2, drafter_pb2_grpc, tokens_pb2
 
-NEVER = threading.Event()
+NEVER = Cancellation()
 
 PREFIX = [int(token) for token in np.random.default_rng(9).integers(0, 60, 40)]
 COUPLED = Sampling(seed=5)

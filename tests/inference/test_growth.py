@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 import pytest
 
@@ -12,9 +10,9 @@ from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.drafter.growth import Shape, grow
 from specmesh.inference.context_models import ContextModel, RandomTokens
-from specmesh.inference.model import ModelDescription
+from specmesh.inference.model import Cancellation, ModelDescription
 
-NEVER = threading.Event()
+NEVER = Cancellation()
 
 GREEDY = Sampling(temperature=0)
 PREFIX = [int(token) for token in np.random.default_rng(3).integers(0, 60, 21)]

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 from transformers import GPTJConfig, MistralConfig, Qwen2Config
 
 from specmesh.decoding.tree import EMPTY
 from specmesh.drafter import backends
-from specmesh.inference.model import ModelNotLoadable
+from specmesh.inference.model import Cancellation, ModelNotLoadable
 from specmesh.inference.simulated_settings import SimulatedDrafterSettings
 from specmesh.inference.transformers_model import TransformersModel
 
-NEVER = threading.Event()
+NEVER = Cancellation()
 
 
 def load(name: object) -> TransformersModel:

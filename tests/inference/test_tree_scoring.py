@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -15,8 +14,9 @@ from transformers import AutoModelForCausalLM
 
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.inference import transformers_model
+from specmesh.inference.model import Cancellation
 
-NEVER = threading.Event()
+NEVER = Cancellation()
 
 TOLERANCE = 1e-4
 VOCAB_SIZE = 60

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import grpc
 import numpy as np
 import pytest
@@ -14,12 +12,13 @@ from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.drafter.growth import Shape, grow
 from specmesh.inference.empty import EmptyModel
+from specmesh.inference.model import Cancellation
 from specmesh.serving.errors import error_info
 from specmesh.serving.sessions import SessionStore
 from specmesh.serving.wire import write_sampling, write_tree
 from specmesh.v1 import tokens_pb2, verifier_pb2, verifier_pb2_grpc
 
-NEVER = threading.Event()
+NEVER = Cancellation()
 
 PREFIX = [int(token) for token in np.random.default_rng(8).integers(0, 60, 40)]
 GREEDY = Sampling(temperature=0)

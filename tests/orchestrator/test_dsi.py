@@ -81,7 +81,7 @@ def test_token_of_the_target_alone_that_was_not_drafted_ends_everything():
     """Line 8."""
     strategy = two_blocks()
     assert strategy.handle(verified(ALONE, says=6)) == [
-        *(Commit((6,), 0), Cancel(3), Cancel(4), Cancel(CHAIN)),
+        *(Commit((6,), 0), Cancel(CHAIN), Cancel(3), Cancel(4)),
         *(check(5), draft(6, 18)),
     ]
 
@@ -93,7 +93,7 @@ def test_rejection_ends_exactly_what_hangs_from_it():
     assert strategy.handle(drafted(3, 7, 8, 1, last=False)) == [check(6, 7, 8, 1)]
     # The first drafter's 9 gives way to 1, which is just what the second has.
     assert strategy.handle(verified(4, 1, 2, says=1)) == [
-        *(Commit((7, 8, 1), 3), Cancel(ALONE), Cancel(5), Cancel(2)),
+        *(Commit((7, 8, 1), 3), Cancel(2), Cancel(ALONE), Cancel(5)),
         draft(7, 16, drafter=0),
     ]
     assert strategy.handle(verified(6, 1, 2, 3, says=2)) == [
@@ -105,7 +105,7 @@ def test_rejection_ends_exactly_what_hangs_from_it():
 def test_rejected_token_is_replaced_and_both_go_on_from_there():
     strategy = two_blocks()
     assert strategy.handle(verified(3, 1, says=6)) == [
-        *(Commit((7, 6), 1), Cancel(ALONE), Cancel(4), Cancel(CHAIN)),
+        *(Commit((7, 6), 1), Cancel(CHAIN), Cancel(ALONE), Cancel(4)),
         *(check(5), draft(6, 17)),
     ]
 
@@ -122,7 +122,7 @@ def test_bonus_token_that_was_drafted_makes_the_next_check_the_current_verifier(
 def test_bonus_token_that_was_not_drafted_ends_chain_and_checks():
     strategy = two_blocks()
     assert strategy.handle(verified(3, 1, 2, 3, says=6)) == [
-        *(Commit((7, 8, 9, 6), 3), Cancel(ALONE), Cancel(4), Cancel(CHAIN)),
+        *(Commit((7, 8, 9, 6), 3), Cancel(CHAIN), Cancel(ALONE), Cancel(4)),
         *(check(5), draft(6, 15)),
     ]
 
@@ -149,7 +149,7 @@ def test_verdict_that_came_before_its_turn_falls_with_what_it_hangs_from():
     strategy = two_blocks()
     strategy.handle(verified(4, 1, 2, 3, says=5))
     assert strategy.handle(verified(3, 1, 2, says=6)) == [
-        *(Commit((7, 8, 6), 2), Cancel(ALONE), Cancel(CHAIN)),
+        *(Commit((7, 8, 6), 2), Cancel(CHAIN), Cancel(ALONE)),
         *(check(5), draft(6, 16)),
     ]
     # Task 4 has spoken of other tokens.
@@ -165,7 +165,7 @@ def test_verdict_that_differs_from_one_that_spoke_first_is_of_no_use():
     expected = [check(5, 8, 9, 10, 11, 12)]
     assert strategy.handle(verified(3, says=6)) == expected
     assert strategy.handle(verified(5, 1, says=2)) == [
-        *(Commit((8, 2), 1), Cancel(4), Cancel(CHAIN), check(6), draft(7, 16))
+        *(Commit((8, 2), 1), Cancel(CHAIN), Cancel(4), check(6), draft(7, 16))
     ]
 
 
@@ -173,7 +173,7 @@ def test_verdict_of_one_token_less_than_is_known_is_of_no_use():
     strategy = two_chains()
     strategy.handle(drafted(2, 7, 8, 9, last=False))  # check 4
     strategy.handle(drafted(3, 7, 8, 1, last=False))  # check 5
-    expected = [Commit((7, 8, 1), 3), Cancel(ALONE), Cancel(2), draft(6, 16)]
+    expected = [Commit((7, 8, 1), 3), Cancel(2), Cancel(ALONE), draft(6, 16)]
     assert strategy.handle(verified(4, 1, 2, says=1)) == expected
     # It rejects the 8 that stands: nothing follows the 1.
     assert strategy.handle(verified(5, 1, says=4)) == [check(7)]
@@ -265,7 +265,7 @@ def test_second_drafter_takes_over_where_the_first_is_wrong():
     strategy.handle(drafted(2, 7, 8, 9, last=False))  # check 4
     strategy.handle(drafted(3, 5, 6, last=False))
     assert strategy.handle(verified(ALONE, says=5)) == [
-        *(Commit((5,), 1), Cancel(4), Cancel(2)),
+        *(Commit((5,), 1), Cancel(2), Cancel(4)),
         *(check(5, 6), draft(6, 18, drafter=0)),
     ]
 

@@ -138,7 +138,7 @@ async def test_many_calls_to_a_hanging_redis_fail_together(
         *(store.renew("s", epoch=1) for _ in range(200)), return_exceptions=True
     )
     assert {type(outcome) for outcome in outcomes} == {StoreUnavailable}
-    assert time.monotonic() - start < 1  # and not one deadline after the other
+    assert time.monotonic() - start < 5  # and not one deadline of 0.2 s after the other
     server.resume()
     await asyncio.gather(*(store.renew("s", epoch=1) for _ in range(20)))
 

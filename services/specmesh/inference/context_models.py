@@ -6,7 +6,6 @@ from the context, random tokens. They cost next to nothing, so a low acceptance 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -16,7 +15,7 @@ import numpy as np
 from specmesh.decoding.noise import Purpose, uniforms
 from specmesh.decoding.prefix import PrefixChain
 from specmesh.decoding.tree import EMPTY, TokenTree
-from specmesh.inference.model import Logits, ModelDescription
+from specmesh.inference.model import Cancellation, Logits, ModelDescription
 from specmesh.inference.prefix_cache import PrefixCache
 
 CACHED_TOKENS = 1 << 18
@@ -41,7 +40,7 @@ class ContextModel:
     def open(
         self,
         prefix: Sequence[int],
-        cancellation: threading.Event,  # noqa: ARG002
+        cancellation: Cancellation,  # noqa: ARG002
     ) -> ContextScorer:
         """See ``LanguageModel.open``. A guess is too short to be interrupted."""
         return ContextScorer(self._guess, self._cache, prefix)

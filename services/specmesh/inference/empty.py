@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 
 import numpy as np
 
 from specmesh.decoding.tree import TokenTree
-from specmesh.inference.model import Logits, ModelDescription
+from specmesh.inference.model import Cancellation, Logits, ModelDescription
 
 VOCAB_SIZE = 256
 
@@ -31,7 +30,7 @@ class EmptyModel:
     def open(
         self,
         prefix: Sequence[int],  # noqa: ARG002
-        cancellation: threading.Event,  # noqa: ARG002
+        cancellation: Cancellation,  # noqa: ARG002
     ) -> EmptyScorer:
         """See ``LanguageModel.open``."""
         return EmptyScorer()

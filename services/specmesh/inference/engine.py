@@ -17,7 +17,7 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import aclosing, closing
 from typing import Any, Generic, TypeVar
 
-from specmesh.inference.model import Interrupted
+from specmesh.inference.model import Cancellation, Interrupted
 from specmesh.serving.errors import ResourceExhausted
 
 T = TypeVar("T")
@@ -31,10 +31,8 @@ class Job(Generic[T]):
         self._work = work
         self._loop = asyncio.get_running_loop()
         self._items: asyncio.Queue[T | BaseException | None] = asyncio.Queue()
-        self._arrived = time.perf_counter()
         self._ended = False
-        self.cancellation = threading.Event()
-        """Set once nobody wants the result any more."""
+        self.cancellation = Cancellation()
         self.queue_ms = 0.0
 
     def cancel(self) -> None:
@@ -43,7 +41,7 @@ class Job(Generic[T]):
 
     def run(self) -> None:
         """Run to the end on the engine's thread; errors travel to the caller."""
-        self.queue_ms = (time.perf_counter() - self._arrived) * 1e3
+        self.queue_ms = (time.perf_counter() - self.cancellation.arrived_s) * 1e3
         end: BaseException | None = None
         try:
             with closing(self._work(self)) as items:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -41,6 +42,17 @@ class ModelDescription:
     backend: str
 
 
+class Cancellation(threading.Event):
+    """Set once nobody wants the result of a call any more.
+
+    ``arrived_s`` is when the call came, by ``time.perf_counter``.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.arrived_s = time.perf_counter()
+
+
 class Scorer(Protocol):
     """One prefix and the token tree that grows below it.
 
@@ -75,7 +87,7 @@ class LanguageModel(Protocol):
 
     description: ModelDescription
 
-    def open(self, prefix: Sequence[int], cancellation: threading.Event) -> Scorer:
+    def open(self, prefix: Sequence[int], cancellation: Cancellation) -> Scorer:
         """A scorer for ``prefix`` (at least one token), on top of whatever is cached of it.
 
         ``cancellation`` is set, from another thread, once nobody wants the result any more: a

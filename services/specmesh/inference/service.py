@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Literal
@@ -15,7 +14,7 @@ from pydantic import Field
 
 from specmesh.decoding.tree import TokenTree
 from specmesh.inference.engine import Engine, Job
-from specmesh.inference.model import LanguageModel, ModelNotLoadable
+from specmesh.inference.model import Cancellation, LanguageModel, ModelNotLoadable
 from specmesh.inference.model_servicer import ModelServicer
 from specmesh.inference.prefixes import PrefixResolver
 from specmesh.serving.server import CannotStart
@@ -115,7 +114,7 @@ class InferenceService(ABC):
 MODEL_SERVICE = model_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name
 
 
-def _warm_up(model: LanguageModel, cancellation: threading.Event) -> None:
+def _warm_up(model: LanguageModel, cancellation: Cancellation) -> None:
     """The first forwards of each width allocate and choose kernels."""
     if not model.description.num_parameters:
         return  # there are none to choose; and a simulated forward only takes time

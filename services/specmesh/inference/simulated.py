@@ -6,7 +6,6 @@ processes, gRPC, cancellation and scheduling run at any model's speed on a small
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
 from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget, chained
 from specmesh.decoding.tree import EMPTY, TokenTree
-from specmesh.inference.model import Interrupted, Logits, ModelDescription
+from specmesh.inference.model import Cancellation, Interrupted, Logits, ModelDescription
 from specmesh.inference.prefix_cache import PrefixCache
 
 CACHED_TOKENS = 1 << 18
@@ -66,10 +65,11 @@ class SimulatedModel:
         )
         self._latency = latency
         self._cache: PrefixCache[list[int]] = PrefixCache(CACHED_TOKENS)
+        self._processor = _Processor()
 
-    def open(self, prefix: Sequence[int], cancellation: threading.Event) -> SimulatedScorer:
+    def open(self, prefix: Sequence[int], cancellation: Cancellation) -> SimulatedScorer:
         """See ``LanguageModel.open``."""
-        clock = _Clock(cancellation)
+        clock = _Clock(cancellation, self._processor)
         return SimulatedScorer(
             self._target, self._choices, self._cache, prefix, self._latency, clock
         )
@@ -155,16 +155,24 @@ class SimulatedScorer:
         return rows
 
 
+@dataclass(slots=True)
+class _Processor:
+    """What a real model would compute on."""
+
+    free_since_s: float = 0.0
+
+
 class _Clock:
     """Forwards one right after the other, each ending at an absolute time.
 
-    What is done between two forwards counts into the second, so that nothing adds up over
-    many of them.
+    The first begins when the call has come and the processor is free. What is done between
+    two forwards counts into the second, so that nothing adds up over many of them.
     """
 
-    def __init__(self, cancellation: threading.Event) -> None:
+    def __init__(self, cancellation: Cancellation, processor: _Processor) -> None:
         self._cancellation = cancellation
-        self._ended = time.perf_counter()
+        self._processor = processor
+        self._ended = max(cancellation.arrived_s, processor.free_since_s)
 
     def pass_time(self, seconds: float) -> None:
         """Return when a forward of ``seconds`` after the one before is over.
@@ -180,7 +188,9 @@ class _Clock:
         for until in (self._ended - WAKE_UP_S, self._ended):
             wait = max(0.0, until - time.perf_counter())
             if self._cancellation.wait(wait):
+                self._processor.free_since_s = time.perf_counter()
                 raise Interrupted
+        self._processor.free_since_s = self._ended
 
 
 def simulated_tokenizer(vocab_size: int) -> Tokenizer:

@@ -7,7 +7,6 @@ is copied.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from transformers.utils import logging as transformers_logging
 
 from specmesh.decoding.prefix import PrefixChain
 from specmesh.decoding.tree import EMPTY, TokenTree
-from specmesh.inference.model import Logits, ModelDescription, ModelNotLoadable
+from specmesh.inference.model import Cancellation, Logits, ModelDescription, ModelNotLoadable
 from specmesh.inference.prefix_cache import PrefixCache
 
 KeysValues = list[tuple[Tensor, Tensor]]
@@ -73,7 +72,7 @@ class TransformersModel:
     def open(
         self,
         prefix: Sequence[int],
-        cancellation: threading.Event,  # noqa: ARG002
+        cancellation: Cancellation,  # noqa: ARG002
     ) -> TransformersScorer:
         """See ``LanguageModel.open``. Forwards are not interruptible yet: torch offers no way
         out of one, so a cancelled job ends after the forward at hand."""

@@ -24,7 +24,10 @@ def bench_mesh(
     row: Annotated[
         list[int] | None, typer.Option(min=1, max=10, help="Rows of the table. [default: all]")
     ] = None,
-    prompts: Annotated[int, typer.Option(min=1, max=200, help="Answers per strategy.")] = 3,
+    prompts: Annotated[int, typer.Option(min=1, max=200, help="Answers per strategy.")] = 2,
+    repeats: Annotated[
+        int, typer.Option(min=0, max=100, help="More runs of the best; the fastest counts.")
+    ] = 2,
     tokens: Annotated[int, typer.Option(min=2, max=1000, help="Length of each answer.")] = 50,
     seed: Annotated[int, typer.Option(min=0, help="What the simulated target says.")] = 0,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -37,6 +40,7 @@ def bench_mesh(
     plan = Plan(
         prompts=[tuple(range(number, number + _PROMPT_TOKENS)) for number in range(prompts)],
         num_tokens=tokens,
+        num_repeats=repeats,
         seed=seed,
     )
 

@@ -34,6 +34,18 @@ class Row:
     dsi_lookaheads: frozenset[int]
     """Those with which seven replicas suffice (DSI, Equation 1)."""
 
+    def best(self, strategy: str, seconds: Mapping[Setting, Sequence[float]]) -> Setting:
+        """The strategy at the lookahead with which it took the fewest ``seconds``.
+
+        As in the paper, DSI has the choice of those with which its replicas suffice.
+        """
+        admissible = [
+            setting
+            for setting in seconds
+            if setting[0] == strategy and (strategy != "dsi" or setting[1] in self.dsi_lookaheads)
+        ]
+        return min(admissible, key=lambda setting: sum(seconds[setting]))
+
 
 async def simulate_rows(seed: int, prompts: Sequence[Sequence[int]], num_tokens: int) -> list[Row]:
     """All rows. Raises StartError if the simulator can't be run."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import fmean
 
-from specmesh.cli.table2.measure import Measured
+from specmesh.cli.table2.measure import STRATEGIES, Measured
 from specmesh.cli.table2.simulated import Row
 
 
@@ -51,19 +51,13 @@ class RowSummary:
 
 def summarise(row: Row, measured: Measured) -> RowSummary:
     """The row of the table."""
-    timings = tuple(
-        Timing(*setting, fmean(wall_s), fmean(row.simulated_s[setting]))
+    timings = {
+        setting: Timing(*setting, fmean(wall_s), fmean(row.simulated_s[setting]))
         for setting, wall_s in measured.wall_s.items()
+    }
+    non_si, si, dsi, branch_prediction = (
+        timings[row.best(strategy, measured.wall_s)] for strategy in STRATEGIES
     )
-
-    def best(strategy: str) -> Timing:
-        own = [each for each in timings if each.strategy == strategy]
-        if strategy == "dsi":
-            own = [each for each in own if each.lookahead in row.dsi_lookaheads]
-        return min(own, key=lambda each: each.wall_s)
-
-    non_si, si, dsi = best("autoregressive"), best("speculative"), best("dsi")
-    branch_prediction = best("branch-prediction")
     return RowSummary(
         target=row.target,
         drafter=row.drafter,
@@ -81,5 +75,5 @@ def summarise(row: Row, measured: Measured) -> RowSummary:
         published_dsi_over_si=row.published_dsi_over_si,
         identical=measured.identical,
         num_processes=measured.num_processes,
-        timings=timings,
+        timings=tuple(timings.values()),
     )

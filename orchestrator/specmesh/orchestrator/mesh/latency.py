@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from statistics import median
 
 WINDOW = 64
@@ -28,8 +28,8 @@ class Latencies:
 
     def __init__(self) -> None:
         self.target_s = RunningMedian()
-        self._drafter_s: dict[str, RunningMedian] = {}
+        self._drafter_s: defaultdict[str, RunningMedian] = defaultdict(RunningMedian)
 
     def drafter_s(self, kind: str) -> RunningMedian:
         """Of the drafters that serve the model ``kind``."""
-        return self._drafter_s.setdefault(kind, RunningMedian())
+        return self._drafter_s[kind]
