@@ -61,7 +61,7 @@ def two_chains(num_verifiers: int = 8) -> DSI:
 def test_target_and_drafter_begin_at_once():
     """Line 2."""
     strategy = DSI(Goal(20, lookahead=3))
-    assert strategy.start(Capacity()) == [Verify(1, (), EMPTY), draft(2, 19)]
+    assert strategy.start(Capacity()) == [draft(2, 19), Verify(1, (), EMPTY)]
 
 
 def test_block_leaves_as_soon_as_it_is_drafted():
@@ -82,7 +82,7 @@ def test_token_of_the_target_alone_that_was_not_drafted_ends_everything():
     strategy = two_blocks()
     assert strategy.handle(verified(ALONE, says=6)) == [
         *(Commit((6,), 0), Cancel(CHAIN), Cancel(3), Cancel(4)),
-        *(check(5), draft(6, 18)),
+        *(draft(6, 18), check(5)),
     ]
 
 
@@ -98,7 +98,7 @@ def test_rejection_ends_exactly_what_hangs_from_it():
     ]
     assert strategy.handle(verified(6, 1, 2, 3, says=2)) == [
         *(Commit((2,), 0), Cancel(7), Cancel(3)),
-        *(check(8), draft(9, 15, drafter=0), draft(10, 15, drafter=1)),
+        *(draft(9, 15, drafter=0), draft(10, 15, drafter=1), check(8)),
     ]
 
 
@@ -106,7 +106,7 @@ def test_rejected_token_is_replaced_and_both_go_on_from_there():
     strategy = two_blocks()
     assert strategy.handle(verified(3, 1, says=6)) == [
         *(Commit((7, 6), 1), Cancel(CHAIN), Cancel(ALONE), Cancel(4)),
-        *(check(5), draft(6, 17)),
+        *(draft(6, 17), check(5)),
     ]
 
 
@@ -115,7 +115,7 @@ def test_bonus_token_that_was_drafted_makes_the_next_check_the_current_verifier(
     strategy = two_blocks()
     expected = [Commit((7, 8, 9, 10), 4), Cancel(ALONE)]
     assert strategy.handle(verified(3, 1, 2, 3, says=10)) == expected
-    expected = [Commit((11, 12, 5), 2), Cancel(CHAIN), check(5), draft(6, 12)]
+    expected = [Commit((11, 12, 5), 2), Cancel(CHAIN), draft(6, 12), check(5)]
     assert strategy.handle(verified(4, 1, 2, 3, says=5)) == expected
 
 
@@ -123,7 +123,7 @@ def test_bonus_token_that_was_not_drafted_ends_chain_and_checks():
     strategy = two_blocks()
     assert strategy.handle(verified(3, 1, 2, 3, says=6)) == [
         *(Commit((7, 8, 9, 6), 3), Cancel(CHAIN), Cancel(ALONE), Cancel(4)),
-        *(check(5), draft(6, 15)),
+        *(draft(6, 15), check(5)),
     ]
 
 
@@ -134,7 +134,7 @@ def test_verdict_that_comes_before_its_turn_is_kept():
     assert strategy.handle(verified(3, 1, 2, 3, says=10)) == [
         *(Commit((7, 8, 9, 10), 4), Cancel(ALONE)),
         *(Commit((11, 5), 1), Cancel(CHAIN)),
-        *(check(5), draft(6, 13)),
+        *(draft(6, 13), check(5)),
     ]
 
 
@@ -150,11 +150,11 @@ def test_verdict_that_came_before_its_turn_falls_with_what_it_hangs_from():
     strategy.handle(verified(4, 1, 2, 3, says=5))
     assert strategy.handle(verified(3, 1, 2, says=6)) == [
         *(Commit((7, 8, 6), 2), Cancel(CHAIN), Cancel(ALONE)),
-        *(check(5), draft(6, 16)),
+        *(draft(6, 16), check(5)),
     ]
     # Task 4 has spoken of other tokens.
     assert strategy.handle(verified(5, says=1)) == [
-        *(Commit((1,), 0), Cancel(6), check(7), draft(8, 15))
+        *(Commit((1,), 0), Cancel(6), draft(8, 15), check(7))
     ]
 
 
@@ -165,7 +165,7 @@ def test_verdict_that_differs_from_one_that_spoke_first_is_of_no_use():
     expected = [check(5, 8, 9, 10, 11, 12)]
     assert strategy.handle(verified(3, says=6)) == expected
     assert strategy.handle(verified(5, 1, says=2)) == [
-        *(Commit((8, 2), 1), Cancel(CHAIN), Cancel(4), check(6), draft(7, 16))
+        *(Commit((8, 2), 1), Cancel(CHAIN), Cancel(4), draft(7, 16), check(6))
     ]
 
 
@@ -222,7 +222,7 @@ def test_replica_that_leaves_ends_nothing():
 
 def test_drafters_draft_chains_of_their_own():
     strategy = DSI(Goal(20, lookahead=3))
-    expected = [check(1), draft(2, 19, drafter=0), draft(3, 19, drafter=1)]
+    expected = [draft(2, 19, drafter=0), draft(3, 19, drafter=1), check(1)]
     assert strategy.start(Capacity(num_drafters=2)) == expected
 
 
@@ -266,14 +266,14 @@ def test_second_drafter_takes_over_where_the_first_is_wrong():
     strategy.handle(drafted(3, 5, 6, last=False))
     assert strategy.handle(verified(ALONE, says=5)) == [
         *(Commit((5,), 1), Cancel(2), Cancel(4)),
-        *(check(5, 6), draft(6, 18, drafter=0)),
+        *(draft(6, 18, drafter=0), check(5, 6)),
     ]
 
 
 def test_drafter_that_is_behind_starts_over_from_what_is_committed():
     strategy = begin()
     assert strategy.handle(verified(ALONE, says=7)) == [
-        *(Commit((7,), 0), Cancel(CHAIN), check(3), draft(4, 18))
+        *(Commit((7,), 0), Cancel(CHAIN), draft(4, 18), check(3))
     ]
     strategy.handle(drafted(4, 8, last=False))
     assert strategy.handle(drafted(4, 9, 10, parent=1, last=False)) == [check(5, 8, 9, 10)]
@@ -283,14 +283,14 @@ def test_draft_that_breaks_leaves_what_it_brought():
     strategy = begin()
     strategy.handle(drafted(CHAIN, 7, 8, last=False))
     assert strategy.handle(Failed(CHAIN)) == []
-    expected = [Commit((7,), 1), check(3, 8), draft(4, 17, path=(8,))]
+    expected = [Commit((7,), 1), draft(4, 17, path=(8,)), check(3, 8)]
     assert strategy.handle(verified(ALONE, says=7)) == expected
 
 
 def test_answer_goes_on_without_a_drafter():
     strategy = begin(3)
     assert strategy.handle(Failed(CHAIN)) == []
-    expected = [Commit((7,), 0), check(3), draft(4, 1)]
+    expected = [Commit((7,), 0), draft(4, 1), check(3)]
     assert strategy.handle(verified(ALONE, says=7)) == expected
     assert strategy.handle(Failed(4)) == []
     assert strategy.handle(verified(3, says=8)) == [Commit((8,), 0), check(5)]
@@ -307,7 +307,7 @@ def test_draft_that_ends_early_is_drafted_on():
 def test_drafter_with_nothing_to_say_is_asked_again_once_more_is_committed():
     strategy = begin()
     assert strategy.handle(drafted(CHAIN)) == []
-    expected = [Commit((7,), 0), check(3), draft(4, 18)]
+    expected = [Commit((7,), 0), draft(4, 18), check(3)]
     assert strategy.handle(verified(ALONE, says=7)) == expected
 
 
@@ -360,7 +360,7 @@ def test_verdict_kept_for_later_may_end_the_answer():
 def test_last_token_is_never_drafted():
     assert DSI(Goal(1, lookahead=3)).start(Capacity()) == [check(1)]
     strategy = DSI(Goal(3, lookahead=3))
-    assert strategy.start(Capacity(num_verifiers=2)) == [check(1), draft(2, 2)]
+    assert strategy.start(Capacity(num_verifiers=2)) == [draft(2, 2), check(1)]
     # All there is to draft leaves at once, although it is less than a block.
     assert strategy.handle(drafted(CHAIN, 7, 8)) == [check(3, 7, 8)]
     expected = [Commit((7, 8, 9), 2), Finish(FinishReason.LENGTH)]
@@ -392,7 +392,7 @@ def test_distributions_go_with_the_tokens_drawn_from_them():
 
 def test_draft_and_check_have_a_limit_however_quick_the_drafter():
     strategy = DSI(Goal(2_000, lookahead=64))
-    assert strategy.start(Capacity())[1] == draft(2, MAX_DRAFT_TOKENS)
+    assert strategy.start(Capacity())[0] == draft(2, MAX_DRAFT_TOKENS)
     tokens = range(MAX_DRAFT_TOKENS)
     commands: list[Command] = []
     for task in (2, 3):
@@ -410,4 +410,4 @@ def test_quick_drafter_speaks_less_often_but_never_later_than_a_check_can_leave(
     for lookahead, levels in ((1, 1), (3, 3), (9, 4)):
         strategy = DSI(Goal(20, lookahead=lookahead))
         commands = strategy.start(Capacity(drafter_s=0.0005, target_s=0.1))
-        assert commands[1] == Draft(2, (), 19, levels_per_message=levels)
+        assert commands[0] == Draft(2, (), 19, levels_per_message=levels)

@@ -76,7 +76,7 @@ class World:
         self._pending: dict[int, list[Event]] = {}
         self._verifying: set[int] = set()
         self._past: list[Event] = []
-        self._last_task = 0
+        self._given: set[int] = set()
         self._end: FinishReason | None = None
         self._random = False
         """Whether tokens are accepted by chance."""
@@ -124,8 +124,8 @@ class World:
             match command:
                 case Draft() | Verify():
                     sent = True
-                    assert command.task > self._last_task
-                    self._last_task = command.task
+                    assert command.task not in self._given
+                    self._given.add(command.task)
                     tokens = [*self._text, *command.path]
                     if isinstance(command, Draft):
                         self._pending[command.task] = self._draft(command, tokens)

@@ -46,7 +46,7 @@ class Watched:
         self._num_verifiers = 0
         self._under_way: set[TaskId] = set()
         self._verifying: set[TaskId] = set()
-        self._last_task = 0
+        self._given: set[int] = set()
 
     def start(self, capacity: Capacity) -> Sequence[Command]:
         self._num_verifiers = capacity.num_verifiers
@@ -75,8 +75,9 @@ class Watched:
                     assert not sent, "what is cancelled must make room for what is sent"
                     self._over(task)
                 case Draft(task=task) | Verify(task=task):
-                    assert task > self._last_task
-                    self._last_task, sent = task, True
+                    assert task not in self._given
+                    self._given.add(task)
+                    sent = True
                     self._under_way.add(task)
                     if isinstance(command, Verify):
                         self._watch_parallelism(command)

@@ -216,7 +216,8 @@ class DSI:
         commands: list[Command] = []
         if self._current_verifier() is None:
             commands.append(self._verify(self._preferred_chain(), len(self._text)))
-        commands += [self._draft(chain) for chain in self._chains if self._can_draft(chain)]
+        # First of all, since what a draft brings has to be verified in turn.
+        commands[:0] = [self._draft(chain) for chain in self._chains if self._can_draft(chain)]
         for chain in self._chains:
             while self._num_running < self._capacity.num_verifiers:
                 start = self._verified_up_to(chain)
