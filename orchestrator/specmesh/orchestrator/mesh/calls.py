@@ -17,8 +17,9 @@ import grpc.aio
 from opentelemetry.context import Context
 
 from specmesh.decoding.acceptance import Verdict
+from specmesh.decoding.drafting import Choices
 from specmesh.decoding.errors import InvalidField
-from specmesh.decoding.sampling import AcceptanceMode, Sampling
+from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling
 from specmesh.decoding.tree import TokenTree
 from specmesh.orchestrator.mesh.attempts import Attempts
 from specmesh.orchestrator.mesh.latency import Latencies
@@ -223,26 +224,33 @@ class Calls:
                 if response.cost.forward_ms > 0:  # else it doesn't say
                     level_s = response.cost.forward_ms / 1e3 / command.levels_per_message
                     self._mesh.latencies.drafter_s(peer.kind).add(level_s)
-                tree = self._extend(tree, response, peer)
+                tree, distributions, choices = self._read(tree, response, peer)
                 yield Drafted(
                     task=command.task,
                     token_ids=tuple(response.token_ids),
                     parents=tuple(response.parents),
-                    distributions=read_distributions(response.draft_distributions),
-                    choices=read_choices(response.choices, self._vocab_size),
+                    distributions=distributions,
+                    choices=choices,
                     # A full draft needs no wait for the stream's end.
                     last=num_levels >= command.depth,
                 )
             if num_levels < command.depth:
                 yield Drafted(command.task, (), (), {}, last=True)
 
-    def _extend(
+    def _read(
         self, tree: TokenTree, response: drafter_pb2.DraftResponse, peer: Peer
-    ) -> TokenTree:
-        """The draft so far; a drafter that makes no sense costs the round, not the answer."""
+    ) -> tuple[TokenTree, dict[int, Distribution], dict[int, Choices]]:
+        """The draft so far, what its new nodes were drawn from, and what else was thought of.
+
+        A drafter that makes no sense costs the round, not the answer.
+        """
         try:
             check_tokens("token_ids", response.token_ids, self._vocab_size)
-            return tree.extend(response.token_ids, response.parents)
+            return (
+                tree.extend(response.token_ids, response.parents),
+                read_distributions(response.draft_distributions),
+                read_choices(response.choices, self._vocab_size),
+            )
         except InvalidField as error:
             log.warning("bad draft", extra={"peer": peer.address, "reason": str(error)})
             raise Unavailable("BAD_DRAFT", f"drafter {peer.address}: {error}") from error
