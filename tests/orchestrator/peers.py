@@ -21,7 +21,7 @@ from specmesh.decoding.acceptance import verify
 from specmesh.decoding.drafting import draw_children
 from specmesh.decoding.prefix import BLOCK_TOKENS, block_digests
 from specmesh.serving.errors import FailedPrecondition
-from specmesh.serving.interceptors import ErrorInterceptor
+from specmesh.serving.interceptors import CallInterceptor, exchange, telling_errors
 from specmesh.serving.wire import (
     read_distributions,
     read_sampling,
@@ -93,6 +93,8 @@ class Peer(model_pb2_grpc.ModelServiceServicer):
         self.always: Fault = passing
         self.arrived = asyncio.Event()
         self.cancelled = asyncio.Event()
+        self.num_open_calls = 0
+        """Calls of VerifyEach or DraftEach so far."""
         self._held: dict[bytes, list[int]] = {}
         self._server: grpc.aio.Server | None = None
 
@@ -100,7 +102,8 @@ class Peer(model_pb2_grpc.ModelServiceServicer):
         """Listen, at the address of the last time if there was one."""
         self._health = health.aio.HealthServicer()
         options = [("grpc.so_reuseport", 0)]
-        self._server = grpc.aio.server(interceptors=[ErrorInterceptor()], options=options)
+        interceptors = [CallInterceptor([telling_errors])]
+        self._server = grpc.aio.server(interceptors=interceptors, options=options)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         model_pb2_grpc.add_ModelServiceServicer_to_server(self, self._server)
         self._register(self._server)
@@ -188,6 +191,13 @@ class Verifier(Peer, verifier_pb2_grpc.VerifierServiceServicer):
             next_token_kind=kind,
         )
 
+    async def VerifyEach(self, request_iterator, context):  # noqa: N802
+        self.num_open_calls += 1
+        async for message in request_iterator:
+            async with exchange(message.trace_context):
+                response = await self.Verify(message.request, context)
+                yield verifier_pb2.VerifyEachResponse(response=response)
+
 
 class Drafter(Peer, drafter_pb2_grpc.DrafterServiceServicer):
     """Says what the target would, with probability ``agreement`` a token."""
@@ -220,6 +230,14 @@ class Drafter(Peer, drafter_pb2_grpc.DrafterServiceServicer):
                 yield message
                 message = drafter_pb2.DraftResponse()
                 await self._play(self.after_message)
+
+    async def DraftEach(self, request_iterator, context):  # noqa: N802
+        self.num_open_calls += 1
+        async for message in request_iterator:
+            async with exchange(message.trace_context):
+                async for response in self.Draft(message.request, context):
+                    yield drafter_pb2.DraftEachResponse(response=response)
+            yield drafter_pb2.DraftEachResponse(last=True)
 
     def _grow(self, message, paths: list[list[int]], tip: int, request) -> int:
         """One more node below ``tip``; its number."""

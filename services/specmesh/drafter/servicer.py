@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Generator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -17,6 +17,7 @@ from specmesh.inference.accounts import add_cost, record_cost
 from specmesh.inference.engine import Engine, Job
 from specmesh.inference.model import LanguageModel, Scorer
 from specmesh.inference.prefixes import PrefixResolver
+from specmesh.serving.interceptors import exchange
 from specmesh.serving.wire import (
     MAX_TREE_NODES,
     read_sampling,
@@ -33,6 +34,7 @@ DraftJob = Job[drafter_pb2.DraftResponse]
 DraftMessages = Generator[drafter_pb2.DraftResponse, None, None]
 
 Context = grpc.aio.ServicerContext[drafter_pb2.DraftRequest, drafter_pb2.DraftResponse]
+EachContext = grpc.aio.ServicerContext[drafter_pb2.DraftEachRequest, drafter_pb2.DraftEachResponse]
 
 
 class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
@@ -46,8 +48,8 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
     async def Draft(  # noqa: N802
         self,
         request: drafter_pb2.DraftRequest,
-        context: Context,  # noqa: ARG002
-    ) -> AsyncIterator[drafter_pb2.DraftResponse]:
+        context: Context | EachContext,  # noqa: ARG002
+    ) -> AsyncGenerator[drafter_pb2.DraftResponse, None]:
         """See drafter.proto."""
         sampling = read_sampling(request.sampling)
         tree = read_tree(request.tree, self._model.description.vocab_size)
@@ -66,6 +68,21 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
                     yield response
         finally:
             record_cost(total)
+
+    async def DraftEach(  # noqa: N802
+        self,
+        request_iterator: AsyncIterator[drafter_pb2.DraftEachRequest],
+        context: EachContext,
+    ) -> AsyncIterator[drafter_pb2.DraftEachResponse]:
+        """See drafter.proto."""
+        async for message in request_iterator:
+            async with (
+                exchange(message.trace_context),
+                aclosing(self.Draft(message.request, context)) as responses,
+            ):
+                async for response in responses:
+                    yield drafter_pb2.DraftEachResponse(response=response)
+            yield drafter_pb2.DraftEachResponse(last=True)
 
     def _draft(
         self,

@@ -1,19 +1,20 @@
-"""Ending without breaking off anybody: running calls go on, new ones are refused."""
+"""Ending without breaking off anybody: running requests go on, new ones are refused."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from specmesh.serving.errors import Unavailable
-from specmesh.serving.interceptors import CallInterceptor, Context, Result
+from specmesh.serving.interceptors import Request
 
 
-class CallGate(CallInterceptor):
-    """Counts running calls; once closed it refuses new ones with reason DRAINING.
+class RequestGate:
+    """Counts requests being answered; once closed it refuses new ones with reason DRAINING.
 
-    gRPC's own ``stop`` refuses without a reason and waits for health watchers, which never
-    end. Must stand inside of ``ErrorInterceptor``.
+    gRPC's own ``stop`` refuses without a reason and waits for open calls with nothing to do,
+    which never end. Must stand inside of ``telling_errors``.
     """
 
     def __init__(self) -> None:
@@ -22,26 +23,22 @@ class CallGate(CallInterceptor):
         self._idle = asyncio.Event()
         self._idle.set()
 
-    async def around(
-        self,
-        method: str,  # noqa: ARG002
-        context: Context,  # noqa: ARG002
-        proceed: Callable[[], Awaitable[Result]],
-    ) -> Result:
-        """Let the call through and count it, or refuse it."""
+    @asynccontextmanager
+    async def admit(self, request: Request) -> AsyncIterator[None]:  # noqa: ARG002
+        """Let the request through and count it, or refuse it."""
         if self._closed:
             raise Unavailable("DRAINING", "this replica is shutting down")
         self._num_running += 1
         self._idle.clear()
         try:
-            return await proceed()
+            yield
         finally:
             self._num_running -= 1
             if not self._num_running:
                 self._idle.set()
 
     async def close(self, timeout_s: float) -> int:
-        """Refuse new calls and wait for the running ones; return how many still run."""
+        """Refuse new requests and wait for the running ones; return how many still run."""
         self._closed = True
         try:
             async with asyncio.timeout(timeout_s):

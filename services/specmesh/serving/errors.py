@@ -6,6 +6,7 @@
       Aborted              ABORTED              lost a race against another writer
       ResourceExhausted    RESOURCE_EXHAUSTED   too much at once; come again later
       Unavailable          UNAVAILABLE          not here, not now; try another replica
+      DeadlineExceeded     DEADLINE_EXCEEDED    the caller's time has run out
     InvalidField           INVALID_ARGUMENT     a field of the request is wrong
 
 Each status carries ``google.rpc.ErrorInfo`` with a reason in UPPER_SNAKE_CASE, on which
@@ -87,6 +88,12 @@ class Unavailable(ServiceError):
     """This replica cannot answer now; another may."""
 
     code = grpc.StatusCode.UNAVAILABLE
+
+
+class DeadlineExceeded(ServiceError):
+    """The time that the caller gave has run out."""
+
+    code = grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 def to_status(error: ServiceError | InvalidField) -> grpc.Status:

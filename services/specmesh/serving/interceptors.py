@@ -1,15 +1,28 @@
-"""What stands between gRPC and a handler: the base for it, and the mapping of errors."""
+"""What stands between gRPC and a handler: layers around each request."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 import logging
-from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
-from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Mapping,
+    Sequence,
+)
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    aclosing,
+    asynccontextmanager,
+    nullcontext,
+)
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import grpc.aio
 
@@ -19,23 +32,48 @@ from specmesh.serving.errors import ServiceError, internal_status, to_status
 log = logging.getLogger(__name__)
 
 Context = grpc.aio.ServicerContext[Any, Any]
-Continuation: TypeAlias = (
-    "Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]]"
-)
-Result = TypeVar("Result")
+Continuation: TypeAlias = Callable[
+    [grpc.HandlerCallDetails], Awaitable["grpc.RpcMethodHandler[Any, Any] | None"]
+]
 
 INFRASTRUCTURE = "/grpc."
 """Methods of gRPC's own services (health, reflection) begin so; they pass untouched."""
 
 
-class CallInterceptor(grpc.aio.ServerInterceptor, ABC):
-    """Runs ``around`` for each call, alike for unary and server-streaming handlers."""
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request that is being answered: a call, or one of many on an open call."""
 
-    @abstractmethod
-    async def around(
-        self, method: str, context: Context, proceed: Callable[[], Awaitable[Result]]
-    ) -> Result:
-        """Await ``proceed()``, which ends when the call's last message is sent."""
+    method: str
+    """Full name: "specmesh.v1.VerifierService/Verify"."""
+    context: Context
+    trace_context: Mapping[str, str] | None = None
+    """What the request says of its trace; None leaves it to the call's metadata."""
+
+
+Layer = Callable[[Request], AbstractAsyncContextManager[None]]
+"""Surrounds the answering of a request, until its last message is sent."""
+
+_exchange: ContextVar[Callable[[Mapping[str, str]], AbstractAsyncContextManager[None]]] = (
+    ContextVar("_exchange")
+)
+
+
+def exchange(trace_context: Mapping[str, str]) -> AbstractAsyncContextManager[None]:
+    """The layers around one request of a call that streams them; for its handler to enter."""
+    around = _exchange.get(None)
+    return nullcontext() if around is None else around(trace_context)
+
+
+class CallInterceptor(grpc.aio.ServerInterceptor):
+    """Runs every handler within ``layers``, the outermost first.
+
+    A handler that takes a stream of requests does so itself, with ``exchange`` for each:
+    between two requests the call counts for nothing.
+    """
+
+    def __init__(self, layers: Sequence[Layer]) -> None:
+        self._layers = layers
 
     async def intercept_service(
         self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
@@ -45,22 +83,44 @@ class CallInterceptor(grpc.aio.ServerInterceptor, ABC):
         method = handler_call_details.method
         if handler is None or method.startswith(INFRASTRUCTURE):
             return handler
-        behaviour: Any
-        wrap: Any
-        if handler.response_streaming:
-            behaviour = partial(_write_all, handler.unary_stream)
-            wrap = grpc.unary_stream_rpc_method_handler
-        else:
-            behaviour = handler.unary_unary
-            wrap = grpc.unary_unary_rpc_method_handler
-
-        async def intercepted(request: object, context: Context) -> object:
-            return await self.around(method, context, partial(behaviour, request, context))
-
+        behaviour, wrap = self._wrapped(method.removeprefix("/"), handler)
         wrapped: grpc.RpcMethodHandler[Any, Any] = wrap(
-            intercepted, handler.request_deserializer, handler.response_serializer
+            behaviour, handler.request_deserializer, handler.response_serializer
         )
         return wrapped
+
+    def _wrapped(self, method: str, handler: grpc.RpcMethodHandler[Any, Any]) -> tuple[Any, Any]:
+        """The behaviour within the layers, and what makes a handler of it."""
+
+        async def unary(request: object, context: Context) -> object:
+            async with self._around(Request(method, context)):
+                return await behaviour(request, context)
+
+        async def streaming(request: object, context: Context) -> None:
+            async with self._around(Request(method, context)):
+                await _write_all(behaviour, request, context)
+
+        async def exchanging(requests: object, context: Context) -> None:
+            one = method.removesuffix("Each")
+            _exchange.set(lambda carrier: self._around(Request(one, context, carrier)))
+            await _write_all(behaviour, requests, context)
+
+        behaviour: Any
+        if handler.request_streaming:
+            behaviour = handler.stream_stream
+            return exchanging, grpc.stream_stream_rpc_method_handler
+        if handler.response_streaming:
+            behaviour = handler.unary_stream
+            return streaming, grpc.unary_stream_rpc_method_handler
+        behaviour = handler.unary_unary
+        return unary, grpc.unary_unary_rpc_method_handler
+
+    @asynccontextmanager
+    async def _around(self, request: Request) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            for layer in self._layers:
+                await stack.enter_async_context(layer(request))
+            yield
 
 
 async def _write_all(behaviour: Any, request: object, context: Context) -> None:
@@ -69,7 +129,7 @@ async def _write_all(behaviour: Any, request: object, context: Context) -> None:
     gRPC would do so itself, but leave a cancelled generator to the garbage collector. Closing
     it here runs its clean-up before the call ends.
     """
-    if inspect.iscoroutinefunction(behaviour):  # another interceptor's, which writes itself
+    if inspect.iscoroutinefunction(behaviour):  # says itself why it sends nothing
         await behaviour(request, context)
         return
     messages: AsyncGenerator[Any, None]
@@ -78,20 +138,16 @@ async def _write_all(behaviour: Any, request: object, context: Context) -> None:
             await context.write(message)
 
 
-class ErrorInterceptor(CallInterceptor):
+@asynccontextmanager
+async def telling_errors(request: Request) -> AsyncIterator[None]:
     """Tells the peer ``ServiceError`` and ``InvalidField``; hides and logs anything else."""
-
-    async def around(
-        self, method: str, context: Context, proceed: Callable[[], Awaitable[Result]]
-    ) -> Result:
-        """Turn an error of the handler into the call's status."""
-        try:
-            return await proceed()
-        except (asyncio.CancelledError, grpc.aio.AbortError, grpc.aio.InternalError):
-            # Cancelled by the peer, already answered, or nobody left to answer: gRPC's to end.
-            raise
-        except (ServiceError, InvalidField) as error:
-            await context.abort_with_status(to_status(error))
-        except Exception:
-            log.exception("call failed", extra={"method": method})
-            await context.abort_with_status(internal_status())
+    try:
+        yield
+    except (asyncio.CancelledError, grpc.aio.AbortError, grpc.aio.InternalError):
+        # Cancelled by the peer, already answered, or nobody left to answer: gRPC's to end.
+        raise
+    except (ServiceError, InvalidField) as error:
+        await request.context.abort_with_status(to_status(error))
+    except Exception:
+        log.exception("call failed", extra={"method": request.method})
+        await request.context.abort_with_status(internal_status())

@@ -15,12 +15,12 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from specmesh.serving import logging as json_logging
-from specmesh.serving.drain import CallGate
+from specmesh.serving.drain import RequestGate
 from specmesh.serving.errors import Unavailable
-from specmesh.serving.interceptors import CallInterceptor, Context, ErrorInterceptor
+from specmesh.serving.interceptors import CallInterceptor, Context, Layer, telling_errors
 from specmesh.serving.settings import ServerSettings
 from specmesh.serving.telemetry import configure, tracing_enabled
-from specmesh.serving.tracing import TracingInterceptor
+from specmesh.serving.tracing import traced
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,8 @@ _OPTIONS: Sequence[tuple[str, int]] = (
 )
 
 _FLUSH_SECONDS = 0.5
-"""For what is already answered to leave; after it health watchers, which never end, are cut."""
+"""For what is already answered to leave; after it calls that never end (health watchers, calls
+kept open for the next request) are cut."""
 
 
 class Service(Protocol):
@@ -76,14 +77,14 @@ class Server:
     def __init__(self, settings: ServerSettings, service: Service) -> None:
         self._settings = settings
         self._service = service
-        self._gate = CallGate()
+        self._gate = RequestGate()
         self._handlers = _LateHandlers()
         self._health = health.aio.HealthServicer()
-        interceptors: list[CallInterceptor] = [ErrorInterceptor(), self._gate]
+        layers: list[Layer] = [telling_errors, self._gate.admit]
         if tracing_enabled():
-            interceptors.insert(0, TracingInterceptor())
+            layers.insert(0, traced)
         self._server = grpc.aio.server(
-            handlers=[self._handlers], interceptors=interceptors, options=_OPTIONS
+            handlers=[self._handlers], interceptors=[CallInterceptor(layers)], options=_OPTIONS
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = (*service.names, health.SERVICE_NAME, reflection.SERVICE_NAME)

@@ -117,16 +117,16 @@ def client_span(
     address: str,
     attributes: Mapping[str, AttributeValue] | None = None,
     parent: Context | None = None,
-) -> Iterator[tuple[Span, tuple[tuple[str, str], ...]]]:
+) -> Iterator[tuple[Span, dict[str, str]]]:
     """A CLIENT span around a call of ``method`` ("specmesh.v1.VerifierService/Verify") at
-    ``address`` ("host:port"), and the metadata that the call must carry.
+    ``address`` ("host:port"), and the W3C trace context that the call must carry.
 
     It hangs below ``parent`` (default: the current context) and is not made the current span,
     so it may live in an async generator, which others may close. A cancelled call is no error.
     """
     span = tracer.start_span(method, context=parent, kind=SpanKind.CLIENT)
     if not span.get_span_context().is_valid:  # nobody listens
-        yield span, ()
+        yield span, {}
         return
     if span.is_recording():
         host, _, port = address.rpartition(":")
@@ -137,7 +137,7 @@ def client_span(
     carrier: dict[str, str] = {}
     propagate.inject(carrier, context=trace.set_span_in_context(span, parent))
     try:
-        yield span, tuple(carrier.items())
+        yield span, carrier
     except BaseException as error:
         _record_client_failure(span, error)
         raise

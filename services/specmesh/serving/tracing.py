@@ -1,16 +1,17 @@
-"""A span for each call that a server answers."""
+"""A span for each request that a server answers."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import grpc.aio
 from opentelemetry import propagate, trace
 from opentelemetry.context import attach, detach
 from opentelemetry.trace import Span, SpanKind
 
-from specmesh.serving.interceptors import CallInterceptor, Context, Result
+from specmesh.serving.interceptors import Context, Request
 from specmesh.serving.telemetry import (
     CANCELLED,
     RPC_METHOD,
@@ -33,46 +34,42 @@ _SERVER_FAULTS = frozenset(
 """Errors by the RPC conventions for SERVER spans; any other status is the caller's affair."""
 
 
-class TracingInterceptor(CallInterceptor):
+@asynccontextmanager
+async def traced(request: Request) -> AsyncIterator[None]:
     """Continues the caller's trace with a SERVER span named as the method.
 
-    Must be the outermost interceptor, to see the status that the peer sees. A call that was
+    Must be the outermost layer, to see the status that the peer sees. A request that was
     cancelled has ``specmesh.cancelled`` and no error: a mesh that races branches cancels on
     purpose. A server cannot tell a cancel from a deadline that ran out at the caller, so that
     is told by the caller's span.
     """
-
-    async def around(
-        self, method: str, context: Context, proceed: Callable[[], Awaitable[Result]]
-    ) -> Result:
-        """Await the call within its span."""
-        parent = propagate.extract(_text_metadata(context))
-        name = method.removeprefix("/")
-        span = tracer.start_span(
-            name,
-            context=parent,
-            kind=SpanKind.SERVER,
-            attributes={RPC_SYSTEM: "grpc", RPC_METHOD: name},
-        )
-        token = attach(trace.set_span_in_context(span, parent))
-        try:
-            result = await proceed()
-        except (asyncio.CancelledError, grpc.aio.InternalError):
-            # InternalError: a message could not be sent, since the peer has gone.
-            span.set_attribute(CANCELLED, True)
-            raise
-        except grpc.aio.AbortError:
-            _record_status(span, context)
-            raise
-        except BaseException as error:
-            record_error(span, type(error).__name__, "")
-            raise
-        else:
-            _record_status(span, context)
-            return result
-        finally:
-            detach(token)
-            span.end()
+    carrier = request.trace_context
+    parent = propagate.extract(_text_metadata(request.context) if carrier is None else carrier)
+    span = tracer.start_span(
+        request.method,
+        context=parent,
+        kind=SpanKind.SERVER,
+        attributes={RPC_SYSTEM: "grpc", RPC_METHOD: request.method},
+    )
+    token = attach(trace.set_span_in_context(span, parent))
+    try:
+        yield
+    except (asyncio.CancelledError, grpc.aio.InternalError, GeneratorExit):
+        # InternalError: a message could not be sent, since the peer has gone.
+        # GeneratorExit: nor is the next one asked for.
+        span.set_attribute(CANCELLED, True)
+        raise
+    except grpc.aio.AbortError:
+        _record_status(span, request.context)
+        raise
+    except BaseException as error:
+        record_error(span, type(error).__name__, "")
+        raise
+    else:
+        _record_status(span, request.context)
+    finally:
+        detach(token)
+        span.end()
 
 
 def _text_metadata(context: Context) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncIterator
 
 import grpc.aio
 
@@ -14,10 +15,14 @@ from specmesh.inference.accounts import record_cost
 from specmesh.inference.engine import Engine, Job
 from specmesh.inference.model import LanguageModel
 from specmesh.inference.prefixes import PrefixResolver
+from specmesh.serving.interceptors import exchange
 from specmesh.serving.wire import read_distributions, read_sampling, read_tree
 from specmesh.v1 import model_pb2, verifier_pb2, verifier_pb2_grpc
 
 Context = grpc.aio.ServicerContext[verifier_pb2.VerifyRequest, verifier_pb2.VerifyResponse]
+EachContext = grpc.aio.ServicerContext[
+    verifier_pb2.VerifyEachRequest, verifier_pb2.VerifyEachResponse
+]
 
 
 class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
@@ -31,7 +36,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
     async def Verify(  # noqa: N802
         self,
         request: verifier_pb2.VerifyRequest,
-        context: Context,  # noqa: ARG002
+        context: Context | EachContext,  # noqa: ARG002
     ) -> verifier_pb2.VerifyResponse:
         """See verifier.proto."""
         sampling = read_sampling(request.sampling)
@@ -46,6 +51,17 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         response = await self._engine.run(work)
         record_cost(response.cost)
         return response
+
+    async def VerifyEach(  # noqa: N802
+        self,
+        request_iterator: AsyncIterator[verifier_pb2.VerifyEachRequest],
+        context: EachContext,
+    ) -> AsyncIterator[verifier_pb2.VerifyEachResponse]:
+        """See verifier.proto."""
+        async for message in request_iterator:
+            async with exchange(message.trace_context):
+                response = await self.Verify(message.request, context)
+                yield verifier_pb2.VerifyEachResponse(response=response)
 
     def _verify(
         self,

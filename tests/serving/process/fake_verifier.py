@@ -9,6 +9,7 @@ import asyncio
 import logging
 import sys
 import threading
+from contextlib import aclosing
 
 import grpc.aio
 from opentelemetry import metrics, trace
@@ -22,6 +23,7 @@ from specmesh.serving.errors import (
     ResourceExhausted,
     Unavailable,
 )
+from specmesh.serving.interceptors import exchange
 from specmesh.serving.server import CannotStart, serve
 from specmesh.serving.settings import ServerSettings, parse
 from specmesh.serving.telemetry import annotate, client_span
@@ -81,6 +83,12 @@ class FakeService(
         await self._act(request.prefix.session_id)
         return verifier_pb2.VerifyResponse(next_token_id=7)
 
+    async def VerifyEach(self, request_iterator, context):  # noqa: N802
+        async for message in request_iterator:
+            async with exchange(message.trace_context):
+                response = await self.Verify(message.request, context)
+                yield verifier_pb2.VerifyEachResponse(response=response)
+
     async def Draft(self, request, context):  # noqa: N802
         try:
             if request.prefix.session_id != "wait-first":
@@ -89,6 +97,16 @@ class FakeService(
             yield drafter_pb2.DraftResponse(token_ids=[2])
         finally:
             log.info("draft closed")
+
+    async def DraftEach(self, request_iterator, context):  # noqa: N802
+        async for message in request_iterator:
+            async with (
+                exchange(message.trace_context),
+                aclosing(self.Draft(message.request, context)) as responses,
+            ):
+                async for response in responses:
+                    yield drafter_pb2.DraftEachResponse(response=response)
+            yield drafter_pb2.DraftEachResponse(last=True)
 
     async def _told(self) -> None:
         async with self._turn:
@@ -119,8 +137,8 @@ class FakeService(
         async with grpc.aio.insecure_channel(address) as channel:
             stub = verifier_pb2_grpc.VerifierServiceStub(channel)
             method = "specmesh.v1.VerifierService/Verify"
-            with client_span(method, address, {"specmesh.round": 3}) as (_, metadata):
-                await stub.Verify(request, metadata=metadata, timeout=10)
+            with client_span(method, address, {"specmesh.round": 3}) as (_, carrier):
+                await stub.Verify(request, metadata=tuple(carrier.items()), timeout=10)
 
 
 async def main() -> int:

@@ -82,7 +82,7 @@ async def test_unexpected_error_is_internal_and_logged_but_not_told(
     assert "4711" not in str(error)
     assert "4711" not in str(await call.trailing_metadata())
     line = await process.logged("call failed")
-    assert line["method"] == "/specmesh.v1.VerifierService/Verify"
+    assert line["method"] == "specmesh.v1.VerifierService/Verify"
     assert "RuntimeError: secret 4711" in line["exception"]
 
 

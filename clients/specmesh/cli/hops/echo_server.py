@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import AsyncIterator
 
 import grpc
 
@@ -25,12 +26,27 @@ class EchoServicer(verifier_pb2_grpc.VerifierServiceServicer):
         context: grpc.aio.ServicerContext[pb.VerifyRequest, pb.VerifyResponse],  # noqa: ARG002
     ) -> pb.VerifyResponse:
         """See verifier.proto."""
-        response = pb.VerifyResponse(
-            accepted_nodes=[1, 2, 3, 4], next_token_kind=pb.NEXT_TOKEN_KIND_BONUS
-        )
-        response.cost.queue_ms = response.cost.forward_ms = 0.01
-        response.cost.num_computed_tokens = 5
-        return response
+        return _answer()
+
+    async def VerifyEach(  # noqa: N802
+        self,
+        request_iterator: AsyncIterator[pb.VerifyEachRequest],
+        context: grpc.aio.ServicerContext[  # noqa: ARG002
+            pb.VerifyEachRequest, pb.VerifyEachResponse
+        ],
+    ) -> AsyncIterator[pb.VerifyEachResponse]:
+        """See verifier.proto."""
+        async for _ in request_iterator:
+            yield pb.VerifyEachResponse(response=_answer())
+
+
+def _answer() -> pb.VerifyResponse:
+    response = pb.VerifyResponse(
+        accepted_nodes=[1, 2, 3, 4], next_token_kind=pb.NEXT_TOKEN_KIND_BONUS
+    )
+    response.cost.queue_ms = response.cost.forward_ms = 0.01
+    response.cost.num_computed_tokens = 5
+    return response
 
 
 async def main() -> None:

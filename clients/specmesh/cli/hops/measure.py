@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -41,6 +42,11 @@ class HopTimes:
     echo_p99_ms: float
     ratio: float
     """``p50_ms`` over ``echo_p50_ms``."""
+    open_p50_ms: float
+    """Of a request on an open call (VerifyEach), as the orchestrator asks."""
+    open_p99_ms: float
+    echo_open_p50_ms: float
+    echo_open_p99_ms: float
 
     def as_dict(self) -> dict[str, float]:
         """For JSON."""
@@ -85,27 +91,54 @@ def _specs() -> tuple[ProcessSpec, ProcessSpec]:
 async def _measure(verifier: str, echo: str, num_calls: int) -> HopTimes:
     async with grpc.aio.insecure_channel(verifier) as one, grpc.aio.insecure_channel(echo) as two:
         stubs = (VerifierServiceStub(one), VerifierServiceStub(two))
-        histograms = tuple(HdrHistogram(1, _LONGEST_NS, _SIGNIFICANT_DIGITS) for _ in stubs)
+        asks = (*(_Called(stub) for stub in stubs), *(_OnOpenCall(stub) for stub in stubs))
+        histograms = tuple(HdrHistogram(1, _LONGEST_NS, _SIGNIFICANT_DIGITS) for _ in asks)
         for number in range(_NUM_WARM_UP + num_calls):
-            for stub, histogram in zip(stubs, histograms, strict=True):
-                elapsed_ns = await _time_call(stub)
+            for ask, histogram in zip(asks, histograms, strict=True):
+                elapsed_ns = await ask()
                 if number >= _NUM_WARM_UP:
                     histogram.record_value(elapsed_ns)
-    p50, p99, echo_p50, echo_p99 = (
+    p50, p99, echo_p50, echo_p99, *on_open_calls = (
         histogram.get_value_at_percentile(percentile) / 1e6
         for histogram in histograms
         for percentile in (50, 99)
     )
-    return HopTimes(num_calls, p50, p99, echo_p50, echo_p99, p50 / echo_p50)
+    return HopTimes(num_calls, p50, p99, echo_p50, echo_p99, p50 / echo_p50, *on_open_calls)
 
 
-async def _time_call(stub: VerifierServiceAsyncStub) -> int:
+class _Called:
+    """Times one call of Verify."""
+
+    def __init__(self, stub: VerifierServiceAsyncStub) -> None:
+        self._stub = stub
+
+    async def __call__(self) -> int:
+        request = _request()
+        began_ns = time.perf_counter_ns()
+        await self._stub.Verify(request, timeout=_CALL_TIMEOUT_S)
+        return time.perf_counter_ns() - began_ns
+
+
+class _OnOpenCall:
+    """Times one request of VerifyEach."""
+
+    def __init__(self, stub: VerifierServiceAsyncStub) -> None:
+        self._call = stub.VerifyEach()
+
+    async def __call__(self) -> int:
+        message = pb.VerifyEachRequest(request=_request())
+        began_ns = time.perf_counter_ns()
+        async with asyncio.timeout(_CALL_TIMEOUT_S):
+            await self._call.write(message)
+            await self._call.read()
+        return time.perf_counter_ns() - began_ns
+
+
+def _request() -> pb.VerifyRequest:
     request = pb.VerifyRequest()
     request.prefix.token_ids.extend(range(_NUM_PREFIX_TOKENS))
     # The empty model's every token is 0, so the whole draft is accepted.
     request.tree.token_ids.extend([0] * _LOOKAHEAD)
     request.tree.parents.extend(range(_LOOKAHEAD))
     request.sampling.temperature = 0
-    began_ns = time.perf_counter_ns()
-    await stub.Verify(request, timeout=_CALL_TIMEOUT_S)
-    return time.perf_counter_ns() - began_ns
+    return request

@@ -33,7 +33,7 @@ from specmesh.orchestrator.strategies.base import (
     TaskId,
     Verify,
 )
-from specmesh.serving.errors import Unavailable
+from specmesh.serving.errors import DeadlineExceeded, Unavailable
 from specmesh.serving.telemetry import client_span
 from specmesh.serving.wire import (
     check_tokens,
@@ -44,10 +44,8 @@ from specmesh.serving.wire import (
 )
 from specmesh.v1 import (
     drafter_pb2,
-    drafter_pb2_grpc,
     sampling_pb2,
     verifier_pb2,
-    verifier_pb2_grpc,
 )
 
 log = logging.getLogger(__name__)
@@ -89,7 +87,7 @@ class Calls:
     """Everything one request asks of the mesh.
 
     ``deadline`` is the request's, in ``time.monotonic`` seconds. Both calls raise
-    ``AioRpcError`` or ``ServiceError`` once nobody is left to try.
+    ``AioRpcError`` or ``ServiceError`` once nobody is left to try, or no time.
     """
 
     def __init__(
@@ -134,6 +132,8 @@ class Calls:
                     return await self._verify_once(peer, command, moment)
                 except grpc.aio.AioRpcError as error:
                     failure = error
+            if time.monotonic() >= self._deadline:
+                raise DeadlineExceeded("DEADLINE", "the request's deadline has passed")
             await attempts.failed(peer, failure)
 
     async def draft(self, command: Draft, moment: Moment) -> AsyncGenerator[Drafted, None]:
@@ -177,7 +177,7 @@ class Calls:
         attributes = {"specmesh.draft.tokens": len(command.tree)}
         with client_span(VERIFY_METHOD, peer.address, attributes, moment.parent) as (
             span,
-            metadata,
+            carrier,
         ):
             span.update_name("specmesh.verify")
             request = verifier_pb2.VerifyRequest(
@@ -185,11 +185,11 @@ class Calls:
                 tree=write_tree(command.tree, command.distributions),
                 sampling=self._verify_sampling,
             )
+            message = verifier_pb2.VerifyEachRequest(request=request, trace_context=carrier)
             began = time.monotonic()
             deadline = min(self._deadline, began + VERIFY_SECONDS)
-            response = await verifier_pb2_grpc.VerifierServiceStub(peer.channel).Verify(
-                request, timeout=_remaining(deadline), metadata=metadata
-            )
+            async with peer.verifications.ask(message, deadline) as exchange:
+                response = (await exchange.read()).response
             self._mesh.latencies.target_s.add(time.monotonic() - began)
             self._prefix.seen_by(peer.address, moment.num_committed)
             span.set_attribute("specmesh.accepted.tokens", len(response.accepted_nodes))
@@ -203,7 +203,7 @@ class Calls:
         self, peer: Peer, command: Draft, moment: Moment, deadline: float
     ) -> AsyncGenerator[Drafted, None]:
         attributes = {"specmesh.draft.depth": command.depth}
-        with client_span(DRAFT_METHOD, peer.address, attributes, moment.parent) as (span, metadata):
+        with client_span(DRAFT_METHOD, peer.address, attributes, moment.parent) as (span, carrier):
             span.update_name("specmesh.draft")
             request = drafter_pb2.DraftRequest(
                 prefix=self._prefix.message(peer.address, moment.num_committed, command.path),
@@ -214,28 +214,31 @@ class Calls:
                 num_choices=command.num_choices,
                 sampling=write_sampling(draft_sampling(self._sampling, command.task)),
             )
+            message = drafter_pb2.DraftEachRequest(request=request, trace_context=carrier)
             num_levels = 0
             tree = command.tree
-            async for response in drafter_pb2_grpc.DrafterServiceStub(peer.channel).Draft(
-                request, timeout=_remaining(deadline), metadata=metadata
-            ):
-                self._prefix.seen_by(peer.address, moment.num_committed)
-                num_levels += command.levels_per_message
-                if response.cost.forward_ms > 0:  # else it doesn't say
-                    level_s = response.cost.forward_ms / 1e3 / command.levels_per_message
-                    self._mesh.latencies.drafter_s(peer.kind).add(level_s)
-                tree, distributions, choices = self._read(tree, response, peer)
-                yield Drafted(
-                    task=command.task,
-                    token_ids=tuple(response.token_ids),
-                    parents=tuple(response.parents),
-                    distributions=distributions,
-                    choices=choices,
-                    # A full draft needs no wait for the stream's end.
-                    last=num_levels >= command.depth,
-                )
+            async with peer.drafts.ask(message, deadline) as exchange:
+                while not (part := await exchange.read()).last:
+                    self._prefix.seen_by(peer.address, moment.num_committed)
+                    num_levels += command.levels_per_message
+                    self._observe(part.response, command, peer)
+                    tree, distributions, choices = self._read(tree, part.response, peer)
+                    yield Drafted(
+                        task=command.task,
+                        token_ids=tuple(part.response.token_ids),
+                        parents=tuple(part.response.parents),
+                        distributions=distributions,
+                        choices=choices,
+                        # A full draft needs no wait for the word that it is.
+                        last=num_levels >= command.depth,
+                    )
             if num_levels < command.depth:
                 yield Drafted(command.task, (), (), {}, last=True)
+
+    def _observe(self, response: drafter_pb2.DraftResponse, command: Draft, peer: Peer) -> None:
+        if response.cost.forward_ms > 0:  # else it doesn't say
+            level_s = response.cost.forward_ms / 1e3 / command.levels_per_message
+            self._mesh.latencies.drafter_s(peer.kind).add(level_s)
 
     def _read(
         self, tree: TokenTree, response: drafter_pb2.DraftResponse, peer: Peer
@@ -272,7 +275,3 @@ def draft_sampling(sampling: Sampling, task: TaskId) -> Sampling:
     if sampling.mode is not AcceptanceMode.REJECTION:
         return sampling
     return replace(sampling, seed=(sampling.seed + task * _SEED_STEP) % (1 << 64))
-
-
-def _remaining(deadline: float) -> float:
-    return max(0.0, deadline - time.monotonic())

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from specmesh.v1 import model_pb2, model_pb2_grpc
+from specmesh.orchestrator.mesh.exchanges import Exchanges
+from specmesh.v1 import drafter_pb2_grpc, model_pb2, model_pb2_grpc, verifier_pb2_grpc
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,10 @@ class Peer:
     def __init__(self, address: str, service: str, admit: Admit) -> None:
         self.address = address
         self.channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+        self.verifications = Exchanges(
+            verifier_pb2_grpc.VerifierServiceStub(self.channel).VerifyEach
+        )
+        self.drafts = Exchanges(drafter_pb2_grpc.DrafterServiceStub(self.channel).DraftEach)
         self.model: PeerModel | None = None
         self.refusal: str | None = None
         """Why the peer doesn't fit the mesh, if it doesn't."""

@@ -1,0 +1,106 @@
+"""Open calls to one peer, so that asking it something costs a message and not a call.
+
+Setting up a call and ending it takes most of a hop: two thirds of it between processes that
+have slept for 30 ms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Generic, TypeVar
+
+import grpc
+import grpc.aio
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+MAX_IDLE = 16
+"""How many open calls wait for the next request, at most."""
+
+
+class Exchange(Generic[Request, Response]):
+    """One request, and what comes back until ``deadline`` (``time.monotonic`` seconds)."""
+
+    def __init__(self, call: grpc.aio.StreamStreamCall[Request, Response], deadline: float) -> None:
+        self._call = call
+        self._deadline = deadline
+
+    async def send(self, request: Request) -> None:
+        """Ask. What is wrong with the call is told by ``read``."""
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                await self._call.write(request)
+        except TimeoutError:
+            raise _late() from None
+        except asyncio.InvalidStateError:
+            pass  # the call has ended: it was idle, and the peer went
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.INTERNAL:  # gRPC's word for: not to be sent
+                raise _error(grpc.StatusCode.UNAVAILABLE, "the call broke") from error
+            raise
+
+    async def read(self) -> Response:
+        """The next message. Raises ``AioRpcError``, also when there is none (in time)."""
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                message: Any = await self._call.read()
+        except TimeoutError:
+            raise _late() from None
+        if message is grpc.aio.EOF:
+            raise _error(grpc.StatusCode.UNAVAILABLE, "the peer ended the call")
+        response: Response = message
+        return response
+
+
+class Exchanges(Generic[Request, Response]):
+    """The open calls of one streaming method of one peer, each used by one at a time."""
+
+    def __init__(self, method: grpc.aio.StreamStreamMultiCallable[Request, Response]) -> None:
+        self._open = method
+        self._idle: list[grpc.aio.StreamStreamCall[Request, Response]] = []
+
+    @asynccontextmanager
+    async def ask(
+        self, request: Request, deadline: float
+    ) -> AsyncIterator[Exchange[Request, Response]]:
+        """Send ``request``; the block must read to the end of what comes back.
+
+        A block that is left by an exception cancels the call, and with it the work at the
+        peer.
+        """
+        call = self._take()
+        try:
+            exchange = Exchange(call, deadline)
+            await exchange.send(request)
+            yield exchange
+        except grpc.aio.AioRpcError:
+            call.cancel()
+            raise
+        except BaseException:
+            call.cancel()
+            if not self._idle:  # cancelling must not make the next request slower
+                self._idle.append(self._open())
+            raise
+        if len(self._idle) < MAX_IDLE:
+            self._idle.append(call)
+        else:
+            call.cancel()
+
+    def _take(self) -> grpc.aio.StreamStreamCall[Request, Response]:
+        while self._idle:
+            call = self._idle.pop()
+            if not call.done():
+                return call
+        return self._open()
+
+
+def _late() -> grpc.aio.AioRpcError:
+    return _error(grpc.StatusCode.DEADLINE_EXCEEDED, "no answer in time")
+
+
+def _error(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
+    nothing = grpc.aio.Metadata()
+    return grpc.aio.AioRpcError(code, nothing, nothing, details)

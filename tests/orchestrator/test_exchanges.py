@@ -1,0 +1,121 @@
+"""Open calls are used again, and replaced when they cannot be."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+
+import grpc
+import grpc.aio
+import pytest
+from tests.orchestrator.conftest import until
+from tests.orchestrator.peers import Drafter, Verifier, hang, passing
+
+from specmesh.orchestrator.mesh import exchanges as exchanges_module
+from specmesh.orchestrator.mesh.peer import Peer
+from specmesh.v1 import drafter_pb2, verifier_pb2
+
+VERIFY = verifier_pb2.VerifyEachRequest(
+    request=verifier_pb2.VerifyRequest(prefix={"token_ids": [1, 2]}, sampling={"temperature": 0})
+)
+DRAFT = drafter_pb2.DraftEachRequest(
+    request=drafter_pb2.DraftRequest(
+        prefix={"token_ids": [1, 2]}, sampling={"temperature": 0}, depth=3, levels_per_message=1
+    )
+)
+
+
+def soon(seconds: float = 10) -> float:
+    return time.monotonic() + seconds
+
+
+async def verify(peer: Peer, deadline: float | None = None) -> int:
+    async with peer.verifications.ask(VERIFY, deadline or soon()) as exchange:
+        return (await exchange.read()).response.next_token_id
+
+
+@pytest.fixture
+async def verifier(connect) -> tuple[Verifier, Peer]:
+    fake = Verifier()
+    return fake, (await connect([fake])).mesh.verifiers.peers[0]
+
+
+async def test_requests_one_after_the_other_share_a_call(verifier):
+    fake, peer = verifier
+    assert len({await verify(peer) for _ in range(5)}) == 1
+    assert (fake.num_open_calls, len(fake.requests)) == (1, 5)
+
+
+async def test_requests_at_once_have_a_call_each_and_leave_them_to_the_next(verifier):
+    fake, peer = verifier
+    for _ in range(2):
+        await asyncio.gather(*(verify(peer) for _ in range(3)))
+    assert (fake.num_open_calls, len(fake.requests)) == (3, 6)
+
+
+async def test_calls_beyond_the_limit_are_not_kept(verifier, monkeypatch):
+    fake, peer = verifier
+    monkeypatch.setattr(exchanges_module, "MAX_IDLE", 2)
+    for _ in range(2):
+        await asyncio.gather(*(verify(peer) for _ in range(3)))
+    assert (fake.num_open_calls, len(fake.requests)) == (4, 6)
+
+
+async def test_a_cancelled_request_stops_at_the_peer_and_the_next_finds_a_call_open(verifier):
+    fake, peer = verifier
+    fake.always = hang
+    task = asyncio.create_task(verify(peer))
+    await fake.arrived.wait()
+    task.cancel()
+    await fake.cancelled.wait()
+    async with asyncio.timeout(10):
+        while fake.num_open_calls < 2:  # noqa: ASYNC110 - it has no event for this
+            await asyncio.sleep(0.01)
+    fake.always = passing
+    await verify(peer)
+    assert fake.num_open_calls == 2
+
+
+async def test_a_stream_left_in_the_middle_is_cancelled_and_another_one_whole(connect):
+    fake = Drafter()
+    peer = (await connect([Verifier()], [fake])).mesh.drafters.peers[0]
+    fake.after_message = hang
+    async with AsyncExitStack() as stack:
+        stack.enter_context(pytest.raises(KeyError))
+        exchange = await stack.enter_async_context(peer.drafts.ask(DRAFT, soon()))
+        await exchange.read()
+        raise KeyError
+    await asyncio.wait_for(fake.cancelled.wait(), 10)
+    fake.after_message = passing
+    async with peer.drafts.ask(DRAFT, soon()) as exchange:
+        parts = [await exchange.read() for _ in range(4)]
+    assert [part.last for part in parts] == [False, False, False, True]
+
+
+async def test_no_answer_in_time_is_a_deadline_exceeded_and_stops_the_peer(verifier):
+    fake, peer = verifier
+    fake.always = hang
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await verify(peer, soon(0.2))
+    assert raised.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    await asyncio.wait_for(fake.cancelled.wait(), 10)
+
+
+async def test_calls_that_ended_while_idle_are_not_used(verifier):
+    fake, peer = verifier
+    await verify(peer)
+    await fake.die()
+    await until(lambda: not peer.ready, peer)
+    await fake.start()
+    await until(lambda: peer.ready, peer)
+    assert await verify(peer) == await verify(peer)
+
+
+async def test_a_peer_that_is_gone_is_unavailable(verifier):
+    fake, peer = verifier
+    await verify(peer)
+    await fake.die()
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await verify(peer, soon(5))
+    assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
