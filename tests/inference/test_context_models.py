@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.inference.drafting import grow
 
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
-from specmesh.drafter.growth import Shape, grow
+from specmesh.drafter.growth import Shape
 from specmesh.inference.context_models import ContextModel, PromptLookup, RandomTokens
 from specmesh.inference.model import Cancellation, ModelDescription
 from specmesh.inference.ngram import NGram

@@ -9,12 +9,13 @@ from collections.abc import AsyncIterator
 import grpc
 import numpy as np
 import pytest
+from tests.inference.drafting import grow
 
 from specmesh.decoding.prefix import PrefixChain
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.drafter import servicer
-from specmesh.drafter.growth import Shape, grow
+from specmesh.drafter.growth import Shape
 from specmesh.inference.context_models import ContextModel, PromptLookup
 from specmesh.inference.model import Cancellation, ModelDescription
 from specmesh.serving.errors import error_info
@@ -190,11 +191,13 @@ async def test_draft_without_a_guess_is_empty(serve):
 
 
 class Watched:
-    """A model that tells of its scores; held, the second takes until it is cancelled."""
+    """A model that tells of its forwards; held, the second takes until it is cancelled."""
 
     def __init__(self, model) -> None:
         self.description = model.description
         self.find_base = model.find_base
+        self.max_batch = model.max_batch
+        self.pool = None
         self.num_scored = 0
         self.scoring: asyncio.Queue[int] = asyncio.Queue()
         self.closed = threading.Event()
@@ -204,27 +207,26 @@ class Watched:
     def hold(self) -> None:
         self._loop = asyncio.get_running_loop()
 
-    def open(self, prefix, cancellation):
-        self._scorer = self._model.open(prefix, cancellation)
-        self._cancellation = cancellation
-        return self
+    def open(self, prefix, cancellation, room):
+        scorer = self._model.open(prefix, cancellation, room)
+        really_close = scorer.close
 
-    def __getattr__(self, name: str):
-        return getattr(self._scorer, name)
+        def close(keep) -> None:
+            really_close(keep)
+            if self._loop is not None:
+                self.closed.set()
 
-    def score(self, tree):
-        rows = self._scorer.score(tree)
+        scorer.close = close
+        return scorer
+
+    def forward(self, asks):
+        results = self._model.forward(asks)
         if self._loop is not None:
             self.num_scored += 1
             self._loop.call_soon_threadsafe(self.scoring.put_nowait, self.num_scored)
             if self.num_scored > 1:
-                assert self._cancellation.wait(10)
-        return rows
-
-    def close(self, keep) -> None:
-        self._scorer.close(keep)
-        if self._loop is not None:
-            self.closed.set()
+                assert asks[0].scorer.cancellation.wait(10)
+        return results
 
 
 @pytest.fixture

@@ -1,251 +1,464 @@
-"""The thread that runs forwards, fed from an event loop."""
+"""The thread that runs forwards for many jobs at once, fed from an event loop."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Generator, Iterator
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 
+import numpy as np
 import pytest
 
-from specmesh.inference.engine import Engine, Job
-from specmesh.inference.model import Interrupted
+from specmesh.decoding.tree import EMPTY
+from specmesh.inference.blocks import NoRoom, TooLarge
+from specmesh.inference.engine import Engine
+from specmesh.inference.job import Job
+from specmesh.inference.model import Ask, Cancellation, Interrupted, ModelNotLoadable
 from specmesh.serving.errors import ResourceExhausted
+
+PATIENCE_S = 10
+
+
+class ToyScorer:
+    """What a job asks with: a name, and when it is to be interrupted."""
+
+    def __init__(self, name: str, cancellation: Cancellation) -> None:
+        self.name = name
+        self.cancellation = cancellation
+
+
+class ToyModel:
+    """Its logits count its forwards. Held, a forward waits until it is told to go on."""
+
+    def __init__(self) -> None:
+        self.max_batch = 8
+        self.batches: list[list[str]] = []
+        self.script: deque[Callable[[Sequence[Ask]], object]] = deque()
+        """What to do in the next forwards, before they are answered; may raise."""
+        self.thread = ""
+        self.num_rooms = 8
+        self._loop = asyncio.get_running_loop()
+        self._began: asyncio.Queue[None] = asyncio.Queue()
+        self._go_on = threading.Semaphore(0)
+        self._held = False
+
+    def open(self, name: str, job: Job) -> ToyScorer:
+        if not self.num_rooms:
+            raise NoRoom("nothing left")
+        self.num_rooms -= 1
+        return ToyScorer(name, job.cancellation)
+
+    def close(self) -> None:
+        self.num_rooms += 1
+
+    def forward(self, asks: Sequence[Ask]):
+        self.thread = threading.current_thread().name
+        self.batches.append([ask.scorer.name for ask in asks])
+        if self._held:
+            self._loop.call_soon_threadsafe(self._began.put_nowait, None)
+            assert self._go_on.acquire(timeout=PATIENCE_S)
+        if self.script:
+            answer = self.script.popleft()(asks)
+            if answer is not None:
+                return answer
+        return [np.full((1, 1), len(self.batches), np.float32) for _ in asks]
+
+    def hold(self) -> None:
+        self._held = True
+
+    async def began(self) -> None:
+        """Return once one forward more is under way."""
+        await asyncio.wait_for(self._began.get(), PATIENCE_S)
+
+    def go_on(self, *, for_ever: bool = False) -> None:
+        if for_ever:
+            self._held = False
+        self._go_on.release()
 
 
 @pytest.fixture
-def engine() -> Iterator[Engine]:
-    engine = Engine(max_queue=3)
+async def model() -> ToyModel:
+    return ToyModel()
+
+
+@pytest.fixture
+async def engine(model) -> AsyncIterator[Engine]:
+    engine = Engine(lambda: model, max_queue=3)
+    await engine.ready()
     yield engine
+    model.go_on(for_ever=True)
+    await asyncio.to_thread(engine.stop)
+
+
+class Jobs:
+    """Jobs of so many forwards each; they tell whether they were closed."""
+
+    def __init__(self, model: ToyModel, engine: Engine) -> None:
+        self.model = model
+        self.engine = engine
+        self.closed: list[str] = []
+
+    def work(self, name: str, num_forwards: int = 1):
+        def steps(job: Job):
+            scorer = self.model.open(name, job)
+            try:
+                answers = []
+                for _ in range(num_forwards):
+                    logits = yield Ask(scorer, EMPTY)
+                    answers.append(int(logits[0, 0]))
+            finally:
+                self.closed.append(name)
+                self.model.close()
+            return answers
+
+        return steps
+
+    def begin(self, name: str, num_forwards: int = 1) -> asyncio.Task[list[int]]:
+        """A call under way, its job in the queue or at work."""
+        return asyncio.create_task(self.engine.run(self.work(name, num_forwards)))
+
+    async def queue(self, *names: str, num_forwards: int = 1) -> list[asyncio.Task[list[int]]]:
+        """Calls whose jobs wait, in this order, while a held forward is under way."""
+        tasks = []
+        for name in names:
+            depth = self.engine.queue_depth + 1
+            tasks.append(self.begin(name, num_forwards))
+            async with asyncio.timeout(PATIENCE_S):
+                while self.engine.queue_depth < depth:  # noqa: ASYNC110 - it tells nobody
+                    await asyncio.sleep(0)
+        return tasks
+
+
+@pytest.fixture
+def jobs(model, engine) -> Jobs:
+    return Jobs(model, engine)
+
+
+async def test_forwards_run_on_the_engines_thread(model, jobs):
+    assert await jobs.begin("a") == [1]
+    assert model.thread == "engine"
+
+
+async def test_load_runs_on_the_engines_thread_and_its_error_is_told():
+    def load():
+        raise ModelNotLoadable(threading.current_thread().name)
+
+    engine = Engine(load, max_queue=1)
+    with pytest.raises(ModelNotLoadable, match="engine"):
+        await engine.ready()
     engine.stop()
 
 
-class Blocker:
-    """A job that holds the engine until it is released."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._started = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
-        self._release = threading.Event()
-        self._task = asyncio.create_task(engine.run(self._work))
-
-    def _work(self, job: Job[str]) -> str:
-        self._loop.call_soon_threadsafe(self._started.set)
-        self._release.wait(10)
-        return "released"
-
-    async def __aenter__(self) -> Blocker:
-        await self._started.wait()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.release()
-        assert await self._task == "released"
-
-    def release(self) -> None:
-        self._release.set()
+async def test_jobs_that_wait_together_share_a_forward(model, jobs):
+    model.hold()
+    first = jobs.begin("a")
+    await model.began()
+    others = await jobs.queue("b", "c")
+    model.go_on(for_ever=True)
+    assert await first == [1]
+    assert await asyncio.gather(*others) == [[2], [2]]
+    assert model.batches == [["a"], ["b", "c"]]
 
 
-async def queued(engine: Engine, depth: int) -> None:
-    """Return once ``depth`` calls wait; they enter the queue as the loop turns."""
-    async with asyncio.timeout(10):
-        while engine.queue_depth < depth:  # noqa: ASYNC110 - the queue tells nobody
-            await asyncio.sleep(0)
+async def test_a_job_joins_between_two_forwards_of_another_and_leaves_it_to_go_on(model, jobs):
+    model.hold()
+    long = jobs.begin("long", 4)
+    await model.began()
+    (short,) = await jobs.queue("short")
+    model.go_on()
+    await model.began()
+    model.go_on(for_ever=True)
+    assert await short == [2]
+    assert await long == [1, 2, 3, 4]
+    assert model.batches == [["long"], ["long", "short"], ["long"], ["long"]]
 
 
-async def test_result_comes_from_the_engines_thread(engine):
-    assert await engine.run(lambda job: threading.current_thread().name) == "engine"
+async def test_no_forward_is_for_more_than_the_model_can_batch(model, jobs):
+    model.max_batch = 2
+    model.hold()
+    first = jobs.begin("a")
+    await model.began()
+    others = await jobs.queue("b", "c", "d")
+    model.go_on(for_ever=True)
+    await asyncio.gather(first, *others)
+    assert model.batches == [["a"], ["b", "c"], ["d"]]
 
 
-async def test_stream_yields_items_in_order(engine):
-    async with aclosing(engine.stream(lambda job: iter_of(1, 2, 3))) as items:
-        assert [item async for item in items] == [1, 2, 3]
+async def test_a_model_that_cannot_batch_has_its_jobs_one_after_the_other(model, jobs):
+    model.max_batch = 1
+    model.hold()
+    first = jobs.begin("a", 2)
+    await model.began()
+    others = await jobs.queue("b", "c", num_forwards=2)
+    model.go_on(for_ever=True)
+    await asyncio.gather(first, *others)
+    assert model.batches == [["a"], ["a"], ["b"], ["b"], ["c"], ["c"]]
 
 
-def iter_of(*items: int) -> Generator[int, None, None]:
-    yield from items
+async def test_an_ask_without_an_answer_yet_is_asked_again(model, jobs):
+    model.script.append(lambda asks: [None] * len(asks))
+    assert await jobs.begin("a") == [2]
+    assert model.batches == [["a"], ["a"]]
 
 
-async def test_item_is_there_before_the_next_is_made(engine):
-    proceed = threading.Event()
+async def test_stream_yields_items_in_order_and_before_the_next_forward(model, engine):
+    def work(job: Job):
+        scorer = model.open("a", job)
+        for _ in range(3):
+            logits = yield Ask(scorer, EMPTY)
+            yield int(logits[0, 0])
 
-    def work(job: Job[int]) -> Generator[int, None, None]:
-        yield 1
-        assert proceed.wait(10)
-        yield 2
+    model.hold()
+    items = []
+    async with aclosing(engine.stream(work)) as stream:
+        for _ in range(3):
+            following = asyncio.ensure_future(anext(stream))
+            await model.began()
+            model.go_on()
+            items.append(await following)
+    assert items == [1, 2, 3]
 
-    async with aclosing(engine.stream(work)) as items:
-        assert await anext(items) == 1
-        proceed.set()
-        assert await anext(items) == 2
 
-
-async def test_error_reaches_the_caller_and_the_engine_lives_on(engine):
-    def fail(job: Job[int]) -> int:
+async def test_error_of_a_job_reaches_its_caller_alone(model, jobs, engine):
+    def fail(job: Job):
+        yield Ask(model.open("bad", job), EMPTY)
         raise FloatingPointError("NaN")
 
+    model.hold()
+    first = jobs.begin("a")
+    await model.began()
+    (good,) = await jobs.queue("good")
+    bad = asyncio.create_task(engine.run(fail))
+    await asyncio.sleep(0)
+    model.go_on(for_ever=True)
     with pytest.raises(FloatingPointError, match="NaN"):
+        await bad
+    assert await good == [2]
+    assert await first == [1]
+    assert model.batches[1] == ["good", "bad"]
+
+
+async def test_error_before_the_first_ask_reaches_the_caller(engine):
+    def fail(job: Job):
+        raise KeyError("early")
+        yield
+
+    with pytest.raises(KeyError, match="early"):
         await engine.run(fail)
-    assert await engine.run(lambda job: 5) == 5
 
 
-async def test_error_between_items_comes_after_the_items(engine):
-    def work(job: Job[int]) -> Generator[int, None, None]:
-        yield 1
-        raise FloatingPointError
+async def test_error_of_a_forward_reaches_all_that_shared_it_and_the_engine_lives_on(model, jobs):
+    def out_of_memory(asks: Sequence[Ask]) -> None:
+        raise MemoryError
 
-    async with aclosing(engine.stream(work)) as items:
-        assert await anext(items) == 1
-        with pytest.raises(FloatingPointError):
-            await anext(items)
-
-
-async def test_jobs_run_one_after_the_other_first_come_first_served(engine):
-    order: list[str] = []
-
-    def work(name: str) -> int:
-        order.extend([f"{name} begins", f"{name} ends"])
-        return 0
-
-    async with Blocker(engine) as blocker:
-        tasks = []
-        for depth, name in enumerate(["a", "b", "c"], start=1):
-            tasks.append(asyncio.create_task(engine.run(lambda job, name=name: work(name))))
-            await queued(engine, depth)
-        blocker.release()
-        await asyncio.gather(*tasks)
-    assert order == [f"{name} {what}" for name in "abc" for what in ("begins", "ends")]
+    model.hold()
+    first = jobs.begin("a")
+    await model.began()
+    others = await jobs.queue("b", "c")
+    model.script += [lambda asks: None, out_of_memory]
+    model.go_on(for_ever=True)
+    for task in others:
+        with pytest.raises(MemoryError):
+            await task
+    assert await first == [1]
+    assert sorted(jobs.closed) == ["a", "b", "c"]
+    assert await jobs.begin("d") == [3]
 
 
-async def test_waiting_time_is_told(engine):
-    async with Blocker(engine) as blocker:
-        waiting = asyncio.create_task(engine.run(lambda job: job.queue_ms))
-        await queued(engine, 1)
-        assert engine.queue_depth == 1
-        blocker.release()
-        assert await waiting > 0
+async def test_waiting_time_is_told(model, jobs, engine):
+    def work(job: Job):
+        yield Ask(model.open("b", job), EMPTY)
+        return job.queue_ms
+
+    model.hold()
+    first = jobs.begin("a")
+    await model.began()
+    waiting = asyncio.create_task(engine.run(work))
+    await asyncio.sleep(0.01)
+    model.go_on(for_ever=True)
+    await first
+    assert await waiting >= 10
 
 
-async def test_cancelled_job_that_waits_leaves_the_queue_at_once_and_never_runs(engine):
-    ran = []
-    async with Blocker(engine) as blocker:
-        waiting = asyncio.create_task(engine.run(lambda job: ran.append(1) or 1))
-        await queued(engine, 1)
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting  # while the blocker still runs
-        assert engine.queue_depth == 0
-        blocker.release()
-        assert await engine.run(lambda job: 2) == 2
-    assert ran == []
+async def test_cancelled_job_that_waits_leaves_the_queue_at_once_and_never_runs(
+    model, jobs, engine
+):
+    model.hold()
+    first = jobs.begin("a")
+    await model.began()
+    (waiting,) = await jobs.queue("b")
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting  # while the forward still runs
+    assert engine.queue_depth == 0
+    model.go_on(for_ever=True)
+    await first
+    assert model.batches == [["a"]]
 
 
-async def test_closed_stream_ends_before_the_next_item(engine):
+async def test_cancelled_job_is_out_of_the_next_forward_and_the_others_go_on(model, jobs):
+    model.hold()
+    first = jobs.begin("a", 3)
+    await model.began()
+    (second,) = await jobs.queue("b", num_forwards=3)
+    model.go_on()
+    await model.began()
+    first.cancel()
+    await asyncio.sleep(0)
+    model.go_on(for_ever=True)
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert await second == [2, 3, 4]
+    assert model.batches == [["a"], ["a", "b"], ["b"], ["b"]]
+    assert jobs.closed == ["a", "b"]
+
+
+async def test_cancelled_call_ends_when_its_job_has_stopped(model, jobs):
+    model.hold()
+    task = jobs.begin("a", 2)
+    await model.began()
+    for _ in range(3):  # however often
+        task.cancel()
+        done, _ = await asyncio.wait({task}, timeout=0.02)
+        assert not done
+    assert jobs.closed == []
+    model.go_on(for_ever=True)
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, PATIENCE_S)
+    assert jobs.closed == ["a"]
+    assert model.batches == [["a"]]
+
+
+def interrupted(asks: Sequence[Ask]) -> None:
+    """Stop once nobody wants the forward."""
+    for ask in asks:
+        assert ask.scorer.cancellation.wait(PATIENCE_S)
+    raise Interrupted
+
+
+async def test_interrupted_forward_frees_the_engine(model, jobs):
+    model.script.append(interrupted)
+    model.hold()
+    task = jobs.begin("a")
+    await model.began()
+    (following,) = await jobs.queue("b")
+    model.go_on(for_ever=True)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await asyncio.wait_for(following, PATIENCE_S) == [2]
+    assert jobs.closed == ["a", "b"]
+
+
+async def test_deadline_of_a_call_stops_its_job(model, jobs):
+    model.script.append(interrupted)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.02):
+            await jobs.begin("a")
+    assert jobs.closed == ["a"]
+
+
+async def test_interruption_without_a_cancellation_is_an_error(model, jobs):
+    def interrupt(asks: Sequence[Ask]) -> None:
+        raise Interrupted
+
+    model.script.append(interrupt)
+    with pytest.raises(Interrupted):
+        await jobs.begin("a")
+
+
+async def test_closed_stream_ends_before_the_next_item(model, engine):
     made = []
     ended = []
 
-    def work(job: Job[int]) -> Generator[int, None, None]:
+    def work(job: Job):
         try:
+            scorer = model.open("a", job)
             for number in range(100):
                 made.append(number)
                 yield number
-                assert job.cancellation.wait(10)
+                assert job.cancellation.wait(PATIENCE_S)
+                yield Ask(scorer, EMPTY)
         finally:
             ended.append(True)
 
     async with aclosing(engine.stream(work)) as items:
         assert await anext(items) == 0
     assert ended  # by the time the stream is closed
-    assert made == [0, 1]  # the item at hand when the stream was closed, and no more
+    assert made == [0]
 
 
-async def started(engine: Engine, work) -> asyncio.Task:
-    """A call whose job is under way."""
-    begun = asyncio.Event()
-    loop = asyncio.get_running_loop()
+async def test_job_without_room_waits_until_another_gives_some_back(model, jobs, engine):
+    model.num_rooms = 1
+    model.hold()
+    first = jobs.begin("a", 2)
+    await model.began()
+    others = await jobs.queue("b", "c")
+    model.go_on()
+    await model.began()
+    assert engine.queue_depth == 2
+    model.go_on(for_ever=True)
+    assert await first == [1, 2]
+    assert await asyncio.gather(*others) == [[3], [4]]
+    assert model.batches == [["a"], ["a"], ["b"], ["c"]]
 
-    def begin(job: Job):
-        loop.call_soon_threadsafe(begun.set)
-        return work(job)
 
-    task = asyncio.create_task(engine.run(begin))
-    await asyncio.wait_for(begun.wait(), 10)
-    return task
-
-
-async def test_cancelled_call_ends_when_its_job_has_stopped(engine):
-    proceed = threading.Event()
-    stopped = []
-
-    def work(job: Job[int]) -> int:
-        assert job.cancellation.wait(10)
-        assert proceed.wait(10)
-        stopped.append(True)
-        return 0
-
-    task = await started(engine, work)
-    for _ in range(3):  # however often
-        task.cancel()
-        done, _ = await asyncio.wait({task}, timeout=0.02)
-        assert not done
-    proceed.set()
+async def test_job_that_waits_for_room_can_be_cancelled(model, jobs, engine):
+    model.num_rooms = 1
+    model.hold()
+    first = jobs.begin("a", 2)
+    await model.began()
+    (waiting,) = await jobs.queue("b")
+    model.go_on()
+    await model.began()
+    waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(task, 10)
-    assert stopped
+        await asyncio.wait_for(waiting, PATIENCE_S)
+    model.go_on(for_ever=True)
+    assert await first == [1, 2]
 
 
-async def test_interrupted_job_frees_the_engine(engine):
-    def work(job: Job[int]) -> int:
-        assert job.cancellation.wait(10)
-        raise Interrupted
-
-    task = await started(engine, work)
-    following = asyncio.create_task(engine.run(lambda job: 5))
-    await queued(engine, 1)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert await asyncio.wait_for(following, 10) == 5
+async def test_job_that_finds_no_room_in_an_idle_engine_is_refused(model, jobs):
+    model.num_rooms = 0
+    with pytest.raises(ResourceExhausted) as refusal:
+        await jobs.begin("a")
+    assert refusal.value.reason == "KV_CACHE_FULL"
 
 
-async def test_deadline_of_a_call_stops_its_job(engine):
-    stopped = []
+async def test_job_that_never_fits_is_refused(engine):
+    def work(job: Job):
+        raise TooLarge("8 blocks of 4")
+        yield
 
-    def work(job: Job[int]) -> int:
-        stopped.append(job.cancellation.wait(10))
-        raise Interrupted
-
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.02):
-            await engine.run(work)
-    assert stopped == [True]
-
-
-async def test_interruption_without_a_cancellation_is_an_error(engine):
-    def work(job: Job[int]) -> int:
-        raise Interrupted
-
-    with pytest.raises(Interrupted):
+    with pytest.raises(ResourceExhausted, match="8 blocks of 4") as refusal:
         await engine.run(work)
+    assert refusal.value.reason == "KV_CACHE_TOO_SMALL"
 
 
-async def test_full_queue_refuses_at_once(engine):
-    async with Blocker(engine) as blocker:
-        tasks = []
-        for depth in (1, 2, 3):
-            tasks.append(asyncio.create_task(engine.run(lambda job: 1)))
-            await queued(engine, depth)
-        with pytest.raises(ResourceExhausted) as refusal:
-            await engine.run(lambda job: 1)
-        assert refusal.value.reason == "QUEUE_FULL"
-        assert refusal.value.retry_after_s
-        blocker.release()
-        assert await asyncio.gather(*tasks) == [1, 1, 1]
+async def test_full_queue_refuses_at_once(model, jobs):
+    model.hold()
+    first = jobs.begin("a")
+    await model.began()
+    others = await jobs.queue("b", "c", "d")
+    with pytest.raises(ResourceExhausted) as refusal:
+        await jobs.begin("e")
+    assert refusal.value.reason == "QUEUE_FULL"
+    assert refusal.value.retry_after_s
+    model.go_on(for_ever=True)
+    assert await asyncio.gather(first, *others) == [[1], [2], [2], [2]]
 
 
-async def test_stop_ends_the_thread_after_the_jobs_before():
-    engine = Engine(max_queue=3)
-    assert await engine.run(lambda job: threading.current_thread().name) == "engine"
-    engine.stop()
+async def test_stop_ends_the_thread_after_the_jobs_before(model):
+    engine = Engine(lambda: model, max_queue=3)
+    await engine.ready()
+    model.hold()
+    task = Jobs(model, engine).begin("a", 2)
+    await model.began()
+    stopping = asyncio.create_task(asyncio.to_thread(engine.stop))
+    model.go_on(for_ever=True)
+    model.go_on()
+    assert await task == [1, 2]
+    await stopping
     assert not any(thread.name == "engine" for thread in threading.enumerate())

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.inference.drafting import grow
 
 from specmesh.decoding.acceptance import verify
 from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
-from specmesh.drafter.growth import Shape, grow
+from specmesh.drafter.growth import Shape
 from specmesh.inference.context_models import ContextModel, RandomTokens
 from specmesh.inference.model import Cancellation, ModelDescription
 

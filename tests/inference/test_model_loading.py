@@ -15,7 +15,7 @@ NEVER = Cancellation()
 
 
 def load(name: object) -> TransformersModel:
-    return TransformersModel.load(str(name), dtype="float32", device="cpu", cache_tokens=64)
+    return TransformersModel.load(str(name), dtype="float32", device="cpu", cache_bytes=1 << 16)
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def load_guess(backend: backends.Backend, **settings: object):
         "ngram_order": 2,
         "dtype": "float32",
         "device": "cpu",
-        "cache_tokens": 64,
+        "cache_bytes": 1 << 16,
         "simulated": SimulatedDrafterSettings(),
     }
     return backends.load(backend, **(defaults | settings))

@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 import pytest
+from tests.inference.drafting import grow
 from tokenizers import Tokenizer
 
 from specmesh.decoding.acceptance import verify
@@ -15,7 +16,7 @@ from specmesh.decoding.prefix import PrefixChain
 from specmesh.decoding.sampling import AcceptanceMode, Sampling, choose
 from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
 from specmesh.decoding.tree import EMPTY, TokenTree
-from specmesh.drafter.growth import Shape, grow
+from specmesh.drafter.growth import Shape
 from specmesh.inference.model import Cancellation, Interrupted
 from specmesh.inference.simulated import Latency, SimulatedModel
 from specmesh.serving.tokenizers import fingerprint

@@ -67,9 +67,9 @@ async def opened(monkeypatch) -> asyncio.Queue[int]:
     loop = asyncio.get_running_loop()
     really_open = SimulatedModel.open
 
-    def tell_and_open(self, prefix, cancellation):
+    def tell_and_open(self, prefix, cancellation, room):
         loop.call_soon_threadsafe(taken.put_nowait, len(prefix))
-        return really_open(self, prefix, cancellation)
+        return really_open(self, prefix, cancellation, room)
 
     monkeypatch.setattr(SimulatedModel, "open", tell_and_open)
     return taken

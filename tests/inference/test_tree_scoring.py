@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from transformers import AutoModelForCausalLM
 
+from specmesh.decoding.prefix import BLOCK_TOKENS
 from specmesh.decoding.tree import EMPTY, TokenTree
-from specmesh.inference import transformers_model
 from specmesh.inference.model import Cancellation
 
 NEVER = Cancellation()
@@ -27,38 +24,15 @@ PREFIX = [int(token) for token in np.random.default_rng(5).integers(0, VOCAB_SIZ
 BRANCHING = TokenTree((10, 11, 12, 13, 14, 15, 16), (0, 0, 1, 1, 3, 2, 5))
 
 
-@pytest.fixture(params=["llama", "gpt2", "qwen2"], scope="module")
-def architecture(request):
-    return request.param
-
-
-@pytest.fixture(scope="module")
-def plain(folders, architecture):
-    """Logits ``[vocab]`` after tokens, by the model alone: no cache, no mask, no batch."""
-    model = AutoModelForCausalLM.from_pretrained(folders[architecture]).eval()
-
-    @lru_cache(maxsize=4096)
-    def after(tokens: tuple[int, ...]) -> np.ndarray:
-        with torch.inference_mode():
-            return model(torch.tensor([tokens])).logits[0, -1].numpy()
-
-    return after
-
-
 @pytest.fixture
 def model(load, architecture):
     return load(architecture)
 
 
-def expected(plain, prefix: Sequence[int], tree: TokenTree) -> np.ndarray:
-    paths = [tree.tokens_on(tree.path(node)) for node in range(len(tree) + 1)]
-    return np.stack([plain((*prefix, *path)) for path in paths])
-
-
 def check(scorer, plain, prefix: Sequence[int], *steps: TokenTree) -> None:
     """Scores ``steps`` in turn, each a tree that begins with the one before."""
     rows = np.concatenate([scorer.score(tree) for tree in steps])
-    np.testing.assert_allclose(rows, expected(plain, prefix, steps[-1]), atol=TOLERANCE)
+    np.testing.assert_allclose(rows, plain.rows(prefix, steps[-1]), atol=TOLERANCE)
 
 
 @st.composite
@@ -165,8 +139,8 @@ def test_rollback_to_a_shorter_prefix_computes_almost_nothing(model, plain):
 
 
 @pytest.mark.parametrize("length", [3, 4, 5, 8, 9, 45])
-def test_long_prompt_goes_through_in_chunks(model, plain, length, monkeypatch):
-    monkeypatch.setattr(transformers_model, "PREFILL_CHUNK_TOKENS", 4)
+def test_long_prompt_goes_through_in_chunks(load, architecture, plain, length):
+    model = load(architecture, chunk_tokens=4)
     prefix = PREFIX[:length]
     scorer = model.open(prefix, NEVER)
     check(scorer, plain, prefix, cut(BRANCHING, 3), BRANCHING)
@@ -185,7 +159,7 @@ def test_sessions_that_share_a_beginning_never_disturb_each_other(model, plain):
     for size in (0, 2, 5, 7):  # in turn, on views of one snapshot
         for scorer, prefix in zip(scorers, prefixes, strict=True):
             rows = scorer.score(cut(BRANCHING, size))
-            want = expected(plain, prefix, cut(BRANCHING, size))[-len(rows) :]
+            want = plain.rows(prefix, cut(BRANCHING, size))[-len(rows) :]
             np.testing.assert_allclose(rows, want, atol=TOLERANCE)
     scorers[0].close((1, 3, 5, 7))
     check(model.open(PREFIX, NEVER), plain, PREFIX, BRANCHING)
@@ -193,18 +167,20 @@ def test_sessions_that_share_a_beginning_never_disturb_each_other(model, plain):
     check(model.open(PREFIX, NEVER), plain, PREFIX, BRANCHING)
 
 
-def test_evicted_snapshot_still_serves_the_scorer_that_uses_it(load, architecture, plain):
-    model = load(architecture, cache_tokens=50)
-    first = model.open(PREFIX, NEVER)
+def test_blocks_in_use_are_kept_while_all_others_are_evicted(load, architecture, plain):
+    model = load(architecture, cache_tokens=9 * BLOCK_TOKENS)
+    first = model.open(PREFIX, NEVER, room=7)
     first.score(EMPTY)
     first.close(())
-    scorer = model.open(PREFIX, NEVER)
-    other = model.open(PREFIX[::-1], NEVER)
-    other.score(EMPTY)
-    other.close(())
+    scorer = model.open(PREFIX, NEVER, room=7)
+    for shift in range(1, 4):
+        other = model.open([*PREFIX[shift:], *PREFIX[:shift]], NEVER, room=7)
+        other.score(BRANCHING)
+        other.close(())
+    assert model.pool.num_evicted
     check(scorer, plain, PREFIX, BRANCHING)
     scorer.close((1,))
-    check(model.open(PREFIX, NEVER), plain, PREFIX, BRANCHING)
+    check(model.open(PREFIX, NEVER, room=7), plain, PREFIX, BRANCHING)
 
 
 def test_scorer_closed_before_scoring_leaves_the_cache_alone(model):

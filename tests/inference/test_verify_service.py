@@ -5,12 +5,13 @@ from __future__ import annotations
 import grpc
 import numpy as np
 import pytest
+from tests.inference.drafting import grow
 
 from specmesh.decoding.acceptance import verify
 from specmesh.decoding.prefix import PrefixChain
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
-from specmesh.drafter.growth import Shape, grow
+from specmesh.drafter.growth import Shape
 from specmesh.inference.empty import EmptyModel
 from specmesh.inference.model import Cancellation
 from specmesh.serving.errors import error_info
@@ -88,7 +89,7 @@ async def test_answer_is_the_same_on_any_replica_whatever_it_holds(load, serve, 
     message = request(whole(), tree, distributions, sampling)
     longer = request(whole([*PREFIX, *range(10)]), EMPTY, {}, sampling)
     other = request(whole([*PREFIX[:19], 1, 2]), TokenTree((1, 2), (0, 0)), {}, GREEDY)
-    async with serve(load()) as one, serve(load(cache_tokens=1)) as another:
+    async with serve(load()) as one, serve(load(cache_tokens=1100)) as another:
         first = await ask(one, message)
         answers = [answer(first)]
         for channel, before in [(one, message), (one, longer), (another, other), (one, other)]:

@@ -50,16 +50,22 @@ def hops(
         typer.echo(f"verifier  p50 {times.p50_ms:.3f} ms  p99 {times.p99_ms:.3f} ms")
         typer.echo(f"bare echo p50 {times.echo_p50_ms:.3f} ms  p99 {times.echo_p99_ms:.3f} ms")
         typer.echo(f"ratio of the p50s {times.ratio:.2f}, over {times.num_calls} calls each")
+        typer.echo(
+            f"on an open call: verifier p50 {times.open_p50_ms:.3f} ms, "
+            f"bare echo {times.echo_open_p50_ms:.3f} ms"
+        )
         return 0
 
     run(work())
 
 
-def _pass_through(name: str, module: str, extra: str, summary: str) -> None:
+def _pass_through(
+    name: str, module: str, extra: str, summary: str, group: typer.Typer = app
+) -> None:
     """A command that is another program of ours, with its own options and its own --help."""
 
     def command(context: typer.Context) -> None:
-        sys.argv = [f"specmesh {name}", *context.args]
+        sys.argv = [context.command_path, *context.args]
         try:
             runpy.run_module(module, run_name="__main__", alter_sys=True)
         except ModuleNotFoundError as error:
@@ -68,7 +74,7 @@ def _pass_through(name: str, module: str, extra: str, summary: str) -> None:
             )
             raise typer.Exit(FAILED) from error
 
-    app.command(
+    group.command(
         name,
         help=summary,
         add_help_option=False,
@@ -82,4 +88,11 @@ _pass_through("orchestrator", "specmesh.orchestrator", "orchestrator", "Serve cl
 _pass_through("train", "specmesh.training", "inference", "Train the model pair that is shipped.")
 _pass_through(
     "simulate", "specmesh.orchestrator.simulation", "simulation", "Run strategies in virtual time."
+)
+_pass_through(
+    "engine",
+    "specmesh.inference.benchmark",
+    "inference",
+    "Time the inference engine against transformers' generate.",
+    bench,
 )

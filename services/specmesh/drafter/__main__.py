@@ -65,7 +65,7 @@ class DrafterService(InferenceService):
             ngram_order=self._drafter.ngram_order,
             dtype=self._drafter.dtype,
             device=self._drafter.device,
-            cache_tokens=self._drafter.cache_tokens,
+            cache_bytes=self._drafter.cache_bytes,
             simulated=self._drafter,
         )
 

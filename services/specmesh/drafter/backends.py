@@ -27,14 +27,14 @@ def load(
     ngram_order: int,
     dtype: str,
     device: str,
-    cache_tokens: int,
+    cache_bytes: int,
     simulated: SimulatedDrafterSettings,
 ) -> LanguageModel:
     """Load a drafter; raises ``ModelNotLoadable``."""
     if backend == "transformers":
         from specmesh.inference.transformers_model import TransformersModel
 
-        return TransformersModel.load(model, dtype=dtype, device=device, cache_tokens=cache_tokens)
+        return TransformersModel.load(model, dtype=dtype, device=device, cache_bytes=cache_bytes)
     if backend == "simulated":
         return simulated.simulated_drafter()
     loaded = _load_tokenizer(tokenizer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -12,10 +12,11 @@ import grpc.aio
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import TokenTree
-from specmesh.drafter.growth import Level, Shape, grow
+from specmesh.drafter.growth import Growth, Level, Shape
 from specmesh.inference.accounts import add_cost, record_cost
-from specmesh.inference.engine import Engine, Job
-from specmesh.inference.model import LanguageModel, Scorer
+from specmesh.inference.engine import Engine
+from specmesh.inference.job import Job, Steps
+from specmesh.inference.model import Ask, LanguageModel, Scorer
 from specmesh.inference.prefixes import PrefixResolver
 from specmesh.serving.interceptors import exchange
 from specmesh.serving.wire import (
@@ -30,8 +31,8 @@ from specmesh.v1 import drafter_pb2, drafter_pb2_grpc, model_pb2
 MAX_DEPTH = 256
 MAX_CHOICES = 16
 
-DraftJob = Job[drafter_pb2.DraftResponse]
-DraftMessages = Generator[drafter_pb2.DraftResponse, None, None]
+DraftJob = Job[drafter_pb2.DraftResponse, None]
+DraftSteps = Steps[drafter_pb2.DraftResponse, None]
 
 Context = grpc.aio.ServicerContext[drafter_pb2.DraftRequest, drafter_pb2.DraftResponse]
 EachContext = grpc.aio.ServicerContext[drafter_pb2.DraftEachRequest, drafter_pb2.DraftEachResponse]
@@ -57,7 +58,7 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
         prefix = await self._prefixes.resolve(request.prefix)
         levels_per_message = request.levels_per_message or 1
 
-        def work(job: DraftJob) -> DraftMessages:
+        def work(job: DraftJob) -> DraftSteps:
             return self._draft(job, prefix, tree, shape, sampling, levels_per_message)
 
         total = model_pb2.ComputeCost()
@@ -92,28 +93,24 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
         shape: Shape,
         sampling: Sampling,
         levels_per_message: int,
-    ) -> DraftMessages:
+    ) -> DraftSteps:
         shape = self._fit(shape, tree, len(prefix))
-        scorer = self._model.open(prefix, job.cancellation)
+        scorer = self._model.open(prefix, job.cancellation, len(tree) + shape.num_nodes)
         meter = _Meter(scorer, job.queue_ms)
-        sent, grown = len(tree), tree
+        growth = Growth(tree, len(prefix), shape, sampling)
+        sent = len(tree)
         pending: list[Level] = []
-        levels = grow(scorer, tree, len(prefix), shape, sampling)
         try:
-            for number, level in enumerate(levels, start=1):
-                grown = level.tree
-                pending.append(level)
-                if job.cancellation.is_set():
-                    return
-                if number % levels_per_message == 0:
-                    yield _message(pending, sent, meter)
-                    sent, pending = len(grown), []
-            if pending:
-                yield _message(pending, sent, meter)
+            while not growth.ended:
+                pending.append(growth.grow((yield Ask(scorer, growth.tree))))
+                if growth.num_levels % levels_per_message == 0 or growth.ended:
+                    if len(growth.tree) > sent:
+                        yield _message(pending, sent, meter)
+                    sent, pending = len(growth.tree), []
         finally:
             # The likeliest path is what the next call most probably goes on from; its last
             # node has not been through a forward.
-            scorer.close(grown.path(_first_leaf(grown))[:-1])
+            scorer.close(growth.tree.path(_first_leaf(growth.tree))[:-1])
 
     def _fit(self, shape: Shape, tree: TokenTree, prefix_length: int) -> Shape:
         """``shape`` cut to the context: a draft that cannot be verified is not made."""
@@ -163,12 +160,8 @@ def read_shape(request: drafter_pb2.DraftRequest, tree_size: int) -> Shape:
     shape = Shape(from_nodes, request.depth, tuple(request.branching), request.num_choices)
     if 0 in shape.branching:
         raise InvalidField("branching", "must be at least 1 at every level")
-    width, nodes = len(from_nodes), tree_size
-    for level in range(request.depth):
-        width *= shape.children_at(level)
-        nodes += width
-        if nodes > MAX_TREE_NODES:
-            raise InvalidField("branching", f"makes a tree of more than {MAX_TREE_NODES} nodes")
+    if tree_size + shape.num_nodes > MAX_TREE_NODES:
+        raise InvalidField("branching", f"makes a tree of more than {MAX_TREE_NODES} nodes")
     return shape
 
 

@@ -15,7 +15,14 @@ import numpy as np
 from specmesh.decoding.noise import Purpose, uniforms
 from specmesh.decoding.prefix import PrefixChain
 from specmesh.decoding.tree import EMPTY, TokenTree
-from specmesh.inference.model import Cancellation, Logits, ModelDescription
+from specmesh.inference.model import (
+    DEFAULT_ROOM_TOKENS,
+    Ask,
+    Cancellation,
+    Logits,
+    ModelDescription,
+    score_alone,
+)
 from specmesh.inference.prefix_cache import PrefixCache
 
 CACHED_TOKENS = 1 << 18
@@ -32,6 +39,9 @@ class Guess(Protocol):
 class ContextModel:
     """A language model made of a guess; keeps only the tokens of recent prefixes."""
 
+    max_batch = 1
+    pool = None
+
     def __init__(self, description: ModelDescription, guess: Guess) -> None:
         self.description = description
         self._guess = guess
@@ -40,10 +50,15 @@ class ContextModel:
     def open(
         self,
         prefix: Sequence[int],
-        cancellation: Cancellation,  # noqa: ARG002
+        cancellation: Cancellation,
+        room: int = DEFAULT_ROOM_TOKENS,  # noqa: ARG002
     ) -> ContextScorer:
         """See ``LanguageModel.open``. A guess is too short to be interrupted."""
-        return ContextScorer(self._guess, self._cache, prefix)
+        return ContextScorer(self._guess, self._cache, prefix, cancellation)
+
+    def forward(self, asks: Sequence[Ask]) -> list[Logits | None]:
+        """See ``LanguageModel.forward``."""
+        return score_alone(asks)
 
     def find_base(self, base_length: int, digest: bytes) -> Sequence[int] | None:
         """See ``LanguageModel.find_base``."""
@@ -53,7 +68,14 @@ class ContextModel:
 class ContextScorer:
     """See ``Scorer``."""
 
-    def __init__(self, guess: Guess, cache: PrefixCache[None], prefix: Sequence[int]) -> None:
+    def __init__(
+        self,
+        guess: Guess,
+        cache: PrefixCache[None],
+        prefix: Sequence[int],
+        cancellation: Cancellation,
+    ) -> None:
+        self.cancellation = cancellation
         self._guess = guess
         self._cache = cache
         self._chain = PrefixChain(prefix)

@@ -7,7 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from specmesh.decoding.tree import TokenTree
-from specmesh.inference.model import Cancellation, Logits, ModelDescription
+from specmesh.inference.model import (
+    DEFAULT_ROOM_TOKENS,
+    Ask,
+    Cancellation,
+    Logits,
+    ModelDescription,
+    score_alone,
+)
 
 VOCAB_SIZE = 256
 
@@ -26,14 +33,21 @@ class EmptyModel:
     """See ``LanguageModel``. Every token is as likely as any other."""
 
     description = EMPTY_DESCRIPTION
+    max_batch = 1
+    pool = None
 
     def open(
         self,
         prefix: Sequence[int],  # noqa: ARG002
-        cancellation: Cancellation,  # noqa: ARG002
+        cancellation: Cancellation,
+        room: int = DEFAULT_ROOM_TOKENS,  # noqa: ARG002
     ) -> EmptyScorer:
         """See ``LanguageModel.open``."""
-        return EmptyScorer()
+        return EmptyScorer(cancellation)
+
+    def forward(self, asks: Sequence[Ask]) -> list[Logits | None]:
+        """See ``LanguageModel.forward``."""
+        return score_alone(asks)
 
     def find_base(self, base_length: int, digest: bytes) -> None:
         """Nothing is kept: see ``LanguageModel.find_base``."""
@@ -44,6 +58,9 @@ class EmptyScorer:
 
     num_cached_tokens = 0
     num_computed_tokens = 0
+
+    def __init__(self, cancellation: Cancellation) -> None:
+        self.cancellation = cancellation
 
     def score(self, tree: TokenTree) -> Logits:
         """See ``Scorer.score``."""

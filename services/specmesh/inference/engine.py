@@ -1,9 +1,10 @@
 """One thread that runs the forwards; the asyncio server feeds it.
 
 A forward blocks, so it must not run on the event loop; and two forwards at once would only
-fight over the same cores. Jobs are generators: what they yield reaches the caller as it
-comes. A cancelled job is closed between two items, or within a forward where the model can
-be interrupted; its call ends when it has really stopped.
+fight over the same cores. So calls share them: jobs join and leave between two forwards, and
+each forward is for all that are there (continuous batching, Yu et al., "Orca", OSDI 2022).
+A cancelled job is ended between two forwards, or within one that nobody else wants; its call
+ends when it has really stopped.
 """
 
 from __future__ import annotations
@@ -11,109 +12,77 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import aclosing, closing
-from typing import Any, Generic, TypeVar
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar, cast
 
-from specmesh.inference.model import Cancellation, Interrupted
+from specmesh.inference.blocks import NoRoom
+from specmesh.inference.job import End, Job, Work
+from specmesh.inference.model import Interrupted, LanguageModel
 from specmesh.serving.errors import ResourceExhausted
 
 T = TypeVar("T")
-Work = Callable[["Job[T]"], Generator[T, None, None]]
-
-
-class Job(Generic[T]):
-    """What a running job may ask: was it cancelled, and how long did it wait."""
-
-    def __init__(self, work: Work[T]) -> None:
-        self._work = work
-        self._loop = asyncio.get_running_loop()
-        self._items: asyncio.Queue[T | BaseException | None] = asyncio.Queue()
-        self._ended = False
-        self.cancellation = Cancellation()
-        self.queue_ms = 0.0
-
-    def cancel(self) -> None:
-        """Ask the job to stop; what it yields from here on is for nobody."""
-        self.cancellation.set()
-
-    def run(self) -> None:
-        """Run to the end on the engine's thread; errors travel to the caller."""
-        self.queue_ms = (time.perf_counter() - self.cancellation.arrived_s) * 1e3
-        end: BaseException | None = None
-        try:
-            with closing(self._work(self)) as items:
-                for item in items:
-                    if self.cancellation.is_set():
-                        break
-                    self._deliver(item)
-        except Interrupted as interruption:
-            end = None if self.cancellation.is_set() else interruption
-        except BaseException as error:  # the caller decides
-            end = error
-        self._deliver(end)
-
-    def _deliver(self, item: T | BaseException | None) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._items.put_nowait, item)
-        except RuntimeError:  # the loop is gone, and with it whoever waited
-            self.cancel()
-
-    async def next(self) -> T | None:
-        """The next item, or None at the end; raises what the job raised."""
-        item = await self._items.get()
-        if item is None or isinstance(item, BaseException):
-            self._ended = True
-        if isinstance(item, BaseException):
-            raise item
-        return item
-
-    async def stopped(self) -> None:
-        """Return once the started job has left the engine's thread.
-
-        However often the caller is cancelled meanwhile: who returned earlier would tell that
-        the engine is free while it is not.
-        """
-        cancelled: asyncio.CancelledError | None = None
-        while not self._ended:
-            try:
-                item = await self._items.get()
-            except asyncio.CancelledError as error:
-                cancelled = error
-            else:
-                self._ended = item is None or isinstance(item, BaseException)
-        if cancelled is not None:
-            raise cancelled
+R = TypeVar("R")
 
 
 class Engine:
-    """Runs jobs one after the other, first come first served.
+    """Runs jobs on the model that ``load`` gives, first come first served.
 
-    Raises ``ResourceExhausted`` at once when ``max_queue`` jobs wait already.
+    ``load`` runs on the engine's thread. Raises ``ResourceExhausted`` at once when
+    ``max_queue`` jobs wait already.
     """
 
-    def __init__(self, max_queue: int) -> None:
-        self._waiting: deque[Job[Any]] = deque()
+    def __init__(self, load: Callable[[], LanguageModel], max_queue: int) -> None:
+        self._loaded: Future[LanguageModel] = Future()
+        self._waiting: deque[Job[Any, Any]] = deque()
         self._lock = threading.Lock()
-        # One True for each job that was ever queued, withdrawn ones too; False to stop.
-        self._signals: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        # Wakes the thread when it has nothing to do; what to do is said elsewhere.
+        self._signals: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._stopping = False
         self._max_queue = max_queue
-        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._thread = threading.Thread(target=self._live, args=(load,), name="engine", daemon=True)
         self._thread.start()
+
+    async def ready(self) -> LanguageModel:
+        """The model, once it is loaded; raises what ``load`` raised."""
+        return await asyncio.wrap_future(self._loaded)
 
     @property
     def queue_depth(self) -> int:
         """How many jobs wait."""
         return len(self._waiting)
 
-    async def stream(self, work: Work[T]) -> AsyncGenerator[T, None]:
+    async def stream(self, work: Work[T, None]) -> AsyncGenerator[T, None]:
         """Run ``work`` and yield its items.
 
         Closing the iterator cancels the job, and returns once it has stopped: at once if it
         had not been started.
         """
+        job = self._enqueue(work)
+        try:
+            while not isinstance(item := await job.next(), End):
+                yield item
+        finally:
+            await self._leave(job)
+
+    async def run(self, work: Work[Any, R]) -> R:
+        """Run ``work`` for what it returns."""
+        job = self._enqueue(work)
+        try:
+            while not isinstance(item := await job.next(), End):
+                pass
+        finally:
+            await self._leave(job)
+        return cast("R", item.result)
+
+    def stop(self) -> None:
+        """End the thread after the jobs that came before; cancelled ones do not run."""
+        self._stopping = True
+        self._signals.put(None)
+        self._thread.join()
+
+    def _enqueue(self, work: Work[T, R]) -> Job[T, R]:
         if self.queue_depth >= self._max_queue:
             raise ResourceExhausted(
                 "QUEUE_FULL", f"{self._max_queue} calls wait already", retry_after_s=0.05
@@ -121,45 +90,88 @@ class Engine:
         job = Job(work)
         with self._lock:
             self._waiting.append(job)
-        self._signals.put(True)
-        try:
-            while (item := await job.next()) is not None:
-                yield item
-        finally:
-            job.cancel()
-            if not self._withdraw(job):
-                await job.stopped()
+        self._signals.put(None)
+        return job
 
-    async def run(self, work: Callable[[Job[T]], T]) -> T:
-        """Run ``work`` for its one result."""
-        results: list[T] = []
-
-        def once(job: Job[T]) -> Generator[T, None, None]:
-            results.append(work(job))
-            yield from ()  # the end alone is told: one wake-up of the loop, not two
-
-        async with aclosing(self.stream(once)) as items:
-            async for _ in items:
-                pass
-        return results[0]
-
-    def stop(self) -> None:
-        """End the thread after the jobs that came before; cancelled ones do not run."""
-        self._signals.put(False)
-        self._thread.join()
-
-    def _withdraw(self, job: Job[Any]) -> bool:
-        """Take ``job`` off the queue; False if it is not there (any more)."""
+    async def _leave(self, job: Job[Any, Any]) -> None:
+        """Cancel ``job`` and return once it is neither queued nor at work."""
+        job.cancel()
         with self._lock:
             try:
                 self._waiting.remove(job)
             except ValueError:
+                pass
+            else:
+                return
+        await job.stopped()
+
+    # On the thread.
+
+    def _live(self, load: Callable[[], LanguageModel]) -> None:
+        try:
+            model = load()
+        except BaseException as error:  # for whoever waits for the model
+            self._loaded.set_exception(error)
+            return
+        self._loaded.set_result(model)
+        running: list[Job[Any, Any]] = []
+        while running or self._awaits_job():
+            running = [job for job in running if not _ended_if_cancelled(job)]
+            self._admit(running, model.max_batch)
+            if running:
+                running = _forward(model, running)
+
+    def _awaits_job(self) -> bool:
+        """Block until a job waits; False if there will be none."""
+        while not self._waiting:
+            if self._stopping:
                 return False
+            self._signals.get()
         return True
 
-    def _run(self) -> None:
-        while self._signals.get():
-            with self._lock:
-                job = self._waiting.popleft() if self._waiting else None
-            if job is not None:
-                job.run()
+    def _admit(self, running: list[Job[Any, Any]], max_batch: int) -> None:
+        """Start jobs that wait, as long as there is room for them."""
+        while len(running) < max_batch and (job := self._pop()):
+            if _ended_if_cancelled(job):
+                continue
+            try:
+                if job.start():
+                    running.append(job)
+            except NoRoom as error:
+                if not running:  # nobody who would give any back
+                    job.fail(ResourceExhausted("KV_CACHE_FULL", str(error)))
+                    continue
+                with self._lock:
+                    self._waiting.appendleft(job)
+                return
+
+    def _pop(self) -> Job[Any, Any] | None:
+        with self._lock:
+            return self._waiting.popleft() if self._waiting else None
+
+
+def _ended_if_cancelled(job: Job[Any, Any]) -> bool:
+    if not job.cancellation.is_set():
+        return False
+    job.close()
+    return True
+
+
+def _forward(model: LanguageModel, running: list[Job[Any, Any]]) -> list[Job[Any, Any]]:
+    """One forward for all; the jobs that want another."""
+    try:
+        results = model.forward([job.ask for job in running])
+    except Interrupted as interruption:
+        for job in running:
+            if not _ended_if_cancelled(job):
+                job.throw(interruption)
+        return []
+    except BaseException as error:  # of whom, nobody knows
+        for job in running:
+            job.throw(error)
+        return []
+    return [
+        job
+        for job, logits in zip(running, results, strict=True)
+        if logits is None or job.resume(logits)
+    ]

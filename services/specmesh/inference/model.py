@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from specmesh.decoding.tree import TokenTree
+from specmesh.inference.blocks import BlockPool
 
 Logits = npt.NDArray[np.float32]
 """``[rows, vocab]``; a row of −inf throughout means that the model has no guess."""
@@ -53,11 +54,16 @@ class Cancellation(threading.Event):
         self.arrived_s = time.perf_counter()
 
 
+DEFAULT_ROOM_TOKENS = 1024
+
+
 class Scorer(Protocol):
     """One prefix and the token tree that grows below it.
 
     Used from one thread only, then closed. Nodes are numbered as in ``TokenTree``.
     """
+
+    cancellation: Cancellation
 
     num_cached_tokens: int
     """Prefix tokens whose state was held already when the scorer was opened."""
@@ -68,9 +74,9 @@ class Scorer(Protocol):
     def score(self, tree: TokenTree) -> Logits:
         """Next-token logits after every node not scored yet, in node order, node 0 first.
 
-        ``tree`` must begin with the nodes of earlier calls. One forward for all of them,
-        each node seeing the prefix and its own ancestors. Raises ``Interrupted`` if the model
-        can stop in the middle of a forward and was told to.
+        ``tree`` must begin with the nodes of earlier calls. One forward for all of them (and
+        for a long prefix more before it), each node seeing the prefix and its own ancestors.
+        Raises ``Interrupted`` if the model can stop in the middle of a forward and was told to.
         """
         ...
 
@@ -82,17 +88,43 @@ class Scorer(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One scorer's part of a forward: what ``scorer.score(tree)`` would answer."""
+
+    scorer: Scorer
+    tree: TokenTree
+
+
 class LanguageModel(Protocol):
     """A model that can score trees of tokens below a prefix."""
 
     description: ModelDescription
 
-    def open(self, prefix: Sequence[int], cancellation: Cancellation) -> Scorer:
+    max_batch: int
+    """How many asks one forward may hold."""
+
+    @property
+    def pool(self) -> BlockPool | None:
+        """The blocks that hold its state, for figures; None if it keeps none in blocks."""
+
+    def open(
+        self, prefix: Sequence[int], cancellation: Cancellation, room: int = DEFAULT_ROOM_TOKENS
+    ) -> Scorer:
         """A scorer for ``prefix`` (at least one token), on top of whatever is cached of it.
 
-        ``cancellation`` is set, from another thread, once nobody wants the result any more: a
-        model that can stop in the middle of a forward then raises ``Interrupted`` from
-        ``score``. The others don't look.
+        Trees of up to ``room`` tokens can be scored below it. ``cancellation`` is set, from
+        another thread, once nobody wants the result any more: a model that can stop in the
+        middle of a forward then raises ``Interrupted`` from ``score``. The others don't look.
+        Models that hold state within a budget raise ``NoRoom`` or ``TooLarge``.
+        """
+        ...
+
+    def forward(self, asks: Sequence[Ask]) -> list[Logits | None]:
+        """One forward for ``asks`` of different scorers; by ask, what ``Scorer.score`` returns.
+
+        None for an ask whose prefix is longer than what goes through one forward: it is to be
+        asked again. Raises ``Interrupted`` once all the asks' cancellations are set.
         """
         ...
 
@@ -102,3 +134,9 @@ class LanguageModel(Protocol):
         Safe to call from another thread than the one that scores.
         """
         ...
+
+
+def score_alone(asks: Sequence[Ask]) -> list[Logits | None]:
+    """The forward of a model whose ``max_batch`` is 1."""
+    (ask,) = asks
+    return [ask.scorer.score(ask.tree)]

@@ -13,8 +13,9 @@ import grpc.aio
 from pydantic import Field
 
 from specmesh.decoding.tree import TokenTree
-from specmesh.inference.engine import Engine, Job
-from specmesh.inference.model import Cancellation, LanguageModel, ModelNotLoadable
+from specmesh.inference.engine import Engine
+from specmesh.inference.engine_metrics import observe
+from specmesh.inference.model import Ask, Cancellation, LanguageModel, ModelNotLoadable
 from specmesh.inference.model_servicer import ModelServicer
 from specmesh.inference.prefixes import PrefixResolver
 from specmesh.serving.server import CannotStart
@@ -36,8 +37,8 @@ class InferenceSettings(ServerSettings, RedisSettings):
     dtype: Literal["float32", "bfloat16", "float16"] = Field(
         "float32", description="number type of weights and activations"
     )
-    cache_tokens: int = Field(
-        1 << 16, ge=1, description="how many tokens of KV are kept for prefixes, in all"
+    cache_bytes: int = Field(
+        1 << 30, ge=1, description="memory for the KV of calls at work and of recent prefixes"
     )
     max_queue: int = Field(
         256, ge=1, description="how many calls may wait; one more is refused at once"
@@ -72,18 +73,12 @@ class InferenceService(ABC):
 
     async def start(self) -> None:
         """Load and warm up, so that the first call is as fast as the next."""
-        self._engine = Engine(self._settings.max_queue)
-
-        def load(job: Job[LanguageModel]) -> LanguageModel:
-            model = self.load()
-            self._use_threads()
-            _warm_up(model, job.cancellation)
-            return model
-
+        self._engine = Engine(self._load_warm, self._settings.max_queue)
         try:
-            self._model = await self._engine.run(load)
+            self._model = await self._engine.ready()
         except ModelNotLoadable as error:
             raise CannotStart(str(error)) from error
+        observe(self._engine, self._model.pool)
         description = self._model.description
         log.info(
             "model ready",
@@ -105,6 +100,12 @@ class InferenceService(ABC):
         if self._store is not None:
             await self._store.aclose()
 
+    def _load_warm(self) -> LanguageModel:
+        model = self.load()
+        self._use_threads()
+        _warm_up(model)
+        return model
+
     def _use_threads(self) -> None:
         """Set torch's threads where the forwards run: the setting is per thread."""
         if torch := sys.modules.get("torch"):  # drafters without a network do without it
@@ -114,7 +115,7 @@ class InferenceService(ABC):
 MODEL_SERVICE = model_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name
 
 
-def _warm_up(model: LanguageModel, cancellation: Cancellation) -> None:
+def _warm_up(model: LanguageModel) -> None:
     """The first forwards of each width allocate and choose kernels."""
     if not model.description.num_parameters:
         return  # there are none to choose; and a simulated forward only takes time
@@ -122,6 +123,6 @@ def _warm_up(model: LanguageModel, cancellation: Cancellation) -> None:
     for width in WARM_UP_WIDTHS:
         if limit and WARM_UP_PREFIX + width > limit:
             break
-        scorer = model.open([0] * WARM_UP_PREFIX, cancellation)
-        scorer.score(TokenTree.chain([0] * width))
+        scorer = model.open([0] * WARM_UP_PREFIX, Cancellation(), width)
+        model.forward([Ask(scorer, TokenTree.chain([0] * width))])
         scorer.close(())

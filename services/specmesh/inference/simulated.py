@@ -17,7 +17,15 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
 from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget, chained
 from specmesh.decoding.tree import EMPTY, TokenTree
-from specmesh.inference.model import Cancellation, Interrupted, Logits, ModelDescription
+from specmesh.inference.model import (
+    DEFAULT_ROOM_TOKENS,
+    Ask,
+    Cancellation,
+    Interrupted,
+    Logits,
+    ModelDescription,
+    score_alone,
+)
 from specmesh.inference.prefix_cache import PrefixCache
 
 CACHED_TOKENS = 1 << 18
@@ -43,6 +51,9 @@ class Latency:
 class SimulatedModel:
     """See ``LanguageModel``; keeps the hash after every token of recent prefixes."""
 
+    max_batch = 1
+    pool = None
+
     def __init__(
         self,
         speaker: SimulatedTarget | SimulatedDrafter,
@@ -67,12 +78,21 @@ class SimulatedModel:
         self._cache: PrefixCache[list[int]] = PrefixCache(CACHED_TOKENS)
         self._processor = _Processor()
 
-    def open(self, prefix: Sequence[int], cancellation: Cancellation) -> SimulatedScorer:
+    def open(
+        self,
+        prefix: Sequence[int],
+        cancellation: Cancellation,
+        room: int = DEFAULT_ROOM_TOKENS,  # noqa: ARG002
+    ) -> SimulatedScorer:
         """See ``LanguageModel.open``."""
         clock = _Clock(cancellation, self._processor)
         return SimulatedScorer(
             self._target, self._choices, self._cache, prefix, self._latency, clock
         )
+
+    def forward(self, asks: Sequence[Ask]) -> list[Logits | None]:
+        """See ``LanguageModel.forward``."""
+        return score_alone(asks)
 
     def find_base(self, base_length: int, digest: bytes) -> Sequence[int] | None:
         """See ``LanguageModel.find_base``."""
@@ -95,6 +115,7 @@ class SimulatedScorer:
         latency: Latency,
         clock: _Clock,
     ) -> None:
+        self.cancellation = clock.cancellation
         self._choices = choices
         self._vocab_size = target.vocab_size
         self._cache = cache
@@ -170,7 +191,7 @@ class _Clock:
     """
 
     def __init__(self, cancellation: Cancellation, processor: _Processor) -> None:
-        self._cancellation = cancellation
+        self.cancellation = cancellation
         self._processor = processor
         self._ended = max(cancellation.arrived_s, processor.free_since_s)
 
@@ -187,7 +208,7 @@ class _Clock:
         # A processor that has slept long wakes late: it is woken a moment before.
         for until in (self._ended - WAKE_UP_S, self._ended):
             wait = max(0.0, until - time.perf_counter())
-            if self._cancellation.wait(wait):
+            if self.cancellation.wait(wait):
                 self._processor.free_since_s = time.perf_counter()
                 raise Interrupted
         self._processor.free_since_s = self._ended

@@ -1,45 +1,81 @@
 """Any decoder-only model that ``AutoModelForCausalLM`` loads, scoring trees of tokens.
 
-The tree goes through the model's own attention: transformers takes a 4-dimensional mask
-and explicit positions, so each node sees the prefix and its ancestors, and no model code
-is copied.
+The model's own code runs; only its attention is ours (see ``attention.py``), and its linear
+layers are laid out for the processor. One forward takes tokens of many scorers: long
+prefixes chunk by chunk, trees, single tokens.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.cache_utils import DynamicCache, DynamicLayer
 from transformers.utils import logging as transformers_logging
 
-from specmesh.decoding.prefix import PrefixChain
-from specmesh.decoding.tree import EMPTY, TokenTree
-from specmesh.inference.model import Cancellation, Logits, ModelDescription, ModelNotLoadable
-from specmesh.inference.prefix_cache import PrefixCache
+from specmesh.decoding.prefix import BLOCK_TOKENS
+from specmesh.inference.attention import PAGED_ATTENTION, PagedAttention
+from specmesh.inference.batch import Batch, Copy, Part, pack
+from specmesh.inference.blocks import BlockPool
+from specmesh.inference.engine_metrics import record_forward
+from specmesh.inference.kv_store import KVShape, KVStore
+from specmesh.inference.linear import pack_linears
+from specmesh.inference.model import (
+    DEFAULT_ROOM_TOKENS,
+    Ask,
+    Cancellation,
+    Logits,
+    ModelDescription,
+    ModelNotLoadable,
+)
+from specmesh.inference.paged_scorer import PagedScorer
 
-KeysValues = list[tuple[Tensor, Tensor]]
-"""Per layer, keys and values ``[1, kv_heads, tokens, head_dim]``."""
+DEFAULT_CACHE_BYTES = 1 << 30
+Planned = tuple[int, PagedScorer, Part]
+"""The number of an ask, its scorer, and what of it goes through the forward at hand."""
 
-PREFILL_CHUNK_TOKENS = 512
+MAX_BATCH = 64
+CHUNK_TOKENS = 256
 
 
 class TransformersModel:
-    """A causal language model with the KV of its recent prefixes."""
+    """See ``LanguageModel``. The KV of all its scorers and recent prefixes is one store."""
 
-    def __init__(self, model: Any, description: ModelDescription, cache_tokens: int) -> None:
+    max_batch = MAX_BATCH
+
+    def __init__(
+        self, model: Any, description: ModelDescription, cache_bytes: int, chunk_tokens: int
+    ) -> None:
         self.description = description
         self._model = model
-        self._cache: PrefixCache[KeysValues] = PrefixCache(cache_tokens)
+        self._chunk_tokens = chunk_tokens
+        shape = kv_shape(model)
+        num_blocks = max(1, cache_bytes // shape.block_bytes)
+        self._store = KVStore(shape, num_blocks, model.device)
+        self.pool = BlockPool(num_blocks)
+        """The store's blocks, for figures."""
+        self._copies: list[Copy] = []
 
     @classmethod
-    def load(cls, name: str, *, dtype: str, device: str, cache_tokens: int) -> TransformersModel:
-        """Load a local folder or a Hugging Face id; raises ``ModelNotLoadable``."""
+    def load(
+        cls,
+        name: str,
+        *,
+        dtype: str,
+        device: str,
+        cache_bytes: int = DEFAULT_CACHE_BYTES,
+        chunk_tokens: int = CHUNK_TOKENS,
+    ) -> TransformersModel:
+        """Load a local folder or a Hugging Face id; raises ``ModelNotLoadable``.
+
+        KV takes ``cache_bytes`` of memory at most; prefixes go through forwards in chunks of
+        ``chunk_tokens``.
+        """
         # Standard error is for JSON lines.
         transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         try:
@@ -47,7 +83,7 @@ class TransformersModel:
             model: Any = AutoModelForCausalLM.from_pretrained(
                 name,
                 dtype=getattr(torch, dtype),
-                # Models without it would add the tree's boolean mask to the scores as 0 or 1.
+                # Some without it don't look attentions up by name, so ours would never be called.
                 attn_implementation="sdpa",
             )
             tokenizer = AutoTokenizer.from_pretrained(name)
@@ -56,6 +92,10 @@ class TransformersModel:
             raise ModelNotLoadable(f"cannot load {name!r} as {kind}: {error}") from error
         if not tokenizer.is_fast:
             raise ModelNotLoadable(f"{name!r} has no tokenizer.json (a fast tokenizer)")
+        if not model.is_backend_compatible():
+            kind = type(model).__name__
+            raise ModelNotLoadable(f"{name!r}: {kind} has an attention that cannot be replaced")
+        model.set_attn_implementation(PAGED_ATTENTION)
         if any(type(layer) is not DynamicLayer for layer in DynamicCache(config=config).layers):
             raise ModelNotLoadable(f"{name!r} has layers without full attention: not supported")
         description = ModelDescription(
@@ -67,112 +107,95 @@ class TransformersModel:
             num_parameters=model.num_parameters(),
             backend="transformers",
         )
-        return cls(model.to(device).eval(), description, cache_tokens)
+        model = model.to(device).eval()
+        pack_linears(model)
+        return cls(model, description, cache_bytes, chunk_tokens)
 
     def open(
         self,
         prefix: Sequence[int],
-        cancellation: Cancellation,  # noqa: ARG002
-    ) -> TransformersScorer:
-        """See ``LanguageModel.open``. Forwards are not interruptible yet: torch offers no way
-        out of one, so a cancelled job ends after the forward at hand."""
-        return TransformersScorer(self._model, self._cache, prefix)
+        cancellation: Cancellation,
+        room: int = DEFAULT_ROOM_TOKENS,
+    ) -> PagedScorer:
+        """See ``LanguageModel.open``."""
+        return PagedScorer(self, self.pool, self._copies.append, prefix, room, cancellation)
+
+    def forward(self, asks: Sequence[Ask]) -> list[Logits | None]:
+        """See ``LanguageModel.forward``.
+
+        Prefixes that lack no more than a block go through whole; the others share the
+        forward's chunk, first come first served.
+        """
+        results: list[Logits | None] = [None] * len(asks)
+        planned: list[Planned] = []
+        budget = self._chunk_tokens
+        for index, ask in enumerate(asks):
+            scorer = ask.scorer
+            assert isinstance(scorer, PagedScorer)
+            pending = scorer.num_pending_tokens
+            if not pending and len(ask.tree) == scorer.num_scored_nodes:
+                results[index] = np.empty((0, self.description.vocab_size), np.float32)
+                continue
+            taken = pending
+            if pending > BLOCK_TOKENS:
+                taken = min(pending, budget)
+                budget -= taken
+            if taken or not pending:
+                planned.append((index, scorer, scorer.plan(ask.tree, taken)))
+        if not planned:
+            return results
+        batch = pack([part for _, _, part in planned], self._copies)
+        self._copies.clear()
+        began = time.perf_counter()
+        logits = self._run(batch, [scorer.cancellation for _, scorer, _ in planned])
+        duration_ms = (time.perf_counter() - began) * 1e3
+        record_forward(duration_ms, _kind(planned), len(planned), len(batch.token_ids))
+        row = 0
+        for index, scorer, part in planned:
+            scorer.advance(part, asks[index].tree)
+            if part.rows:
+                results[index] = logits[row : row + len(part.rows)]
+                row += len(part.rows)
+        return results
 
     def find_base(self, base_length: int, digest: bytes) -> Sequence[int] | None:
         """See ``LanguageModel.find_base``."""
-        return self._cache.find_base(base_length, digest)
-
-
-class TransformersScorer:
-    """See ``Scorer``. KV holds the prefix, then the scored nodes in node order."""
-
-    def __init__(self, model: Any, cache: PrefixCache[KeysValues], prefix: Sequence[int]) -> None:
-        self._model = model
-        self._cache = cache
-        self._chain = PrefixChain(prefix)
-        self._scored = EMPTY
-        self._origin, self._shared = cache.longest(self._chain)
-        # The last prefix token goes through the forward again: its logits are asked for.
-        self.num_cached_tokens = min(self._shared, len(prefix) - 1)
-        self.num_computed_tokens = 0
-        self._kv: Any = DynamicCache(config=model.config)
-        if self._origin is not None and self.num_cached_tokens:
-            kept = slice(0, self.num_cached_tokens)
-            state = cache.use(self._origin).state
-            layers: list[Any] = self._kv.layers
-            for layer, (keys, values) in zip(layers, state, strict=True):
-                layer.lazy_initialization(keys, values)
-                # Views: the layer grows by concatenation, so the snapshot stays as it is.
-                layer.keys, layer.values = keys[:, :, kept], values[:, :, kept]
+        return self.pool.find_base(base_length, digest)
 
     @torch.inference_mode()
-    def score(self, tree: TokenTree) -> Logits:
-        """See ``Scorer.score``."""
-        pending = self._chain.tokens[self._kv.get_seq_length() :]
-        while len(pending) > PREFILL_CHUNK_TOKENS:
-            self._forward(torch.tensor([pending[:PREFILL_CHUNK_TOKENS]]), None, None, 1)
-            pending = pending[PREFILL_CHUNK_TOKENS:]
-        first = len(self._scored)
-        new = tree.token_ids[first:]
-        rows = len(new) + bool(pending)
-        if not rows:
-            return np.empty((0, self._model.config.vocab_size), np.float32)
-        tokens = torch.tensor([[*pending, *new]])
-        if tree.is_chain:
-            logits = self._forward(tokens, None, None, rows)
-        else:
-            positions, mask = self._tree_attention(tree, first, len(pending))
-            logits = self._forward(tokens, positions, mask, rows)
-        self._scored = tree
-        return logits
+    def _run(self, batch: Batch, cancellations: Sequence[Cancellation]) -> Logits:
+        def is_unwanted() -> bool:
+            return all(cancellation.is_set() for cancellation in cancellations)
 
-    def close(self, keep: Sequence[int]) -> None:
-        """See ``Scorer.close``. Costs nothing for a path of the first nodes, a chain's case."""
-        held = self._kv.get_seq_length()
-        prefix = self._chain.length
-        if held < prefix:
-            return  # never scored
-        self._chain.append([self._scored.token_ids[node - 1] for node in keep])
-        if tuple(keep) == tuple(range(1, len(keep) + 1)):
-            index: Any = slice(0, prefix + len(keep))
-        else:
-            index = torch.tensor([*range(prefix), *(prefix + node - 1 for node in keep)])
-        state = [(layer.keys[:, :, index], layer.values[:, :, index]) for layer in self._kv.layers]
-        self._cache.put(self._chain, state, self._origin, self._shared)
-
-    def _forward(
-        self, tokens: Tensor, positions: Tensor | None, mask: Tensor | None, rows: int
-    ) -> Logits:
-        self.num_computed_tokens += tokens.shape[1]
-        device = self._model.device
         out = self._model(
-            input_ids=tokens.to(device),
-            position_ids=None if positions is None else positions.to(device),
-            attention_mask=None if mask is None else mask.to(device),
-            past_key_values=self._kv,
-            use_cache=True,
-            logits_to_keep=rows,
+            input_ids=self._store.indexes(batch.token_ids)[None],
+            position_ids=self._store.indexes(batch.positions)[None],
+            use_cache=False,
+            logits_to_keep=self._store.indexes(batch.rows),
+            paged=PagedAttention(self._store, batch, is_unwanted),
         )
         logits: Logits = out.logits[0].float().cpu().numpy()
         return logits
 
-    def _tree_attention(
-        self, tree: TokenTree, first: int, num_pending: int
-    ) -> tuple[Tensor, Tensor]:
-        """Positions ``[1, new]`` and mask ``[1, 1, new, all]`` (True: may attend)."""
-        prefix = self._chain.length
-        pending = range(prefix - num_pending, prefix)
-        positions = [
-            *pending,
-            *(prefix + tree.depth(n) - 1 for n in range(first + 1, len(tree) + 1)),
-        ]
-        mask = np.zeros((num_pending + len(tree) - first, prefix + len(tree)), dtype=np.bool_)
-        for row, position in enumerate(pending):
-            mask[row, : position + 1] = True
-        for row, node in enumerate(range(first + 1, len(tree) + 1), start=num_pending):
-            mask[row, :prefix] = True
-            mask[row, [prefix + ancestor - 1 for ancestor in tree.path(node)]] = True
-        return torch.tensor([positions]), torch.from_numpy(mask)[None, None]
+
+def _kind(planned: Sequence[Planned]) -> str:
+    """What the longest part of a forward is."""
+    parts = [part for _, _, part in planned]
+    if any(not part.rows or part.rows[0] >= BLOCK_TOKENS for part in parts):
+        return "prefill"  # more than the last tokens of a known prefix
+    return "verify" if any(len(part.rows) > 1 for part in parts) else "decode"
+
+
+def kv_shape(model: Any) -> KVShape:
+    """What ``model`` keeps of a token."""
+    config = model.config
+    heads = config.num_attention_heads
+    return KVShape(
+        layers=config.num_hidden_layers,
+        kv_heads=getattr(config, "num_key_value_heads", None) or heads,
+        head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
+        dtype=model.dtype,
+    )
 
 
 def _end_of_text_ids(model: Any) -> tuple[int, ...]:

@@ -64,7 +64,7 @@ class VerifierService(InferenceService):
             self._verifier.model,
             dtype=self._verifier.dtype,
             device=self._verifier.device,
-            cache_tokens=self._verifier.cache_tokens,
+            cache_bytes=self._verifier.cache_bytes,
         )
 
     def add_servicer(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from typing import Never
 
 import grpc.aio
 
@@ -12,12 +13,16 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import Distribution, Sampling
 from specmesh.decoding.tree import TokenTree
 from specmesh.inference.accounts import record_cost
-from specmesh.inference.engine import Engine, Job
-from specmesh.inference.model import LanguageModel
+from specmesh.inference.engine import Engine
+from specmesh.inference.job import Job, Steps
+from specmesh.inference.model import Ask, LanguageModel
 from specmesh.inference.prefixes import PrefixResolver
 from specmesh.serving.interceptors import exchange
 from specmesh.serving.wire import read_distributions, read_sampling, read_tree
 from specmesh.v1 import model_pb2, verifier_pb2, verifier_pb2_grpc
+
+VerifyJob = Job[Never, verifier_pb2.VerifyResponse]
+VerifySteps = Steps[Never, verifier_pb2.VerifyResponse]
 
 Context = grpc.aio.ServicerContext[verifier_pb2.VerifyRequest, verifier_pb2.VerifyResponse]
 EachContext = grpc.aio.ServicerContext[
@@ -45,7 +50,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         prefix = await self._prefixes.resolve(request.prefix)
         self._check_room(len(prefix), tree)
 
-        def work(job: Job[verifier_pb2.VerifyResponse]) -> verifier_pb2.VerifyResponse:
+        def work(job: VerifyJob) -> VerifySteps:
             return self._verify(job, prefix, tree, distributions, sampling)
 
         response = await self._engine.run(work)
@@ -65,20 +70,24 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
 
     def _verify(
         self,
-        job: Job[verifier_pb2.VerifyResponse],
+        job: VerifyJob,
         prefix: list[int],
         tree: TokenTree,
         distributions: dict[int, Distribution],
         sampling: Sampling,
-    ) -> verifier_pb2.VerifyResponse:
+    ) -> VerifySteps:
         began = time.perf_counter()
-        scorer = self._model.open(prefix, job.cancellation)
-        logits = scorer.score(tree)
-        forward_ms = (time.perf_counter() - began) * 1e3
-        verdict = verify(tree, logits, sampling, len(prefix), distributions)
-        scorer.close(verdict.accepted_nodes)
+        scorer = self._model.open(prefix, job.cancellation, len(tree))
+        accepted: Sequence[int] = ()
+        try:
+            logits = yield Ask(scorer, tree)
+            forward_ms = (time.perf_counter() - began) * 1e3
+            verdict = verify(tree, logits, sampling, len(prefix), distributions)
+            accepted = verdict.accepted_nodes
+        finally:
+            scorer.close(accepted)
         return verifier_pb2.VerifyResponse(
-            accepted_nodes=verdict.accepted_nodes,
+            accepted_nodes=accepted,
             next_token_id=verdict.next_token,
             next_token_kind=_kind(verdict),
             cost=model_pb2.ComputeCost(

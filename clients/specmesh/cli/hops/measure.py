@@ -91,7 +91,8 @@ def _specs() -> tuple[ProcessSpec, ProcessSpec]:
 async def _measure(verifier: str, echo: str, num_calls: int) -> HopTimes:
     async with grpc.aio.insecure_channel(verifier) as one, grpc.aio.insecure_channel(echo) as two:
         stubs = (VerifierServiceStub(one), VerifierServiceStub(two))
-        asks = (*(_Called(stub) for stub in stubs), *(_OnOpenCall(stub) for stub in stubs))
+        asks: list[_Called | _OnOpenCall] = [_Called(stub) for stub in stubs]
+        asks += [_OnOpenCall(stub) for stub in stubs]
         histograms = tuple(HdrHistogram(1, _LONGEST_NS, _SIGNIFICANT_DIGITS) for _ in asks)
         for number in range(_NUM_WARM_UP + num_calls):
             for ask, histogram in zip(asks, histograms, strict=True):

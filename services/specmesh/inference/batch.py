@@ -1,0 +1,162 @@
+"""One forward's plan: which tokens go through it, where their KV lies, who sees what.
+
+Plain data made of numbers, so that it can be sent to other processes that hold parts of the
+model. The tokens of all sequences are packed in one row. Attention is computed group by
+group: sequences with as many new tokens each and about as much KV.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from specmesh.decoding.prefix import BLOCK_TOKENS
+
+Indexes = npt.NDArray[np.int64]
+Sees = npt.NDArray[np.bool_]
+"""``[new tokens, KV tokens]``: whose KV each new token attends to."""
+
+GROUP_COST_BLOCKS = 40
+"""How many blocks of padding cost as much as one more group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One sequence's part of a forward.
+
+    The KV of its token i lies in slot ``i % 16`` of block ``blocks[i // 16]``; ``sees`` is
+    None if every new token attends to all ``length`` tokens. ``slots`` is where the KV of the
+    new tokens goes; ``rows`` says which of them, from 0, are asked for logits.
+    """
+
+    token_ids: Sequence[int]
+    positions: Sequence[int]
+    slots: Sequence[int]
+    rows: Sequence[int]
+    blocks: Sequence[int]
+    length: int
+    sees: Sees | None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Sequences whose attention is one call: tokens from ``start`` on, ``width`` for each.
+
+    ``blocks`` is ``[sequences, blocks]``, ``sees`` ``[sequences, width, length]`` or None where
+    everything is seen.
+    """
+
+    start: int
+    width: int
+    length: int
+    blocks: Indexes
+    sees: Sees | None
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """KV to copy from slots to others, all read before any is written."""
+
+    sources: Indexes
+    destinations: Indexes
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """See the module. ``copies`` are carried out in order, before anything else.
+
+    ``token_ids``, ``positions`` and ``slots`` are ``[tokens]``, group after group. ``rows``
+    says which tokens' logits are asked for: those of the first part, then those of the next.
+    """
+
+    copies: tuple[Copy, ...]
+    token_ids: Indexes
+    positions: Indexes
+    slots: Indexes
+    rows: Indexes
+    groups: tuple[Group, ...]
+
+
+def pack(parts: Sequence[Part], copies: Sequence[Copy]) -> Batch:
+    """The forward of ``parts``, after ``copies``."""
+    groups: list[Group] = []
+    order: list[Part] = []
+    starts = [0] * len(parts)
+    start = 0
+    for members in _similar(parts):
+        together = [parts[member] for member in members]
+        groups.append(_group(together, start))
+        order += together
+        for member in members:
+            starts[member] = start
+            start += groups[-1].width
+    return Batch(
+        copies=tuple(copies),
+        token_ids=_joined(part.token_ids for part in order),
+        positions=_joined(part.positions for part in order),
+        slots=_joined(part.slots for part in order),
+        rows=_joined(
+            [first + row for row in part.rows] for first, part in zip(starts, parts, strict=True)
+        ),
+        groups=tuple(groups),
+    )
+
+
+def _similar(parts: Sequence[Part]) -> list[list[int]]:
+    """Parts by group: of one width, and split where padding would cost more than a group."""
+    by_width: dict[int, list[int]] = {}
+    for index, part in enumerate(parts):
+        by_width.setdefault(len(part.token_ids), []).append(index)
+    groups: list[list[int]] = []
+    for members in by_width.values():
+        members.sort(key=lambda index: -parts[index].length)
+        ends = _ends([_num_blocks(parts[index]) for index in members])
+        groups += [members[start:end] for start, end in pairwise([0, *ends])]
+    return groups
+
+
+def _ends(sizes: Sequence[int]) -> list[int]:
+    """Where to end each group of sequences with ``sizes`` blocks, longest first.
+
+    Every sequence of a group costs as much as its longest one, and a group costs something by
+    itself: the cheapest cut, by dynamic programming from the last sequence to the first.
+    """
+    cost = [0] * (len(sizes) + 1)
+    ends = [0] * len(sizes)
+    for first in reversed(range(len(sizes))):
+        cost[first], ends[first] = min(
+            (cost[end] + sizes[first] * (end - first) + GROUP_COST_BLOCKS, end)
+            for end in range(first + 1, len(sizes) + 1)
+        )
+    taken = []
+    first = 0
+    while first < len(sizes):
+        first = ends[first]
+        taken.append(first)
+    return taken
+
+
+def _group(parts: Sequence[Part], start: int) -> Group:
+    width, length = len(parts[0].token_ids), parts[0].length
+    blocks = np.zeros((len(parts), _num_blocks(parts[0])), np.int64)
+    for row, part in enumerate(parts):
+        used = _num_blocks(part)
+        blocks[row, :used] = part.blocks[:used]
+    if all(part.sees is None and part.length == length for part in parts):
+        return Group(start, width, length, blocks, None)
+    sees = np.zeros((len(parts), width, length), np.bool_)
+    for row, part in enumerate(parts):
+        sees[row, :, : part.length] = True if part.sees is None else part.sees
+    return Group(start, width, length, blocks, sees)
+
+
+def _num_blocks(part: Part) -> int:
+    return -(-part.length // BLOCK_TOKENS)
+
+
+def _joined(lists: Iterable[Sequence[int]]) -> Indexes:
+    return np.fromiter(chain.from_iterable(lists), np.int64)

@@ -1,0 +1,52 @@
+"""From the times of tokens to the figures that users of an inference server compare."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The tokens of one answer; when it was asked for, and when each token came, in seconds."""
+
+    token_ids: tuple[int, ...]
+    asked_s: float
+    token_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Throughput of all streams together; time to first token; time between two tokens."""
+
+    tokens_per_s: float
+    ttft_p50_ms: float
+    ttft_p99_ms: float
+    itl_p50_ms: float
+    itl_p99_ms: float
+
+    @classmethod
+    def of(cls, answers: Sequence[Answer]) -> Figures:
+        """What ``answers``, of two tokens or more, amount to."""
+        ttft_s = [answer.token_s[0] - answer.asked_s for answer in answers]
+        itl_s = np.concatenate([np.diff(answer.token_s) for answer in answers])
+        return cls(
+            sum(len(answer.token_ids) for answer in answers) / wall_s(answers),
+            *(np.percentile(ttft_s, (50, 99)) * 1e3).tolist(),
+            *(np.percentile(itl_s, (50, 99)) * 1e3).tolist(),
+        )
+
+
+def wall_s(answers: Sequence[Answer]) -> float:
+    """From the first question to the last token."""
+    return max(each.token_s[-1] for each in answers) - min(each.asked_s for each in answers)
+
+
+def peak_memory_mb() -> float:
+    """The most memory that this process ever held, 10^6 bytes."""
+    kilobytes = sys.platform != "darwin"
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1024 if kilobytes else 1) / 1e6

@@ -1,0 +1,50 @@
+"""What is measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PROMPT_TOKENS = (16, 256)
+"""Length of the prompts, shortest and longest."""
+
+WIDTHS = (1, 2, 4, 8, 16, 32, 64)
+"""Tokens that go through the forward of a verification: the prefix's last one and the drafts."""
+WIDTH_PREFIX_TOKENS = 128
+
+SESSIONS = 16
+COMMON_TOKENS = 256
+OWN_TOKENS = 16
+"""Of the sessions that begin with one system prompt."""
+
+_FEWEST_ANSWERS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the user asked for.
+
+    ``streams`` says how many at once, 1 first; all of it is done ``rounds`` times, of which the
+    fastest counts. ``num_tokens`` is the length of every answer.
+    """
+
+    model: str
+    dtype: str
+    device: str
+    threads: int
+    streams: tuple[int, ...]
+    num_tokens: int
+    rounds: int
+    seed: int
+
+    def num_answers(self, num_streams: int) -> int:
+        """More than streams: every stream goes on with another prompt."""
+        return max(_FEWEST_ANSWERS, 2 * num_streams)
+
+    @property
+    def num_context_tokens(self) -> int:
+        """What the model must be able to hold."""
+        return max(
+            PROMPT_TOKENS[1] + self.num_tokens,
+            WIDTH_PREFIX_TOKENS + WIDTHS[-1],
+            COMMON_TOKENS + OWN_TOKENS + 1,
+        )

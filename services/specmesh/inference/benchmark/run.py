@@ -1,0 +1,105 @@
+"""The pieces of the benchmark in order, each program in a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+
+from rich.console import Console
+
+from specmesh.inference.benchmark.agreement import Comparison, compare_all, margins_nats
+from specmesh.inference.benchmark.baseline import generate_batches
+from specmesh.inference.benchmark.figures import (
+    Answer,
+    Figures,
+    peak_memory_mb,
+    wall_s,
+)
+from specmesh.inference.benchmark.ours import (
+    SharedPrefix,
+    answer_streams,
+    shared_prefix,
+    width_ms,
+)
+from specmesh.inference.benchmark.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What came out. ``streams`` and ``baseline``, each of its fastest round, by how many at once.
+
+    ``margins_nats`` holds one figure for every flip of the comparison of that name.
+    """
+
+    streams: Mapping[int, Figures]
+    baseline: Mapping[int, Figures]
+    width_ms: Mapping[int, float]
+    peak_memory_mb: Mapping[str, float]
+    comparisons: Mapping[str, Comparison]
+    margins_nats: Mapping[str, list[float]]
+    shared_prefix: SharedPrefix
+
+    @property
+    def identical(self) -> bool:
+        """Whether company changes none of our tokens, and ``generate`` says the same."""
+        return not any(
+            comparison.flips
+            for name, comparison in self.comparisons.items()
+            if name.startswith("ours")
+        )
+
+
+def measure(plan: Plan, console: Console) -> Measured:
+    """Run everything; what is being run shows on ``console``. Raises ``ModelNotLoadable``."""
+    ours: dict[int, list[Answer]] = {}
+    baseline: dict[int, list[Answer]] = {}
+    with console.status("") as status, _process() as engine, _process() as transformers:
+        # In turns, so that a machine's slow minute is nobody's alone.
+        for streams in plan.streams * plan.rounds:
+            for runs, name, process, answer in (
+                (ours, "the engine", engine, answer_streams),
+                (baseline, "generate", transformers, generate_batches),
+            ):
+                status.update(f"{name}, {streams} at once")
+                answers = process.submit(answer, plan, streams).result()
+                runs[streams] = min(runs.get(streams, answers), answers, key=wall_s)
+        peaks = {
+            "ours": engine.submit(peak_memory_mb).result(),
+            "baseline": transformers.submit(peak_memory_mb).result(),
+        }
+        status.update("the engine, verifications by width")
+        widths = engine.submit(width_ms, plan).result()
+        status.update("the engine, sessions with one system prompt")
+        shared = engine.submit(shared_prefix, plan).result()
+        status.update("how near ties were")
+        comparisons = compare_all(ours, baseline)
+        margins = _margins(plan, comparisons)
+    return Measured(
+        streams={streams: Figures.of(answers) for streams, answers in ours.items()},
+        baseline={streams: Figures.of(answers) for streams, answers in baseline.items()},
+        width_ms=widths,
+        peak_memory_mb=peaks,
+        comparisons=comparisons,
+        margins_nats=margins,
+        shared_prefix=shared,
+    )
+
+
+def _margins(plan: Plan, comparisons: Mapping[str, Comparison]) -> dict[str, list[float]]:
+    flips = list({flip for comparison in comparisons.values() for flip in comparison.flips})
+    margin_of = {}
+    if flips:
+        with _process() as process:
+            margins = process.submit(margins_nats, plan, flips).result()
+        margin_of = dict(zip(flips, margins, strict=True))
+    return {
+        name: [margin_of[flip] for flip in comparison.flips]
+        for name, comparison in comparisons.items()
+    }
+
+
+def _process() -> ProcessPoolExecutor:
+    """A fresh process, for as long as the context lasts."""
+    return ProcessPoolExecutor(1, mp_context=get_context("spawn"))

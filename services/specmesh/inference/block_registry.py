@@ -1,0 +1,141 @@
+"""What lies in which KV block: full blocks by chained digest, partial tails by their tokens.
+
+Every registered block hangs from its parent: the digest of all that comes before it. Below one
+parent the blocks are sorted by their tokens, so that the one which goes on longest as wanted
+is next to where the wanted tokens would stand, however many there are.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
+
+Tokens = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a block holds: ``tokens`` after the prefix named ``parent``, from its first slot."""
+
+    parent: bytes
+    tokens: Tokens
+    digest: bytes | None
+    """None for a partial tail: fewer than ``BLOCK_TOKENS`` tokens."""
+
+
+class BlockRegistry:
+    """Entries by block and by digest; one at most for the same tokens after the same parent."""
+
+    def __init__(self) -> None:
+        self._entries: dict[int, Entry] = {}
+        self._by_digest: dict[bytes, int] = {}
+        self._children: dict[bytes, list[tuple[Tokens, int]]] = {}
+
+    def __contains__(self, block: int) -> bool:
+        return block in self._entries
+
+    def is_tail(self, block: int) -> bool:
+        """Whether ``block`` is a registered partial tail."""
+        entry = self._entries.get(block)
+        return entry is not None and entry.digest is None
+
+    def leading(self, chain: PrefixChain, num_tokens: int) -> list[int]:
+        """The registered full blocks that the first ``num_tokens`` of ``chain`` begin with."""
+        blocks = []
+        for end in range(BLOCK_TOKENS, num_tokens + 1, BLOCK_TOKENS):
+            block = self._by_digest.get(chain.digest_at(end))
+            if block is None:
+                break
+            blocks.append(block)
+        return blocks
+
+    def longest_beginning(self, parent: bytes, wanted: Sequence[int]) -> tuple[int, int] | None:
+        """The block after ``parent`` that shares most of its beginning with ``wanted``.
+
+        Returns it with the number of shared tokens; None if none shares even the first.
+        """
+        children = self._children.get(parent, [])
+        place = bisect_left(children, (tuple(wanted),))
+        shared = [
+            (_num_shared(tokens, wanted), block)
+            for tokens, block in children[max(0, place - 1) : place + 1]
+        ]
+        num_shared, block = max(shared, default=(0, 0))
+        return (block, num_shared) if num_shared else None
+
+    def base(self, length: int, digest: bytes) -> list[int] | None:
+        """The first ``length`` tokens under ``digest``, if every block of them is registered."""
+        parts: list[Tokens] = []
+        while (block := self._by_digest.get(digest)) is not None:
+            entry = self._entries[block]
+            parts.append(entry.tokens)
+            digest = entry.parent
+        if digest or len(parts) * BLOCK_TOKENS != length:
+            return None
+        return [token for part in reversed(parts) for token in part]
+
+    def add(self, block: int, chain: PrefixChain, index: int) -> int:
+        """Register ``block`` for the tokens of ``chain`` in its block ``index``, full or not.
+
+        Returns the block that is registered for them: another one if that says as much or
+        more, and then ``block`` is not registered.
+        """
+        start, end = index * BLOCK_TOKENS, (index + 1) * BLOCK_TOKENS
+        tokens = tuple(chain.tokens[start:end])
+        parent = chain.digest_at(start)
+        children = self._children.get(parent, [])
+        place = bisect_left(children, (tokens,))
+        if place < len(children) and children[place][0][: len(tokens)] == tokens:
+            holder = children[place][1]
+            if holder != block:
+                self.discard(block)
+            return holder
+        self.discard(block)
+        digest = chain.digest_at(end) if len(tokens) == BLOCK_TOKENS else None
+        self._put(block, Entry(parent, tokens, digest))
+        return block
+
+    def shorten(self, tail: int, num_tokens: int) -> None:
+        """Forget what ``tail`` says beyond its first ``num_tokens`` tokens."""
+        entry = self._entries[tail]
+        if num_tokens < len(entry.tokens):
+            self.discard(tail)
+            self._put(tail, Entry(entry.parent, entry.tokens[:num_tokens], None))
+
+    def tail_within(self, block: int) -> int | None:
+        """A registered tail that says nothing which ``block`` doesn't say, if there is one."""
+        entry = self._entries[block]
+        children = self._children[entry.parent]
+        place = bisect_left(children, (entry.tokens, block)) - 1
+        if place < 0 or entry.tokens[: len(children[place][0])] != children[place][0]:
+            return None
+        return children[place][1]
+
+    def discard(self, block: int) -> None:
+        """Forget what ``block`` holds, if it is registered."""
+        entry = self._entries.pop(block, None)
+        if entry is None:
+            return
+        if entry.digest is not None:
+            del self._by_digest[entry.digest]
+        children = self._children[entry.parent]
+        if len(children) == 1:
+            del self._children[entry.parent]
+        else:
+            del children[bisect_left(children, (entry.tokens, block))]
+
+    def _put(self, block: int, entry: Entry) -> None:
+        self._entries[block] = entry
+        insort(self._children.setdefault(entry.parent, []), (entry.tokens, block))
+        if entry.digest is not None:
+            self._by_digest[entry.digest] = block
+
+
+def _num_shared(tokens: Sequence[int], wanted: Sequence[int]) -> int:
+    for index, (token, other) in enumerate(zip(tokens, wanted, strict=False)):
+        if token != other:
+            return index
+    return min(len(tokens), len(wanted))

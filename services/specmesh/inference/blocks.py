@@ -1,0 +1,223 @@
+"""Who uses which KV block: tables of sequences, shared prefixes, copies, eviction. No tensors.
+
+A block is **used** while a table refers to it, **cached** if none does but what it holds is
+registered, and **free** otherwise. The rules that keep one sequence out of another's way:
+
+- A registered full block is never written. To go on from the middle of one is to copy it.
+- A partial tail is written on in place by one table at a time, from the end of the tokens it
+  is registered for; whoever else wants those copies them.
+- The source of a copy stays referred to, so that nobody takes it before it is copied.
+- Cached blocks are let go least recently used first, and a block always before its parent:
+  a table refers to the parents of all its registered blocks, and is released from its end.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
+from specmesh.inference.block_registry import BlockRegistry
+
+
+class NoRoom(Exception):
+    """Not enough blocks now: others hold them, so it may be tried again."""
+
+
+class TooLarge(Exception):
+    """More blocks than there are in all: it can never be held."""
+
+
+@dataclass(eq=False, slots=True)
+class BlockTable:
+    """One sequence's blocks: its token i lies in slot ``blocks[i // 16] * 16 + i % 16``.
+
+    The sequence writes its tokens from number ``num_cached`` on, never before.
+    """
+
+    blocks: list[int]
+    num_cached: int
+    """Leading tokens whose KV is held already, but for the last token of the prefix: its
+    logits are wanted, so it goes through a forward again."""
+    copies: list[tuple[int, int, int]]
+    """(source block, destination block, leading tokens): to be copied before the sequence's
+    first forward. One at most."""
+    _num_registered: int = field(default=0, init=False, repr=False)
+    """Leading full blocks that are registered: their own or those of others."""
+    _source: int | None = field(default=None, init=False, repr=False)
+
+
+class BlockPool:
+    """All blocks of a KV store. One thread opens and closes; any may call ``find_base``."""
+
+    def __init__(self, num_blocks: int) -> None:
+        self.num_blocks = num_blocks
+        self.num_evicted = 0
+        self.num_looked_up_tokens = 0
+        self.num_hit_tokens = 0
+        self._lock = threading.Lock()
+        self._registry = BlockRegistry()
+        self._num_references = [0] * num_blocks
+        # The lowest last, to be taken first: consecutive blocks need no gather.
+        self._free = list(reversed(range(num_blocks)))
+        self._cached: OrderedDict[int, None] = OrderedDict()  # the least recently used first
+
+    @property
+    def num_free(self) -> int:
+        """Blocks that hold nothing."""
+        return len(self._free)
+
+    @property
+    def num_cached(self) -> int:
+        """Blocks that hold something known and can be evicted."""
+        return len(self._cached)
+
+    @property
+    def num_used(self) -> int:
+        """Blocks that open tables refer to."""
+        return self.num_blocks - len(self._free) - len(self._cached)
+
+    @property
+    def num_shared(self) -> int:
+        """Blocks that more than one open table refers to."""
+        return sum(number > 1 for number in self._num_references)
+
+    def open(self, chain: PrefixChain, room: int) -> BlockTable:
+        """Blocks for the tokens of ``chain`` (one at least) and ``room`` more.
+
+        Raises ``NoRoom`` or ``TooLarge``, and then leaves all as it was.
+        """
+        num_blocks = -(-(chain.length + room) // BLOCK_TOKENS)
+        if num_blocks > self.num_blocks:
+            raise TooLarge(f"needs {num_blocks} blocks of KV cache, of {self.num_blocks} in all")
+        with self._lock:
+            return self._open(chain, num_blocks)
+
+    def publish(self, table: BlockTable, chain: PrefixChain) -> None:
+        """Share what ``table`` holds with tables opened from now on, while it stays open.
+
+        The KV of the tokens of ``chain`` must be there, and must not be written again.
+        """
+        with self._lock:
+            self._release_source(table)
+            self._register(table, chain, swap=False)
+
+    def close(self, table: BlockTable, chain: PrefixChain | None) -> None:
+        """End the use of ``table``; the KV of the tokens of ``chain`` stays cached.
+
+        It must be there, at the table's beginning: fewer tokens than the prefix if the
+        prefill was interrupted, more if nodes of the tree were accepted. Without ``chain``
+        only what was held or published before stays.
+        """
+        with self._lock:
+            self._release_source(table)
+            if chain is not None:
+                self._register(table, chain, swap=True)
+            for block in reversed(table.blocks):
+                self._release(block)
+            table.blocks = []
+
+    def find_base(self, length: int, digest: bytes) -> Sequence[int] | None:
+        """The first ``length`` tokens under ``digest``, if every block of them is held."""
+        with self._lock:
+            return self._registry.base(length, digest)
+
+    def _open(self, chain: PrefixChain, num_blocks: int) -> BlockTable:
+        blocks = self._registry.leading(chain, chain.length - 1)
+        num_idle = sum(not self._num_references[block] for block in blocks)
+        num_available = len(self._free) + len(self._cached) - num_idle
+        num_left = num_available - (num_blocks - len(blocks))
+        if num_left < 0:
+            raise NoRoom(f"{self.num_used} of {self.num_blocks} blocks of KV cache are in use")
+        self._refer(blocks)
+        table = BlockTable(blocks, num_cached=len(blocks) * BLOCK_TOKENS, copies=[])
+        table._num_registered = len(blocks)
+        self._begin_mid_block(table, chain, may_keep_source=num_left > 0)
+        blocks += [self._take() for _ in range(num_blocks - len(blocks))]
+        self.num_looked_up_tokens += chain.length
+        self.num_hit_tokens += table.num_cached
+        return table
+
+    def _begin_mid_block(
+        self, table: BlockTable, chain: PrefixChain, *, may_keep_source: bool
+    ) -> None:
+        """Take over or copy what goes on as ``chain`` does after the table's full blocks."""
+        start = table.num_cached
+        wanted = chain.tokens[start : min(start + BLOCK_TOKENS, chain.length - 1)]
+        begun = self._registry.longest_beginning(chain.digest_at(start), wanted)
+        if begun is None:
+            return
+        block, num_shared = begun
+        idle = not self._num_references[block]
+        if idle and self._registry.is_tail(block):
+            self._registry.shorten(block, num_shared)
+            self._refer([block])
+            table.blocks.append(block)
+        elif may_keep_source or not idle:
+            self._refer([block])
+            table._source = block
+            table.blocks.append(self._take())
+            table.copies.append((block, table.blocks[-1], num_shared))
+        else:
+            return  # the block to copy from is itself needed
+        table.num_cached += num_shared
+
+    def _register(self, table: BlockTable, chain: PrefixChain, *, swap: bool) -> None:
+        """Register what ``table`` holds of ``chain``.
+
+        At a block that another table registered first, swap it in, or end: blocks further on
+        would outlive their parents, which this table doesn't refer to.
+        """
+        for index in range(table._num_registered, -(-chain.length // BLOCK_TOKENS)):
+            block = table.blocks[index]
+            holder = self._registry.add(block, chain, index)
+            if holder == block:
+                self._free_tails_within(block)
+            elif swap:
+                self._refer([holder])
+                self._release(block)
+                table.blocks[index] = holder
+            else:
+                return
+            table._num_registered = min(index + 1, chain.length // BLOCK_TOKENS)
+
+    def _free_tails_within(self, block: int) -> None:
+        while (tail := self._registry.tail_within(block)) is not None:
+            if self._num_references[tail]:
+                return
+            self._registry.discard(tail)
+            del self._cached[tail]
+            self._free.append(tail)
+
+    def _take(self) -> int:
+        """A block for a table alone, evicting what was not used for longest if none is free."""
+        if self._free:
+            block = self._free.pop()
+        else:
+            block, _ = self._cached.popitem(last=False)
+            self._registry.discard(block)
+            self.num_evicted += 1
+        self._num_references[block] = 1
+        return block
+
+    def _refer(self, blocks: Sequence[int]) -> None:
+        for block in blocks:
+            if not self._num_references[block]:
+                del self._cached[block]
+            self._num_references[block] += 1
+
+    def _release(self, block: int) -> None:
+        self._num_references[block] -= 1
+        if self._num_references[block]:
+            return
+        if block in self._registry:
+            self._cached[block] = None
+        else:
+            self._free.append(block)
+
+    def _release_source(self, table: BlockTable) -> None:
+        if table._source is not None:
+            self._release(table._source)
+            table._source = None

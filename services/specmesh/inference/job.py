@@ -1,0 +1,147 @@
+"""One call's work on the engine: a generator that asks for forwards and yields results.
+
+What it yields is either an ``Ask``, whose logits it is sent once they are there, or an item
+for the caller, who gets it as it comes. So a job never blocks, and forwards of many jobs can
+be one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Generic, TypeVar, cast
+
+from specmesh.inference.blocks import NoRoom, TooLarge
+from specmesh.inference.model import Ask, Cancellation, Logits
+from specmesh.serving.errors import ResourceExhausted
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+Steps = Generator[Ask | T, Logits, R]
+Work = Callable[["Job[T, R]"], Steps[T, R]]
+
+
+@dataclass(frozen=True, slots=True)
+class End(Generic[R]):
+    """A job's last word: what it returned, or what it raised."""
+
+    result: R | None = None
+    error: BaseException | None = None
+
+
+class Job(Generic[T, R]):
+    """Made on the event loop, run step by step on the engine's thread."""
+
+    def __init__(self, work: Work[T, R]) -> None:
+        self._work = work
+        self._loop = asyncio.get_running_loop()
+        self._items: asyncio.Queue[T | End[R]] = asyncio.Queue()
+        self._ended = False
+        self._steps: Steps[T, R] | None = None
+        self.cancellation = Cancellation()
+        self.queue_ms = 0.0
+        """How long it waited for its first step."""
+
+    # On the event loop.
+
+    def cancel(self) -> None:
+        """Ask the job to stop; what it yields from here on is for nobody."""
+        self.cancellation.set()
+
+    async def next(self) -> T | End[R]:
+        """The next item or the end; raises what the job raised."""
+        item = await self._items.get()
+        if isinstance(item, End):
+            self._ended = True
+            if item.error is not None:
+                raise item.error
+        return item
+
+    async def stopped(self) -> None:
+        """Return once the started job has left the engine's thread.
+
+        However often the caller is cancelled meanwhile: who returned earlier would tell that
+        the engine is free while it is not.
+        """
+        cancelled: asyncio.CancelledError | None = None
+        while not self._ended:
+            try:
+                self._ended = isinstance(await self._items.get(), End)
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
+
+    # On the engine's thread.
+
+    def start(self) -> bool:
+        """Run to the first ask; False if it ended before. Raises ``NoRoom``: start it later."""
+        self.queue_ms = (time.perf_counter() - self.cancellation.arrived_s) * 1e3
+        self._steps = steps = self._work(self)
+        return self._proceed(steps, lambda: next(steps), passes=(NoRoom,))
+
+    def resume(self, logits: Logits) -> bool:
+        """Run from the answered ask to the next; False if it ended before."""
+        assert self._steps is not None
+        steps = self._steps
+        return self._proceed(steps, lambda: steps.send(logits))
+
+    def throw(self, error: BaseException) -> None:
+        """Raise ``error`` where the job waits for logits, and tell the caller."""
+        assert self._steps is not None
+        steps = self._steps
+        self._proceed(steps, lambda: steps.throw(error))
+
+    def fail(self, error: BaseException) -> None:
+        """Tell the caller that the job cannot go on."""
+        self._deliver(End(error=error))
+
+    def close(self) -> None:
+        """End a cancelled job where it is."""
+        try:
+            if self._steps is not None:
+                self._steps.close()
+        except BaseException as error:  # the engine must live on
+            self.fail(error)
+        else:
+            self._deliver(End())
+
+    @property
+    def ask(self) -> Ask:
+        """What the job waits for."""
+        return self._ask
+
+    def _proceed(
+        self,
+        steps: Steps[T, R],
+        step: Callable[[], Ask | T],
+        passes: tuple[type[Exception], ...] = (),
+    ) -> bool:
+        """Go on with ``step``. Errors are the caller's, but for those in ``passes``."""
+        try:
+            item = step()
+            while not self.cancellation.is_set():
+                if isinstance(item, Ask):
+                    self._ask = item
+                    return True
+                self._deliver(item)
+                item = next(steps)
+            self.close()
+        except passes:
+            raise
+        except StopIteration as stop:
+            self._deliver(End(cast("R", stop.value)))
+        except TooLarge as error:
+            self.fail(ResourceExhausted("KV_CACHE_TOO_SMALL", str(error)))
+        except BaseException as error:  # the caller decides
+            self.fail(error)
+        return False
+
+    def _deliver(self, item: T | End[R]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._items.put_nowait, item)
+        except RuntimeError:  # the loop is gone, and with it whoever waited
+            self.cancel()

@@ -1,0 +1,64 @@
+"""The tensors that hold the KV of all sequences, in slots of one token each."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specmesh.decoding.prefix import BLOCK_TOKENS
+from specmesh.inference.batch import Copy, Indexes
+
+
+@dataclass(frozen=True, slots=True)
+class KVShape:
+    """What a model keeps of one token: keys and values ``[layers, kv_heads, head_dim]`` each."""
+
+    layers: int
+    kv_heads: int
+    head_dim: int
+    dtype: torch.dtype
+
+    @property
+    def block_bytes(self) -> int:
+        """Memory that one block takes."""
+        tokens = 2 * BLOCK_TOKENS
+        return tokens * self.layers * self.kv_heads * self.head_dim * self.dtype.itemsize
+
+
+class KVStore:
+    """Keys and values, each ``[layers, slots, kv_heads, head_dim]``.
+
+    Block b holds the slots from ``16 b`` on. What the blocks hold at first is zero: attention
+    reads them beyond a sequence's end and masks the scores, which must be numbers.
+    """
+
+    def __init__(self, shape: KVShape, num_blocks: int, device: torch.device) -> None:
+        self.keys = _zeros(shape, num_blocks, device)
+        self.values = _zeros(shape, num_blocks, device)
+        blocks = (shape.layers, num_blocks, -1)
+        self.key_blocks = self.keys.view(blocks).unbind(0)
+        """By layer, ``[blocks, 16 * kv_heads * head_dim]``."""
+        self.value_blocks = self.values.view(blocks).unbind(0)
+
+    def copy(self, copy: Copy) -> None:
+        """Carry out ``copy`` in every layer."""
+        sources, destinations = self.indexes(copy.sources), self.indexes(copy.destinations)
+        for tensor in (self.keys, self.values):
+            tensor.index_copy_(1, destinations, tensor.index_select(1, sources))
+
+    def indexes(self, indexes: Indexes) -> Tensor:
+        """``indexes`` on the store's device."""
+        return torch.from_numpy(indexes).to(self.keys.device)
+
+
+def _zeros(shape: KVShape, num_blocks: int, device: torch.device) -> Tensor:
+    size = (shape.layers, num_blocks * BLOCK_TOKENS, shape.kv_heads, shape.head_dim)
+    if device.type != "cpu":
+        return torch.zeros(size, dtype=shape.dtype, device=device)
+    # numpy leaves it to the system to clear a page when it is first written.
+    zeros = np.zeros(math.prod(size) * shape.dtype.itemsize, np.uint8)
+    return torch.from_numpy(zeros).view(shape.dtype).view(size)

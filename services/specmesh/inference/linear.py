@@ -1,0 +1,56 @@
+"""Linear layers in the layout that oneDNN computes in: on a CPU most of a forward is these.
+
+Given plain weights, oneDNN lays them out anew in every forward. Laid out once, a layer takes
+the same time for one token as for sixteen, and about two thirds of the time in bf16.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+PLAIN_BELOW = {torch.bfloat16: 0, torch.float32: 4}
+"""Number of tokens from which the layout pays: MKL is faster at fp32 vectors."""
+
+TYPICAL_TOKENS = 8
+"""oneDNN chooses the layout by it; any number of tokens can be computed in it."""
+
+
+class PackedLinear(nn.Module):
+    """What ``nn.Linear`` computes, forwards only."""
+
+    def __init__(self, plain: nn.Linear) -> None:
+        super().__init__()
+        self.bias = plain.bias
+        self.out_features = plain.out_features
+        self._packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(
+            plain.weight.detach(), TYPICAL_TOKENS
+        )
+        self._plain_below = PLAIN_BELOW[plain.weight.dtype]
+        self._plain = plain.weight if self._plain_below else None
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """``[1, tokens, in_features]`` to ``[1, tokens, out_features]``."""
+        if not input.shape[1]:  # oneDNN wants one token at least
+            return input.new_empty((*input.shape[:-1], self.out_features))
+        if self._plain is not None and input.shape[1] < self._plain_below:
+            return linear(input, self._plain, self.bias)
+        output: Tensor = torch.ops.mkldnn._linear_pointwise(
+            input, self._packed, self.bias, "none", [], ""
+        )
+        return output
+
+
+def pack_linears(model: nn.Module) -> None:
+    """Replace the plain linear layers of ``model`` where that is faster."""
+    if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return  # an old processor, or no oneDNN
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            if (
+                type(child) is nn.Linear
+                and child.weight.device.type == "cpu"
+                and child.weight.dtype in PLAIN_BELOW
+            ):
+                setattr(module, name, PackedLinear(child))

@@ -1,0 +1,143 @@
+"""One prefix and its tree in KV blocks: what of it goes through the next forward, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
+from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.inference.batch import Copy, Part, Sees
+from specmesh.inference.blocks import BlockPool
+from specmesh.inference.model import Ask, Cancellation, Logits
+
+
+class _Model(Protocol):
+    def forward(self, asks: Sequence[Ask]) -> list[Logits | None]: ...
+
+
+class PagedScorer:
+    """See ``Scorer``. KV holds the prefix, then the scored nodes in node order."""
+
+    def __init__(
+        self,
+        model: _Model,
+        pool: BlockPool,
+        order_copy: Callable[[Copy], None],
+        prefix: Sequence[int],
+        room: int,
+        cancellation: Cancellation,
+    ) -> None:
+        """Take blocks for ``prefix`` and ``room`` nodes; raises ``NoRoom`` or ``TooLarge``.
+
+        Copies given to ``order_copy`` must be carried out, in order, before the next forward
+        writes anything: blocks change hands before that.
+        """
+        self._model = model
+        self._pool = pool
+        self._order_copy = order_copy
+        self.cancellation = cancellation
+        self._chain = PrefixChain(prefix)
+        self._table = pool.open(self._chain, room)
+        self._num_held = self._table.num_cached
+        self._scored = EMPTY
+        for source, destination, num_tokens in self._table.copies:
+            slots = np.arange(num_tokens)
+            order_copy(Copy(source * BLOCK_TOKENS + slots, destination * BLOCK_TOKENS + slots))
+        self.num_cached_tokens = self._num_held
+        self.num_computed_tokens = 0
+
+    @property
+    def num_pending_tokens(self) -> int:
+        """Prefix tokens without KV."""
+        return self._chain.length - self._num_held
+
+    @property
+    def num_scored_nodes(self) -> int:
+        """Leading nodes of the tree with KV, node 0 not counted."""
+        return len(self._scored)
+
+    def plan(self, tree: TokenTree, num_prefix_tokens: int) -> Part:
+        """The next ``num_prefix_tokens`` of the prefix; if they are all, then also the nodes of
+        ``tree`` not scored yet, and rows asked for: see ``Scorer.score``."""
+        prefix_end = self._num_held + num_prefix_tokens
+        token_ids = list(self._chain.tokens[self._num_held : prefix_end])
+        positions = list(range(self._num_held, prefix_end))
+        nodes = range(0)
+        rows = range(0)
+        if prefix_end == self._chain.length:
+            nodes = range(len(self._scored) + 1, len(tree) + 1)
+            rows = range(max(0, num_prefix_tokens - 1), num_prefix_tokens + len(nodes))
+        token_ids += [tree.token_ids[node - 1] for node in nodes]
+        positions += [prefix_end + tree.depths[node] - 1 for node in nodes]
+        first = self._num_held + len(self._scored)
+        length = first + len(token_ids)
+        assert length <= len(self._table.blocks) * BLOCK_TOKENS, "more nodes than there is room for"
+        return Part(
+            token_ids=token_ids,
+            positions=positions,
+            slots=[self._slot(index) for index in range(first, length)],
+            rows=rows,
+            blocks=self._table.blocks,
+            length=length,
+            sees=self._sees(tree, nodes, first, length),
+        )
+
+    def advance(self, part: Part, tree: TokenTree) -> None:
+        """The forward of ``part``, planned for ``tree``, is done."""
+        self.num_computed_tokens += len(part.token_ids)
+        had_pending = self.num_pending_tokens > 0
+        self._num_held = min(part.length, self._chain.length)
+        if self.num_pending_tokens:
+            return
+        self._scored = tree
+        if had_pending:
+            self._pool.publish(self._table, self._chain)
+
+    def score(self, tree: TokenTree) -> Logits:
+        """See ``Scorer.score``."""
+        while True:
+            (logits,) = self._model.forward([Ask(self, tree)])
+            if logits is not None:
+                return logits
+
+    def close(self, keep: Sequence[int]) -> None:
+        """See ``Scorer.close``. Costs nothing for a path of the first nodes, a chain's case."""
+        if self.num_pending_tokens:
+            self._chain.truncate(self._num_held)
+        else:
+            self._compact(keep)
+            self._chain.append(self._scored.tokens_on(keep))
+        self._pool.close(self._table, self._chain)
+
+    def _compact(self, keep: Sequence[int]) -> None:
+        """Move the KV of the nodes ``keep`` to where it lies if they are a prefix's tokens."""
+        prefix = self._chain.length
+        moves = [(node, index) for index, node in enumerate(keep, start=1) if node != index]
+        if moves:
+            sources, destinations = zip(*moves, strict=True)
+            self._order_copy(
+                Copy(
+                    np.array([self._slot(prefix + node - 1) for node in sources]),
+                    np.array([self._slot(prefix + node - 1) for node in destinations]),
+                )
+            )
+
+    def _slot(self, index: int) -> int:
+        return self._table.blocks[index // BLOCK_TOKENS] * BLOCK_TOKENS + index % BLOCK_TOKENS
+
+    def _sees(self, tree: TokenTree, nodes: range, first: int, length: int) -> Sees | None:
+        """Prefix tokens and chains see what comes before; nodes the prefix and their path."""
+        width = length - first
+        is_chain = not nodes or tree.is_chain
+        if is_chain and width == 1:
+            return None
+        sees: Sees = np.arange(length) <= np.arange(first, length)[:, None]
+        if not is_chain:
+            prefix = self._chain.length
+            sees[width - len(nodes) :, prefix:] = False
+            for row, node in enumerate(nodes, start=width - len(nodes)):
+                sees[row, [prefix + ancestor - 1 for ancestor in tree.path(node)]] = True
+        return sees

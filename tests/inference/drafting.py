@@ -1,0 +1,22 @@
+"""Drafts made without an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from specmesh.decoding.sampling import Sampling
+from specmesh.decoding.tree import TokenTree
+from specmesh.drafter.growth import Growth, Level, Shape
+from specmesh.inference.model import Scorer
+
+
+def grow(
+    scorer: Scorer, tree: TokenTree, prefix_length: int, shape: Shape, sampling: Sampling
+) -> Iterator[Level]:
+    """The levels of a draft below ``scorer``'s prefix, but for an empty one at its end."""
+    growth = Growth(tree, prefix_length, shape, sampling)
+    while not growth.ended:
+        size = len(growth.tree)
+        level = growth.grow(scorer.score(growth.tree))
+        if len(growth.tree) > size:
+            yield level

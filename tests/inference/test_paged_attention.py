@@ -1,0 +1,162 @@
+"""Forwards of many scorers at once against the plain model, for three architectures."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from specmesh.decoding.prefix import BLOCK_TOKENS
+from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.inference.blocks import NoRoom, TooLarge
+from specmesh.inference.linear import PackedLinear
+from specmesh.inference.model import Ask, Cancellation, Interrupted
+
+NEVER = Cancellation()
+TOLERANCE = 1e-5
+VOCAB_SIZE = 60
+TOKENS = [int(token) for token in np.random.default_rng(5).integers(0, VOCAB_SIZE, 120)]
+BRANCHING = TokenTree((10, 11, 12, 13, 14, 15, 16), (0, 0, 1, 1, 3, 2, 5))
+
+
+def answers(model, asks):
+    """Rows of each ask, after as many forwards as it takes; and how many."""
+    results = [None] * len(asks)
+    forwards = 0
+    while missing := [index for index, rows in enumerate(results) if rows is None]:
+        given = model.forward([asks[index] for index in missing])
+        for index, rows in zip(missing, given, strict=True):
+            results[index] = rows
+        forwards += 1
+    return results, forwards
+
+
+def test_prefills_trees_and_single_tokens_share_a_forward(load, architecture, plain):
+    model = load(architecture)
+    prefixes = [
+        TOKENS[start : start + length]
+        for start, length in ((0, 45), (7, 20), (3, 90), (50, 1), (9, 33), (30, 60))
+    ]
+    trees = [EMPTY, BRANCHING, TokenTree.chain([3, 1, 4]), BRANCHING, EMPTY, EMPTY]
+    scorers = [model.open(prefix, NEVER, room=8) for prefix in prefixes]
+    for index in (4, 5):  # decode: their prefixes are held already
+        scorers[index].score(EMPTY)
+        prefixes[index] = [*prefixes[index], 5]
+        scorers[index].close(())
+        scorers[index] = model.open(prefixes[index], NEVER, room=8)
+    rows = model.forward([Ask(*pair) for pair in zip(scorers, trees, strict=True)])
+    for prefix, tree, got in zip(prefixes, trees, rows, strict=True):
+        np.testing.assert_allclose(got, plain.rows(prefix, tree), atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("num_streams", [1, 3, 12])
+def test_streams_of_any_lengths_decode_together(load, architecture, plain, num_streams):
+    model = load(architecture)
+    prefixes = [TOKENS[start : 2 + start + 7 * start] for start in range(num_streams)]
+    for _ in range(3):  # each stream's blocks lie between those of others
+        scorers = [model.open(prefix, NEVER, room=4) for prefix in prefixes]
+        rows, _ = answers(model, [Ask(scorer, EMPTY) for scorer in scorers])
+        for prefix, scorer, got in zip(prefixes, scorers, rows, strict=True):
+            np.testing.assert_allclose(got, plain.rows(prefix, EMPTY), atol=TOLERANCE)
+            scorer.close(())
+            prefix.append(int(got[-1].argmax()))
+    assert model.pool.num_used == 0
+
+
+def test_long_prefix_does_not_hold_up_the_others(load, architecture, plain):
+    model = load(architecture, chunk_tokens=40)
+    first, second = TOKENS[:100], TOKENS[10:60]
+    short = TOKENS[20:30]
+    asks = [Ask(model.open(prefix, NEVER, room=8), EMPTY) for prefix in (first, second, short)]
+    rows = model.forward(asks)
+    assert [part is None for part in rows] == [True, True, False]
+    np.testing.assert_allclose(rows[2], plain.rows(short, EMPTY), atol=TOLERANCE)
+    rows, forwards = answers(model, asks[:2])
+    assert forwards == 3  # 60 tokens of the first and 50 of the second are left, 40 a forward
+    np.testing.assert_allclose(rows[0], plain.rows(first, EMPTY), atol=TOLERANCE)
+    np.testing.assert_allclose(rows[1], plain.rows(second, EMPTY), atol=TOLERANCE)
+
+
+def test_accepted_branch_is_moved_before_its_blocks_are_used_again(load, architecture, plain):
+    model = load(architecture, cache_tokens=7 * BLOCK_TOKENS)
+    prefix = TOKENS[:30]
+    scorer = model.open(prefix, NEVER, room=8)
+    scorer.score(BRANCHING)
+    scorer.close((2, 6))
+    kept = [*prefix, 11, 15, 9]
+    others = [model.open(tokens, NEVER, room=8) for tokens in (kept, TOKENS[50:75])]
+    assert others[0].num_cached_tokens == len(kept) - 1
+    rows = model.forward([Ask(other, BRANCHING) for other in others])
+    np.testing.assert_allclose(rows[0], plain.rows(kept, BRANCHING), atol=TOLERANCE)
+    np.testing.assert_allclose(rows[1], plain.rows(TOKENS[50:75], BRANCHING), atol=TOLERANCE)
+
+
+def test_prefix_at_work_is_shared_with_whoever_comes(load, architecture, plain):
+    model = load(architecture)
+    first = model.open(TOKENS[:50], NEVER, room=8)
+    first.score(EMPTY)
+    prefixes = [[*TOKENS[:48], 1, token] for token in range(4)]
+    scorers = [model.open(prefix, NEVER, room=8) for prefix in prefixes]
+    assert [scorer.num_cached_tokens for scorer in scorers] == [48] * 4
+    assert model.pool.num_shared >= 3
+    rows = model.forward([Ask(scorer, BRANCHING) for scorer in scorers])
+    for prefix, got in zip(prefixes, rows, strict=True):
+        np.testing.assert_allclose(got, plain.rows(prefix, BRANCHING), atol=TOLERANCE)
+
+
+def test_forward_that_nobody_wants_stops_and_may_be_asked_again(load, architecture, plain):
+    model = load(architecture)
+    cancelled = Cancellation()
+    cancelled.set()
+    prefix = TOKENS[:45]
+    scorer = model.open(prefix, cancelled, room=8)
+    with pytest.raises(Interrupted):
+        model.forward([Ask(scorer, EMPTY)])
+    assert scorer.num_computed_tokens == 0
+    cancelled.clear()
+    np.testing.assert_allclose(
+        scorer.score(BRANCHING), plain.rows(prefix, BRANCHING), atol=TOLERANCE
+    )
+
+
+def test_forward_goes_on_while_one_of_many_is_wanted(load):
+    model = load()
+    cancelled = Cancellation()
+    cancelled.set()
+    asks = [Ask(model.open(TOKENS[:20], each, room=8), EMPTY) for each in (cancelled, NEVER)]
+    assert all(len(rows) == 1 for rows in model.forward(asks))
+
+
+def test_interrupted_prefill_leaves_what_it_computed_and_no_block_in_use(load):
+    model = load(chunk_tokens=20)
+    scorer = model.open(TOKENS[:100], NEVER, room=8)
+    assert model.forward([Ask(scorer, EMPTY)]) == [None]
+    scorer.close(())
+    assert model.pool.num_used == 0
+    assert model.open(TOKENS[:100], NEVER, room=8).num_cached_tokens == 20
+
+
+def test_prefix_without_room_is_refused_and_nothing_is_lost(load):
+    model = load(cache_tokens=5 * BLOCK_TOKENS)
+    scorer = model.open(TOKENS[:40], NEVER, room=8)
+    with pytest.raises(NoRoom):
+        model.open(TOKENS[50:90], NEVER, room=8)
+    with pytest.raises(TooLarge):
+        model.open(TOKENS, NEVER, room=8)
+    scorer.close(())
+    model.open(TOKENS[50:90], NEVER, room=8).close(())
+    assert model.pool.num_used == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("num_tokens", [0, 1, 3, 4, 17])
+def test_packed_linear_layer_computes_the_same(dtype, bias, num_tokens):
+    torch.manual_seed(1)
+    plain = nn.Linear(48, 80, bias=bias, dtype=dtype)
+    inputs = torch.randn(1, num_tokens, 48, dtype=dtype)
+    with torch.inference_mode():
+        want, got = plain(inputs), PackedLinear(plain)(inputs)
+    assert got.shape == want.shape
+    torch.testing.assert_close(got, want)
