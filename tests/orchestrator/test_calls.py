@@ -12,7 +12,7 @@ import pytest
 from opentelemetry.context import Context
 from tests.orchestrator.conftest import until
 from tests.orchestrator.model import VOCAB_SIZE, target_only
-from tests.orchestrator.peers import NOT_SERVING, SERVING, Drafter, Verifier, hang, raising
+from tests.orchestrator.peers import NOT_SERVING, SERVING, Drafter, Hold, Verifier, hang, raising
 
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
@@ -337,3 +337,32 @@ async def test_in_coupled_mode_every_draft_shares_the_targets_noise(connect):
     for task in (1, 2):
         await drafted(calls, command=replace(DRAFT, task=task))
     assert [request.sampling.seed for request in drafter.requests] == [SAMPLING.seed] * 2
+
+
+async def test_cancelled_draft_stops_at_the_drafter_before_its_task_is_cancelled(connect):
+    drafter = Drafter()
+    drafter.after_message = hang
+    calls = calls_on((await connect([Verifier()], [drafter])).mesh)
+    task = asyncio.create_task(drafted(calls))
+    await drafter.arrived.wait()
+    calls.cancel(DRAFT.task)
+    await asyncio.wait_for(drafter.cancelled.wait(), 10)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_cancelling_a_draft_that_is_over_leaves_the_next_one_alone(connect):
+    drafter = Drafter()
+    mesh = (await connect([Verifier()], [drafter])).mesh
+    calls = calls_on(mesh)
+    whole = await drafted(calls)
+    peer = mesh.drafters.peers[0]
+    hold = Hold()
+    drafter.faults.append(hold)
+    following = asyncio.create_task(drafted(calls, command=replace(DRAFT, task=2)))
+    await hold.reached.wait()
+    calls.cancel(DRAFT.task)
+    assert (peer.num_outstanding, peer.num_ending) == (1, 0)
+    hold.released.set()
+    assert [part.token_ids for part in await following] == [part.token_ids for part in whole]
+    assert (peer.num_outstanding, drafter.num_open_calls) == (0, 1)

@@ -22,6 +22,7 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling
 from specmesh.decoding.tree import TokenTree
 from specmesh.orchestrator.mesh.attempts import Attempts
+from specmesh.orchestrator.mesh.exchanges import Exchange
 from specmesh.orchestrator.mesh.latency import Latencies
 from specmesh.orchestrator.mesh.peer import Peer
 from specmesh.orchestrator.mesh.pool import Pool, Reservation
@@ -59,6 +60,8 @@ NO_VERIFIER_SECONDS = 5.0
 
 _SEED_STEP = 0x9E3779B97F4A7C15
 """Keeps the seeds of one answer's drafts apart from those of other answers."""
+
+DraftExchange = Exchange[drafter_pb2.DraftEachRequest, drafter_pb2.DraftEachResponse]
 
 VERIFY_METHOD = "specmesh.v1.VerifierService/Verify"
 DRAFT_METHOD = "specmesh.v1.DrafterService/Draft"
@@ -103,9 +106,10 @@ class Calls:
         self._vocab_size = vocab_size
         self._prefix = prefix
         self._sampling = sampling
-        self._verify_sampling: sampling_pb2.SamplingParameters = write_sampling(sampling)
+        self._sampling_message = write_sampling(sampling)
         self._deadline = deadline
         self._reservations: dict[TaskId, Reservation] = {}
+        self._drafts: dict[TaskId, DraftExchange] = {}
 
     def moment(self, parent: Context) -> Moment:
         """Now, for a command that is given now."""
@@ -161,9 +165,15 @@ class Calls:
             await attempts.failed(peer, failure)
 
     def cancel(self, task: TaskId) -> None:
-        """The task is about to be cancelled: others may have its place at a replica already."""
+        """The task is about to be cancelled: others may have its place at a replica already.
+
+        A draft is stopped at once, before a request that takes its place can reach the
+        drafter and wait for it.
+        """
         if reservation := self._reservations.get(task):
             reservation.cancel()
+        if exchange := self._drafts.get(task):
+            exchange.cancel()
 
     def commit(self, token_ids: Sequence[int]) -> None:
         """Paths of commands given from here on follow these tokens too."""
@@ -183,7 +193,7 @@ class Calls:
             request = verifier_pb2.VerifyRequest(
                 prefix=self._prefix.message(peer.address, moment.num_committed, command.path),
                 tree=write_tree(command.tree, command.distributions),
-                sampling=self._verify_sampling,
+                sampling=self._sampling_message,
             )
             message = verifier_pb2.VerifyEachRequest(request=request, trace_context=carrier)
             began = time.monotonic()
@@ -212,28 +222,37 @@ class Calls:
                 depth=command.depth,
                 levels_per_message=command.levels_per_message,
                 num_choices=command.num_choices,
-                sampling=write_sampling(draft_sampling(self._sampling, command.task)),
+                sampling=self._draft_sampling(command.task),
             )
             message = drafter_pb2.DraftEachRequest(request=request, trace_context=carrier)
             num_levels = 0
             tree = command.tree
             async with peer.drafts.ask(message, deadline) as exchange:
-                while not (part := await exchange.read()).last:
-                    self._prefix.seen_by(peer.address, moment.num_committed)
-                    num_levels += command.levels_per_message
-                    self._observe(part.response, command, peer)
-                    tree, distributions, choices = self._read(tree, part.response, peer)
-                    yield Drafted(
-                        task=command.task,
-                        token_ids=tuple(part.response.token_ids),
-                        parents=tuple(part.response.parents),
-                        distributions=distributions,
-                        choices=choices,
-                        # A full draft needs no wait for the word that it is.
-                        last=num_levels >= command.depth,
-                    )
+                self._drafts[command.task] = exchange
+                try:
+                    while not (part := await exchange.read()).last:
+                        self._prefix.seen_by(peer.address, moment.num_committed)
+                        num_levels += command.levels_per_message
+                        self._observe(part.response, command, peer)
+                        tree, distributions, choices = self._read(tree, part.response, peer)
+                        yield Drafted(
+                            task=command.task,
+                            token_ids=tuple(part.response.token_ids),
+                            parents=tuple(part.response.parents),
+                            distributions=distributions,
+                            choices=choices,
+                            # A full draft needs no wait for the word that it is.
+                            last=num_levels >= command.depth,
+                        )
+                finally:
+                    # From here on the call is another request's.
+                    self._drafts.pop(command.task, None)
             if num_levels < command.depth:
                 yield Drafted(command.task, (), (), {}, last=True)
+
+    def _draft_sampling(self, task: TaskId) -> sampling_pb2.SamplingParameters:
+        own = draft_sampling(self._sampling, task)
+        return self._sampling_message if own is self._sampling else write_sampling(own)
 
     def _observe(self, response: drafter_pb2.DraftResponse, command: Draft, peer: Peer) -> None:
         if response.cost.forward_ms > 0:  # else it doesn't say

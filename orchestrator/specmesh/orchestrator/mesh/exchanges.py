@@ -28,6 +28,10 @@ class Exchange(Generic[Request, Response]):
         self._call = call
         self._deadline = deadline
 
+    def cancel(self) -> None:
+        """Stop the work at the peer now; ``read`` then raises ``CancelledError``."""
+        self._call.cancel()
+
     async def send(self, request: Request) -> None:
         """Ask. What is wrong with the call is told by ``read``."""
         try:

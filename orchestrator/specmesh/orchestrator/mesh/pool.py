@@ -16,16 +16,21 @@ class Reservation:
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
         self._cancelled = False
+        self._over = False
         peer.num_outstanding += 1
 
     def cancel(self) -> None:
-        """The call will be cancelled: whoever needs the place may have it already."""
-        if not self._cancelled:
+        """The call will be cancelled: whoever needs the place may have it already.
+
+        Nothing happens once the call is over.
+        """
+        if not (self._cancelled or self._over):
             self._cancelled = True
             self._peer.num_outstanding -= 1
             self._peer.num_ending += 1
 
     def _release(self) -> None:
+        self._over = True
         if self._cancelled:
             self._peer.num_ending -= 1
         else:
