@@ -111,7 +111,7 @@ class Jobs:
             finally:
                 self.closed.append(name)
                 self.model.close()
-            return answers
+            yield answers
 
         return steps
 
@@ -270,7 +270,7 @@ async def test_error_of_a_forward_reaches_all_that_shared_it_and_the_engine_live
 async def test_waiting_time_is_told(model, jobs, engine):
     def work(job: Job):
         yield Ask(model.open("b", job), EMPTY)
-        return job.queue_ms
+        yield job.queue_ms
 
     model.hold()
     first = jobs.begin("a")

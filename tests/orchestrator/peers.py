@@ -212,6 +212,8 @@ class Drafter(Peer, drafter_pb2_grpc.DrafterServiceServicer):
         self.level_ms = 0.0
         """What it says a level takes; 0: it doesn't say."""
         self.after_message: Fault = passing
+        self.corrupt: Callable[[drafter_pb2.DraftResponse], None] = lambda message: None
+        """Spoils each message before it leaves."""
 
     def _register(self, server: grpc.aio.Server) -> None:
         drafter_pb2_grpc.add_DrafterServiceServicer_to_server(self, server)
@@ -227,6 +229,7 @@ class Drafter(Peer, drafter_pb2_grpc.DrafterServiceServicer):
             tips = [self._grow(message, paths, tip, request) for tip in tips]
             if level % request.levels_per_message == 0 or level == depth:
                 message.cost.forward_ms = self.level_ms * request.levels_per_message
+                self.corrupt(message)
                 yield message
                 message = drafter_pb2.DraftResponse()
                 await self._play(self.after_message)

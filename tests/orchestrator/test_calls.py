@@ -366,3 +366,37 @@ async def test_cancelling_a_draft_that_is_over_leaves_the_next_one_alone(connect
     hold.released.set()
     assert [part.token_ids for part in await following] == [part.token_ids for part in whole]
     assert (peer.num_outstanding, drafter.num_open_calls) == (0, 1)
+
+
+def outside_the_vocabulary(message: drafter_pb2.DraftResponse) -> None:
+    message.token_ids[0] = VOCAB_SIZE
+
+
+def from_nowhere(message: drafter_pb2.DraftResponse) -> None:
+    message.parents[0] = 99
+
+
+def drawn_from_nothing(message: drafter_pb2.DraftResponse) -> None:
+    message.draft_distributions.add(node=0)
+
+
+def chosen_twice(message: drafter_pb2.DraftResponse) -> None:
+    message.choices.add(node=0, token_ids=[1, 1], probabilities=[0.5, 0.5])
+
+
+def ever_likelier(message: drafter_pb2.DraftResponse) -> None:
+    message.choices.add(node=0, token_ids=[1, 2], probabilities=[0.2, 0.5])
+
+
+@pytest.mark.parametrize(
+    "corrupt",
+    [outside_the_vocabulary, from_nowhere, drawn_from_nothing, chosen_twice, ever_likelier],
+)
+async def test_draft_that_makes_no_sense_ends_as_a_bad_draft(connect, corrupt):
+    drafter = Drafter()
+    drafter.corrupt = corrupt
+    calls = calls_on((await connect([Verifier()], [drafter])).mesh)
+    parts: list[Drafted] = []
+    with pytest.raises(Unavailable) as refusal:
+        await drafted(calls, parts)
+    assert (refusal.value.reason, parts) == ("BAD_DRAFT", [])

@@ -31,8 +31,8 @@ from specmesh.v1 import drafter_pb2, drafter_pb2_grpc, model_pb2
 MAX_DEPTH = 256
 MAX_CHOICES = 16
 
-DraftJob = Job[drafter_pb2.DraftResponse, None]
-DraftSteps = Steps[drafter_pb2.DraftResponse, None]
+DraftJob = Job[drafter_pb2.DraftResponse]
+DraftSteps = Steps[drafter_pb2.DraftResponse]
 
 Context = grpc.aio.ServicerContext[drafter_pb2.DraftRequest, drafter_pb2.DraftResponse]
 EachContext = grpc.aio.ServicerContext[drafter_pb2.DraftEachRequest, drafter_pb2.DraftEachResponse]

@@ -15,7 +15,8 @@ import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
-from typing import Any, TypeVar, cast
+from contextlib import aclosing
+from typing import Any, TypeVar
 
 from specmesh.inference.blocks import NoRoom
 from specmesh.inference.job import End, Job, Work
@@ -23,7 +24,6 @@ from specmesh.inference.model import Interrupted, LanguageModel
 from specmesh.serving.errors import ResourceExhausted
 
 T = TypeVar("T")
-R = TypeVar("R")
 
 
 class Engine:
@@ -35,7 +35,7 @@ class Engine:
 
     def __init__(self, load: Callable[[], LanguageModel], max_queue: int) -> None:
         self._loaded: Future[LanguageModel] = Future()
-        self._waiting: deque[Job[Any, Any]] = deque()
+        self._waiting: deque[Job[Any]] = deque()
         self._lock = threading.Lock()
         # Wakes the thread when it has nothing to do; what to do is said elsewhere.
         self._signals: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -53,7 +53,7 @@ class Engine:
         """How many jobs wait."""
         return len(self._waiting)
 
-    async def stream(self, work: Work[T, None]) -> AsyncGenerator[T, None]:
+    async def stream(self, work: Work[T]) -> AsyncGenerator[T, None]:
         """Run ``work`` and yield its items.
 
         Closing the iterator cancels the job, and returns once it has stopped: at once if it
@@ -66,15 +66,10 @@ class Engine:
         finally:
             await self._leave(job)
 
-    async def run(self, work: Work[Any, R]) -> R:
-        """Run ``work`` for what it returns."""
-        job = self._enqueue(work)
-        try:
-            while not isinstance(item := await job.next(), End):
-                pass
-        finally:
-            await self._leave(job)
-        return cast("R", item.result)
+    async def run(self, work: Work[T]) -> T:
+        """Run ``work`` for its one item."""
+        async with aclosing(self.stream(work)) as items:
+            return await anext(items)
 
     def stop(self) -> None:
         """End the thread after the jobs that came before; cancelled ones do not run."""
@@ -82,7 +77,7 @@ class Engine:
         self._signals.put(None)
         self._thread.join()
 
-    def _enqueue(self, work: Work[T, R]) -> Job[T, R]:
+    def _enqueue(self, work: Work[T]) -> Job[T]:
         if self.queue_depth >= self._max_queue:
             raise ResourceExhausted(
                 "QUEUE_FULL", f"{self._max_queue} calls wait already", retry_after_s=0.05
@@ -93,7 +88,7 @@ class Engine:
         self._signals.put(None)
         return job
 
-    async def _leave(self, job: Job[Any, Any]) -> None:
+    async def _leave(self, job: Job[Any]) -> None:
         """Cancel ``job`` and return once it is neither queued nor at work."""
         job.cancel()
         with self._lock:
@@ -114,7 +109,7 @@ class Engine:
             self._loaded.set_exception(error)
             return
         self._loaded.set_result(model)
-        running: list[Job[Any, Any]] = []
+        running: list[Job[Any]] = []
         while running or self._awaits_job():
             running = [job for job in running if not _ended_if_cancelled(job)]
             self._admit(running, model.max_batch)
@@ -129,7 +124,7 @@ class Engine:
             self._signals.get()
         return True
 
-    def _admit(self, running: list[Job[Any, Any]], max_batch: int) -> None:
+    def _admit(self, running: list[Job[Any]], max_batch: int) -> None:
         """Start jobs that wait, as long as there is room for them."""
         while len(running) < max_batch and (job := self._pop()):
             if _ended_if_cancelled(job):
@@ -145,19 +140,19 @@ class Engine:
                     self._waiting.appendleft(job)
                 return
 
-    def _pop(self) -> Job[Any, Any] | None:
+    def _pop(self) -> Job[Any] | None:
         with self._lock:
             return self._waiting.popleft() if self._waiting else None
 
 
-def _ended_if_cancelled(job: Job[Any, Any]) -> bool:
+def _ended_if_cancelled(job: Job[Any]) -> bool:
     if not job.cancellation.is_set():
         return False
     job.close()
     return True
 
 
-def _forward(model: LanguageModel, running: list[Job[Any, Any]]) -> list[Job[Any, Any]]:
+def _forward(model: LanguageModel, running: list[Job[Any]]) -> list[Job[Any]]:
     """One forward for all; the jobs that want another."""
     try:
         results = model.forward([job.ask for job in running])

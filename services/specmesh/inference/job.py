@@ -11,36 +11,34 @@ import asyncio
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Generic, TypeVar, cast
+from typing import Generic, TypeVar
 
 from specmesh.inference.blocks import NoRoom, TooLarge
 from specmesh.inference.model import Ask, Cancellation, Logits
 from specmesh.serving.errors import ResourceExhausted
 
 T = TypeVar("T")
-R = TypeVar("R")
 
-Steps = Generator[Ask | T, Logits, R]
-Work = Callable[["Job[T, R]"], Steps[T, R]]
+Steps = Generator[Ask | T, Logits, None]
+Work = Callable[["Job[T]"], Steps[T]]
 
 
 @dataclass(frozen=True, slots=True)
-class End(Generic[R]):
-    """A job's last word: what it returned, or what it raised."""
+class End:
+    """A job's last word: what it raised, if it did."""
 
-    result: R | None = None
     error: BaseException | None = None
 
 
-class Job(Generic[T, R]):
+class Job(Generic[T]):
     """Made on the event loop, run step by step on the engine's thread."""
 
-    def __init__(self, work: Work[T, R]) -> None:
+    def __init__(self, work: Work[T]) -> None:
         self._work = work
         self._loop = asyncio.get_running_loop()
-        self._items: asyncio.Queue[T | End[R]] = asyncio.Queue()
+        self._items: asyncio.Queue[T | End] = asyncio.Queue()
         self._ended = False
-        self._steps: Steps[T, R] | None = None
+        self._steps: Steps[T] | None = None
         self.cancellation = Cancellation()
         self.queue_ms = 0.0
         """How long it waited for its first step."""
@@ -51,7 +49,7 @@ class Job(Generic[T, R]):
         """Ask the job to stop; what it yields from here on is for nobody."""
         self.cancellation.set()
 
-    async def next(self) -> T | End[R]:
+    async def next(self) -> T | End:
         """The next item or the end; raises what the job raised."""
         item = await self._items.get()
         if isinstance(item, End):
@@ -116,7 +114,7 @@ class Job(Generic[T, R]):
 
     def _proceed(
         self,
-        steps: Steps[T, R],
+        steps: Steps[T],
         step: Callable[[], Ask | T],
         passes: tuple[type[Exception], ...] = (),
     ) -> bool:
@@ -132,15 +130,15 @@ class Job(Generic[T, R]):
             self.close()
         except passes:
             raise
-        except StopIteration as stop:
-            self._deliver(End(cast("R", stop.value)))
+        except StopIteration:
+            self._deliver(End())
         except TooLarge as error:
             self.fail(ResourceExhausted("KV_CACHE_TOO_SMALL", str(error)))
         except BaseException as error:  # the caller decides
             self.fail(error)
         return False
 
-    def _deliver(self, item: T | End[R]) -> None:
+    def _deliver(self, item: T | End) -> None:
         try:
             self._loop.call_soon_threadsafe(self._items.put_nowait, item)
         except RuntimeError:  # the loop is gone, and with it whoever waited

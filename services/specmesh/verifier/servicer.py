@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Sequence
-from typing import Never
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
 
 import grpc.aio
 
@@ -21,8 +21,8 @@ from specmesh.serving.interceptors import exchange
 from specmesh.serving.wire import read_distributions, read_sampling, read_tree
 from specmesh.v1 import model_pb2, verifier_pb2, verifier_pb2_grpc
 
-VerifyJob = Job[Never, verifier_pb2.VerifyResponse]
-VerifySteps = Steps[Never, verifier_pb2.VerifyResponse]
+VerifyJob = Job[verifier_pb2.VerifyResponse]
+VerifySteps = Steps[verifier_pb2.VerifyResponse]
 
 Context = grpc.aio.ServicerContext[verifier_pb2.VerifyRequest, verifier_pb2.VerifyResponse]
 EachContext = grpc.aio.ServicerContext[
@@ -41,9 +41,30 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
     async def Verify(  # noqa: N802
         self,
         request: verifier_pb2.VerifyRequest,
-        context: Context | EachContext,  # noqa: ARG002
+        context: Context,  # noqa: ARG002
     ) -> verifier_pb2.VerifyResponse:
         """See verifier.proto."""
+        async with aclosing(self._responses(request)) as responses:
+            return await anext(responses)
+
+    async def VerifyEach(  # noqa: N802
+        self,
+        request_iterator: AsyncIterator[verifier_pb2.VerifyEachRequest],
+        context: EachContext,  # noqa: ARG002
+    ) -> AsyncIterator[verifier_pb2.VerifyEachResponse]:
+        """See verifier.proto."""
+        async for message in request_iterator:
+            async with (
+                exchange(message.trace_context),
+                aclosing(self._responses(message.request)) as responses,
+            ):
+                async for response in responses:
+                    yield verifier_pb2.VerifyEachResponse(response=response)
+
+    async def _responses(
+        self, request: verifier_pb2.VerifyRequest
+    ) -> AsyncGenerator[verifier_pb2.VerifyResponse, None]:
+        """The one response, before the engine has put everything in order behind it."""
         sampling = read_sampling(request.sampling)
         tree = read_tree(request.tree, self._model.description.vocab_size)
         distributions = read_distributions(request.tree.draft_distributions)
@@ -53,20 +74,10 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         def work(job: VerifyJob) -> VerifySteps:
             return self._verify(job, prefix, tree, distributions, sampling)
 
-        response = await self._engine.run(work)
-        record_cost(response.cost)
-        return response
-
-    async def VerifyEach(  # noqa: N802
-        self,
-        request_iterator: AsyncIterator[verifier_pb2.VerifyEachRequest],
-        context: EachContext,
-    ) -> AsyncIterator[verifier_pb2.VerifyEachResponse]:
-        """See verifier.proto."""
-        async for message in request_iterator:
-            async with exchange(message.trace_context):
-                response = await self.Verify(message.request, context)
-                yield verifier_pb2.VerifyEachResponse(response=response)
+        async with aclosing(self._engine.stream(work)) as responses:
+            async for response in responses:
+                record_cost(response.cost)
+                yield response
 
     def _verify(
         self,
@@ -84,19 +95,19 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
             forward_ms = (time.perf_counter() - began) * 1e3
             verdict = verify(tree, logits, sampling, len(prefix), distributions)
             accepted = verdict.accepted_nodes
+            yield verifier_pb2.VerifyResponse(
+                accepted_nodes=accepted,
+                next_token_id=verdict.next_token,
+                next_token_kind=_kind(verdict),
+                cost=model_pb2.ComputeCost(
+                    queue_ms=job.queue_ms,
+                    forward_ms=forward_ms,
+                    num_cached_tokens=scorer.num_cached_tokens,
+                    num_computed_tokens=scorer.num_computed_tokens,
+                ),
+            )
         finally:
             scorer.close(accepted)
-        return verifier_pb2.VerifyResponse(
-            accepted_nodes=accepted,
-            next_token_id=verdict.next_token,
-            next_token_kind=_kind(verdict),
-            cost=model_pb2.ComputeCost(
-                queue_ms=job.queue_ms,
-                forward_ms=forward_ms,
-                num_cached_tokens=scorer.num_cached_tokens,
-                num_computed_tokens=scorer.num_computed_tokens,
-            ),
-        )
 
     def _check_room(self, prefix_length: int, tree: TokenTree) -> None:
         limit = self._model.description.context_tokens

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import NamedTuple, Never
+from typing import NamedTuple
 
 from specmesh.decoding.acceptance import verify
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
@@ -57,14 +57,14 @@ def _load(plan: Plan) -> LanguageModel:
 async def next_token(engine: Engine, model: LanguageModel, prefix: list[int]) -> NextToken:
     """Verify an empty tree at temperature 0."""
 
-    def work(job: Job[Never, NextToken]) -> Steps[Never, NextToken]:
+    def work(job: Job[NextToken]) -> Steps[NextToken]:
         scorer = model.open(prefix, job.cancellation, len(EMPTY))
         try:
             logits = yield Ask(scorer, EMPTY)
         finally:
             scorer.close(())
         verdict = verify(EMPTY, logits, _GREEDY, len(prefix))
-        return NextToken(verdict.next_token, scorer.num_cached_tokens)
+        yield NextToken(verdict.next_token, scorer.num_cached_tokens)
 
     return await engine.run(work)
 
@@ -74,12 +74,12 @@ async def forward_ms(
 ) -> float:
     """How long the forward takes that scores ``tree``; of the tree nothing stays cached."""
 
-    def work(job: Job[Never, float]) -> Steps[Never, float]:
+    def work(job: Job[float]) -> Steps[float]:
         began = time.perf_counter()
         scorer = model.open(prefix, job.cancellation, len(tree))
         try:
             yield Ask(scorer, tree)
-            return (time.perf_counter() - began) * 1e3
+            yield (time.perf_counter() - began) * 1e3
         finally:
             scorer.close(())
 
