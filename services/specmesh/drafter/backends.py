@@ -27,7 +27,7 @@ def load(
     ngram_order: int,
     dtype: str,
     device: str,
-    cache_bytes: int,
+    cache_bytes: int | None,
     simulated: SimulatedDrafterSettings,
 ) -> LanguageModel:
     """Load a drafter; raises ``ModelNotLoadable``."""

@@ -37,8 +37,11 @@ class InferenceSettings(ServerSettings, RedisSettings):
     dtype: Literal["float32", "bfloat16", "float16"] = Field(
         "float32", description="number type of weights and activations"
     )
-    cache_bytes: int = Field(
-        1 << 30, ge=1, description="memory for the KV of calls at work and of recent prefixes"
+    cache_bytes: int | None = Field(
+        None,
+        ge=1,
+        description="memory for the KV of calls at work and of recent prefixes; by default 1 GiB, "
+        "on a GPU four fifths of what the model leaves",
     )
     max_queue: int = Field(
         256, ge=1, description="how many calls may wait; one more is refused at once"

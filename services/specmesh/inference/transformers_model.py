@@ -35,7 +35,9 @@ from specmesh.inference.model import (
 )
 from specmesh.inference.paged_scorer import PagedScorer
 
-DEFAULT_CACHE_BYTES = 1 << 30
+CPU_CACHE_BYTES = 1 << 30
+FREE_SHARE = 0.8
+"""How much of the memory that a loaded model leaves free on its GPU goes to KV by default."""
 Planned = tuple[int, PagedScorer, Part]
 """The number of an ask, its scorer, and what of it goes through the forward at hand."""
 
@@ -68,13 +70,13 @@ class TransformersModel:
         *,
         dtype: str,
         device: str,
-        cache_bytes: int = DEFAULT_CACHE_BYTES,
+        cache_bytes: int | None = None,
         chunk_tokens: int = CHUNK_TOKENS,
     ) -> TransformersModel:
         """Load a local folder or a Hugging Face id; raises ``ModelNotLoadable``.
 
-        KV takes ``cache_bytes`` of memory at most; prefixes go through forwards in chunks of
-        ``chunk_tokens``.
+        KV takes ``cache_bytes`` of memory at most (None: what suits the device); prefixes go
+        through forwards in chunks of ``chunk_tokens``.
         """
         # Standard error is for JSON lines.
         transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
@@ -109,7 +111,7 @@ class TransformersModel:
         )
         model = model.to(device).eval()
         pack_linears(model)
-        return cls(model, description, cache_bytes, chunk_tokens)
+        return cls(model, description, cache_bytes or _room_on(model.device), chunk_tokens)
 
     def open(
         self,
@@ -176,6 +178,14 @@ class TransformersModel:
         )
         logits: Logits = out.logits[0].float().cpu().numpy()
         return logits
+
+
+def _room_on(device: torch.device) -> int:
+    """Bytes for KV where nobody says how many."""
+    if device.type != "cuda":
+        return CPU_CACHE_BYTES
+    free, _ = torch.cuda.mem_get_info(device)
+    return int(free * FREE_SHARE)
 
 
 def _kind(planned: Sequence[Planned]) -> str:
