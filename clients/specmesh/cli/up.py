@@ -17,14 +17,17 @@ from specmesh.cli.runner import INTERRUPTED, run, until_signalled
 
 TargetModel = Annotated[
     str | None,
-    typer.Option("--target", help="Folder or Hugging Face id of the target. [default: shipped]"),
+    typer.Option(
+        "--target", help="Folder or Hugging Face id of the target.", show_default="shipped"
+    ),
 ]
 DrafterModels = Annotated[
     list[str] | None,
     typer.Option(
         "--drafter",
         help=f"The same for the drafter, or {', '.join(DRAFTER_BACKENDS)}; several times for "
-        "several drafters, the best first. [default: shipped]",
+        "several drafters, the best first.",
+        show_default="shipped",
     ),
 ]
 Lookahead = Annotated[
@@ -32,12 +35,16 @@ Lookahead = Annotated[
     typer.Option(
         min=1,
         max=64,
-        help="Draft tokens that a verification covers. [default: what suits the strategy]",
+        help="Draft tokens that a verification covers.",
+        show_default="what suits the strategy",
     ),
 ]
 Threads = Annotated[int, typer.Option(min=1, help="Threads of each process with a model.")]
 RedisUrl = Annotated[
-    str | None, typer.Option(envvar="REDIS_URL", help="[default: a Redis of its own]")
+    str | None,
+    typer.Option(
+        envvar="REDIS_URL", help="Redis that keeps sessions.", show_default="a Redis of its own"
+    ),
 ]
 
 

@@ -29,7 +29,7 @@ def demo(
     drafter: DrafterModels = None,
     prompts: Annotated[
         Path | None,
-        typer.Option(help="JSON list of objects with a 'text'. [default: shipped]"),
+        typer.Option(help="JSON list of objects with a 'text'.", show_default="shipped"),
     ] = None,
     num_prompts: Annotated[int, typer.Option(min=1, help="How many of them.")] = 5,
     tokens: Annotated[int, typer.Option(min=8, help="Length of each answer.")] = 128,

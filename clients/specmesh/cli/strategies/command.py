@@ -35,7 +35,7 @@ def bench_strategies(
     drafter: DrafterModels = None,
     prompts: Annotated[
         Path | None,
-        typer.Option(help="JSON list of objects with a 'text'. [default: shipped]"),
+        typer.Option(help="JSON list of objects with a 'text'.", show_default="shipped"),
     ] = None,
     num_prompts: Annotated[int, typer.Option(min=1, help="How many of them.")] = 20,
     tokens: Annotated[int, typer.Option(min=8, help="Length of each answer.")] = 128,
@@ -44,14 +44,16 @@ def bench_strategies(
         list[str] | None,
         typer.Option(
             help=f"One of {', '.join(STRATEGIES)}; several times for several. {AUTOREGRESSIVE} "
-            "is always among them. [default: all]"
+            "is always among them.",
+            show_default="all",
         ),
     ] = None,
     lookahead: Annotated[
         list[str] | None,
         typer.Option(
             metavar="STRATEGY=N",
-            help="Draft tokens that a verification covers. [default: what suits the strategy]",
+            help="Draft tokens that a verification covers.",
+            show_default="what suits the strategy",
         ),
     ] = None,
     branches: Annotated[
@@ -65,7 +67,7 @@ def bench_strategies(
     ] = "",
     temperature: Annotated[
         list[float] | None,
-        typer.Option(min=0, help="Several times for several. [default: 0 and 0.8]"),
+        typer.Option(min=0, help="Several times for several.", show_default="0 and 0.8"),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=_MAX_UINT64, help="Of the sampling.")] = SEED,
     threads: Threads = 1,

@@ -22,7 +22,7 @@ _PROMPT_TOKENS = 16
 
 def bench_mesh(
     row: Annotated[
-        list[int] | None, typer.Option(min=1, max=10, help="Rows of the table. [default: all]")
+        list[int] | None, typer.Option(min=1, max=10, help="Rows of the table.", show_default="all")
     ] = None,
     prompts: Annotated[int, typer.Option(min=1, max=200, help="Answers per strategy.")] = 2,
     repeats: Annotated[
