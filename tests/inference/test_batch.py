@@ -48,9 +48,9 @@ def test_tokens_positions_and_slots_stay_together():
     assert batch.slots.tolist() == batch.token_ids.tolist()
 
 
-def test_what_lies_beyond_a_shorter_sequence_is_hidden():
+def test_what_lies_beyond_a_shorter_sequence_is_hidden_and_its_own():
     (group,) = pack([part(1, 20), part(1, 40, name=1)], []).groups
-    assert group.blocks.tolist() == [[100, 101, 102], [0, 1, 0]]
+    assert group.blocks.tolist() == [[100, 101, 102], [0, 1, 1]]
     assert group.length == 40
     assert group.sees.sum(axis=2).tolist() == [[40], [20]]
 

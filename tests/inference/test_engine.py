@@ -16,7 +16,7 @@ from specmesh.inference.blocks import NoRoom, TooLarge
 from specmesh.inference.engine import Engine
 from specmesh.inference.job import Job
 from specmesh.inference.model import Ask, Cancellation, Interrupted, ModelNotLoadable
-from specmesh.serving.errors import ResourceExhausted
+from specmesh.serving.errors import ResourceExhausted, Unavailable
 
 PATIENCE_S = 10
 
@@ -462,3 +462,25 @@ async def test_stop_ends_the_thread_after_the_jobs_before(model):
     assert await task == [1, 2]
     await stopping
     assert not any(thread.name == "engine" for thread in threading.enumerate())
+
+
+async def test_who_gives_up_waiting_for_the_model_leaves_the_thread_alone(model):
+    loading = threading.Event()
+
+    def load() -> ToyModel:
+        assert loading.wait(PATIENCE_S)
+        return model
+
+    engine = Engine(load, max_queue=1)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(engine.ready(), 0.01)
+    loading.set()
+    assert await engine.ready() is model
+    await asyncio.to_thread(engine.stop)
+
+
+async def test_job_after_the_stop_is_refused(model, engine):
+    await asyncio.to_thread(engine.stop)
+    with pytest.raises(Unavailable) as refusal:
+        await Jobs(model, engine).begin("late")
+    assert refusal.value.reason == "DRAINING"

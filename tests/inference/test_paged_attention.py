@@ -160,3 +160,57 @@ def test_packed_linear_layer_computes_the_same(dtype, bias, num_tokens):
         want, got = plain(inputs), PackedLinear(plain)(inputs)
     assert got.shape == want.shape
     torch.testing.assert_close(got, want)
+
+
+def test_prefix_left_out_of_a_full_chunk_keeps_the_forward_wanted(load):
+    model = load(chunk_tokens=30)
+    cancelled = Cancellation()
+    first = model.open(TOKENS[:60], cancelled, room=8)
+    second = model.open(TOKENS[60:90], NEVER, room=8)
+    cancelled.set()
+    assert model.forward([Ask(first, EMPTY), Ask(second, EMPTY)]) == [None, None]
+
+
+@pytest.mark.parametrize("failing", [1, 2, 3, 4, 5])
+def test_copies_outlive_a_forward_that_fails(load, plain, architecture, monkeypatch, failing):
+    model = load(architecture)
+    prefix = TOKENS[:10]
+    scorer = model.open(prefix, NEVER, room=len(BRANCHING))
+    scorer.score(BRANCHING)
+    leaf = len(BRANCHING)
+    kept = BRANCHING.path(leaf)
+    assert kept != tuple(range(1, len(kept) + 1))  # so that its KV has to be moved
+    scorer.close(kept)
+    num_calls = 0
+    really_indexes = model._store.indexes
+
+    def out_of_memory(indexes):
+        nonlocal num_calls
+        num_calls += 1
+        if num_calls == failing:
+            raise MemoryError
+        return really_indexes(indexes)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(model._store, "indexes", out_of_memory)
+        other = model.open(TOKENS[50:55], NEVER, room=0)
+        with pytest.raises(MemoryError):
+            other.score(EMPTY)
+        other.close(())
+    longer = [*prefix, *BRANCHING.tokens_on(kept), 7]
+    again = model.open(longer, NEVER, room=0)
+    assert again.num_cached_tokens == len(longer) - 1
+    np.testing.assert_allclose(again.score(EMPTY), plain.rows(longer, EMPTY), atol=TOLERANCE)
+
+
+def test_overflow_of_one_sequence_stays_out_of_those_that_share_its_forward(load):
+    model = load()
+    with torch.no_grad():
+        model._model.get_input_embeddings().weight[15] = torch.inf
+    prefixes = [[15, 1, 2], [3] * 20, [4] * 50]
+    for _ in range(2):  # prefills, then single tokens in one group
+        scorers = [model.open(tokens, NEVER, room=1) for tokens in prefixes]
+        rows = model.forward([Ask(scorer, EMPTY) for scorer in scorers])
+        assert [bool(np.isfinite(row).all()) for row in rows] == [False, True, True]
+        for scorer in scorers:
+            scorer.close(())

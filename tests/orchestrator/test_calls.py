@@ -28,6 +28,7 @@ from specmesh.serving.errors import (
     ResourceExhausted,
     Unavailable,
 )
+from specmesh.v1 import drafter_pb2
 
 PROMPT = tuple(range(1, 41))
 SAMPLING = Sampling(temperature=0.8, seed=5)

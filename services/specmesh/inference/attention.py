@@ -32,8 +32,6 @@ class PagedAttention:
     """
 
     def __init__(self, store: KVStore, batch: Batch, is_unwanted: Callable[[], bool]) -> None:
-        for copy in batch.copies:
-            store.copy(copy)
         self._is_unwanted = is_unwanted
         self._write = _writer(store, batch.slots)
         self._groups = [_GroupAttention(store, group) for group in batch.groups]

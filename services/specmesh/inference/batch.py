@@ -146,6 +146,8 @@ def _group(parts: Sequence[Part], start: int) -> Group:
     for row, part in enumerate(parts):
         used = _num_blocks(part)
         blocks[row, :used] = part.blocks[:used]
+        # What is masked still has to be numbers: not those of others, who may have overflowed.
+        blocks[row, used:] = part.blocks[used - 1]
     if all(part.sees is None and part.length == length for part in parts):
         return Group(start, width, length, blocks, None)
     sees = np.zeros((len(parts), width, length), np.bool_)

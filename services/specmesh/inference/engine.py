@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from specmesh.inference.blocks import NoRoom
 from specmesh.inference.job import End, Job, Work
 from specmesh.inference.model import Interrupted, LanguageModel
-from specmesh.serving.errors import ResourceExhausted
+from specmesh.serving.errors import ResourceExhausted, Unavailable
 
 T = TypeVar("T")
 
@@ -35,6 +35,7 @@ class Engine:
 
     def __init__(self, load: Callable[[], LanguageModel], max_queue: int) -> None:
         self._loaded: Future[LanguageModel] = Future()
+        self._loaded.set_running_or_notify_cancel()  # who waits may give up; the thread tells on
         self._waiting: deque[Job[Any]] = deque()
         self._lock = threading.Lock()
         # Wakes the thread when it has nothing to do; what to do is said elsewhere.
@@ -73,7 +74,8 @@ class Engine:
 
     def stop(self) -> None:
         """End the thread after the jobs that came before; cancelled ones do not run."""
-        self._stopping = True
+        with self._lock:
+            self._stopping = True
         self._signals.put(None)
         self._thread.join()
 
@@ -84,6 +86,8 @@ class Engine:
             )
         job = Job(work)
         with self._lock:
+            if self._stopping:
+                raise Unavailable("DRAINING", "this replica is shutting down")
             self._waiting.append(job)
         self._signals.put(None)
         return job

@@ -45,10 +45,12 @@ class KVStore:
         self.value_blocks = self.values.view(blocks).unbind(0)
 
     def copy(self, copy: Copy) -> None:
-        """Carry out ``copy`` in every layer."""
+        """Carry out ``copy`` in every layer, or, if there is no memory for it, in none."""
         sources, destinations = self.indexes(copy.sources), self.indexes(copy.destinations)
-        for tensor in (self.keys, self.values):
-            tensor.index_copy_(1, destinations, tensor.index_select(1, sources))
+        tensors = (self.keys, self.values)
+        read = [tensor.index_select(1, sources) for tensor in tensors]
+        for tensor, copied in zip(tensors, read, strict=True):
+            tensor.index_copy_(1, destinations, copied)
 
     def indexes(self, indexes: Indexes) -> Tensor:
         """``indexes`` on the store's device."""

@@ -147,9 +147,9 @@ class TransformersModel:
         if not planned:
             return results
         batch = pack([part for _, _, part in planned], self._copies)
-        self._copies.clear()
         began = time.perf_counter()
-        logits = self._run(batch, [scorer.cancellation for _, scorer, _ in planned])
+        # An ask that has no part in it waits for it all the same.
+        logits = self._run(batch, [ask.scorer.cancellation for ask in asks])
         duration_ms = (time.perf_counter() - began) * 1e3
         record_forward(duration_ms, _kind(planned), len(planned), len(batch.token_ids))
         row = 0
@@ -169,6 +169,9 @@ class TransformersModel:
         def is_unwanted() -> bool:
             return all(cancellation.is_set() for cancellation in cancellations)
 
+        for copy in batch.copies:
+            self._store.copy(copy)
+            del self._copies[0]  # not before: what it fills counts as cached already
         out = self._model(
             input_ids=self._store.indexes(batch.token_ids)[None],
             position_ids=self._store.indexes(batch.positions)[None],
