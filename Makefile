@@ -39,8 +39,9 @@ format: $(READY) ## format code and protos
 proto: $(READY) ## build the gRPC stubs again
 	$(BIN)/python hatch_build.py
 
-bench: $(READY) ## measure the cost of a hop, the mesh's tax and every strategy (10 minutes)
+bench: $(READY) ## measure a hop, the engine, the mesh's tax and every strategy (20 minutes)
 	$(BIN)/specmesh bench hops --json
+	$(BIN)/specmesh bench engine --json
 	$(BIN)/specmesh bench mesh --json
 	$(BIN)/specmesh bench strategies --json
 

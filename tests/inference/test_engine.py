@@ -240,6 +240,15 @@ async def test_error_of_a_job_reaches_its_caller_alone(model, jobs, engine):
     assert model.batches[1] == ["good", "bad"]
 
 
+async def test_error_after_the_one_item_is_logged_and_not_the_callers(engine, caplog):
+    def fail_late(job: Job):
+        yield "answer"
+        raise FloatingPointError("late")
+
+    assert await engine.run(fail_late) == "answer"
+    assert [str(record.exc_info[1]) for record in caplog.records if record.exc_info] == ["late"]
+
+
 async def test_error_before_the_first_ask_reaches_the_caller(engine):
     def fail(job: Job):
         raise KeyError("early")

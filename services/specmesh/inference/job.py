@@ -8,6 +8,7 @@ be one.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from typing import Generic, TypeVar
 from specmesh.inference.blocks import NoRoom, TooLarge
 from specmesh.inference.model import Ask, Cancellation, Logits
 from specmesh.serving.errors import ResourceExhausted
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -67,9 +70,14 @@ class Job(Generic[T]):
         cancelled: asyncio.CancelledError | None = None
         while not self._ended:
             try:
-                self._ended = isinstance(await self._items.get(), End)
+                item = await self._items.get()
             except asyncio.CancelledError as error:
                 cancelled = error
+                continue
+            if isinstance(item, End):
+                self._ended = True
+                if item.error is not None:  # nobody else is left to be told
+                    log.error("job broke after its caller had left", exc_info=item.error)
         if cancelled is not None:
             raise cancelled
 

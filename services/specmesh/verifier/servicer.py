@@ -75,9 +75,10 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
             return self._verify(job, prefix, tree, distributions, sampling)
 
         async with aclosing(self._engine.stream(work)) as responses:
-            async for response in responses:
-                record_cost(response.cost)
-                yield response
+            # Not to the end: what goes wrong after it must not end the call under the next request.
+            response = await anext(responses)
+            record_cost(response.cost)
+            yield response
 
     def _verify(
         self,
