@@ -62,6 +62,7 @@ def own(*parts):
         ("inference", own("inference", "serving", "decoding", "v1")),
         ("verifier", own("verifier", "inference", "serving", "decoding", "v1")),
         ("drafter", own("drafter", "inference", "serving", "decoding", "training", "v1")),
+        ("confidence", own("confidence", "serving", "decoding", "v1")),
         ("orchestrator", own("orchestrator", "serving", "decoding", "v1")),
         ("orchestrator.strategies", own("orchestrator.strategies", "decoding")),
         ("client", own("client", "v1")),
@@ -74,7 +75,9 @@ def test_a_package_imports_only_those_below_it(package, allowed):
     assert [(m, str(file)) for m, file in ours if not is_below(m, allowed)] == []
 
 
-@pytest.mark.parametrize("package", ["orchestrator", "serving", "client", "cli", "traces"])
+@pytest.mark.parametrize(
+    "package", ["orchestrator", "confidence", "serving", "client", "cli", "traces"]
+)
 def test_a_process_without_a_model_imports_nothing_of_the_model_side(package):
     assert [(m, str(file)) for m, file in imports(package) if is_below(m, MODEL_SIDE)] == []
 
@@ -91,7 +94,13 @@ def test_pure_code_does_no_io_reads_no_clock_and_draws_nothing(package):
 
 
 @pytest.mark.parametrize(
-    "module", ["specmesh.orchestrator.__main__", "specmesh.client", "specmesh.cli.main"]
+    "module",
+    [
+        "specmesh.orchestrator.__main__",
+        "specmesh.confidence.__main__",
+        "specmesh.client",
+        "specmesh.cli.main",
+    ],
 )
 def test_importing_it_leaves_torch_alone(module):
     code = f"import {module}, json, sys; print(json.dumps(sorted(sys.modules)))"

@@ -33,7 +33,7 @@ def test_without_its_packages_it_says_how_to_get_them():
     assert done.stderr == "specmesh: typer is not installed: pip install 'specmesh[cli]'\n"
 
 
-@pytest.mark.parametrize("role", ["verifier", "orchestrator"])
+@pytest.mark.parametrize("role", ["verifier", "confidence", "orchestrator"])
 def test_a_service_is_passed_all_its_arguments_and_its_exit_status_back(role):
     helped = specmesh(role, "--help")
     assert helped.returncode == 0

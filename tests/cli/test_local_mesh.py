@@ -74,7 +74,7 @@ async def test_up_serves_until_interrupted_and_leaves_nothing(target_model):
                     r"orchestrator +([\d.]+:\d+)", (await up.stdout.readline()).decode()
                 )
             children = psutil.Process(up.pid).children(recursive=True)
-            assert len(children) == 4
+            assert len(children) == 5
             async with Client(address[1]) as client:
                 assert await ask(client, "speculative").text()
             up.send_signal(signal.SIGINT)

@@ -20,6 +20,7 @@ def test_exports_are_exactly_these():
         "DeadlineExceeded",
         "FailedPrecondition",
         "FieldViolation",
+        "Filter",
         "FinishReason",
         "GenerationResult",
         "GenerationStats",

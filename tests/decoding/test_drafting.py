@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specmesh.decoding.drafting import MAX_CANDIDATES, draft_distribution, draw_children
+from specmesh.decoding.drafting import (
+    MAX_CANDIDATES,
+    draft_distribution,
+    draw_children,
+    highest_entropy,
+)
 from specmesh.decoding.sampling import (
     AcceptanceMode,
     Sampling,
@@ -164,3 +169,41 @@ def test_unlikely_choices_keep_a_probability_that_a_float32_can_hold(mode):
     choices = draw_children(row, Sampling(mode=mode), 0, 1, num_choices=3).choices
     assert choices.token_ids == (0, 2, 1)
     assert (np.array(choices.probabilities, np.float32) > 0).all()
+
+
+@settings(deadline=None)
+@given(ROWS, st.sampled_from(AcceptanceMode), st.integers(0, 20), st.integers(1, 5))
+def test_entropy_is_that_of_the_distribution_which_the_choices_are_of(row, mode, top_k, listed):
+    sampling = Sampling(temperature=0.7, top_k=top_k, seed=3, mode=mode)
+    told = draw_children(row, sampling, 5, 1, num_choices=listed).choices
+    everything = draw_children(row, sampling, 5, 1, num_choices=row.size).choices
+    p = np.array(everything.probabilities)
+    assert told.entropy == everything.entropy
+    assert told.entropy == pytest.approx(-(p @ np.log(p)), abs=1e-9)
+
+
+@pytest.mark.parametrize("mode", AcceptanceMode)
+def test_entropy_of_a_certain_token_is_0_and_of_an_even_choice_its_logarithm(mode):
+    sampling = Sampling(mode=mode)
+    certain = np.array([-np.inf, 0, -np.inf, -2000], dtype=np.float32)
+    assert draw_children(certain, sampling, 0, 1, num_choices=2).choices.entropy == 0
+    even = np.full(50, 3.0, dtype=np.float32)
+    told = draw_children(even, sampling, 0, 1, num_choices=2).choices.entropy
+    if mode is AcceptanceMode.COUPLED:  # the noise has made it uneven
+        assert 0 < told < math.log(50)
+    else:
+        assert told == pytest.approx(math.log(50))
+
+
+@settings(deadline=None)
+@given(ROWS, st.integers(1, 5))
+def test_no_distribution_has_more_entropy_than_its_choices_allow(row, listed):
+    choices = draw_children(row, Sampling(temperature=0), 0, 1, num_choices=listed).choices
+    assert choices.entropy <= highest_entropy(choices.probabilities, row.size) + 1e-6
+
+
+def test_entropy_is_at_its_highest_where_the_rest_is_spread_evenly():
+    assert highest_entropy((0.25, 0.25), 4) == pytest.approx(math.log(4))
+    assert highest_entropy((0.5, 0.5), 4) == pytest.approx(math.log(2))
+    assert highest_entropy((1.0,), 1) == highest_entropy((1.0,), 100) == 0
+    assert highest_entropy((0.0, 0.0), 4) == pytest.approx(-math.log(0.5))

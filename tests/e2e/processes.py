@@ -136,10 +136,11 @@ class Processes:
         verifiers: Sequence[Process],
         drafters: Sequence[Process],
         *flags: str,
+        confidence: Sequence[Process] = (),
         **environment: str,
     ) -> Process:
         """An orchestrator over peers; waits until they serve."""
-        peers = {"--verifiers": verifiers, "--drafters": drafters}
+        peers = {"--verifiers": verifiers, "--drafters": drafters, "--confidence": confidence}
         lists = [
             part
             for flag, processes in peers.items()

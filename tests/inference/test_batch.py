@@ -55,6 +55,12 @@ def test_what_lies_beyond_a_shorter_sequence_is_hidden_and_its_own():
     assert group.sees.sum(axis=2).tolist() == [[40], [20]]
 
 
+def test_what_is_read_beyond_the_end_of_a_shorter_sequence_is_named():
+    parts = [part(1, 20), part(1, 40, name=1), part(1, 32, name=2), part(2, 9, name=3)]
+    assert pack(parts, []).blanks.tolist() == list(range(16 + 4, 32))
+    assert not pack(parts[1:2], []).blanks.size
+
+
 def test_no_mask_where_everything_is_seen():
     (group,) = pack([part(1, 40), part(1, 40, name=1)], []).groups
     assert group.sees is None

@@ -125,17 +125,20 @@ async def test_choices_travel_with_the_nodes_drawn_beside_them(load, serve, samp
     message = request(shape, sampling, levels_per_message=2)
     async with serve(load()) as channel:
         first, second = await draft(channel, message)
-    assert [list(read_choices(part.choices, 60)) for part in (first, second)] == [
+    assert [list(read_choices(part.choices, part.entropies, 60)) for part in (first, second)] == [
         [0, 1, 2],
         [3, 4, 5, 6],
     ]
-    received = read_choices([*first.choices, *second.choices], 60)
+    received = read_choices(
+        [*first.choices, *second.choices], [*first.entropies, *second.entropies], 60
+    )
     for level in levels:
         for node, choices in level.choices.items():
             assert received[node].token_ids == choices.token_ids
             np.testing.assert_allclose(
                 received[node].probabilities, choices.probabilities, rtol=1e-5
             )
+            assert received[node].entropy == pytest.approx(choices.entropy, rel=1e-5)
 
 
 async def test_choices_are_told_only_when_asked_for(load, serve):

@@ -149,7 +149,19 @@ def test_prefix_without_room_is_refused_and_nothing_is_lost(load):
     assert model.pool.num_used == 0
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        torch.float32,
+        torch.bfloat16,
+        pytest.param(
+            torch.float16,
+            marks=pytest.mark.skipif(
+                not torch.ops.mkldnn._is_mkldnn_fp16_supported(), reason="oneDNN has no fp16 here"
+            ),
+        ),
+    ],
+)
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("num_tokens", [0, 1, 3, 4, 17])
 def test_packed_linear_layer_computes_the_same(dtype, bias, num_tokens):

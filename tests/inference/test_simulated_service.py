@@ -172,7 +172,7 @@ async def test_roles_say_what_the_same_settings_say_in_process():
     )
     async with running(DrafterService(settings)) as channel:
         response = await draft(channel, num_choices=2).read()
-        choices = read_choices(response.choices, 100)[0]
+        choices = read_choices(response.choices, response.entropies, 100)[0]
         assert choices.token_ids == drafter.choices(state)
         assert list(response.token_ids) == [drafter.choices(state)[0]]
 

@@ -100,10 +100,11 @@ def choices(token_ids, probabilities, node=2):
 
 def test_choices_come_back_in_their_order_and_undivided():
     sent = {
-        3: Choices((7, 1), (0.5, 0.25)),
-        0: Choices((2,), (1.0,)),
+        3: Choices((7, 1), (0.5, 0.25), 1.25),
+        0: Choices((2,), (1.0,), 0.0),
     }
-    received = read_choices([over_the_wire(m) for m in write_choices(sent)], vocab_size=8)
+    messages = [over_the_wire(message) for message in write_choices(sent)]
+    received = read_choices(messages, [1.25, 0.0], vocab_size=8)
     assert list(received) == [3, 0]
     assert received == sent
 
@@ -111,20 +112,45 @@ def test_choices_come_back_in_their_order_and_undivided():
 @pytest.mark.parametrize(
     ("message", "field"),
     [
-        (choices([], []), "choices"),
-        (choices([1, 2], [0.5]), "choices"),
-        (choices([1, 1], [0.5, 0.5]), "choices"),
-        (choices([1, 2], [0.5, 0]), "choices"),
-        (choices([1, 2], [0.25, 0.5]), "choices"),
-        (choices([1], [1.5]), "choices"),
-        (choices([1], [np.nan]), "choices"),
-        (choices([8], [1]), "choices.token_ids[0]"),
+        (choices([], []), "choices[1].token_ids"),
+        (choices([1, 1], [0.5, 0.5]), "choices[1].token_ids"),
+        (choices([1, 2], [0.5]), "choices[1].probabilities"),
+        (choices([1], [0.5, 0.5]), "choices[1].probabilities"),
+        (choices([1, 2], [0.5, 0]), "choices[1].probabilities"),
+        (choices([1, 2], [0.25, 0.5]), "choices[1].probabilities"),
+        (choices([1, 2], [0.75, 0.5]), "choices[1].probabilities"),
+        (choices([1], [1.5]), "choices[1].probabilities"),
+        (choices([1], [np.nan]), "choices[1].probabilities"),
+        (choices([3, 8], [0.5, 0.5]), "choices[1].token_ids[1]"),
     ],
 )
-def test_choices_that_make_no_sense_are_refused(message, field):
+@pytest.mark.parametrize("entropies", [[], [0.0, 0.5]], ids=["none told", "told"])
+def test_choices_that_make_no_sense_are_refused(message, field, entropies):
     with pytest.raises(InvalidField) as refusal:
-        read_choices([message], vocab_size=8)
+        read_choices([choices([1], [1]), message], entropies, vocab_size=8)
     assert refusal.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("entropies", "field"),
+    [
+        ([0.5], "entropies"),
+        ([0.5, 0.5, 0.5], "entropies"),
+        ([0.5, -0.1], "entropies[1]"),
+        ([0.5, np.inf], "entropies[1]"),
+        ([0.5, np.nan], "entropies[1]"),
+    ],
+)
+def test_entropies_that_make_no_sense_are_refused(entropies, field):
+    with pytest.raises(InvalidField) as refusal:
+        read_choices([choices([1], [0.5]), choices([2], [0.5])], entropies, vocab_size=8)
+    assert refusal.value.field == field
+
+
+def test_entropies_that_were_not_told_are_taken_to_be_as_high_as_can_be():
+    received = read_choices([choices([7, 1], [0.5, 0.25])], [], vocab_size=8)
+    spread = np.array([0.5, 0.25, *[0.25 / 6] * 6])
+    assert received[2].entropy == pytest.approx(-(spread @ np.log(spread)))
 
 
 def test_token_outside_the_vocabulary_is_named_with_its_place():

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import grpc.aio
 import pytest
-from tests.orchestrator.peers import Drafter, Verifier
+from tests.orchestrator.peers import Drafter, Filter, Verifier
 from tests.orchestrator.peers import Peer as FakePeer
 from tests.serving.conftest import redis_server, start_redis
 
@@ -57,18 +57,21 @@ async def connect() -> AsyncIterator[Connect]:
     async with AsyncExitStack() as stack:
 
         async def connected(
-            verifiers: Sequence[Verifier], drafters: Sequence[Drafter] = ()
+            verifiers: Sequence[Verifier],
+            drafters: Sequence[Drafter] = (),
+            filters: Sequence[Filter] = (),
         ) -> Orchestrated:
-            for fake in (*verifiers, *drafters):
+            for fake in (*verifiers, *drafters, *filters):
                 await _started(fake, stack)
             targets = TargetRegistry()
             mesh = Mesh(
                 Pool("verifier", Verifier.service, _addresses(verifiers), targets.admit_verifier),
                 Pool("drafter", Drafter.service, _addresses(drafters), targets.admit_drafter),
+                Pool("confidence_service", Filter.service, _addresses(filters), admit=None),
             )
-            for pool in (mesh.drafters, mesh.verifiers):
+            for pool in (mesh.drafters, mesh.verifiers, mesh.filters):
                 stack.push_async_callback(pool.close)
-            peers = (*mesh.verifiers.peers, *mesh.drafters.peers)
+            peers = (*mesh.verifiers.peers, *mesh.drafters.peers, *mesh.filters.peers)
             await until(lambda: all(peer.ready or peer.refusal for peer in peers), *peers)
             return Orchestrated(mesh, targets)
 

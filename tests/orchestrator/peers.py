@@ -1,4 +1,4 @@
-"""Verifiers and drafters on real sockets whose models are hashes, and which fail on demand."""
+"""Peers on real sockets whose models are hashes, and which fail on demand."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ from specmesh.serving.wire import (
     write_distributions,
 )
 from specmesh.v1 import (
+    confidence_pb2,
+    confidence_pb2_grpc,
     drafter_pb2,
     drafter_pb2_grpc,
     model_pb2,
@@ -254,5 +256,43 @@ class Drafter(Peer, drafter_pb2_grpc.DrafterServiceServicer):
             message.draft_distributions.extend(write_distributions({tip: drawn.distribution}))
         if drawn.choices is not None:
             message.choices.extend(write_choices({tip: drawn.choices}))
+            message.entropies.append(drawn.choices.entropy)
         paths.append([*path, drawn.children[0]])
         return len(paths) - 1
+
+
+class Filter(Peer, confidence_pb2_grpc.ConfidenceServiceServicer):
+    """Keeps tokens whose best probability is above ``threshold``."""
+
+    service = "specmesh.v1.ConfidenceService"
+
+    def __init__(self, threshold: float = 1.0) -> None:
+        super().__init__(model_pb2.ModelInfo())
+        self._threshold = threshold
+        self.assessed: list[confidence_pb2.AssessRequest] = []
+        self.before_release: Fault = passing
+
+    def _register(self, server: grpc.aio.Server) -> None:
+        confidence_pb2_grpc.add_ConfidenceServiceServicer_to_server(self, server)
+
+    async def AssessEach(self, request_iterator, context):  # noqa: N802
+        self.num_open_calls += 1
+        async for message in request_iterator:
+            async with exchange(message.trace_context):
+                async for response in self._assess(message.request):
+                    yield confidence_pb2.AssessEachResponse(response=response)
+            yield confidence_pb2.AssessEachResponse(last=True)
+
+    async def _assess(self, request) -> AsyncIterator[confidence_pb2.AssessResponse]:
+        self.assessed.append(request)
+        self.arrived.set()
+        await self._play(self.faults.popleft() if self.faults else self.always)
+        assessment = confidence_pb2.Assessment(threshold=self._threshold)
+        for place in request.places:
+            keep = place.probabilities[0] > self._threshold
+            assessment.decisions.add(keep=keep, score=place.probabilities[0])
+        yield confidence_pb2.AssessResponse(assessment=assessment)
+        if not all(decision.keep for decision in assessment.decisions):
+            await self._play(self.before_release)
+            release = confidence_pb2.Release(batch_size=1)
+            yield confidence_pb2.AssessResponse(release=release)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from dataclasses import replace
 
@@ -313,6 +314,18 @@ async def test_choices_come_with_the_node_they_follow(connect):
         assert chosen.token_ids[0] == token
         assert len(chosen.token_ids) == len(chosen.probabilities) == 3
         assert chosen.token_ids.index(token) == 0
+        assert 0 < chosen.entropy < math.log(VOCAB_SIZE)
+
+
+async def test_drafter_that_tells_no_entropies_is_taken_for_as_unsure_as_can_be(connect):
+    drafter = Drafter(agreement=1)
+    calls = calls_on((await connect([Verifier()], [drafter])).mesh)
+    command = Draft(1, (), 2, levels_per_message=2, num_choices=3)
+    (telling,) = await drafted(calls, command=command)
+    drafter.corrupt = lambda message: message.ClearField("entropies")
+    (silent,) = await drafted(calls, command=command)
+    for node, chosen in telling.choices.items():
+        assert chosen.entropy < silent.choices[node].entropy < math.log(VOCAB_SIZE)
 
 
 async def test_in_rejection_mode_every_draft_has_noise_of_its_own(connect):
@@ -389,9 +402,20 @@ def ever_likelier(message: drafter_pb2.DraftResponse) -> None:
     message.choices.add(node=0, token_ids=[1, 2], probabilities=[0.2, 0.5])
 
 
+def of_nothing_in_particular(message: drafter_pb2.DraftResponse) -> None:
+    message.entropies.append(1.0)
+
+
 @pytest.mark.parametrize(
     "corrupt",
-    [outside_the_vocabulary, from_nowhere, drawn_from_nothing, chosen_twice, ever_likelier],
+    [
+        outside_the_vocabulary,
+        from_nowhere,
+        drawn_from_nothing,
+        chosen_twice,
+        ever_likelier,
+        of_nothing_in_particular,
+    ],
 )
 async def test_draft_that_makes_no_sense_ends_as_a_bad_draft(connect, corrupt):
     drafter = Drafter()

@@ -18,7 +18,16 @@ from tests.orchestrator.answers import (
 )
 from tests.orchestrator.conftest import until
 from tests.orchestrator.model import TOKENIZER, VOCAB_SIZE, train_tokenizer
-from tests.orchestrator.peers import NOT_SERVING, Drafter, Hold, Verifier, hang, passing, raising
+from tests.orchestrator.peers import (
+    NOT_SERVING,
+    Drafter,
+    Filter,
+    Hold,
+    Verifier,
+    hang,
+    passing,
+    raising,
+)
 
 from specmesh.decoding.errors import InvalidField
 from specmesh.orchestrator.strategies import STRATEGIES
@@ -34,7 +43,8 @@ COUPLED = {"temperature": 0.8, "seed": 11}
 @pytest.mark.parametrize("sampling", [GREEDY, COUPLED], ids=["greedy", "coupled"])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 async def test_answer_is_what_the_target_says_alone(connect, serve, strategy, sampling):
-    stub = await serve(await connect([Verifier(), Verifier()], [Drafter(), Drafter()]))
+    verifiers, drafters = [Verifier(), Verifier()], [Drafter(), Drafter()]
+    stub = await serve(await connect(verifiers, drafters, [Filter()]))
     asked = request(sampling=sampling, speculation={"strategy": strategy})
     answer = await collect(stub.Generate(asked))
     assert answer.tokens == alone(asked.sampling)

@@ -41,7 +41,8 @@ class Hashes:
         if self._dice.random() >= self._agreement:
             best, other = wrong, right
         listed = (best, other, (right + 9) % VOCAB_SIZE)[:num_choices]
-        choices = Choices(listed, (0.6, 0.3, 0.1)[:num_choices])
+        sure = self._dice.choice([0.4, 0.6, 0.9])
+        choices = Choices(listed, (sure, 0.09, 0.01)[:num_choices], 0.9)
         # One drafter of several may not say what it thinks.
         return best, None, choices if listed and drafter < 2 and best % 7 else None
 
@@ -82,6 +83,7 @@ CHANCES = st.builds(
     broken_draft=st.sampled_from([0.0, 0.2, 1.0]),
     replay=st.sampled_from([0.0, 0.5]),
     change=st.sampled_from([0.0, 0.0, 0.2]),
+    broken_assessment=st.sampled_from([0.0, 0.3]),
 )
 
 

@@ -11,6 +11,11 @@ chains hold beyond the committed ones; those a check hangs from only decide whet
 thrown away, and by then they are committed. Hence a chain may not do without a check because
 another drafter's chain happens to be equal.
 
+Adaptive lookahead: whether a position is drafted depends on how sure the drafter was of the
+tokens before it, which the text holds if it reaches that position, and on what verdicts on
+committed tokens have taught. A token that was drawn is always verified: to leave one out
+because the drafter is unsure of it would let its noise choose.
+
 Branch prediction: a right branch is drafted from at the same place as a wrong one, but a
 right one may have grown longer by then, so it decides which later positions are reached by
 draft tokens. Whether there was a branch for the outcome depends on all tokens of the run,
@@ -39,6 +44,8 @@ from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.orchestrator.mesh.calls import draft_sampling
 from specmesh.orchestrator.strategies import dsi
 from specmesh.orchestrator.strategies.base import Capacity, Goal, Verify
+from specmesh.orchestrator.strategies.branches import Run
+from specmesh.orchestrator.strategies.growth import Growth
 
 Table = Callable[[tuple[int, ...]], NDArray[np.floating[Any]]]
 DraftSampling = Callable[[Sampling, int], Sampling]
@@ -92,6 +99,13 @@ TARGET, DRAFTERS = table(3, vocab_size=3), [table(4, vocab_size=3), table(5, voc
 SLOW_TARGET = Capacity(num_verifiers=3, num_drafters=2, target_s=0.04, drafter_s=0.01)
 
 SETTINGS = {
+    "speculative": ("speculative", Goal(NUM_TOKENS, lookahead=2), Chances()),
+    "speculative, adaptive": ("speculative", Goal(NUM_TOKENS), Chances()),
+    "speculative, adaptive, faults": (
+        "speculative",
+        Goal(NUM_TOKENS),
+        Chances(short_draft=0.2, broken_draft=0.1, replay=0.1, change=0.1),
+    ),
     "dsi, one token a check": ("dsi", Goal(NUM_TOKENS, lookahead=1), Chances()),
     "dsi, two tokens a check": ("dsi", Goal(NUM_TOKENS, lookahead=2), Chances(quick_draft=0.7)),
     "dsi, faults": (
@@ -178,3 +192,26 @@ def test_tokens_after_a_rejected_one_do_not_tip_the_scales():
 
 def test_drafts_that_share_their_noise_would_be_seen():
     assert excess_at(4, sample_rejected_run(lambda sampling, task: sampling), 0.8) > 1
+
+
+def sample_unsure_drafter() -> Counter[tuple[int, ...]]:
+    """A drafter that is wrong about the first token, and now and then unsure of it."""
+    models = (by_position(0.5, 0.5, 0.5), [by_position(0.9, 0.5, 0.5)])
+    capacity = Capacity(target_s=0.01, drafter_s=0.01)
+    return sample("speculative", Goal(3), capacity, Chances(), models, num_samples=5_000)
+
+
+def test_a_draft_that_ends_where_the_drafter_is_unsure_does_not_tip_the_scales():
+    assert excess_at(0, sample_unsure_drafter(), 0.5) < 1
+
+
+def test_leaving_out_the_token_that_the_drafter_is_unsure_of_would_be_seen(monkeypatch):
+    def without_unsure_tail(self: Growth, node: int) -> Run:
+        run = run_below(self, node)
+        while run.tokens and run.confidences[-1] < 0.5:
+            run = run.first(len(run.tokens) - 1)
+        return run
+
+    run_below = Growth.run_below
+    monkeypatch.setattr(Growth, "run_below", without_unsure_tail)
+    assert excess_at(0, sample_unsure_drafter(), 0.5) > 1

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from specmesh.decoding.acceptance import Verdict
-from specmesh.decoding.drafting import Choices
+from specmesh.decoding.drafting import Choices, confidence
 from specmesh.decoding.sampling import Distribution
 from specmesh.decoding.tree import TokenTree
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import (
+    Assess,
+    Assessed,
     Cancel,
     Capacity,
     Command,
@@ -25,11 +27,13 @@ from specmesh.orchestrator.strategies.base import (
     FinishReason,
     GiveUp,
     Goal,
+    Released,
     Verified,
     Verify,
 )
 
 Target = Callable[[Sequence[int]], int]
+Keeps = Callable[[Choices], bool]
 Guess = tuple[int, Distribution | None, Choices | None]
 
 
@@ -52,6 +56,8 @@ class Chances:
     """Of the mesh's capacity, at every step."""
     quick_draft: float = 0.0
     """Of a draft that goes on before any verification does."""
+    broken_assessment: float = 0.0
+    """Before it is answered, or after it."""
 
 
 class World:
@@ -65,7 +71,9 @@ class World:
         dice: random.Random,
         capacity: Capacity,
         chances: Chances = Chances(),
+        keeps: Keeps = lambda choices: False,
     ) -> None:
+        self._keeps = keeps
         self.commits: list[Commit] = []
         self._strategy = STRATEGIES[strategy](goal)
         self._models = models
@@ -133,6 +141,11 @@ class World:
                         self._check_parallelism(command)
                         verdict = self._models.verdict(tokens, command)
                         self._pending[command.task] = [Verified(command.task, verdict)]
+                case Assess():
+                    sent = True
+                    assert command.task not in self._given
+                    self._given.add(command.task)
+                    self._pending[command.task] = self._assess(command)
                 case Cancel(task=task):
                     assert not sent, "what is cancelled must make room for what is sent"
                     self._verifying.discard(task)
@@ -158,6 +171,16 @@ class World:
             assert self._chances.change or self._random
         self._verifying.add(command.task)
 
+    def _assess(self, command: Assess) -> list[Event]:
+        keeps = tuple(map(self._keeps, command.places))
+        events: list[Event] = [Assessed(command.task, keeps)]
+        if not all(keeps):
+            events.append(Released(command.task))
+        if self._dice.random() < self._chances.broken_assessment:
+            cut = self._dice.randrange(len(events))
+            return [*events[:cut], Failed(command.task)]
+        return events
+
     def _draft(self, command: Draft, tokens: list[int]) -> list[Event]:
         """Messages as asked for; the draft may end or break at any level."""
         assert command.depth >= 1
@@ -166,6 +189,7 @@ class World:
         for token, parent in zip(command.tree.token_ids, command.tree.parents, strict=True):
             paths.append([*paths[parent], token])
         tips, events = list(command.from_nodes), []
+        reached = [1.0] * len(tips)
         nodes: list[tuple[int, int]] = []
         distributions: dict[int, Distribution] = {}
         choices: dict[int, Choices] = {}
@@ -184,8 +208,12 @@ class World:
                 nodes.append((token, tip))
                 paths.append([*paths[tip], token])
                 tips[index] = len(paths) - 1
+                if command.stop is not None:
+                    sure = confidence(token, chosen, distribution)
+                    reached[index] *= command.stop.acceptance(sure)
             short = self._dice.random() < self._chances.short_draft
-            last = short or level == command.depth
+            stopped = command.stop is not None and max(reached) < command.stop.below
+            last = short or stopped or level == command.depth
             if last or level % command.levels_per_message == 0:
                 events.append(_drafted(command.task, nodes, distributions, choices, last))
                 nodes, distributions, choices = [], {}, {}

@@ -22,7 +22,7 @@ from specmesh.serving.sessions import (
 if TYPE_CHECKING:
     from tests.serving.conftest import RedisServer
 
-PROMPT = [7, 0, 2**32 - 1]
+PROMPT = [7, 0, 2**31 - 1]
 REQUEST = b"\x00a request\xff"
 
 
@@ -78,11 +78,12 @@ async def test_successor_finds_all_that_was_committed(store: SessionStore, sessi
         epoch=2,
         request=REQUEST,
         num_prompt_tokens=3,
-        token_ids=(7, 0, 2**32 - 1, 10, 11, 12),
+        token_ids=(7, 0, 2**31 - 1, 10, 11, 12),
+        unchecked=frozenset(),
         finished=False,
     )
     await store.append(session_id, epoch=2, first_index=3, token_ids=[13])
-    assert await store.read_prefix(session_id, 100) == (7, 0, 2**32 - 1, 10, 11, 12, 13)
+    assert await store.read_prefix(session_id, 100) == (7, 0, 2**31 - 1, 10, 11, 12, 13)
 
 
 async def test_owner_that_lost_its_session_is_fenced_off(
@@ -301,3 +302,15 @@ async def test_nonsense_from_the_caller_is_a_value_error(
         await store.append(session_id, epoch=1, first_index=-1, token_ids=[10])
     with pytest.raises(ValueError, match="length"):
         await store.read_prefix(session_id, 0)
+
+
+async def test_successor_learns_which_tokens_the_target_did_not_check(store, session_id):
+    await store.create(session_id, owner="a", request=b"", prompt=PROMPT)
+    await store.append(
+        session_id, epoch=1, first_index=0, token_ids=[2**31 - 1, 5, 6], unchecked=[0, 2]
+    )
+    await store.append(session_id, epoch=1, first_index=2, token_ids=[6, 7], unchecked=[0])
+    record = await store.take(session_id, owner="b", epoch=1)
+    assert record.token_ids == (*PROMPT, 2**31 - 1, 5, 6, 7)
+    assert record.unchecked == {0, 2}
+    assert await store.read_prefix(session_id, 4) == (*PROMPT, 2**31 - 1)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 SESSIONS = st.sampled_from(["x", "x", "x", "y"])  # mostly the one that is there from the start
 OWNERS = st.sampled_from(["a", "b", "c"])
-TOKENS = st.lists(st.sampled_from([0, 1, 2**32 - 1]), max_size=3)
+TOKENS = st.lists(st.sampled_from([0, 1, 2**31 - 1]), max_size=3)
 
 
 @dataclass

@@ -16,6 +16,8 @@ from specmesh.orchestrator.simulation.mesh import Faults, MeshModel, SimulatedMe
 from specmesh.orchestrator.simulation.request import Models, Request
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import (
+    Assess,
+    Assessed,
     Cancel,
     Capacity,
     Command,
@@ -59,7 +61,7 @@ class Watched:
         elif event.task not in self._under_way:
             assert self._strategy.handle(event) == []
             return []
-        elif not isinstance(event, Drafted) or event.last:
+        elif not (isinstance(event, Assessed) or (isinstance(event, Drafted) and not event.last)):
             self._over(event.task)
         return self._watch(self._strategy.handle(event))
 
@@ -74,7 +76,7 @@ class Watched:
                 case Cancel(task=task):
                     assert not sent, "what is cancelled must make room for what is sent"
                     self._over(task)
-                case Draft(task=task) | Verify(task=task):
+                case Draft(task=task) | Verify(task=task) | Assess(task=task):
                     assert task not in self._given
                     self._given.add(task)
                     sent = True

@@ -10,8 +10,10 @@ from typing import Annotated
 import typer
 
 from specmesh.cli.demo.command import demo
+from specmesh.cli.filter.command import bench_filter
 from specmesh.cli.generate import generate, models
 from specmesh.cli.hops.measure import measure_hops
+from specmesh.cli.lookahead.command import bench_lookahead
 from specmesh.cli.runner import FAILED, run
 from specmesh.cli.strategies.command import bench_strategies
 from specmesh.cli.table2.command import bench_mesh
@@ -25,14 +27,18 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 bench = typer.Typer(no_args_is_help=True, help="Measure this machine.")
+calibrate = typer.Typer(no_args_is_help=True, help="Fit what decisions go by.")
 app.add_typer(bench, name="bench")
+app.add_typer(calibrate, name="calibrate")
 
 app.command()(up)
 app.command()(generate)
 app.command()(models)
 app.command()(demo)
 bench.command("strategies")(bench_strategies)
+bench.command("lookahead")(bench_lookahead)
 bench.command("mesh")(bench_mesh)
+bench.command("filter")(bench_filter)
 
 
 @bench.command()
@@ -84,6 +90,12 @@ def _pass_through(
 
 _pass_through("verifier", "specmesh.verifier", "inference", "Serve a replica of the target.")
 _pass_through("drafter", "specmesh.drafter", "inference", "Serve a drafter.")
+_pass_through(
+    "confidence",
+    "specmesh.confidence",
+    "orchestrator",
+    "Decide which draft tokens need no target, for strategy filter.",
+)
 _pass_through("orchestrator", "specmesh.orchestrator", "orchestrator", "Serve clients over a mesh.")
 _pass_through("train", "specmesh.training", "inference", "Train the model pair that is shipped.")
 _pass_through(
@@ -95,4 +107,11 @@ _pass_through(
     "inference",
     "Time the inference engine against transformers' generate.",
     bench,
+)
+_pass_through(
+    "confidence",
+    "specmesh.inference.calibrate",
+    "inference",
+    "Fit when a drafter is sure enough for the target to agree.",
+    calibrate,
 )

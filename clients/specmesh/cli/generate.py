@@ -10,7 +10,14 @@ from typing import Annotated, Any
 import typer
 
 from specmesh.cli.runner import run
-from specmesh.client import AcceptanceMode, Client, GenerationResult, GenerationStream, Model
+from specmesh.client import (
+    AcceptanceMode,
+    Client,
+    Filter,
+    GenerationResult,
+    GenerationStream,
+    Model,
+)
 
 Target = Annotated[
     list[str],
@@ -58,6 +65,14 @@ def generate(
         typer.Option(min=0, max=_MAX_UINT32, help="Outcomes that are drafted on meanwhile."),
     ] = None,
     predictor: Annotated[str, typer.Option(help="What ranks those outcomes.")] = "",
+    scorer: Annotated[str, typer.Option(help="What strategy filter judges a draft token by.")] = "",
+    threshold: Annotated[
+        float | None, typer.Option(help="Score above which it keeps one unchecked.")
+    ] = None,
+    escalation_rate: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="Or: the share for which it asks the target."),
+    ] = None,
     timeout: Annotated[
         float | None, typer.Option(min=0, help="Seconds for the whole answer.")
     ] = None,
@@ -67,6 +82,10 @@ def generate(
     """Continue a text, printing the answer as it comes."""
     if prompt == "-":
         prompt = sys.stdin.read()
+    if threshold is not None and escalation_rate is not None:
+        raise typer.BadParameter("goes without --escalation-rate", param_hint="--threshold")
+    judged = (scorer, threshold, escalation_rate)
+    kept = Filter(*judged) if judged != ("", None, None) else None
 
     async def work() -> int:
         async with Client(*target) as client:
@@ -85,6 +104,7 @@ def generate(
                 lookahead=lookahead,
                 num_branches=branches,
                 predictor=predictor,
+                filter=kept,
                 timeout_s=timeout,
             )
             if json_:
@@ -144,6 +164,8 @@ def _in_words(result: GenerationResult) -> str:
     ]
     if stats.acceptance is not None:
         words.append(f"acceptance {stats.acceptance:.0%}")
+    if stats.num_unchecked_tokens:
+        words.append(f"{stats.num_unchecked_tokens} tokens not checked by the target")
     return "; ".join((*words, f"ended by {result.finish_reason.replace('_', ' ')}"))
 
 

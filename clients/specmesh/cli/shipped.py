@@ -11,11 +11,17 @@ from specmesh.cli.local.process import StartError
 TARGET = "pycode-12m"
 DRAFTER = "pycode-0.6m"
 _PROMPTS = "heldout_prompts.json"
+_CALIBRATION = "confidence.json"
 
 
 def shipped_model(name: str) -> str:
     """Its folder. Raises StartError if this installation has none."""
     return str(_shipped(name, "name models with --target and --drafter"))
+
+
+def calibration() -> Path:
+    """The file of the shipped pair. Raises StartError if this installation has none."""
+    return _shipped(_CALIBRATION, "name a file with --calibration")
 
 
 def read_prompts(file: Path | None) -> list[str]:

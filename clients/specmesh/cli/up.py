@@ -52,6 +52,9 @@ def up(
     verifiers: Annotated[int, typer.Option(min=1, help="Replicas of the target.")] = 1,
     target: TargetModel = None,
     drafter: DrafterModels = None,
+    confidence: Annotated[
+        int, typer.Option(min=0, help="Replicas of the confidence service, for strategy filter.")
+    ] = 1,
     strategy: Annotated[str, typer.Option(help="Default strategy.")] = "speculative",
     lookahead: Lookahead = None,
     threads: Threads = 1,
@@ -67,6 +70,7 @@ def up(
         options = MeshOptions(
             models=real_models(target, drafter, threads),
             num_verifiers=verifiers,
+            num_confidence=confidence,
             threads=threads,
             strategy=strategy,
             lookahead=lookahead,

@@ -31,7 +31,7 @@ from specmesh.client.errors import (
     SpecmeshError,
     Unavailable,
 )
-from specmesh.client.requests import AcceptanceMode
+from specmesh.client.requests import AcceptanceMode, Filter
 from specmesh.client.stream import GenerationStream
 from specmesh.client.timeouts import Timeouts
 
@@ -42,6 +42,7 @@ __all__ = [
     "DeadlineExceeded",
     "FailedPrecondition",
     "FieldViolation",
+    "Filter",
     "FinishReason",
     "GenerationResult",
     "GenerationStats",

@@ -34,12 +34,14 @@ class Chunk:
     """Some more of an answer; committed, so it never changes.
 
     ``first_index`` counts the generated tokens before it. ``text`` may lag behind
-    ``token_ids``; the texts of all chunks joined are the answer.
+    ``token_ids``; the texts of all chunks joined are the answer. ``unchecked`` are the places
+    in ``token_ids`` of those that the target did not check: none but under ``filter``.
     """
 
     first_index: int
     token_ids: tuple[int, ...]
     text: str
+    unchecked: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ class GenerationStats:
     duration_ms: float
     num_drafted_tokens: int = 0
     num_target_tokens: int = 0
+    num_unchecked_tokens: int = 0
 
     @property
     def acceptance(self) -> float | None:
@@ -69,12 +72,14 @@ class GenerationStats:
 class GenerationResult:
     """A whole answer.
 
-    ``resumable`` is false if the store was away at any time; ``num_resumes`` counts the
-    times the stream broke and was carried on by ``Resume``.
+    ``unchecked`` are the places in ``token_ids`` of tokens that the target did not check: none
+    but under the strategy ``filter``. ``resumable`` is false if the store was away at any
+    time; ``num_resumes`` counts the times the stream broke and was carried on by ``Resume``.
     """
 
     text: str
     token_ids: tuple[int, ...]
+    unchecked: tuple[int, ...]
     finish_reason: FinishReason
     stats: GenerationStats
     session_id: str
@@ -113,7 +118,9 @@ class ServedModel:
 
 def chunk_from(message: pb.GenerationChunk) -> Chunk:
     """The chunk in a message."""
-    return Chunk(message.first_index, tuple(message.token_ids), message.text)
+    return Chunk(
+        message.first_index, tuple(message.token_ids), message.text, tuple(message.unchecked)
+    )
 
 
 def finish_reason_from(message: pb.GenerationFinished) -> FinishReason:
@@ -134,6 +141,7 @@ def stats_from(message: pb.GenerationStats) -> GenerationStats:
         duration_ms=message.duration_ms,
         num_drafted_tokens=message.num_drafted_tokens,
         num_target_tokens=message.num_target_tokens,
+        num_unchecked_tokens=message.num_unchecked_tokens,
     )
 
 

@@ -12,7 +12,13 @@ import grpc
 
 from specmesh.client.answers import ServedModel, served_model_from
 from specmesh.client.errors import Unavailable
-from specmesh.client.requests import AcceptanceMode, generate_request, sampling_parameters
+from specmesh.client.requests import (
+    AcceptanceMode,
+    Filter,
+    filter_options,
+    generate_request,
+    sampling_parameters,
+)
 from specmesh.client.resumable import Limits, Target
 from specmesh.client.status import from_rpc_error
 from specmesh.client.stream import GenerationStream
@@ -65,6 +71,7 @@ class Client:
         lookahead: int | None = None,
         num_branches: int | None = None,
         predictor: str = "",
+        filter: Filter | None = None,  # noqa: A002 - what the wire and the strategy call it
         model: str = "",
         timeout_s: float | None = None,
     ) -> GenerationStream:
@@ -89,6 +96,7 @@ class Client:
                 lookahead=lookahead,
                 num_branches=num_branches,
                 predictor=predictor,
+                filter=None if filter is None else filter_options(filter),
             ),
         )
         limits = Limits(

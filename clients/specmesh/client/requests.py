@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
+from specmesh.v1 import confidence_pb2, sampling_pb2
 from specmesh.v1 import generation_pb2 as pb
-from specmesh.v1 import sampling_pb2
 
 
 class AcceptanceMode(StrEnum):
@@ -22,6 +23,40 @@ _ACCEPTANCE_MODES = {
     AcceptanceMode.COUPLED: sampling_pb2.ACCEPTANCE_MODE_COUPLED,
     AcceptanceMode.REJECTION: sampling_pb2.ACCEPTANCE_MODE_REJECTION,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which draft tokens the strategy ``filter`` keeps without asking the target.
+
+    Those that ``scorer`` (log-probability, margin, entropy or calibrated) puts above
+    ``threshold``; or all but the share ``escalation_rate`` of those seen lately; or a share
+    that follows the load of the target's replicas between the bounds ``follow_load``, lowest
+    first. At most one of the three; None of them leaves it to the confidence service.
+    """
+
+    scorer: str = ""
+    threshold: float | None = None
+    escalation_rate: float | None = None
+    follow_load: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        rules = (self.threshold, self.escalation_rate, self.follow_load)
+        if sum(rule is not None for rule in rules) > 1:
+            raise ValueError("at most one of threshold, escalation_rate and follow_load")
+
+
+def filter_options(chosen: Filter) -> confidence_pb2.FilterOptions:
+    """The message for ``chosen``."""
+    options = confidence_pb2.FilterOptions(scorer=chosen.scorer)
+    if chosen.threshold is not None:
+        options.threshold = chosen.threshold
+    if chosen.escalation_rate is not None:
+        options.escalation_rate = chosen.escalation_rate
+    if chosen.follow_load is not None:
+        options.follow_load.lowest, options.follow_load.highest = chosen.follow_load
+        options.follow_load.SetInParent()
+    return options
 
 
 def sampling_parameters(

@@ -102,6 +102,7 @@ class _Answer:
 
     def __init__(self) -> None:
         self._token_ids: list[int] = []
+        self._unchecked: list[int] = []
         self._texts: list[str] = []
 
     def absorb(self, event: pb.GenerationEvent) -> Chunk | None:
@@ -112,6 +113,7 @@ class _Answer:
             chunk = Chunk(len(self._token_ids), (), event.finished.text)
         else:
             return None
+        self._unchecked += [len(self._token_ids) + place for place in chunk.unchecked]
         self._token_ids += chunk.token_ids
         self._texts.append(chunk.text)
         return chunk
@@ -121,6 +123,7 @@ class _Answer:
         return GenerationResult(
             text="".join(self._texts),
             token_ids=tuple(self._token_ids),
+            unchecked=tuple(self._unchecked),
             finish_reason=finish_reason_from(finished),
             stats=stats_from(finished.stats),
             session_id=call.started.session_id,

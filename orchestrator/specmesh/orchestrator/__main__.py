@@ -16,7 +16,7 @@ from specmesh.orchestrator.mesh.calls import Mesh
 from specmesh.orchestrator.mesh.pool import Pool
 from specmesh.orchestrator.plan import MAX_LOOKAHEAD, Defaults
 from specmesh.orchestrator.servicer import GenerationServicer
-from specmesh.orchestrator.strategies import STRATEGIES
+from specmesh.orchestrator.strategies import NEEDS_FILTER, STRATEGIES
 from specmesh.orchestrator.target import TargetRegistry
 from specmesh.serving.server import CannotStart, serve
 from specmesh.serving.sessions import SessionStore
@@ -30,8 +30,10 @@ DRAFTER_SECONDS = 10.0
 
 
 def _check_strategy(name: str) -> str:
-    if name not in STRATEGIES:
-        raise ValueError(f"must be one of: {', '.join(STRATEGIES)}")
+    """A strategy that may change the text is for requests that name it."""
+    lossless = [each for each in STRATEGIES if each not in NEEDS_FILTER]
+    if name not in lossless:
+        raise ValueError(f"must be one of: {', '.join(lossless)}")
     return name
 
 
@@ -42,6 +44,11 @@ class OrchestratorSettings(ServerSettings, RedisSettings):
 
     verifiers: str = Field(description="addresses of the target's replicas, comma-separated")
     drafters: str = Field("", description="addresses of drafters, comma-separated")
+    confidence: str = Field(
+        "",
+        description="addresses of replicas of the confidence service, comma-separated; for "
+        "requests that name the strategy 'filter'",
+    )
     strategy: Annotated[str, AfterValidator(_check_strategy)] = Field(
         "speculative", description="strategy of requests that name none"
     )
@@ -81,6 +88,12 @@ class OrchestratorService:
                 _addresses(self._settings.drafters),
                 self._targets.admit_drafter,
             ),
+            Pool(
+                "confidence_service",
+                "specmesh.v1.ConfidenceService",
+                _addresses(self._settings.confidence),
+                admit=None,
+            ),
         )
         await self._mesh.verifiers.wait_ready()
         if self._mesh.drafters.peers:
@@ -103,6 +116,7 @@ class OrchestratorService:
         if self._mesh is not None:
             await self._mesh.verifiers.close()
             await self._mesh.drafters.close()
+            await self._mesh.filters.close()
         if self._store is not None:
             await self._store.aclose()
 

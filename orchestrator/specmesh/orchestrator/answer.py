@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from opentelemetry import metrics
@@ -30,6 +30,7 @@ _duration = _meter.create_histogram("gen_ai.server.request.duration", unit="s")
 _drafted = _meter.create_counter("specmesh.spec_decode.num_draft_tokens", unit="{token}")
 _accepted = _meter.create_counter("specmesh.spec_decode.num_accepted_tokens", unit="{token}")
 _wasted = _meter.create_counter("specmesh.spec_decode.num_wasted_tokens", unit="{token}")
+_unchecked = _meter.create_counter("specmesh.filter.num_unchecked_tokens", unit="{token}")
 _verified = _meter.create_counter("specmesh.spec_decode.num_verify_calls", unit="{call}")
 
 REASONS = {
@@ -41,19 +42,21 @@ REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One committed token, its place among the generated ones, and the text it set free."""
+    """One committed token, its place among the generated ones, the text it set free, and
+    whether the target had a say in it."""
 
     index: int
     token_id: int
     text: str
+    checked: bool
 
 
 class Answer:
     """Streams one answer.
 
-    ``replayed`` are generated tokens that are committed already; the client has
-    ``num_received`` of the answer's tokens and is not told those again. ``deadline`` is in
-    ``time.monotonic`` seconds.
+    ``replayed`` are generated tokens that are committed already, those at the places
+    ``unchecked`` without the target's say; the client has ``num_received`` of the answer's
+    tokens and is not told those again. ``deadline`` is in ``time.monotonic`` seconds.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class Answer:
         *,
         deadline: float,
         replayed: Sequence[int] = (),
+        unchecked: Collection[int] = (),
         num_received: int = 0,
     ) -> None:
         self._began = time.monotonic()
@@ -72,8 +76,10 @@ class Answer:
         self._session = session
         self._deadline = deadline
         self._replayed = replayed
+        self._unchecked = unchecked
         self._num_received = num_received
         self._num_tokens = 0
+        self._num_unchecked = 0
         self._text = TextStream(target.tokenizer, plan.prompt, plan.stop_strings)
         self._prefix = CommittedPrefix(session.session_id, plan.prompt)
         self._outbox: asyncio.Queue[Said | None] = asyncio.Queue()
@@ -88,7 +94,11 @@ class Answer:
         try:
             async with self._session.lease():
                 while said := await self._next_said():
-                    await self._session.append(said[0].index, [one.token_id for one in said])
+                    await self._session.append(
+                        said[0].index,
+                        [one.token_id for one in said],
+                        [place for place, one in enumerate(said) if not one.checked],
+                    )
                     if chunk := self._chunk(said):
                         yield generation_pb2.GenerationEvent(chunk=chunk)
                 reason = await work
@@ -101,10 +111,10 @@ class Answer:
     async def _work(self, mesh: Mesh) -> FinishReason:
         """What was committed before, then the strategy for the rest."""
         progress = Progress(self._plan.goal)
-        for token in self._replayed:
+        for index, token in enumerate(self._replayed):
             *_, last = progress.commit((token,), num_accepted=0)
             self._prefix.commit((token,))
-            if reason := self._deliver(Commit((token,), 0)):
+            if reason := self._deliver(Commit((token,), 0, index not in self._unchecked)):
                 return reason
             if isinstance(last, Finish):
                 return last.reason
@@ -116,6 +126,7 @@ class Answer:
             self._plan.sampling,
             vocab_size=self._target.info.vocab_size,
             deadline=self._deadline,
+            filter_options=self._plan.filter_options,
         )
         return await Driver(strategy, calls, self._tally, self._deliver).drive()
 
@@ -123,7 +134,8 @@ class Answer:
         """Take committed tokens, up to the one that completes a stop string."""
         for token in commit.token_ids:
             text = self._text.push(token)
-            self._outbox.put_nowait(Said(self._num_tokens, token, text))
+            self._outbox.put_nowait(Said(self._num_tokens, token, text, commit.checked))
+            self._num_unchecked += not commit.checked
             self._num_tokens += 1
             if self._text.stopped:
                 return FinishReason.STOP
@@ -152,6 +164,7 @@ class Answer:
             first_index=new[0].index,
             token_ids=[one.token_id for one in new],
             text="".join(one.text for one in new),
+            unchecked=[place for place, one in enumerate(new) if not one.checked],
         )
 
     def _started(self) -> generation_pb2.GenerationStarted:
@@ -175,6 +188,7 @@ class Answer:
         _drafted.add(tally.num_draft_tokens)
         _accepted.add(tally.num_accepted_tokens)
         _wasted.add(tally.num_wasted_tokens)
+        _unchecked.add(tally.num_unchecked_tokens)
         _verified.add(tally.num_verify_calls)
         return generation_pb2.GenerationFinished(
             finish_reason=REASONS[reason],
@@ -189,6 +203,7 @@ class Answer:
                 num_wasted_tokens=tally.num_wasted_tokens,
                 num_drafted_tokens=tally.num_drafted_tokens,
                 num_target_tokens=tally.num_target_tokens,
+                num_unchecked_tokens=self._num_unchecked,
                 time_to_first_token_ms=self._first_token_ms,
                 duration_ms=duration_ms,
             ),

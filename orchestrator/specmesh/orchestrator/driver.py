@@ -15,9 +15,12 @@ import grpc
 import grpc.aio
 from opentelemetry import metrics
 
+from specmesh.decoding.errors import InvalidField
 from specmesh.orchestrator.mesh.calls import Calls, Moment
 from specmesh.orchestrator.rounds import Rounds
 from specmesh.orchestrator.strategies.base import (
+    Assess,
+    Assessed,
     Cancel,
     Capacity,
     Command,
@@ -29,6 +32,7 @@ from specmesh.orchestrator.strategies.base import (
     Finish,
     FinishReason,
     GiveUp,
+    Released,
     Strategy,
     TaskId,
     Verified,
@@ -50,6 +54,8 @@ LOST = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED
 STEPS_TO_SEND = 2
 """Steps of the event loop until a call just begun is on the wire: its task's, and gRPC's own."""
 
+Answered = Drafted | Verified | Assessed | Released | Failed
+
 Deliver = Callable[[Commit], FinishReason | None]
 """Takes committed tokens; returns a reason if the answer must end with them."""
 
@@ -64,13 +70,16 @@ class Driver:
         self._deliver = deliver
         self._rounds = Rounds()
         self._capacity = Capacity()
-        self._events: asyncio.Queue[Drafted | Verified | Failed] = asyncio.Queue()
+        self._events: asyncio.Queue[Answered | InvalidField] = asyncio.Queue()
         self._tasks: dict[TaskId, asyncio.Task[None]] = {}
         self._cancelled: set[TaskId] = set()
         self._errors: dict[TaskId, Exception] = {}
 
     async def drive(self) -> FinishReason:
-        """Run to the end of the answer; raises the error behind a ``GiveUp``."""
+        """Run to the end of the answer.
+
+        Raises the error behind a ``GiveUp``, or what the mesh finds wrong with the request.
+        """
         try:
             self._capacity = self._calls.capacity()
             commands = self._strategy.start(self._capacity)
@@ -119,6 +128,8 @@ class Driver:
             case Verify():
                 self._tally.asked(command)
                 self._run(command.task, self._verify(command, self._moment()))
+            case Assess():
+                self._run(command.task, self._assess(command, self._moment()))
             case Commit():
                 self._tally.committed(command)
                 self._rounds.committed(command)
@@ -140,6 +151,11 @@ class Driver:
         verdict = await self._calls.verify(command, moment)
         self._events.put_nowait(Verified(command.task, verdict))
 
+    async def _assess(self, command: Assess, moment: Moment) -> None:
+        async with aclosing(self._calls.assess(command, moment)) as answers:
+            async for answer in answers:
+                self._events.put_nowait(answer)
+
     def _run(self, task: TaskId, work: Coroutine[None, None, None]) -> None:
         self._tasks[task] = asyncio.create_task(self._guard(task, work))
 
@@ -147,6 +163,8 @@ class Driver:
         """Turn whatever ends a task without a result into ``Failed``, except cancellation."""
         try:
             await work
+        except InvalidField as error:
+            self._events.put_nowait(error)
         except Exception as error:
             if not isinstance(error, grpc.aio.AioRpcError | ServiceError):
                 log.exception("task broke")
@@ -169,6 +187,8 @@ class Driver:
                 self._capacity = capacity
                 return capacity
             event = await self._events.get()
+            if isinstance(event, InvalidField):
+                raise event
             if event.task not in self._cancelled:
                 return event
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.predictors import PREDICTORS
 from specmesh.decoding.sampling import Sampling
-from specmesh.orchestrator.strategies import STRATEGIES
+from specmesh.orchestrator.strategies import NEEDS_FILTER, STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.target import Target
 from specmesh.serving.errors import NotFound
-from specmesh.serving.wire import check_tokens, read_sampling
-from specmesh.v1 import generation_pb2, sampling_pb2
+from specmesh.serving.wire import check_tokens, read_filter_options, read_sampling
+from specmesh.v1 import confidence_pb2, generation_pb2, sampling_pb2
 
 MAX_LOOKAHEAD = 64
 MAX_BRANCHES = 64
@@ -38,6 +38,7 @@ class Plan:
     strategy: str
     goal: Goal
     stop_strings: tuple[str, ...]
+    filter_options: confidence_pb2.FilterOptions
 
 
 def make_plan(request: generation_pb2.GenerateRequest, target: Target, defaults: Defaults) -> Plan:
@@ -57,6 +58,7 @@ def make_plan(request: generation_pb2.GenerateRequest, target: Target, defaults:
         strategy=strategy,
         goal=_goal(request, target, len(prompt), defaults),
         stop_strings=_stop_strings(request.stopping),
+        filter_options=_filter_options(request.speculation, strategy),
     )
 
 
@@ -105,6 +107,16 @@ def _goal(
         num_branches=_in_range(speculation, "num_branches", MAX_BRANCHES),
         predictor=speculation.predictor or None,
     )
+
+
+def _filter_options(
+    speculation: generation_pb2.SpeculationOptions, strategy: str
+) -> confidence_pb2.FilterOptions:
+    field = "speculation.filter"
+    if speculation.HasField("filter") and strategy not in NEEDS_FILTER:
+        raise InvalidField(field, f"has no meaning for the strategy {strategy!r}")
+    read_filter_options(speculation.filter, field)
+    return speculation.filter
 
 
 def _in_range(

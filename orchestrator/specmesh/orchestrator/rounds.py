@@ -49,6 +49,8 @@ class Rounds:
         if self._open is not None:
             self._open.set_attribute("specmesh.accepted.tokens", commit.num_accepted)
             self._open.set_attribute("specmesh.committed.tokens", len(commit.token_ids))
+            if not commit.checked:
+                self._open.set_attribute("specmesh.unchecked.tokens", len(commit.token_ids))
         self.close()
 
     def close(self) -> None:

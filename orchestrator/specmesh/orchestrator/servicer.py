@@ -14,7 +14,7 @@ from specmesh.orchestrator.answer import Answer
 from specmesh.orchestrator.mesh.calls import Mesh
 from specmesh.orchestrator.plan import Defaults, Plan, make_plan
 from specmesh.orchestrator.session_log import SessionLog, take
-from specmesh.orchestrator.strategies import NEEDS_DRAFTER, STRATEGIES
+from specmesh.orchestrator.strategies import NEEDS_DRAFTER, NEEDS_FILTER, STRATEGIES
 from specmesh.orchestrator.target import Target, TargetRegistry
 from specmesh.serving.errors import FailedPrecondition, Unavailable
 from specmesh.serving.sessions import SessionStore
@@ -57,7 +57,7 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         """See generation.proto."""
         target = self._target()
         plan = make_plan(request, target, self._defaults)
-        self._check_drafters(plan.strategy)
+        self._check_mesh(plan.strategy)
         session = await SessionLog.create(
             self._store,
             uuid.uuid4().hex,
@@ -93,6 +93,7 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
             SessionLog(self._store, record.session_id, record.epoch),
             deadline=_deadline(context),
             replayed=record.token_ids[record.num_prompt_tokens :],
+            unchecked=record.unchecked,
             num_received=request.num_received_tokens,
         )
         async with aclosing(answer.events(self._mesh)) as events:
@@ -122,8 +123,13 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
             raise Unavailable("NO_VERIFIER", "no replica of the target has come up yet")
         return target
 
-    def _check_drafters(self, strategy: str) -> None:
-        """A mesh that can never draft says so; one that just cannot now falls back."""
+    def _check_mesh(self, strategy: str) -> None:
+        """A mesh that can never do it says so; one that just cannot now falls back."""
+        if strategy in NEEDS_FILTER and not self._mesh.filters.peers:
+            raise FailedPrecondition(
+                "NO_CONFIDENCE_SERVICE",
+                f"strategy {strategy!r} needs a confidence service: none is configured",
+            )
         peers = self._mesh.drafters.peers
         if strategy in NEEDS_DRAFTER and all(peer.refusal for peer in peers):
             reasons = "; ".join(f"{peer.address}: {peer.refusal}" for peer in peers)

@@ -70,8 +70,13 @@ class SessionLog:
         """Whether everything said so far is in the store."""
         return self._store is not None
 
-    async def append(self, first_index: int, token_ids: Sequence[int]) -> None:
-        """Store tokens before the client sees them; raises ``Aborted`` if we are fenced off."""
+    async def append(
+        self, first_index: int, token_ids: Sequence[int], unchecked: Sequence[int]
+    ) -> None:
+        """Store tokens before the client sees them; raises ``Aborted`` if we are fenced off.
+
+        ``unchecked`` are the places in ``token_ids`` of those that the target did not check.
+        """
         if self._store is not None:
             with tracer.start_as_current_span("specmesh.commit"):
                 await self._try(
@@ -80,6 +85,7 @@ class SessionLog:
                         epoch=self.epoch,
                         first_index=first_index,
                         token_ids=token_ids,
+                        unchecked=unchecked,
                     )
                 )
 

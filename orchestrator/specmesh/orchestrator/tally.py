@@ -18,12 +18,15 @@ class Tally:
         self.num_target_tokens = 0
         """Places at which the target was asked, also by verifications that were cancelled."""
         self.num_accepted_tokens = 0
+        self.num_unchecked_tokens = 0
+        """Draft tokens that became part of the answer without the target's say."""
         self._trees: dict[int, int] = {}
 
     @property
     def num_wasted_tokens(self) -> int:
         """Draft tokens made in vain: rejected, cancelled or cut off."""
-        return self.num_drafted_tokens - self.num_accepted_tokens
+        used = self.num_accepted_tokens + self.num_unchecked_tokens
+        return self.num_drafted_tokens - used
 
     def asked(self, command: Verify) -> None:
         """A verification goes out."""
@@ -42,3 +45,5 @@ class Tally:
     def committed(self, command: Commit) -> None:
         """Draft tokens become part of the answer."""
         self.num_accepted_tokens += command.num_accepted
+        if not command.checked:
+            self.num_unchecked_tokens += len(command.token_ids)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +24,13 @@ from specmesh.decoding.sampling import (
 MAX_CANDIDATES = 64
 """Bounds a draft distribution, which travels with every verification."""
 
+UNSEEN = 1e-3
+"""The probability of a token that is not among the drafter's choices."""
+
 _STEPS = 1 << 24
 _LEAST = float(np.finfo(np.float32).tiny)
+_NO_WEIGHT = -750.0
+"""Whose exponential is 0: stands for a score of minus infinity in sums of weighted scores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +39,17 @@ class Choices:
 
     ``token_ids`` ``[n]`` are distinct; ``probabilities`` ``[n]``, in (0, 1] and never rising,
     leave out what the tokens not listed have. None is below the least normal float32, as
-    which it travels, however small it was.
+    which it travels, however small it was. ``entropy``, in nats, is that of the whole
+    distribution, tokens not listed included.
     """
 
     token_ids: tuple[int, ...]
     probabilities: tuple[float, ...]
+    entropy: float
+
+    def first(self, count: int) -> Choices:
+        """The likeliest ``count`` of them."""
+        return Choices(self.token_ids[:count], self.probabilities[:count], self.entropy)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,7 +111,8 @@ def _draw_at_random(
     choices = None
     if num_choices:
         best = likeliest(warped.probabilities, num_choices)
-        choices = _listed(warped.token_ids[best], warped.probabilities[best])
+        entropy = -float(warped.probabilities @ np.log(warped.probabilities))
+        choices = _listed(warped.token_ids[best], warped.probabilities[best], entropy)
     return Drawn(tuple(draft.token_ids[drawn].tolist()), draft, choices)
 
 
@@ -108,16 +122,51 @@ def _choices(
     scores: NDArray[np.floating[Any]],
 ) -> Choices:
     """``token_ids`` ``[n]``, whose scores are at ``best[:n]``, by the softmax of ``scores``."""
-    weights = scores.astype(np.float64)
-    weights -= weights[best[0]]
-    np.exp(weights, out=weights)
-    probabilities = weights[best[: token_ids.size]] / weights.sum()
-    return _listed(token_ids, probabilities)
+    below = scores.astype(np.float64)
+    below -= below[best[0]]
+    np.maximum(below, _NO_WEIGHT, out=below)
+    weights = np.exp(below)
+    total = weights.sum()
+    entropy = math.log(total) - float(weights @ below) / total
+    return _listed(token_ids, weights[best[: token_ids.size]] / total, entropy)
 
 
-def _listed(token_ids: NDArray[np.int64], probabilities: NDArray[np.float64]) -> Choices:
+def _listed(
+    token_ids: NDArray[np.int64], probabilities: NDArray[np.float64], entropy: float
+) -> Choices:
     at_least = np.maximum(probabilities, _LEAST)
-    return Choices(tuple(token_ids.tolist()), tuple(at_least.tolist()))
+    # A certain token's entropy is 0, not a rounding error below it.
+    return Choices(tuple(token_ids.tolist()), tuple(at_least.tolist()), max(0.0, entropy))
+
+
+def confidence(token: int, choices: Choices | None, distribution: Distribution | None) -> float:
+    """The drafter's probability of a token that it drew, by what is known of its place.
+
+    Of a token that neither holds next to nothing is known but that it wasn't among the
+    likeliest: ``UNSEEN``. Where nothing is known at all the drafter counts as sure.
+    """
+    if distribution is not None:
+        held = distribution.probabilities[distribution.token_ids == token]
+        return float(held[0]) if held.size else UNSEEN
+    if choices is None:
+        return 1.0
+    if token not in choices.token_ids:
+        return UNSEEN
+    return choices.probabilities[choices.token_ids.index(token)]
+
+
+def highest_entropy(probabilities: Sequence[float], vocab_size: int) -> float:
+    """The most, in nats, that a distribution with these ``probabilities`` can have.
+
+    What is missing from 1 is spread evenly over the other tokens of the vocabulary. It stands
+    in for an entropy that was not told: whoever goes by it takes the drafter to be less sure
+    than it is, never surer.
+    """
+    rest, others = 1 - math.fsum(probabilities), vocab_size - len(probabilities)
+    entropy = -math.fsum(p * math.log(p) for p in probabilities if p)
+    if rest > 0 and others > 0:
+        entropy -= rest * math.log(rest / others)
+    return max(0.0, entropy)
 
 
 def draft_distribution(logits: NDArray[np.floating[Any]], sampling: Sampling) -> Distribution:

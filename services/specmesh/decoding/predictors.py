@@ -7,7 +7,6 @@ decides speed alone, never a token.
 
 from __future__ import annotations
 
-import math
 from bisect import bisect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from specmesh.decoding.noise import Purpose, uniforms
 from specmesh.decoding.phi import Phi
+from specmesh.decoding.platt import OnlinePlatt
 
 PRIOR_ALPHA: Final = 0.7
 """The acceptance rate that is taken for granted before the first round."""
@@ -215,53 +215,18 @@ class _Acceptance:
 
 
 class DrafterConfidence:
-    """Takes the drafter at its word, once its word has been calibrated.
-
-    A token that the drafter gave probability c is accepted with probability
-    sigmoid(slope * logit(c) + bias) (Platt 1999). Slope and bias begin at the identity with a
-    Gaussian prior and follow each tried token by a Newton step (recursive Laplace
-    approximation). The step is bounded by the highest curvature there is, 1/4 (Böhning and
-    Lindsay 1988): one rejected token of which the drafter was sure can't throw it off.
-    """
-
-    _SURE: Final = 1e-4
-    """Keeps logits finite: nothing is surer than this."""
+    """Takes the drafter at its word, once its word has been calibrated (see ``OnlinePlatt``)."""
 
     def __init__(self) -> None:
-        self._slope, self._bias = 1.0, 0.0
-        # The covariance of (slope, bias): both are trusted to about one half.
-        self._var_slope, self._var_bias, self._covariance = 0.25, 0.25, 0.0
+        self._acceptance = OnlinePlatt()
 
     def distribution(self, confidences: Sequence[float], round_number: int) -> NDArray[np.float64]:  # noqa: ARG002
         """The chain of the calibrated confidences."""
-        return np.array(_chain([self._calibrated(self._logit(each)) for each in confidences]))
+        return np.array(_chain([self._acceptance.latest(each) for each in confidences]))
 
     def observe(self, outcome: Outcome) -> None:
         """Calibrate by each token that was tried."""
-        for confidence, accepted in zip(outcome.confidences, outcome.trials, strict=False):
-            self._learn(self._logit(confidence), accepted)
-
-    def _learn(self, logit: float, accepted: bool) -> None:
-        expected = self._calibrated(logit)
-        gain_slope = self._var_slope * logit + self._covariance
-        gain_bias = self._covariance * logit + self._var_bias
-        variance = gain_slope * logit + gain_bias
-        step = (accepted - expected) / (1 + variance / 4)
-        # Below 0 a surer drafter would be believed less.
-        self._slope = max(0.0, self._slope + gain_slope * step)
-        self._bias += gain_bias * step
-        curvature = expected * (1 - expected)
-        shrink = curvature / (1 + curvature * variance)
-        self._var_slope -= shrink * gain_slope * gain_slope
-        self._var_bias -= shrink * gain_bias * gain_bias
-        self._covariance -= shrink * gain_slope * gain_bias
-
-    def _logit(self, confidence: float) -> float:
-        bounded = min(max(confidence, self._SURE), 1 - self._SURE)
-        return math.log(bounded / (1 - bounded))
-
-    def _calibrated(self, logit: float) -> float:
-        return 0.5 + 0.5 * math.tanh(0.5 * (self._slope * logit + self._bias))
+        self._acceptance.learn(outcome.confidences, outcome.trials)
 
 
 def _chain(rates: Sequence[float]) -> list[float]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specmesh.decoding.drafting import Choices, Drawn, draw_children
+from specmesh.decoding.drafting import Choices, Drawn, confidence, draw_children
+from specmesh.decoding.lookahead import DraftStop
 from specmesh.decoding.sampling import Distribution, Sampling
 from specmesh.decoding.tree import TokenTree
 from specmesh.inference.model import Logits
@@ -16,12 +17,14 @@ from specmesh.inference.model import Logits
 @dataclass(frozen=True, slots=True)
 class Shape:
     """What to draft below ``from_nodes``: ``depth`` levels, ``branching[i]`` children per node
-    at level i and one beyond the list; and of how many choices to tell per node."""
+    at level i and one beyond the list; when to stop before; of how many choices to tell per
+    node."""
 
     from_nodes: tuple[int, ...]
     depth: int
     branching: tuple[int, ...]
     num_choices: int = 0
+    stop: DraftStop | None = None
 
     @property
     def num_nodes(self) -> int:
@@ -61,12 +64,16 @@ class Growth:
         self._shape = shape
         self._sampling = sampling
         self._frontier: Sequence[int] = shape.from_nodes
+        self._chances = [1.0] * len(shape.from_nodes)
+        """By node of the frontier: how likely all tokens up to it stand; told by a ``stop``."""
+        self._stopped = False
         self._first_row = 0  # the node that the first row of the next forward belongs to
 
     @property
     def ended(self) -> bool:
-        """Whether nothing is to be added any more: all levels are there, or guesses ran out."""
-        return self.num_levels == self._shape.depth or not self._frontier
+        """Whether nothing is to be added any more: all levels are there, guesses ran out, or
+        going on isn't worth it."""
+        return self.num_levels == self._shape.depth or not self._frontier or self._stopped
 
     def grow(self, rows: Logits) -> Level:
         """Add the level that ``rows`` give, those after the nodes of ``tree`` not scored before.
@@ -77,7 +84,8 @@ class Growth:
         parents: list[int] = []
         distributions: dict[int, Distribution] = {}
         choices: dict[int, Choices] = {}
-        for node in self._frontier:
+        chances: list[float] = []
+        for node, chance in zip(self._frontier, self._chances, strict=True):
             row = rows[node - self._first_row]
             if row.max() == -np.inf:
                 continue  # the model has no guess here
@@ -86,19 +94,30 @@ class Growth:
             parents += [node] * len(drawn.children)
             if drawn.distribution is not None:
                 distributions[node] = drawn.distribution
-            if drawn.choices is not None:
-                choices[node] = drawn.choices
+            if drawn.choices is not None and self._shape.num_choices:
+                choices[node] = drawn.choices.first(self._shape.num_choices)
+            chances += [chance * self._acceptance(child, drawn) for child in drawn.children]
         self.num_levels += 1
         self._first_row = len(self.tree) + 1
         self._frontier = range(self._first_row, self._first_row + len(token_ids))
         self.tree = self.tree.extend(token_ids, parents)
+        self._chances = chances
+        stop = self._shape.stop
+        self._stopped = stop is not None and max(chances, default=0.0) < stop.below
         return Level(self.tree, distributions, choices)
 
     def _drawn(self, row: Logits, node: int) -> Drawn:
-        return draw_children(
-            row,
-            self._sampling,
-            self._prefix_length + self.tree.depth(node),
+        num_children, num_choices = (
             self._shape.children_at(self.num_levels),
             self._shape.num_choices,
         )
+        if self._shape.stop is not None:
+            num_choices = max(num_choices, num_children)
+        position = self._prefix_length + self.tree.depth(node)
+        return draw_children(row, self._sampling, position, num_children, num_choices)
+
+    def _acceptance(self, child: int, drawn: Drawn) -> float:
+        stop = self._shape.stop
+        if stop is None:
+            return 1.0
+        return stop.acceptance(confidence(child, drawn.choices, drawn.distribution))

@@ -22,6 +22,7 @@ from specmesh.serving.interceptors import exchange
 from specmesh.serving.wire import (
     MAX_TREE_NODES,
     read_sampling,
+    read_stop,
     read_tree,
     write_choices,
     write_distributions,
@@ -157,7 +158,9 @@ def read_shape(request: drafter_pb2.DraftRequest, tree_size: int) -> Shape:
         raise InvalidField("from_nodes", "names a node twice")
     if request.num_choices > MAX_CHOICES:
         raise InvalidField("num_choices", f"must be in [0, {MAX_CHOICES}]")
-    shape = Shape(from_nodes, request.depth, tuple(request.branching), request.num_choices)
+    stop = read_stop(request.stop) if request.HasField("stop") else None
+    branching = tuple(request.branching)
+    shape = Shape(from_nodes, request.depth, branching, request.num_choices, stop)
     if 0 in shape.branching:
         raise InvalidField("branching", "must be at least 1 at every level")
     if tree_size + shape.num_nodes > MAX_TREE_NODES:
@@ -168,6 +171,7 @@ def read_shape(request: drafter_pb2.DraftRequest, tree_size: int) -> Shape:
 def _message(levels: Sequence[Level], sent: int, meter: _Meter) -> drafter_pb2.DraftResponse:
     """The nodes of ``levels``, numbered on from ``sent``."""
     tree = levels[-1].tree
+    choices = {node: chosen for level in levels for node, chosen in level.choices.items()}
     return drafter_pb2.DraftResponse(
         token_ids=tree.token_ids[sent:],
         parents=tree.parents[sent:],
@@ -175,7 +179,8 @@ def _message(levels: Sequence[Level], sent: int, meter: _Meter) -> drafter_pb2.D
             message for level in levels for message in write_distributions(level.distributions)
         ],
         cost=meter.read(),
-        choices=[message for level in levels for message in write_choices(level.choices)],
+        choices=write_choices(choices),
+        entropies=[chosen.entropy for chosen in choices.values()],
     )
 
 

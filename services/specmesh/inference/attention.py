@@ -33,6 +33,7 @@ class PagedAttention:
 
     def __init__(self, store: KVStore, batch: Batch, is_unwanted: Callable[[], bool]) -> None:
         self._is_unwanted = is_unwanted
+        store.expect(batch.slots, batch.blanks)
         self._write = _writer(store, batch.slots)
         self._groups = [_GroupAttention(store, group) for group in batch.groups]
 

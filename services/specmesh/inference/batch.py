@@ -71,12 +71,15 @@ class Batch:
 
     ``token_ids``, ``positions`` and ``slots`` are ``[tokens]``, group after group. ``rows``
     says which tokens' logits are asked for: those of the first part, then those of the next.
+    ``blanks`` are slots beyond a sequence's end that attention reads all the same: it masks
+    the scores, but they, and what is weighted with 0, must be numbers.
     """
 
     copies: tuple[Copy, ...]
     token_ids: Indexes
     positions: Indexes
     slots: Indexes
+    blanks: Indexes
     rows: Indexes
     groups: tuple[Group, ...]
 
@@ -85,11 +88,13 @@ def pack(parts: Sequence[Part], copies: Sequence[Copy]) -> Batch:
     """The forward of ``parts``, after ``copies``."""
     groups: list[Group] = []
     order: list[Part] = []
+    blanks: list[range] = []
     starts = [0] * len(parts)
     start = 0
     for members in _similar(parts):
         together = [parts[member] for member in members]
         groups.append(_group(together, start))
+        blanks += [_blanks(part) for part in together if part.length < groups[-1].length]
         order += together
         for member in members:
             starts[member] = start
@@ -99,6 +104,7 @@ def pack(parts: Sequence[Part], copies: Sequence[Copy]) -> Batch:
         token_ids=_joined(part.token_ids for part in order),
         positions=_joined(part.positions for part in order),
         slots=_joined(part.slots for part in order),
+        blanks=_joined(blanks),
         rows=_joined(
             [first + row for row in part.rows] for first, part in zip(starts, parts, strict=True)
         ),
@@ -154,6 +160,13 @@ def _group(parts: Sequence[Part], start: int) -> Group:
     for row, part in enumerate(parts):
         sees[row, :, : part.length] = True if part.sees is None else part.sees
     return Group(start, width, length, blocks, sees)
+
+
+def _blanks(part: Part) -> range:
+    """The slots that are left of the last block of ``part``: no other sequence uses them."""
+    end = part.blocks[_num_blocks(part) - 1] * BLOCK_TOKENS + BLOCK_TOKENS
+    num_left = -part.length % BLOCK_TOKENS
+    return range(end - num_left, end)
 
 
 def _num_blocks(part: Part) -> int:

@@ -39,6 +39,8 @@ class KVStore:
     def __init__(self, shape: KVShape, num_blocks: int, device: torch.device) -> None:
         self.keys = _zeros(shape, num_blocks, device)
         self.values = _zeros(shape, num_blocks, device)
+        self._written = np.zeros(num_blocks * BLOCK_TOKENS, np.bool_)
+        """By slot: whether it may hold anything but zeros."""
         blocks = (shape.layers, num_blocks, -1)
         self.key_blocks = self.keys.view(blocks).unbind(0)
         """By layer, ``[blocks, 16 * kv_heads * head_dim]``."""
@@ -46,11 +48,22 @@ class KVStore:
 
     def copy(self, copy: Copy) -> None:
         """Carry out ``copy`` in every layer, or, if there is no memory for it, in none."""
+        self._written[copy.destinations] = True
         sources, destinations = self.indexes(copy.sources), self.indexes(copy.destinations)
         tensors = (self.keys, self.values)
         read = [tensor.index_select(1, sources) for tensor in tensors]
         for tensor, copied in zip(tensors, read, strict=True):
             tensor.index_copy_(1, destinations, copied)
+
+    def expect(self, writes: Indexes, blanks: Indexes) -> None:
+        """Before a forward: it writes to the slots ``writes``, and ``blanks`` must be zero."""
+        self._written[writes] = True
+        written = blanks[self._written[blanks]]
+        if len(written):
+            indexes = self.indexes(written)
+            for tensor in (self.keys, self.values):
+                tensor.index_fill_(1, indexes, 0)
+            self._written[written] = False
 
     def indexes(self, indexes: Indexes) -> Tensor:
         """``indexes`` on the store's device."""

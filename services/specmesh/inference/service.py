@@ -41,7 +41,7 @@ class InferenceSettings(ServerSettings, RedisSettings):
         None,
         ge=1,
         description="memory for the KV of calls at work and of recent prefixes; by default 1 GiB, "
-        "on a GPU four fifths of what the model leaves",
+        "on a GPU four fifths of what the model leaves; under torchrun, of each rank",
     )
     max_queue: int = Field(
         256, ge=1, description="how many calls may wait; one more is refused at once"

@@ -8,7 +8,7 @@ prefixes chunk by chunk, trees, single tokens.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from specmesh.inference.model import (
     ModelNotLoadable,
 )
 from specmesh.inference.paged_scorer import PagedScorer
+from specmesh.inference.tensor_parallel import Ranks, kv_heads_by_rank
 
 CPU_CACHE_BYTES = 1 << 30
 FREE_SHARE = 0.8
@@ -46,18 +47,30 @@ CHUNK_TOKENS = 256
 
 
 class TransformersModel:
-    """See ``LanguageModel``. The KV of all its scorers and recent prefixes is one store."""
+    """See ``LanguageModel``. The KV of all its scorers and recent prefixes is one store.
+
+    With ``ranks`` it is this rank's part of a model. Rank 0 alone is asked; the other ranks'
+    parts ``follow`` it.
+    """
 
     max_batch = MAX_BATCH
 
     def __init__(
-        self, model: Any, description: ModelDescription, cache_bytes: int, chunk_tokens: int
+        self,
+        model: Any,
+        description: ModelDescription,
+        cache_bytes: int,
+        chunk_tokens: int,
+        ranks: Ranks | None,
     ) -> None:
         self.description = description
         self._model = model
         self._chunk_tokens = chunk_tokens
+        self._ranks = ranks
         shape = kv_shape(model)
         num_blocks = max(1, cache_bytes // shape.block_bytes)
+        if ranks is not None:
+            num_blocks = ranks.least(num_blocks)  # a batch means the same slots to all
         self._store = KVStore(shape, num_blocks, model.device)
         self.pool = BlockPool(num_blocks)
         """The store's blocks, for figures."""
@@ -72,21 +85,27 @@ class TransformersModel:
         device: str,
         cache_bytes: int | None = None,
         chunk_tokens: int = CHUNK_TOKENS,
+        ranks: Ranks | None = None,
     ) -> TransformersModel:
         """Load a local folder or a Hugging Face id; raises ``ModelNotLoadable``.
 
         KV takes ``cache_bytes`` of memory at most (None: what suits the device); prefixes go
-        through forwards in chunks of ``chunk_tokens``.
+        through forwards in chunks of ``chunk_tokens``. With ``ranks`` each of them loads its
+        part, and returns once all have.
         """
         # Standard error is for JSON lines.
         transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         try:
             config = AutoConfig.from_pretrained(name)
+            division = {}
+            if ranks is not None:
+                division["distributed_config"] = ranks.division(name, config, device)
             model: Any = AutoModelForCausalLM.from_pretrained(
                 name,
                 dtype=getattr(torch, dtype),
                 # Some without it don't look attentions up by name, so ours would never be called.
                 attn_implementation="sdpa",
+                **division,
             )
             tokenizer = AutoTokenizer.from_pretrained(name)
         except (OSError, ValueError) as error:
@@ -109,9 +128,14 @@ class TransformersModel:
             num_parameters=model.num_parameters(),
             backend="transformers",
         )
-        model = model.to(device).eval()
-        pack_linears(model)
-        return cls(model, description, cache_bytes or _room_on(model.device), chunk_tokens)
+        model.eval()
+        if ranks is None:
+            model.to(device)
+            pack_linears(model)  # a divided layer is a plain one with transformers' hooks
+        else:
+            ranks.join()
+        cache_bytes = cache_bytes or _room_on(model.device)
+        return cls(model, description, cache_bytes, chunk_tokens, ranks)
 
     def open(
         self,
@@ -164,14 +188,25 @@ class TransformersModel:
         """See ``LanguageModel.find_base``."""
         return self.pool.find_base(base_length, digest)
 
-    @torch.inference_mode()
+    def follow(self) -> None:
+        """Carry out rank 0's forwards until it ends."""
+        assert self._ranks is not None
+        self._ranks.follow(self._compute)
+
     def _run(self, batch: Batch, cancellations: Sequence[Cancellation]) -> Logits:
         def is_unwanted() -> bool:
             return all(cancellation.is_set() for cancellation in cancellations)
 
+        if self._ranks is not None:
+            return self._ranks.lead(batch, self._compute)
+        return self._compute(batch, is_unwanted)
+
+    @torch.inference_mode()
+    def _compute(self, batch: Batch, is_unwanted: Callable[[], bool] = lambda: False) -> Logits:
+        """``batch`` on this process's weights. Ranks must not disagree on what is unwanted."""
         for copy in batch.copies:
             self._store.copy(copy)
-            del self._copies[0]  # not before: what it fills counts as cached already
+            del self._copies[:1]  # not before: what it fills counts as cached already
         out = self._model(
             input_ids=self._store.indexes(batch.token_ids)[None],
             position_ids=self._store.indexes(batch.positions)[None],
@@ -200,12 +235,15 @@ def _kind(planned: Sequence[Planned]) -> str:
 
 
 def kv_shape(model: Any) -> KVShape:
-    """What ``model`` keeps of a token."""
+    """What ``model``, or this rank's part of it, keeps of a token."""
     config = model.config
     heads = config.num_attention_heads
+    kv_heads = getattr(config, "num_key_value_heads", None) or heads
+    if model.tp_size is not None:
+        kv_heads = kv_heads_by_rank(model.tp_plan, kv_heads, model.tp_size)
     return KVShape(
         layers=config.num_hidden_layers,
-        kv_heads=getattr(config, "num_key_value_heads", None) or heads,
+        kv_heads=kv_heads,
         head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
         dtype=model.dtype,
     )

@@ -134,6 +134,15 @@ def retry_after_s(error: grpc.aio.AioRpcError) -> float | None:
     return None if retry is None else retry.retry_delay.ToNanoseconds() / 1e9
 
 
+def invalid_field(error: grpc.aio.AioRpcError) -> InvalidField | None:
+    """The field that the peer found wrong; None if that is not what it said."""
+    request = _find(error, BadRequest())
+    if request is None or not request.field_violations:
+        return None
+    violation = request.field_violations[0]
+    return InvalidField(violation.field, violation.description)
+
+
 Detail = TypeVar("Detail", bound=Message)
 
 

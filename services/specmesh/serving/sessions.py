@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Self
@@ -33,6 +33,8 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 TOKEN_BYTES = 4
+UNCHECKED = 1 << 31
+"""This bit of a stored token says that the target did not check it. No vocabulary reaches it."""
 
 
 class SessionError(Exception):
@@ -72,8 +74,9 @@ class StoreUnavailable(SessionError):
 class SessionRecord:
     """A session as its new owner finds it.
 
-    ``token_ids`` are the prompt and the committed tokens; ``request`` is what ``create``
-    was given.
+    ``token_ids`` are the prompt and the committed tokens; ``unchecked`` the places among the
+    committed ones, from 0, of those that the target did not check; ``request`` is what
+    ``create`` was given.
     """
 
     session_id: str
@@ -81,6 +84,7 @@ class SessionRecord:
     request: bytes
     num_prompt_tokens: int
     token_ids: tuple[int, ...]
+    unchecked: frozenset[int]
     finished: bool
 
 
@@ -141,10 +145,17 @@ class SessionStore:
         return int(epoch)
 
     async def append(
-        self, session_id: str, *, epoch: int, first_index: int, token_ids: Sequence[int]
+        self,
+        session_id: str,
+        *,
+        epoch: int,
+        first_index: int,
+        token_ids: Sequence[int],
+        unchecked: Collection[int] = (),
     ) -> None:
         """Commit generated tokens and renew the lease.
 
+        ``unchecked`` are the places in ``token_ids`` of those that the target did not check;
         ``first_index`` counts the generated tokens before them. Tokens already stored in
         their place are passed over, so an append may be repeated, or begin earlier than
         the last one ended. Raises SessionNotFound, StaleEpoch, or StoreConflict if they
@@ -152,7 +163,11 @@ class SessionStore:
         """
         if first_index < 0:
             raise ValueError(f"first_index must not be negative: {first_index}")
-        await self._run(session_id, "append", epoch, first_index, _pack(token_ids))
+        marked = [
+            token | UNCHECKED if place in unchecked else token
+            for place, token in enumerate(token_ids)
+        ]
+        await self._run(session_id, "append", epoch, first_index, _pack(marked))
 
     async def renew(self, session_id: str, *, epoch: int) -> None:
         """Start the lease anew. Raises SessionNotFound or StaleEpoch."""
@@ -169,12 +184,15 @@ class SessionStore:
         next_epoch, request, num_prompt_tokens, finished, tokens = await self._run(
             session_id, "take", owner, witnessed
         )
+        marked = _unpack(tokens)
+        generated = marked[int(num_prompt_tokens) :]
         return SessionRecord(
             session_id=session_id,
             epoch=int(next_epoch),
             request=request,
             num_prompt_tokens=int(num_prompt_tokens),
-            token_ids=_unpack(tokens),
+            token_ids=_unmarked(marked),
+            unchecked=frozenset(n for n, token in enumerate(generated) if token & UNCHECKED),
             finished=bool(finished),
         )
 
@@ -197,7 +215,7 @@ class SessionStore:
         tokens = await self._answer(self._client.getrange(key, 0, length * TOKEN_BYTES - 1))
         if not tokens:
             raise SessionNotFound(f"no session {session_id!r}")
-        return _unpack(tokens)
+        return _unmarked(_unpack(tokens))
 
     async def ping(self) -> None:
         """Return if Redis answers, else raise StoreUnavailable."""
@@ -243,6 +261,10 @@ def _keys(session_id: str) -> list[str]:
 
 def _pack(token_ids: Sequence[int]) -> bytes:
     return struct.pack(f"<{len(token_ids)}I", *token_ids)
+
+
+def _unmarked(tokens: Sequence[int]) -> tuple[int, ...]:
+    return tuple(token & ~UNCHECKED for token in tokens)
 
 
 def _unpack(tokens: bytes) -> tuple[int, ...]:

@@ -6,19 +6,34 @@ spelt it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 import numpy as np
 
-from specmesh.decoding.drafting import Choices
+from specmesh.decoding.drafting import Choices, highest_entropy
 from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.lookahead import DraftStop
+from specmesh.decoding.platt import MAX_BIAS, MAX_SLOPE, Platt
 from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling
+from specmesh.decoding.thresholds import (
+    Constant,
+    EscalationRate,
+    FilterOptions,
+    FollowLoad,
+    Rule,
+)
 from specmesh.decoding.tree import TokenTree
-from specmesh.v1 import sampling_pb2, tokens_pb2
+from specmesh.v1 import confidence_pb2, drafter_pb2, sampling_pb2, tokens_pb2
 
 MAX_TREE_NODES = 1024
 """Bounds what one call can make a replica compute."""
+MAX_PLACES = 256
+"""Bounds how many draft tokens one call can have assessed."""
+
+_ROUNDING = 1e-3
+"""How far probabilities may add up to more than 1, for float32 in a drafter's softmax."""
 
 
 def read_sampling(message: sampling_pb2.SamplingParameters, seed: int | None = None) -> Sampling:
@@ -120,31 +135,122 @@ def write_distributions(
 
 
 def read_choices(
-    messages: Iterable[tokens_pb2.DraftDistribution], vocab_size: int
+    messages: Sequence[tokens_pb2.DraftDistribution], entropies: Sequence[float], vocab_size: int
 ) -> dict[int, Choices]:
-    """Choices by the node they follow."""
+    """Choices by the node they follow.
+
+    A drafter that tells no ``entropies`` at all is taken to be as unsure as its choices allow:
+    older ones don't know of them.
+    """
+    if entropies and len(entropies) != len(messages):
+        raise InvalidField("entropies", f"must be as long as choices, {len(messages)}")
     found = {}
-    for message in messages:
-        choices = Choices(tuple(message.token_ids), tuple(message.probabilities))
-        check_tokens("choices.token_ids", choices.token_ids, vocab_size)
-        if not choices.token_ids or len(set(choices.token_ids)) != len(choices.probabilities):
-            raise InvalidField("choices", "must hold different tokens, and a probability for each")
-        # Written so that a NaN is refused as well.
-        bounds = (1.0, *choices.probabilities)
-        if not all(0 < lower <= upper for upper, lower in pairwise(bounds)):
-            raise InvalidField("choices", "probabilities must be in (0, 1] and never rise")
-        found[message.node] = choices
+    for n, (message, told) in enumerate(zip_longest(messages, entropies)):
+        field = f"choices[{n}]"
+        _check_choices(field, message.token_ids, message.probabilities)
+        check_tokens(f"{field}.token_ids", message.token_ids, vocab_size)
+        entropy = highest_entropy(message.probabilities, vocab_size) if told is None else told
+        _check_entropy(f"entropies[{n}]", entropy)
+        found[message.node] = Choices(
+            tuple(message.token_ids), tuple(message.probabilities), entropy
+        )
     return found
 
 
 def write_choices(choices: Mapping[int, Choices]) -> list[tokens_pb2.DraftDistribution]:
-    """The messages for choices by the node they follow."""
+    """The messages for choices by the node they follow; their entropies travel beside them."""
     return [
         tokens_pb2.DraftDistribution(
             node=node, token_ids=chosen.token_ids, probabilities=chosen.probabilities
         )
         for node, chosen in choices.items()
     ]
+
+
+def read_stop(message: drafter_pb2.DraftStop) -> DraftStop:
+    """When a draft is to end early."""
+    for name, least, most in (
+        ("below", 0.0, 1.0),
+        ("slope", 0.0, MAX_SLOPE),
+        ("bias", -MAX_BIAS, MAX_BIAS),
+    ):
+        # Written so that a NaN is refused as well.
+        if not least <= getattr(message, name) <= most:
+            raise InvalidField(f"stop.{name}", f"must be in [{least:g}, {most:g}]")
+    return DraftStop(message.below, Platt(message.slope, message.bias))
+
+
+def write_stop(stop: DraftStop | None) -> drafter_pb2.DraftStop | None:
+    """The message for ``stop``."""
+    if stop is None:
+        return None
+    return drafter_pb2.DraftStop(
+        below=stop.below, slope=stop.acceptance.slope, bias=stop.acceptance.bias
+    )
+
+
+def read_places(messages: Sequence[confidence_pb2.DraftPlace]) -> list[Choices]:
+    """What a drafter thought at each place of a request."""
+    if not 1 <= len(messages) <= MAX_PLACES:
+        raise InvalidField("places", f"must hold 1 to {MAX_PLACES} places, not {len(messages)}")
+    places = []
+    for n, message in enumerate(messages):
+        _check_choices(f"places[{n}]", message.token_ids, message.probabilities)
+        _check_entropy(f"places[{n}].entropy", message.entropy)
+        places.append(
+            Choices(tuple(message.token_ids), tuple(message.probabilities), message.entropy)
+        )
+    return places
+
+
+def write_place(choices: Choices) -> confidence_pb2.DraftPlace:
+    """The message for what a drafter thought at one place."""
+    return confidence_pb2.DraftPlace(
+        token_ids=choices.token_ids, probabilities=choices.probabilities, entropy=choices.entropy
+    )
+
+
+def read_filter_options(
+    message: confidence_pb2.FilterOptions, field: str = "options"
+) -> FilterOptions:
+    """What a request says of the filter; ``field`` is the name of the message in the request."""
+    kind = message.WhichOneof("rule")
+    try:
+        rule = _read_rule(message)
+    except InvalidField as error:
+        within = f"{kind}.{error.field}" if kind == "follow_load" else kind
+        raise InvalidField(f"{field}.{within}", error.reason) from None
+    try:
+        return FilterOptions(message.scorer or None, rule)
+    except InvalidField as error:
+        raise InvalidField(f"{field}.{error.field}", error.reason) from None
+
+
+def _read_rule(message: confidence_pb2.FilterOptions) -> Rule | None:
+    match message.WhichOneof("rule"):
+        case "threshold":
+            return Constant(message.threshold)
+        case "escalation_rate":
+            return EscalationRate(message.escalation_rate)
+        case "follow_load":
+            return FollowLoad(message.follow_load.lowest, message.follow_load.highest)
+        case None:
+            return None
+
+
+def write_filter_options(options: FilterOptions) -> confidence_pb2.FilterOptions:
+    """The message for ``options``."""
+    message = confidence_pb2.FilterOptions(scorer=options.scorer or "")
+    match options.rule:
+        case Constant(threshold):
+            message.threshold = threshold
+        case EscalationRate(share):
+            message.escalation_rate = share
+        case FollowLoad(lowest, highest):
+            message.follow_load.lowest = lowest
+            message.follow_load.highest = highest
+            message.follow_load.SetInParent()  # bounds of 0 are bounds
+    return message
 
 
 def check_tokens(field: str, token_ids: Sequence[int], vocab_size: int) -> None:
@@ -154,3 +260,20 @@ def check_tokens(field: str, token_ids: Sequence[int], vocab_size: int) -> None:
         raise InvalidField(
             f"{field}[{at}]", f"token id {token_ids[at]} is outside the vocabulary of {vocab_size}"
         )
+
+
+def _check_choices(field: str, token_ids: Sequence[int], probabilities: Sequence[float]) -> None:
+    if not token_ids or len(set(token_ids)) != len(token_ids):
+        raise InvalidField(f"{field}.token_ids", "must hold tokens, none of them twice")
+    if len(probabilities) != len(token_ids):
+        raise InvalidField(f"{field}.probabilities", "must be as long as token_ids")
+    # Written so that a NaN is refused as well.
+    if not all(0 < lower <= upper for upper, lower in pairwise((1.0, *probabilities))):
+        raise InvalidField(f"{field}.probabilities", "must be in (0, 1] and never rise")
+    if sum(probabilities) > 1 + _ROUNDING:
+        raise InvalidField(f"{field}.probabilities", "must not add up to more than 1")
+
+
+def _check_entropy(field: str, entropy: float) -> None:
+    if not 0 <= entropy < math.inf:
+        raise InvalidField(field, "must be finite and not negative")

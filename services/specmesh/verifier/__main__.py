@@ -1,4 +1,7 @@
-"""The verifier process: ``specmesh verifier`` or ``python -m specmesh.verifier``."""
+"""The verifier process: ``specmesh verifier`` or ``python -m specmesh.verifier``.
+
+Under torchrun its processes share one target: each holds a part of it, rank 0 serves.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,11 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from specmesh.inference.empty import EmptyModel
-from specmesh.inference.model import LanguageModel
+from specmesh.inference.model import LanguageModel, ModelNotLoadable
 from specmesh.inference.prefixes import PrefixResolver
 from specmesh.inference.service import MODEL_SERVICE, InferenceService, InferenceSettings
 from specmesh.inference.simulated_settings import SimulatedSettings
+from specmesh.inference.tensor_parallel import Ranks, follow
 from specmesh.serving.server import serve
 from specmesh.serving.settings import parse
 from specmesh.v1 import verifier_pb2, verifier_pb2_grpc
@@ -36,13 +40,14 @@ class VerifierSettings(InferenceSettings, SimulatedSettings):
 
 
 class VerifierService(InferenceService):
-    """See ``Service``."""
+    """See ``Service``; with ``ranks``, one of the processes that hold the target."""
 
     role = "verifier"
 
-    def __init__(self, settings: VerifierSettings) -> None:
+    def __init__(self, settings: VerifierSettings, ranks: Ranks | None = None) -> None:
         super().__init__(settings)
         self._verifier = settings
+        self._ranks = ranks
 
     @property
     def names(self) -> Sequence[str]:
@@ -53,7 +58,12 @@ class VerifierService(InferenceService):
         )
 
     def load(self) -> LanguageModel:
-        """Load the target."""
+        """Load the target, or this rank's part of it."""
+        if self._ranks is not None and self._verifier.backend != "transformers":
+            raise ModelNotLoadable(
+                f"backend {self._verifier.backend!r} has nothing to divide among "
+                f"{self._ranks.count} ranks"
+            )
         if self._verifier.backend == "empty":
             return EmptyModel()
         if self._verifier.backend == "simulated":
@@ -65,7 +75,23 @@ class VerifierService(InferenceService):
             dtype=self._verifier.dtype,
             device=self._verifier.device,
             cache_bytes=self._verifier.cache_bytes,
+            ranks=self._ranks,
         )
+
+    def follow(self) -> None:
+        """Load this rank's part of the target, and compute with it until rank 0 ends."""
+        from specmesh.inference.transformers_model import TransformersModel
+
+        model = self.load()
+        assert isinstance(model, TransformersModel)
+        self._use_threads()
+        model.follow()
+
+    async def stop(self) -> None:
+        """See ``InferenceService``; the other ranks end too."""
+        await super().stop()
+        if self._ranks is not None:
+            await asyncio.to_thread(self._ranks.dismiss)
 
     def add_servicer(
         self, server: grpc.aio.Server, model: LanguageModel, prefixes: PrefixResolver
@@ -77,4 +103,8 @@ class VerifierService(InferenceService):
 
 if __name__ == "__main__":
     settings = parse(VerifierSettings, sys.argv[1:], "specmesh verifier")
-    sys.exit(asyncio.run(serve(settings, VerifierService(settings))))
+    ranks = Ranks.from_environment()
+    service = VerifierService(settings, ranks)
+    if ranks is None or ranks.rank == 0:
+        sys.exit(asyncio.run(serve(settings, service)))
+    sys.exit(follow(settings, service.role, service.follow))

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
@@ -29,6 +30,8 @@ class MeshOptions:
 
     models: Models
     num_verifiers: int = 1
+    num_confidence: int = 0
+    """Replicas of the confidence service, which only the strategy filter asks."""
     threads: int = 1
     """Of each process, for libraries that have their own."""
     strategy: str = "speculative"
@@ -71,7 +74,7 @@ class LocalMesh:
 
     @property
     def pids(self) -> dict[str, int]:
-        """Process ids by name: redis, verifier-0, verifier-1, drafter, orchestrator."""
+        """Process ids by name: redis, verifier-0, drafter, confidence-0, orchestrator."""
         return self._supervisor.pids
 
     @property
@@ -116,11 +119,14 @@ class LocalMesh:
             self._service("drafter", name, cores.drafter, (*arguments, *common))
             for name, arguments in self._named_drafters()
         ]
-        addresses = await self._supervisor.start(*verifiers, *drafters)
-        orchestrator = self._orchestrator(
-            addresses[: len(verifiers)], addresses[len(verifiers) :], common
-        )
-        (self.address,) = await self._supervisor.start(orchestrator)
+        confidence = [
+            self._service("confidence", f"confidence-{number}", cores.rest, common)
+            for number in range(options.num_confidence)
+        ]
+        peers = {"--verifiers": verifiers, "--drafters": drafters, "--confidence": confidence}
+        started = iter(await self._supervisor.start(*verifiers, *drafters, *confidence))
+        addresses = {flag: list(islice(started, len(specs))) for flag, specs in peers.items()}
+        (self.address,) = await self._supervisor.start(self._orchestrator(addresses, common))
 
     def _named_drafters(self) -> list[tuple[str, Sequence[str]]]:
         drafters = self._options.models.drafters()
@@ -129,12 +135,14 @@ class LocalMesh:
         return [(f"drafter-{number}", arguments) for number, arguments in enumerate(drafters)]
 
     def _orchestrator(
-        self, verifiers: Sequence[str], drafters: Sequence[str], common: tuple[str, ...]
+        self, peers: Mapping[str, Sequence[str]], common: tuple[str, ...]
     ) -> ProcessSpec:
+        """An orchestrator for ``peers``: addresses by the flag that names them."""
         options = self._options
-        peers = ("--verifiers", ",".join(verifiers), "--drafters", ",".join(drafters))
+        named = ((flag, ",".join(listed)) for flag, listed in peers.items() if listed)
+        lists = [part for pair in named for part in pair]
         lookahead = () if options.lookahead is None else ("--lookahead", str(options.lookahead))
-        arguments = (*peers, "--strategy", options.strategy, *lookahead, *common)
+        arguments = (*lists, "--strategy", options.strategy, *lookahead, *common)
         port = PORT if options.port == 0 else str(options.port)
         return self._service("orchestrator", "orchestrator", self._placement.rest, arguments, port)
 

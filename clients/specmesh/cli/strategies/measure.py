@@ -40,6 +40,7 @@ class Run:
     result: GenerationResult
     seconds: float
     """From the call to the end of the stream, as the client sees it."""
+    lookahead: int | None = None
 
     @property
     def tokens_per_s(self) -> float:
@@ -49,7 +50,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """Every prompt at every temperature with every strategy, each strategy once in the list."""
+    """Every prompt at every temperature with every speculation, each of them once in the list."""
 
     prompts: Sequence[str]
     speculations: Sequence[Speculation]
@@ -102,4 +103,5 @@ class Experiment:
                     stream = self.ask(client, prompt, each, temperature)
                     await stream.text()
                     seconds = time.perf_counter() - began
-                    yield Run(number, each.strategy, temperature, stream.result, seconds)
+                    result = stream.result
+                    yield Run(number, each.strategy, temperature, result, seconds, each.lookahead)

@@ -27,10 +27,8 @@ same: whether every text is that of the first line
 """
 
 
-async def run_and_show(
-    experiment: Experiment, client: Client, console: Console
-) -> list[Comparison]:
-    """Make the runs of an experiment; print and return what they say, by temperature."""
+async def make_runs(experiment: Experiment, client: Client, console: Console) -> list[Run]:
+    """Make the runs of an experiment, with a bar that tells how far it is."""
     runs: list[Run] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     # Drawn between the runs only: drawing takes the core that the client needs.
@@ -39,6 +37,14 @@ async def run_and_show(
         async for run in experiment.measure(client):
             runs.append(run)
             progress.update(task, advance=1, refresh=True)
+    return runs
+
+
+async def run_and_show(
+    experiment: Experiment, client: Client, console: Console
+) -> list[Comparison]:
+    """Make the runs of an experiment; print and return what they say, by temperature."""
+    runs = await make_runs(experiment, client, console)
     names = [each.strategy for each in experiment.speculations]
     comparisons = [compare(runs, names, each) for each in experiment.temperatures]
     for comparison in comparisons:

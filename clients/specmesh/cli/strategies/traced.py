@@ -57,6 +57,7 @@ class TracedMesh:
         """The mesh, with a client of it. Raises StartError."""
         async with self._receiver:
             environment = {
+                **self._options.environment,
                 "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": self._receiver.endpoint,
                 # Only what the client has begun to trace: runs that are timed are not traced.
                 "OTEL_TRACES_SAMPLER": "parentbased_always_off",
@@ -72,14 +73,25 @@ class TracedMesh:
     async def trace(self, streams: Iterable[GenerationStream]) -> None:
         """Read answers not yet begun, one after the other, and have them traced.
 
-        To be called once, after everything that is timed: from here on this process traces.
+        See ``tracing``.
+        """
+        async with self.tracing():
+            for stream in streams:
+                await stream.text()
+
+    @asynccontextmanager
+    async def tracing(self) -> AsyncIterator[None]:
+        """A block whose answers are traced.
+
+        To be used once, after everything that is timed: from here on this process traces.
         """
         resource = Resource.create({"service.name": "specmesh-client"})
         provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         exporter = OTLPSpanExporter(endpoint=self._receiver.endpoint, insecure=True)
         provider.add_span_processor(BatchSpanProcessor(exporter))
         trace.set_tracer_provider(provider)
-        for stream in streams:
-            await stream.text()
-        # On a thread of its own, for the receiver needs this one.
-        await asyncio.to_thread(provider.shutdown)
+        try:
+            yield
+        finally:
+            # On a thread of its own, for the receiver needs this one.
+            await asyncio.to_thread(provider.shutdown)

@@ -21,6 +21,7 @@ from specmesh.decoding.drafting import Choices
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling
 from specmesh.decoding.tree import TokenTree
+from specmesh.orchestrator.mesh.assessments import Assessments
 from specmesh.orchestrator.mesh.attempts import Attempts
 from specmesh.orchestrator.mesh.exchanges import Exchange
 from specmesh.orchestrator.mesh.latency import Latencies
@@ -28,9 +29,12 @@ from specmesh.orchestrator.mesh.peer import Peer
 from specmesh.orchestrator.mesh.pool import Pool, Reservation
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.orchestrator.strategies.base import (
+    Assess,
+    Assessed,
     Capacity,
     Draft,
     Drafted,
+    Released,
     TaskId,
     Verify,
 )
@@ -41,10 +45,13 @@ from specmesh.serving.wire import (
     read_choices,
     read_distributions,
     write_sampling,
+    write_stop,
     write_tree,
 )
 from specmesh.v1 import (
+    confidence_pb2,
     drafter_pb2,
+    model_pb2,
     sampling_pb2,
     verifier_pb2,
 )
@@ -73,6 +80,8 @@ class Mesh:
 
     verifiers: Pool
     drafters: Pool
+    filters: Pool
+    """Replicas of the confidence service."""
     latencies: Latencies = field(default_factory=Latencies)
 
 
@@ -101,8 +110,12 @@ class Calls:
         *,
         vocab_size: int,
         deadline: float,
+        filter_options: confidence_pb2.FilterOptions | None = None,
     ) -> None:
         self._mesh = mesh
+        self._assessments = Assessments(
+            mesh.filters, mesh.latencies.target_load, prefix, filter_options, deadline
+        )
         self._vocab_size = vocab_size
         self._prefix = prefix
         self._sampling = sampling
@@ -124,6 +137,7 @@ class Calls:
             num_drafters=max(1, len(kinds)),
             target_s=latencies.target_s.value,
             drafter_s=latencies.drafter_s(kinds[0]).value if kinds else None,
+            target_token_s=latencies.target_token_s.value,
         )
 
     async def verify(self, command: Verify, moment: Moment) -> Verdict:
@@ -164,6 +178,15 @@ class Calls:
                     failure = error
             await attempts.failed(peer, failure)
 
+    async def assess(
+        self, command: Assess, moment: Moment
+    ) -> AsyncGenerator[Assessed | Released, None]:
+        """What to do with draft tokens; see ``Assessments.ask``."""
+        asked = self._assessments.ask(command, moment.num_committed, moment.parent)
+        async with aclosing(asked) as answers:
+            async for answer in answers:
+                yield answer
+
     def cancel(self, task: TaskId) -> None:
         """The task is about to be cancelled: others may have its place at a replica already.
 
@@ -200,7 +223,10 @@ class Calls:
             deadline = min(self._deadline, began + VERIFY_SECONDS)
             async with peer.verifications.ask(message, deadline) as exchange:
                 response = (await exchange.read()).response
-            self._mesh.latencies.target_s.add(time.monotonic() - began)
+            seconds = time.monotonic() - began
+            self._mesh.latencies.target_s.add(seconds)
+            self._mesh.latencies.target_token_s.add(len(command.tree), seconds)
+            self._mesh.latencies.target_load.add(_load(response.cost))
             self._prefix.seen_by(peer.address, moment.num_committed)
             span.set_attribute("specmesh.accepted.tokens", len(response.accepted_nodes))
             return Verdict(
@@ -222,6 +248,7 @@ class Calls:
                 depth=command.depth,
                 levels_per_message=command.levels_per_message,
                 num_choices=command.num_choices,
+                stop=write_stop(command.stop),
                 sampling=self._draft_sampling(command.task),
             )
             message = drafter_pb2.DraftEachRequest(request=request, trace_context=carrier)
@@ -233,8 +260,9 @@ class Calls:
                     while not (part := await exchange.read()).last:
                         self._prefix.seen_by(peer.address, moment.num_committed)
                         num_levels += command.levels_per_message
-                        self._observe(part.response, command, peer)
+                        size = len(tree)
                         tree, distributions, choices = self._read(tree, part.response, peer)
+                        self._observe(part.response.cost, _num_levels(tree, size), peer)
                         yield Drafted(
                             task=command.task,
                             token_ids=tuple(part.response.token_ids),
@@ -254,10 +282,9 @@ class Calls:
         own = draft_sampling(self._sampling, task)
         return self._sampling_message if own is self._sampling else write_sampling(own)
 
-    def _observe(self, response: drafter_pb2.DraftResponse, command: Draft, peer: Peer) -> None:
-        if response.cost.forward_ms > 0:  # else it doesn't say
-            level_s = response.cost.forward_ms / 1e3 / command.levels_per_message
-            self._mesh.latencies.drafter_s(peer.kind).add(level_s)
+    def _observe(self, cost: model_pb2.ComputeCost, num_levels: int, peer: Peer) -> None:
+        if cost.forward_ms > 0 and num_levels:  # else it doesn't say
+            self._mesh.latencies.drafter_s(peer.kind).add(cost.forward_ms / 1e3 / num_levels)
 
     def _read(
         self, tree: TokenTree, response: drafter_pb2.DraftResponse, peer: Peer
@@ -271,7 +298,7 @@ class Calls:
             return (
                 tree.extend(response.token_ids, response.parents),
                 read_distributions(response.draft_distributions),
-                read_choices(response.choices, self._vocab_size),
+                read_choices(response.choices, response.entropies, self._vocab_size),
             )
         except InvalidField as error:
             log.warning("bad draft", extra={"peer": peer.address, "reason": str(error)})
@@ -282,6 +309,16 @@ class Calls:
             patience = min(NO_VERIFIER_SECONDS, self._deadline - time.monotonic())
             with suppress(TimeoutError):  # the reservation that follows says who is missing
                 await asyncio.wait_for(self._mesh.verifiers.wait_ready(), patience)
+
+
+def _num_levels(tree: TokenTree, size: int) -> int:
+    """How many levels ``tree`` has grown by since it had ``size`` nodes."""
+    return sum(node > size for node in tree.path(len(tree)))
+
+
+def _load(cost: model_pb2.ComputeCost) -> float:
+    """How long a call waited, by how long it took; 1 at most."""
+    return cost.queue_ms / cost.forward_ms if cost.queue_ms < cost.forward_ms else 1.0
 
 
 def draft_sampling(sampling: Sampling, task: TaskId) -> Sampling:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from statistics import median
+from statistics import fmean, median
 
 WINDOW = 64
 """How many of the latest calls count."""
+MIN_HALF = 8
+"""With fewer calls on either side a slope is noise."""
 
 
 class RunningMedian:
@@ -23,11 +25,36 @@ class RunningMedian:
         self.value = float(f"{median(self._latest):.1e}")
 
 
+class RunningSlope:
+    """How much longer a call takes for each token more in it: the wider half of the latest calls
+    against the narrower, by their medians, to one digit."""
+
+    def __init__(self) -> None:
+        self.value = 0.0
+        """Seconds; 0 as long as calls of different widths haven't told."""
+        self._latest: deque[tuple[int, float]] = deque(maxlen=WINDOW)
+
+    def add(self, num_tokens: int, seconds: float) -> None:
+        """Take a call in."""
+        self._latest.append((num_tokens, seconds))
+        by_width = sorted(self._latest, key=lambda call: call[0])
+        half = len(by_width) // 2
+        narrow, wide = by_width[:half], by_width[-half:]
+        if half < MIN_HALF or narrow[0][0] == wide[-1][0]:
+            return
+        wider = fmean(call[0] for call in wide) - fmean(call[0] for call in narrow)
+        longer = median(call[1] for call in wide) - median(call[1] for call in narrow)
+        self.value = float(f"{max(0.0, longer / wider):.0e}")
+
+
 class Latencies:
     """Seconds of one verification, and of one drafted level by the drafter's model."""
 
     def __init__(self) -> None:
         self.target_s = RunningMedian()
+        self.target_token_s = RunningSlope()
+        self.target_load = RunningMedian()
+        """How long verifications wait at a replica, by how long they take; 1 at most."""
         self._drafter_s: defaultdict[str, RunningMedian] = defaultdict(RunningMedian)
 
     def drafter_s(self, kind: str) -> RunningMedian:

@@ -1,4 +1,4 @@
-"""One drafter or verifier at one address: its channel, its health and what it serves."""
+"""One replica at one address: its channel, its health and what it serves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from specmesh.orchestrator.mesh.exchanges import Exchanges
-from specmesh.v1 import drafter_pb2_grpc, model_pb2, model_pb2_grpc, verifier_pb2_grpc
+from specmesh.v1 import (
+    confidence_pb2_grpc,
+    drafter_pb2_grpc,
+    model_pb2,
+    model_pb2_grpc,
+    verifier_pb2_grpc,
+)
 
 log = logging.getLogger(__name__)
 
@@ -44,15 +50,21 @@ Admit = Callable[[PeerModel], Awaitable[str | None]]
 
 
 class Peer:
-    """Watches the health of one address and knows whether work can be sent there."""
+    """Watches the health of one address and knows whether work can be sent there.
 
-    def __init__(self, address: str, service: str, admit: Admit) -> None:
+    Without ``admit`` it has no model to ask for.
+    """
+
+    def __init__(self, address: str, service: str, admit: Admit | None) -> None:
         self.address = address
         self.channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
         self.verifications = Exchanges(
             verifier_pb2_grpc.VerifierServiceStub(self.channel).VerifyEach
         )
         self.drafts = Exchanges(drafter_pb2_grpc.DrafterServiceStub(self.channel).DraftEach)
+        self.assessments = Exchanges(
+            confidence_pb2_grpc.ConfidenceServiceStub(self.channel).AssessEach
+        )
         self.model: PeerModel | None = None
         self.refusal: str | None = None
         """Why the peer doesn't fit the mesh, if it doesn't."""
@@ -70,7 +82,8 @@ class Peer:
     @property
     def ready(self) -> bool:
         """Whether the peer serves, and serves what this mesh needs."""
-        return self._serving and self.model is not None and self.refusal is None
+        known = self._admit is None or self.model is not None
+        return self._serving and known and self.refusal is None
 
     @property
     def kind(self) -> str:
@@ -91,8 +104,8 @@ class Peer:
             try:
                 async for response in stub.Watch(request):
                     serving = response.status == health_pb2.HealthCheckResponse.SERVING
-                    if serving:
-                        await self._handshake()
+                    if serving and self._admit is not None:
+                        await self._handshake(self._admit)
                     self._set_serving(serving)
             except grpc.aio.AioRpcError as error:
                 log.debug("peer away", extra={"peer": self.address, "code": error.code().name})
@@ -101,7 +114,7 @@ class Peer:
             self._set_serving(False)
             await asyncio.sleep(RECONNECT_SECONDS)
 
-    async def _handshake(self) -> None:
+    async def _handshake(self, admit: Admit) -> None:
         """Ask what the peer serves; after a restart it may be something else."""
         stub = model_pb2_grpc.ModelServiceStub(self.channel)
         model = await stub.GetModel(model_pb2.GetModelRequest(), timeout=HANDSHAKE_SECONDS)
@@ -114,7 +127,7 @@ class Peer:
                 )
             ]
             described = PeerModel(model.model, b"".join(pieces).decode())
-            self.refusal = await self._admit(described)
+            self.refusal = await admit(described)
             self.model = described  # last: what broke the admission is to be asked again
             if self.refusal:
                 log.error("peer refused", extra={"peer": self.address, "reason": self.refusal})

@@ -51,7 +51,9 @@ class Reservation:
 class Pool:
     """The peers of one role, ready or not."""
 
-    def __init__(self, role: str, service: str, addresses: Sequence[str], admit: Admit) -> None:
+    def __init__(
+        self, role: str, service: str, addresses: Sequence[str], admit: Admit | None
+    ) -> None:
         self._role = role
         self.peers = [Peer(address, service, admit) for address in addresses]
 

@@ -12,7 +12,7 @@ class CommittedPrefix:
     """Grows with every commit; writes the ``Prefix`` message for a replica."""
 
     def __init__(self, session_id: str, tokens: Sequence[int]) -> None:
-        self._session_id = session_id
+        self.session_id = session_id
         self._chain = PrefixChain(tokens)
         self.holds: dict[str, int] = {}
         """By address: how many tokens of the prefix the replica is believed to hold."""
@@ -34,8 +34,12 @@ class CommittedPrefix:
             base_length=base_length,
             base_digest=self._chain.digest_at(base_length),
             token_ids=[*self._chain.tokens[base_length:length], *path],
-            session_id=self._session_id,
+            session_id=self.session_id,
         )
+
+    def digest(self, length: int) -> bytes:
+        """Names the first ``length`` tokens, up to their last full block."""
+        return self._chain.digest_at(length // BLOCK_TOKENS * BLOCK_TOKENS)
 
     def seen_by(self, address: str, length: int) -> None:
         """The replica has answered for ``length`` committed tokens, so it holds them."""

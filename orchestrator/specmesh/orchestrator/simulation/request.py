@@ -9,11 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from specmesh.decoding.acceptance import Verdict
-from specmesh.decoding.drafting import Choices
+from specmesh.decoding.drafting import Choices, highest_entropy
 from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
 from specmesh.orchestrator.simulation.mesh import SimulatedMesh
 from specmesh.orchestrator.simulation.servers import Job
 from specmesh.orchestrator.strategies.base import (
+    Assess,
+    Assessed,
     Cancel,
     Capacity,
     Command,
@@ -25,6 +27,7 @@ from specmesh.orchestrator.strategies.base import (
     Finish,
     FinishReason,
     GiveUp,
+    Released,
     Strategy,
     TaskId,
     Verified,
@@ -113,6 +116,8 @@ class Request:
                 case Verify():
                     self.tally.asked(command)
                     self._verify(command)
+                case Assess():
+                    self._assess(command)
                 case Cancel(task=task):
                     self._cancel(task)
                 case Commit():
@@ -159,6 +164,17 @@ class Request:
             accepted.append(child)
             node, state = child, target.after(state, (token,))
 
+    def _assess(self, command: Assess) -> None:
+        """Keep nothing: how sure a simulated drafter is says nothing of the single token."""
+        task, waits = command.task, Job(self._number, 1, lambda: None, lambda: None)
+        self._jobs[task] = waits
+
+        def assessed() -> None:
+            self._answer(task, Assessed(task, (False,) * len(command.places)), last=False)
+            self._answer(task, Released(task), last=True)
+
+        self._after_hop(assessed)
+
     def _draft(self, command: Draft) -> None:
         levels = _Levels(self._models, command, self._state)
         faults, dice = self._mesh.model.faults, self._mesh.dice
@@ -173,7 +189,9 @@ class Request:
                 self._answer(command.task, Failed(command.task), last=True)
                 return
             levels.grow()
-            last = job.num_done == command.depth
+            last = job.num_done == command.depth or levels.stopped
+            if levels.stopped:
+                self._mesh.cancel(job)
             if last or job.num_done % command.levels_per_message == 0:
                 self._answer(command.task, levels.event(last), last)
 
@@ -227,7 +245,17 @@ class _Levels:
             states.append(models.target.after(states[parent], (token,)))
         self._tips = [(node, states[node]) for node in command.from_nodes]
         self._num_nodes = len(states) - 1
+        sure = self._drafter.acceptance
+        self._odds = (sure, (1 - sure) * self._drafter.runner_up)
+        self._entropy = highest_entropy(self._odds, models.target.vocab_size)
+        self._chance = 1.0
         self._begin_message()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether going on isn't worth it: all tips are equally likely to stand."""
+        stop = self._command.stop
+        return stop is not None and self._chance < stop.below
 
     def _begin_message(self) -> None:
         self._tokens: list[int] = []
@@ -243,11 +271,11 @@ class _Levels:
             self._parents.append(node)
             self._num_nodes += 1
             if self._command.num_choices:
-                sure = self._drafter.acceptance
-                odds = (sure, (1 - sure) * self._drafter.runner_up)
-                self._choices[node] = Choices((first, second), odds)
+                self._choices[node] = Choices((first, second), self._odds, self._entropy)
             tips.append((self._num_nodes, self._target.after(state, (first,))))
         self._tips = tips
+        if self._command.stop is not None:
+            self._chance *= self._command.stop.acceptance(self._drafter.acceptance)
 
     def event(self, last: bool) -> Drafted:
         """Everything since the last message."""

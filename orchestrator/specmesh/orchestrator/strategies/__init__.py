@@ -9,6 +9,7 @@ from specmesh.orchestrator.strategies.autoregressive import Autoregressive
 from specmesh.orchestrator.strategies.base import Goal, Strategy
 from specmesh.orchestrator.strategies.branch_prediction import BranchPrediction
 from specmesh.orchestrator.strategies.dsi import DSI
+from specmesh.orchestrator.strategies.filter import Filter
 from specmesh.orchestrator.strategies.speculative import Speculative
 
 STRATEGIES: Mapping[str, Callable[[Goal], Strategy]] = {
@@ -17,7 +18,11 @@ STRATEGIES: Mapping[str, Callable[[Goal], Strategy]] = {
     "dsi": DSI,
     "branch-prediction": BranchPrediction,
     "exhaustive": partial(BranchPrediction, num_branches=None),
+    "filter": Filter,
 }
+
+NEEDS_FILTER = frozenset({"filter"})
+"""Strategies that ask the confidence service, and whose text may differ from the target's."""
 
 NEEDS_DRAFTER = frozenset(STRATEGIES) - {"autoregressive"}
 """Strategies that a mesh without any drafter must refuse."""

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.drafting import Choices
+from specmesh.decoding.lookahead import DraftStop
 from specmesh.decoding.sampling import Distribution
 from specmesh.decoding.tree import EMPTY, TokenTree
 
@@ -61,7 +62,7 @@ class Draft:
 
     The answer comes as ``Drafted`` events, one for every ``levels_per_message`` levels, with
     the ``num_choices`` likeliest tokens at each place. ``drafter`` numbers the different
-    drafters of the mesh, from 0.
+    drafters of the mesh, from 0. With a ``stop`` it may have fewer levels.
     """
 
     task: TaskId
@@ -72,6 +73,7 @@ class Draft:
     from_nodes: tuple[int, ...] = (0,)
     num_choices: int = 0
     drafter: int = 0
+    stop: DraftStop | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,19 @@ class Verify:
 
 
 @dataclass(frozen=True, slots=True)
+class Assess:
+    """Ask the confidence service which draft tokens to keep, given what the drafter thought at
+    the ``places`` that follow ``path`` (see ``Draft``), one after the other.
+
+    The answer comes as ``Assessed``, and unless it keeps all, ``Released`` some time later.
+    """
+
+    task: TaskId
+    path: tuple[int, ...]
+    places: tuple[Choices, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Cancel:
     """Stop a task; no event of it follows."""
 
@@ -95,11 +110,12 @@ class Cancel:
 class Commit:
     """These tokens are the answer's next, for good.
 
-    ``num_accepted`` of them are the drafter's.
+    ``num_accepted`` of them are the drafter's; ``checked`` unless the target was not asked.
     """
 
     token_ids: tuple[int, ...]
     num_accepted: int
+    checked: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +132,7 @@ class GiveUp:
     failed: TaskId
 
 
-Command = Draft | Verify | Cancel | Commit | Finish | GiveUp
+Command = Draft | Verify | Assess | Cancel | Commit | Finish | GiveUp
 
 
 # Events
@@ -147,6 +163,21 @@ class Verified:
 
 
 @dataclass(frozen=True, slots=True)
+class Assessed:
+    """Which of the places asked about are kept."""
+
+    task: TaskId
+    keeps: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The target may be asked about what was not kept: this ends the task."""
+
+    task: TaskId
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """A task ended without a result, after every retry that made sense."""
 
@@ -160,15 +191,17 @@ class Capacity:
     ``num_verifiers`` replicas of the target are live (speculation parallelism, SP), and
     ``num_drafters`` different drafters. ``target_s`` is the time of one verification,
     ``drafter_s`` that of one drafted level, in seconds; None as long as none was measured.
+    ``target_token_s`` is how much longer a verification takes for each token more in it.
     """
 
     num_verifiers: int = 1
     num_drafters: int = 1
     target_s: float | None = None
     drafter_s: float | None = None
+    target_token_s: float = 0.0
 
 
-Event = Drafted | Verified | Failed | Capacity
+Event = Drafted | Verified | Assessed | Released | Failed | Capacity
 
 
 class Strategy(Protocol):

@@ -13,11 +13,8 @@ from statistics import fmean
 import numpy as np
 from numpy.typing import NDArray
 
-from specmesh.decoding.drafting import Choices
+from specmesh.decoding.drafting import UNSEEN, Choices, confidence
 from specmesh.decoding.sampling import Distribution
-
-UNSEEN = 1e-3
-"""The probability of a token that is not among the drafter's choices."""
 
 
 @dataclass(slots=True)
@@ -32,10 +29,14 @@ class Run:
         """Its first ``count`` tokens."""
         return Run(self.tokens[:count], self.choices[:count], self.distributions[:count])
 
+    def after(self, count: int) -> Run:
+        """All but its first ``count`` tokens."""
+        return Run(self.tokens[count:], self.choices[count:], self.distributions[count:])
+
     @property
     def confidences(self) -> tuple[float, ...]:
         """The drafter's probability of each token."""
-        return tuple(map(_confidence, self.tokens, self.choices))
+        return tuple(map(confidence, self.tokens, self.choices, self.distributions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ def _outcomes(run: Run, num_accepted: NDArray[np.float64]) -> Iterator[Branch]:
     for accepted, (token, choices) in enumerate(zip(run.tokens, run.choices, strict=True)):
         if choices is None:
             continue
-        rest = max(1 - _confidence(token, choices), UNSEEN)
+        rest = max(1 - confidence(token, choices, None), UNSEEN)
         for guess, probability in zip(choices.token_ids, choices.probabilities, strict=True):
             if guess != token:
                 given = min(probability / rest, 1.0)
@@ -74,11 +75,3 @@ def _outcomes(run: Run, num_accepted: NDArray[np.float64]) -> Iterator[Branch]:
     # Not drafted yet; it is as likely to be right as the tokens before.
     follows = fmean(run.confidences) if run.tokens else 1.0
     yield Branch(len(run.tokens), None, float(num_accepted[len(run.tokens)]) * follows)
-
-
-def _confidence(token: int, choices: Choices | None) -> float:
-    if choices is None:
-        return 1.0
-    if token not in choices.token_ids:
-        return UNSEEN
-    return choices.probabilities[choices.token_ids.index(token)]

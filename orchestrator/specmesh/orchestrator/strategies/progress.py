@@ -26,8 +26,10 @@ class Progress:
         """The position before which drafting pays: the last token is the target's own anyway."""
         return self._goal.max_tokens - 1
 
-    def commit(self, token_ids: Sequence[int], num_accepted: int) -> list[Command]:
-        """Commit what the target said, cut where the answer ends.
+    def commit(
+        self, token_ids: Sequence[int], num_accepted: int, *, checked: bool = True
+    ) -> list[Command]:
+        """Commit what the target said, or let pass unchecked, cut where the answer ends.
 
         The first ``num_accepted`` were drafted. The last command is ``Finish`` if it ends.
         """
@@ -40,7 +42,7 @@ class Progress:
         self.token_ids += tokens
         if reason is None and not self.remaining:
             reason = FinishReason.LENGTH
-        commit = Commit(tuple(tokens), min(num_accepted, len(tokens)))
+        commit = Commit(tuple(tokens), min(num_accepted, len(tokens)), checked)
         self.ended = reason is not None
         return [commit] if reason is None else [commit, Finish(reason)]
 

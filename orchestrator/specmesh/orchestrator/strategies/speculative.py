@@ -1,15 +1,21 @@
 """Speculative decoding: draft a chain of γ tokens, verify it, start over where it ended.
 
-Leviathan et al. 2023, Algorithm 1, with γ = ``Goal.lookahead``. Drafting and verifying take
-turns; a draft that fails costs its round the speculation, not the answer.
+Leviathan et al. 2023, Algorithm 1, with γ = ``Goal.lookahead``; without one, each draft goes on
+for as long as it pays (see ``decoding/lookahead.py``). Drafting and verifying take turns; a
+draft that fails costs its round the speculation, not the answer.
+
+In rejection mode too the text has the target's distribution whatever the drafter is sure of:
+whether a position is drafted depends on tokens before it, and a token drawn is always verified.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specmesh.decoding.sampling import Distribution
-from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.decoding.acceptance import Verdict
+from specmesh.decoding.lookahead import AdaptiveLookahead
+from specmesh.decoding.predictors import Outcome
+from specmesh.decoding.tree import TokenTree
 from specmesh.orchestrator.strategies.base import (
     Capacity,
     Command,
@@ -23,55 +29,79 @@ from specmesh.orchestrator.strategies.base import (
     Verified,
     Verify,
 )
+from specmesh.orchestrator.strategies.branches import Run
+from specmesh.orchestrator.strategies.growth import Growth
 from specmesh.orchestrator.strategies.progress import Progress
-
-DEFAULT_LOOKAHEAD = 4
 
 
 class Speculative:
     """See ``Strategy``. One task is under way at a time: a draft, or the verification of it."""
 
     def __init__(self, goal: Goal) -> None:
-        self._lookahead = goal.lookahead or DEFAULT_LOOKAHEAD
+        self._fixed = goal.lookahead
+        self._adaptive = AdaptiveLookahead()
         self._progress = Progress(goal)
+        self._capacity = Capacity()
         self._task: TaskId = 0
         self._verifying = False
-        self._tree: TokenTree = EMPTY
-        self._distributions: dict[int, Distribution] = {}
+        self._growth = Growth(task=0)
+        self._run = Run()
+        """What is verified."""
 
-    def start(self, capacity: Capacity) -> Sequence[Command]:  # noqa: ARG002 - one of each is all it takes
+    def start(self, capacity: Capacity) -> Sequence[Command]:
         """See ``Strategy.start``."""
+        self._capacity = capacity
         return [self._begin_round()]
 
     def handle(self, event: Event) -> Sequence[Command]:
         """See ``Strategy.handle``."""
         match event:
             case Drafted(task=self._task):
-                self._tree = self._tree.extend(event.token_ids, event.parents)
-                self._distributions |= event.distributions
+                self._growth.extend(event)
                 return [self._verify()] if event.last else []
             case Verified(task=self._task, verdict=verdict):
-                accepted = self._tree.tokens_on(verdict.accepted_nodes)
-                said = (*accepted, verdict.next_token)
-                commands = self._progress.commit(said, len(accepted))
-                return commands if self._progress.ended else [*commands, self._begin_round()]
+                return self._conclude(verdict)
             case Failed(task=self._task) if self._verifying:
                 return [GiveUp(self._task)]
             case Failed(task=self._task):
                 return [self._verify()]  # what was drafted before the failure still counts
+            case Capacity():
+                self._capacity = event
+                return []
             case _:
                 return []
 
     def _begin_round(self) -> Command:
-        self._tree, self._distributions = EMPTY, {}
-        depth = min(self._lookahead, self._progress.draftable - len(self._progress.token_ids))
-        if depth < 1:
+        room = self._progress.draftable - len(self._progress.token_ids)
+        self._growth = Growth(self._task + 1)
+        if room < 1:
             return self._verify()
         self._task += 1
         self._verifying = False
-        return Draft(self._task, (), depth, levels_per_message=depth)
+        if self._fixed is not None:
+            depth = min(self._fixed, room)
+            return Draft(self._task, (), depth, levels_per_message=depth)
+        return self._draft_while_it_pays(room)
+
+    def _draft_while_it_pays(self, room: int) -> Draft:
+        depth, stop = min(self._adaptive.limit, room), None
+        target_s, drafter_s = self._capacity.target_s, self._capacity.drafter_s
+        if target_s is not None and drafter_s is not None:
+            stop = self._adaptive.stop(target_s, drafter_s, self._capacity.target_token_s)
+        # The drafter names the token it draws first, and so tells how sure it is of it.
+        return Draft(self._task, (), depth, levels_per_message=depth, num_choices=1, stop=stop)
 
     def _verify(self) -> Verify:
         self._task += 1
         self._verifying = True
-        return Verify(self._task, (), self._tree, self._distributions)
+        self._run = self._growth.run_below(0)
+        drawn_from = {n: each for n, each in enumerate(self._run.distributions) if each is not None}
+        return Verify(self._task, (), TokenTree.chain(self._run.tokens), drawn_from)
+
+    def _conclude(self, verdict: Verdict) -> list[Command]:
+        num_accepted = len(verdict.accepted_nodes)
+        if self._fixed is None:
+            self._adaptive.observe(Outcome(num_accepted, self._run.confidences))
+        said = (*self._run.tokens[:num_accepted], verdict.next_token)
+        commands = self._progress.commit(said, num_accepted)
+        return commands if self._progress.ended else [*commands, self._begin_round()]

@@ -3,6 +3,7 @@
 --
 -- KEYS  session  hash: epoch, owner, request, num_prompt_tokens and, at the end, finished
 --       tokens   string: prompt and committed tokens, each a little-endian uint32
+--                whose highest bit is for the caller
 --       lease    string: the owner; Redis's own clock takes it away when the lease runs out
 -- ARGV  transition, TTL of the session in s, lease in ms, then the transition's own
 -- Returns {status, ...}

@@ -1,0 +1,97 @@
+"""The course of ``specmesh bench filter``: measure, trace, shut down, judge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from specmesh.cli.filter.quality import judge
+from specmesh.cli.filter.sessions import Crowd, SessionFigures, sum_up
+from specmesh.cli.filter.summary import Summary, answers_of, summarise, threshold_for
+from specmesh.cli.filter.sweep import FILTER, Run, Setting, Sweep
+from specmesh.cli.local.mesh import MeshOptions
+from specmesh.cli.local.models import RealModels
+from specmesh.cli.runner import FAILED
+from specmesh.cli.strategies.traced import TracedMesh
+from specmesh.client import Client
+
+CROWD_SCORER = "calibrated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What the user asked for: ``sweep``, then ``num_sessions`` at once (0: none)."""
+
+    sweep: Sweep
+    num_sessions: int
+    num_rounds: int
+    crowd_prompts: tuple[str, ...]
+
+
+class Bench:
+    """One run of it. ``summary`` and ``sessions`` are there once it is through."""
+
+    def __init__(
+        self,
+        *,
+        options: MeshOptions,
+        models: RealModels,
+        plan: Plan,
+        directory: Path,
+        console: Console,
+    ) -> None:
+        self.summary: Summary | None = None
+        self.sessions: SessionFigures | None = None
+        self._models = models
+        self._plan = plan
+        self._console = console
+        self._mesh = TracedMesh(options, directory, self._say)
+
+    def kill(self) -> None:
+        """End the mesh at once."""
+        self._mesh.kill()
+
+    async def run(self) -> int:
+        """Everything; returns the exit status. Raises StartError, SpecmeshError."""
+        sweep, num_sessions = self._plan.sweep, self._plan.num_sessions
+        async with self._mesh.running() as client:
+            runs = await self._sweep(client)
+            if num_sessions:
+                crowd = Crowd(
+                    prompts=self._plan.crowd_prompts,
+                    count=num_sessions,
+                    num_tokens=sweep.num_tokens,
+                    setting=Setting(CROWD_SCORER, threshold_for(runs, CROWD_SCORER)),
+                    num_rounds=self._plan.num_rounds,
+                )
+                self._say(f"{num_sessions} sessions at once")
+                filtered, plain = await crowd.measure(client)
+                async with self._mesh.tracing():
+                    await crowd.run(client, crowd.setting)
+        if num_sessions:  # the last spans come as the mesh ends
+            spans = chain.from_iterable(self._mesh.traces().get(FILTER, ()))
+            self.sessions = sum_up(crowd, filtered, plain, spans)
+        self._say("Judging the texts")
+        answers = [answers_of(runs, setting) for setting in sweep.settings]
+        judged = await judge(self._models, sweep.prompts, answers, sweep.num_tokens)
+        self.summary = summarise(runs, sweep.settings, judged)
+        return 0 if self.summary.end_points_exact else FAILED
+
+    async def _sweep(self, client: Client) -> list[Run]:
+        sweep = self._plan.sweep
+        runs = []
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        # Drawn between the runs only: drawing takes the core that the client needs.
+        with Progress(*columns, console=self._console, auto_refresh=False) as progress:
+            task = progress.add_task("Measuring", total=sweep.num_runs)
+            async for run in sweep.measure(client):
+                runs.append(run)
+                progress.update(task, advance=1, refresh=True)
+        return runs
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)

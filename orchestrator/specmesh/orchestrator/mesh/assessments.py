@@ -1,0 +1,120 @@
+"""What one request asks of the confidence service.
+
+Nothing is asked twice: an assessment that fails or comes late is no reason to wait any longer,
+for the strategy then asks the target about everything, which is always right.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator
+
+import grpc.aio
+from opentelemetry import metrics, trace
+from opentelemetry.context import Context
+
+from specmesh.decoding.errors import InvalidField
+from specmesh.orchestrator.mesh.latency import RunningMedian
+from specmesh.orchestrator.mesh.peer import Peer
+from specmesh.orchestrator.mesh.pool import Pool
+from specmesh.orchestrator.mesh.prefix import CommittedPrefix
+from specmesh.orchestrator.strategies.base import Assess, Assessed, Released
+from specmesh.serving.errors import Unavailable, invalid_field
+from specmesh.serving.telemetry import client_span, tracer
+from specmesh.serving.wire import write_place
+from specmesh.v1 import confidence_pb2
+
+ASSESS_SECONDS = 0.5
+"""Limit of an assessment, the wait for others included. Longer than the service ever means to
+take: past it something is wrong with it, and every draft would wait."""
+METHOD = "specmesh.v1.ConfidenceService/Assess"
+
+_meter = metrics.get_meter("specmesh.orchestrator")
+_fallbacks = _meter.create_counter(
+    "specmesh.filter.fallbacks",
+    unit="{assessment}",
+    description="assessments that failed, so that the target was asked about every token",
+)
+
+
+class Assessments:
+    """See the module. ``deadline`` is the request's, in ``time.monotonic`` seconds."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        load: RunningMedian,
+        prefix: CommittedPrefix,
+        options: confidence_pb2.FilterOptions | None,
+        deadline: float,
+    ) -> None:
+        self._pool = pool
+        self._load = load
+        self._prefix = prefix
+        self._options = options
+        self._deadline = deadline
+
+    async def ask(
+        self, command: Assess, length: int, parent: Context
+    ) -> AsyncGenerator[Assessed | Released, None]:
+        """What to do with the places that follow ``length`` committed tokens and the path.
+
+        Raises ``AioRpcError`` or ``ServiceError``, and ``InvalidField`` if the service finds
+        fault with the request's options.
+        """
+        span = tracer.start_span("specmesh.assess", context=parent)
+        span.set_attribute("specmesh.filter.places", len(command.places))
+        try:
+            with self._pool.reserve(holds={}) as peer:
+                context = trace.set_span_in_context(span, parent)
+                async for event in self._ask(peer, command, length, context):
+                    yield event
+        except Exception as error:
+            # Nothing is kept that was not assessed.
+            span.set_attribute("specmesh.filter.fallback", value=True)
+            _fallbacks.add(1)
+            raise _refusal(error) or error from error
+        finally:
+            span.end()
+
+    async def _ask(
+        self, peer: Peer, command: Assess, length: int, parent: Context
+    ) -> AsyncGenerator[Assessed | Released, None]:
+        with client_span(METHOD, peer.address, parent=parent) as (span, carrier):
+            message = confidence_pb2.AssessEachRequest(
+                request=confidence_pb2.AssessRequest(
+                    places=map(write_place, command.places),
+                    options=self._options,
+                    session_id=self._prefix.session_id,
+                    prefix_length=length + len(command.path),
+                    prefix_digest=self._prefix.digest(length),
+                    verifier_load=self._load.value or 0.0,
+                ),
+                trace_context=carrier,
+            )
+            deadline = min(self._deadline, time.monotonic() + ASSESS_SECONDS)
+            async with peer.assessments.ask(message, deadline) as exchange:
+                while not (part := await exchange.read()).last:
+                    if part.response.HasField("release"):
+                        released = part.response.release
+                        span.set_attribute("specmesh.filter.batch_size", released.batch_size)
+                        yield Released(command.task)
+                    else:
+                        yield _assessed(command, part.response.assessment)
+
+
+def _assessed(command: Assess, assessment: confidence_pb2.Assessment) -> Assessed:
+    keeps = tuple(decision.keep for decision in assessment.decisions)
+    if len(keeps) != len(command.places):
+        raise Unavailable("BAD_ASSESSMENT", f"{len(keeps)} decisions on {len(command.places)}")
+    return Assessed(command.task, keeps)
+
+
+def _refusal(error: Exception) -> InvalidField | None:
+    """What is wrong with the options, if that is what the error says; the rest is ours."""
+    if not isinstance(error, grpc.aio.AioRpcError):
+        return None
+    wrong = invalid_field(error)
+    if wrong is None or not wrong.field.startswith("options"):
+        return None
+    return InvalidField(f"speculation.filter{wrong.field.removeprefix('options')}", wrong.reason)

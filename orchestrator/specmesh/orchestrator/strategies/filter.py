@@ -1,0 +1,148 @@
+"""Filter decoding: the drafter's token where it is sure of it, else the target's.
+
+CALID (Hua et al.), Algorithm 2: the drafter's distribution Q_i gives a confidence; above the
+threshold token i is drawn from Q_i and the target never sees it, else it is drawn from the
+target's P_i. This is the one strategy whose text may differ from the target's.
+
+Several tokens are drafted before the confidence service is asked about them. The text is
+Algorithm 2's all the same, for the next Q_i holds as long as what it follows was said. So is
+the run of unsure places that comes first checked in one verification, as speculative decoding
+would, and the rest of the draft goes on if the target agreed with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specmesh.decoding.acceptance import Verdict
+from specmesh.decoding.tree import TokenTree
+from specmesh.orchestrator.strategies.base import (
+    Assess,
+    Assessed,
+    Capacity,
+    Command,
+    Draft,
+    Drafted,
+    Event,
+    Failed,
+    GiveUp,
+    Goal,
+    Released,
+    TaskId,
+    Verified,
+    Verify,
+)
+from specmesh.orchestrator.strategies.branches import Run
+from specmesh.orchestrator.strategies.growth import Growth
+from specmesh.orchestrator.strategies.progress import Progress
+
+DEFAULT_LOOKAHEAD = 6
+NUM_CHOICES = 2
+"""What the scores are made of, beside the entropy."""
+
+
+class Filter:
+    """See ``Strategy``. One task is under way at a time: a draft, the assessment of what is
+    left of it, or the verification of the first run of places that were not kept."""
+
+    def __init__(self, goal: Goal) -> None:
+        self._lookahead = goal.lookahead or DEFAULT_LOOKAHEAD
+        self._progress = Progress(goal)
+        self._last_task: TaskId = 0
+        self._growth = Growth(task=0)
+        self._run = Run()
+        """Drafted tokens that follow what is committed."""
+        self._assessing: TaskId | None = None
+        self._verifying: TaskId | None = None
+        self._num_unsure = 0
+        """How many places of the run, from the first, the target is asked about."""
+
+    def start(self, capacity: Capacity) -> Sequence[Command]:  # noqa: ARG002 - one of each is all it takes
+        """See ``Strategy.start``."""
+        return [self._draft()]
+
+    def handle(self, event: Event) -> Sequence[Command]:
+        """See ``Strategy.handle``."""
+        if isinstance(event, Drafted | Failed) and event.task == self._growth.task:
+            return self._grow(event)
+        match event:
+            case Assessed(task=self._assessing, keeps=keeps):
+                return self._keep(keeps)
+            case Released(task=self._assessing) | Failed(task=self._assessing):
+                return [self._verify()]
+            case Verified(task=self._verifying, verdict=verdict):
+                return self._conclude(verdict)
+            case Failed(task=self._verifying):
+                return [GiveUp(event.task)]
+            case _:
+                return []
+
+    def _draft(self) -> Command:
+        depth = min(self._lookahead, self._progress.remaining)
+        self._growth = Growth(self._new_task())
+        return Draft(self._growth.task, (), depth, depth, num_choices=NUM_CHOICES)
+
+    def _grow(self, event: Drafted | Failed) -> list[Command]:
+        """Take in more of the draft; of one that failed what came before still counts."""
+        if self._growth.ended:
+            return []
+        if isinstance(event, Drafted):
+            self._growth.extend(event)
+        else:
+            self._growth.ended = True
+        if not self._growth.ended:
+            return []
+        self._run = self._growth.run_below(0)
+        return self._go_on()
+
+    def _go_on(self) -> list[Command]:
+        """Ask about the run, all of it; should that fail, the target is asked about all of it."""
+        self._num_unsure = len(self._run.tokens)
+        places = tuple(choices for choices in self._run.choices if choices is not None)
+        if not places or len(places) < len(self._run.choices):  # nothing to judge by
+            return [self._verify()]
+        self._assessing = self._new_task()
+        return [Assess(self._assessing, (), places)]
+
+    def _keep(self, keeps: Sequence[bool]) -> list[Command]:
+        """Commit what is kept, up to the first place that isn't."""
+        num_kept = _leading(keeps, value=True)
+        commands: list[Command] = []
+        if num_kept:
+            commands += self._progress.commit(self._run.tokens[:num_kept], 0, checked=False)
+            self._run = self._run.after(num_kept)
+        self._num_unsure = _leading(keeps[num_kept:], value=False)
+        if self._progress.ended or self._num_unsure:
+            return commands
+        self._assessing = None
+        return [*commands, self._draft()]
+
+    def _verify(self) -> Verify:
+        """Of the places in question the last needs no guess: it takes whatever the target says."""
+        self._assessing = None
+        self._verifying = self._new_task()
+        guesses = self._run.first(max(0, self._num_unsure - 1))
+        drawn_from = {n: each for n, each in enumerate(guesses.distributions) if each is not None}
+        return Verify(self._verifying, (), TokenTree.chain(guesses.tokens), drawn_from)
+
+    def _conclude(self, verdict: Verdict) -> list[Command]:
+        """Commit what the target said; go on with the draft if it said the same."""
+        self._verifying = None
+        num_accepted, said = len(verdict.accepted_nodes), verdict.next_token
+        run, self._run = self._run, Run()
+        agreed = num_accepted < len(run.tokens) and run.tokens[num_accepted] == said
+        commands = self._progress.commit([*run.tokens[:num_accepted], said], num_accepted)
+        if self._progress.ended:
+            return commands
+        if agreed:
+            self._run = run.after(num_accepted + 1)
+        return commands + (self._go_on() if self._run.tokens else [self._draft()])
+
+    def _new_task(self) -> TaskId:
+        self._last_task += 1
+        return self._last_task
+
+
+def _leading(keeps: Sequence[bool], *, value: bool) -> int:
+    """How many of ``keeps``, from the first, are ``value``."""
+    return next((n for n, keep in enumerate(keeps) if keep is not value), len(keeps))

@@ -1,0 +1,158 @@
+"""The confidence process: ``specmesh confidence`` or ``python -m specmesh.confidence``."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Self
+
+import grpc.aio
+from pydantic import AfterValidator, Field, model_validator
+from pydantic_settings import SettingsConfigDict
+
+from specmesh.confidence.assessor import Assessor
+from specmesh.confidence.request_cache import RequestCache
+from specmesh.confidence.request_store import RequestStore
+from specmesh.confidence.servicer import ConfidenceServicer
+from specmesh.decoding.calibration import Calibration
+from specmesh.decoding.confidence import CALIBRATED, SCORERS
+from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.thresholds import Constant, EscalationRate, FollowLoad, Rule
+from specmesh.serving.server import CannotStart, serve
+from specmesh.serving.settings import RedisSettings, ServerSettings, parse
+from specmesh.v1 import confidence_pb2, confidence_pb2_grpc
+
+DEFAULT_RULE = EscalationRate(0.5)
+"""A share means the same to every scorer and every pair of models; a threshold doesn't."""
+
+
+def _check_scorer(name: str) -> str:
+    names = (*SCORERS, CALIBRATED)
+    if name not in names:
+        raise ValueError(f"must be one of: {', '.join(names)}")
+    return name
+
+
+def _read_bounds(listed: str) -> FollowLoad:
+    lowest, _, highest = listed.partition(",")
+    return FollowLoad(float(lowest), float(highest))
+
+
+def _check_bounds(listed: str) -> str:
+    try:
+        _read_bounds(listed)
+    except InvalidField as error:
+        raise ValueError(str(error)) from None
+    except ValueError:
+        raise ValueError("must be two numbers with a comma between them") from None
+    return listed
+
+
+class ConfidenceSettings(RedisSettings, ServerSettings):
+    """Decides which draft tokens are kept without asking the target."""
+
+    model_config = SettingsConfigDict(env_prefix="SPECMESH_CONFIDENCE_")
+
+    scorer: Annotated[str, AfterValidator(_check_scorer)] = Field(
+        "log-probability",
+        description="what scores a token if a request doesn't say: log-probability, margin, "
+        "entropy, or calibrated, which needs --calibration",
+    )
+    calibration: Path | None = Field(
+        None, description="file that 'specmesh calibrate confidence' wrote"
+    )
+    threshold: float | None = Field(
+        None,
+        description="rule for requests that have none: keep what scores above this constant; "
+        "-inf keeps all, inf nothing",
+    )
+    escalation_rate: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="or: ask the target about this share of the tokens; the default, with "
+        f"{DEFAULT_RULE.share}",
+    )
+    follow_load: Annotated[str, AfterValidator(_check_bounds)] | None = Field(
+        None,
+        description="or: about a share that follows the target's load, LOW,HIGH: the lower "
+        "while its replicas are busy, the higher while they idle",
+    )
+    window_ms: float = Field(
+        3.0, ge=0, le=100, description="how long a request waits for others to go with it"
+    )
+    max_batch: int = Field(32, ge=1, le=1024, description="requests that go together, at most")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        given = (self.threshold, self.escalation_rate, self.follow_load)
+        if sum(rule is not None for rule in given) > 1:
+            raise ValueError("of --threshold, --escalation-rate and --follow-load only one goes")
+        if self.scorer == CALIBRATED and self.calibration is None:
+            raise ValueError("--scorer calibrated needs --calibration")
+        try:
+            assert self.rule
+        except InvalidField as error:  # NaN
+            raise ValueError(str(error)) from None
+        return self
+
+    @property
+    def rule(self) -> Rule:
+        """For requests that have none."""
+        if self.threshold is not None:
+            return Constant(self.threshold)
+        if self.escalation_rate is not None:
+            return EscalationRate(self.escalation_rate)
+        return _read_bounds(self.follow_load) if self.follow_load else DEFAULT_RULE
+
+
+class ConfidenceService:
+    """See ``Service``."""
+
+    role = "confidence"
+
+    def __init__(self, settings: ConfidenceSettings) -> None:
+        self._settings = settings
+        url, max_batch = settings.redis_url, settings.max_batch
+        self._cache = RequestCache(
+            None if url is None else RequestStore.from_url(url, max_batch=max_batch),
+            window_s=settings.window_ms / 1e3,
+            max_batch=max_batch,
+        )
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Full names of the gRPC services."""
+        return (confidence_pb2.DESCRIPTOR.services_by_name["ConfidenceService"].full_name,)
+
+    async def start(self) -> None:
+        """Read the calibration and look for Redis."""
+        calibration = _calibration(self._settings.calibration)
+        self._assessor = Assessor(self._settings.scorer, self._settings.rule, calibration)
+        await self._cache.start()
+
+    def register(self, server: grpc.aio.Server) -> None:
+        """Add ConfidenceService."""
+        servicer = ConfidenceServicer(self._assessor, self._cache)
+        confidence_pb2_grpc.add_ConfidenceServiceServicer_to_server(servicer, server)
+
+    async def stop(self) -> None:
+        """Leave Redis."""
+        await self._cache.stop()
+
+
+def _calibration(file: Path | None) -> Calibration | None:
+    """Raises ``CannotStart`` if the file is not there, or holds none."""
+    if file is None:
+        return None
+    try:
+        return Calibration.from_json(file.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise CannotStart(f"--calibration {file}: {error}") from error
+
+
+if __name__ == "__main__":
+    settings = parse(ConfidenceSettings, sys.argv[1:], "specmesh confidence")
+    sys.exit(asyncio.run(serve(settings, ConfidenceService(settings))))

@@ -1,0 +1,85 @@
+"""Which draft tokens are kept: their scores against a threshold that learns from scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from specmesh.decoding.confidence import CALIBRATED, SCORERS, Scorer
+from specmesh.decoding.drafting import Choices
+from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.thresholds import FilterOptions, RecentScores, Rule
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """What to do with draft tokens that follow each other.
+
+    Those past the first run of unsure ones have a score, but are not decided on: what the
+    target says there may end the draft.
+    """
+
+    scorer: str
+    scores: tuple[float, ...]
+    threshold: float
+
+    @property
+    def keeps(self) -> tuple[bool, ...]:
+        """Whether each token is kept."""
+        return tuple(score > self.threshold for score in self.scores)
+
+    @property
+    def num_kept(self) -> int:
+        """How many tokens are kept from the first on."""
+        return _leading(self.keeps, value=True)
+
+    @property
+    def num_escalated(self) -> int:
+        """How many the target is then asked about."""
+        return _leading(self.keeps[self.num_kept :], value=False)
+
+
+class Assessor:
+    """The scorers, and what each of them gave lately, over all sessions of this process."""
+
+    def __init__(self, scorer: str, rule: Rule, calibration: Scorer | None) -> None:
+        """Raises ``InvalidField`` if ``scorer`` is not there.
+
+        ``scorer`` and ``rule`` are for requests that name none.
+        """
+        self._scorers: Mapping[str, Scorer] = (
+            SCORERS if calibration is None else {**SCORERS, CALIBRATED: calibration}
+        )
+        self._recent = {name: RecentScores() for name in self._scorers}
+        self._check(scorer)
+        self._scorer = scorer
+        self._rule = rule
+
+    def assess(self, places: Sequence[Choices], options: FilterOptions, load: float) -> Assessment:
+        """Decide, and remember the scores of what was decided on.
+
+        ``load`` is that of the target, from 0 (idle) to 1. Raises ``InvalidField`` for a
+        scorer that is not there.
+        """
+        name = options.scorer or self._scorer
+        self._check(name)
+        score, recent = self._scorers[name], self._recent[name]
+        threshold = recent.threshold(options.rule or self._rule, load)
+        assessment = Assessment(name, tuple(map(score, places)), threshold)
+        for decided in assessment.scores[: assessment.num_kept + assessment.num_escalated]:
+            recent.add(decided)
+        return assessment
+
+    def _check(self, name: str) -> None:
+        if name not in self._scorers:
+            missing = (
+                "this service has no calibration"
+                if name == CALIBRATED
+                else f"must be one of {', '.join(self._scorers)}"
+            )
+            raise InvalidField("scorer", missing)
+
+
+def _leading(values: Sequence[bool], *, value: bool) -> int:
+    """How many of ``values``, from the first, are ``value``."""
+    return next((n for n, each in enumerate(values) if each is not value), len(values))

@@ -1,0 +1,96 @@
+"""When requests that wait for the target are released: a pure decision, without a clock.
+
+Waiting pays only if others come meanwhile, and they only come from sessions at work. So a
+batch goes at the latest when its oldest request is due, and before that once it is full or
+every session that was at work lately waits already.
+
+``lua/request_cache.lua`` decides the same for requests of several processes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+LIVE_S = 1.0
+"""A session that was seen within this time is at work. A round of draft and verification takes
+less, also with many sessions on few replicas; one that has ended holds others up no longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Escalation:
+    """A question for the target, as it waits."""
+
+    session_id: str
+    prefix_length: int
+    prefix_digest: bytes
+    confidence: float
+    """Score of the first token that was not kept; those of different scorers are compared as
+    they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """An escalation that waits until ``due``, in seconds of the caller's clock."""
+
+    number: int
+    """In the order of coming."""
+    escalation: Escalation
+    due: float
+
+
+def next_batch(
+    waiting: Iterable[Waiting], sessions: Iterable[str], now: float, max_batch: int
+) -> list[Waiting]:
+    """The requests to be released at ``now``, the least sure first; none if they wait on.
+
+    ``sessions`` are those at work. More than ``max_batch`` may wait: ask again for the rest.
+    """
+    order = sorted(waiting, key=lambda each: (each.escalation.confidence, each.number))
+    if not order:
+        return []
+    full = len(order) >= max_batch
+    due = min(each.due for each in order) <= now
+    # A session may wait twice, or have been forgotten while it waits.
+    if full or due or set(sessions) <= {each.escalation.session_id for each in order}:
+        return order[:max_batch]
+    return []
+
+
+class Gathering:
+    """Requests that wait together in one process."""
+
+    def __init__(self, max_batch: int) -> None:
+        self._max_batch = max_batch
+        self._waiting: dict[int, Waiting] = {}
+        self._seen: OrderedDict[str, float] = OrderedDict()
+
+    @property
+    def due(self) -> float | None:
+        """When the oldest request is due; None if none waits."""
+        return min((each.due for each in self._waiting.values()), default=None)
+
+    def see(self, session_id: str, now: float) -> None:
+        """The session is at work."""
+        self._seen[session_id] = now
+        self._seen.move_to_end(session_id)
+
+    def add(self, waiting: Waiting) -> None:
+        """Let it wait."""
+        self._waiting[waiting.number] = waiting
+
+    def withdraw(self, number: int) -> None:
+        """Forget it, if it waits."""
+        self._waiting.pop(number, None)
+
+    def release(self, now: float) -> list[Sequence[Waiting]]:
+        """Take out the batches to be released at ``now``."""
+        while self._seen and next(iter(self._seen.values())) <= now - LIVE_S:
+            self._seen.popitem(last=False)
+        batches: list[Sequence[Waiting]] = []
+        while batch := next_batch(self._waiting.values(), self._seen, now, self._max_batch):
+            batches.append(batch)
+            for each in batch:
+                del self._waiting[each.number]
+        return batches

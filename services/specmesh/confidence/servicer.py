@@ -1,0 +1,113 @@
+"""ConfidenceService: message to domain, one decision, perhaps a wait, domain to message."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+
+import grpc.aio
+
+from specmesh.confidence.assessor import Assessment, Assessor
+from specmesh.confidence.metrics import record_assessment
+from specmesh.confidence.release import Escalation
+from specmesh.confidence.request_cache import RequestCache
+from specmesh.decoding.errors import InvalidField
+from specmesh.serving.interceptors import exchange
+from specmesh.serving.telemetry import annotate
+from specmesh.serving.wire import read_filter_options, read_places
+from specmesh.v1 import confidence_pb2, confidence_pb2_grpc
+
+Context = grpc.aio.ServicerContext[confidence_pb2.AssessRequest, confidence_pb2.AssessResponse]
+EachContext = grpc.aio.ServicerContext[
+    confidence_pb2.AssessEachRequest, confidence_pb2.AssessEachResponse
+]
+
+
+class ConfidenceServicer(confidence_pb2_grpc.ConfidenceServiceServicer):
+    """Answers Assess; a cancelled call waits no longer."""
+
+    def __init__(self, assessor: Assessor, cache: RequestCache) -> None:
+        self._assessor = assessor
+        self._cache = cache
+
+    async def Assess(  # noqa: N802
+        self,
+        request: confidence_pb2.AssessRequest,
+        context: Context | EachContext,  # noqa: ARG002
+    ) -> AsyncGenerator[confidence_pb2.AssessResponse, None]:
+        """See confidence.proto."""
+        assessment = self._assess(request)
+        first = confidence_pb2.AssessResponse(assessment=_message(assessment))
+        if not assessment.num_escalated:
+            self._cache.see(request.session_id)
+            yield first
+            return
+        escalation = Escalation(
+            request.session_id,
+            request.prefix_length,
+            request.prefix_digest,
+            assessment.scores[assessment.num_kept],
+        )
+        # It waits already while the first response is on its way.
+        with self._cache.enter(escalation) as ticket:
+            yield first
+            released = await ticket.released
+        annotate(
+            **{
+                "filter.batch_size": released.batch_size,
+                "filter.waited_ms": released.waited_ms,
+            }
+        )
+        yield confidence_pb2.AssessResponse(
+            release=confidence_pb2.Release(
+                batch_size=released.batch_size, waited_ms=released.waited_ms
+            )
+        )
+
+    async def AssessEach(  # noqa: N802
+        self,
+        request_iterator: AsyncIterator[confidence_pb2.AssessEachRequest],
+        context: EachContext,
+    ) -> AsyncIterator[confidence_pb2.AssessEachResponse]:
+        """See confidence.proto."""
+        async for message in request_iterator:
+            async with (
+                exchange(message.trace_context),
+                aclosing(self.Assess(message.request, context)) as responses,
+            ):
+                async for response in responses:
+                    yield confidence_pb2.AssessEachResponse(response=response)
+            yield confidence_pb2.AssessEachResponse(last=True)
+
+    def _assess(self, request: confidence_pb2.AssessRequest) -> Assessment:
+        places = read_places(request.places)
+        options = read_filter_options(request.options)
+        if not request.session_id:
+            raise InvalidField("session_id", "must not be empty")
+        # Written so that a NaN is refused as well.
+        if not 0 <= request.verifier_load <= 1:
+            raise InvalidField("verifier_load", "must be in [0, 1]")
+        try:
+            assessment = self._assessor.assess(places, options, request.verifier_load)
+        except InvalidField as error:
+            raise InvalidField(f"options.{error.field}", error.reason) from None
+        counts = {"num_kept": assessment.num_kept, "num_escalated": assessment.num_escalated}
+        record_assessment(assessment.scorer, assessment.threshold, num_places=len(places), **counts)
+        annotate(
+            **{
+                "filter.kept": assessment.num_kept,
+                "filter.escalated": assessment.num_escalated,
+                "filter.threshold": assessment.threshold,
+            }
+        )
+        return assessment
+
+
+def _message(assessment: Assessment) -> confidence_pb2.Assessment:
+    return confidence_pb2.Assessment(
+        decisions=[
+            confidence_pb2.Decision(keep=keep, score=score)
+            for keep, score in zip(assessment.keeps, assessment.scores, strict=True)
+        ],
+        threshold=assessment.threshold,
+    )

@@ -1,0 +1,211 @@
+"""From scores to probabilities: how likely the target agrees with the drafter at a place.
+
+A logistic regression on what the uncalibrated scores are made of. It holds for the pair of
+models, and the way of sampling, whose verified places it was fitted to: in coupled mode noise is
+part of the drafter's probabilities, which then mean something else than at temperature 0. Fitted
+to the one and used for the other, it still ranks places as well, but is off by a tenth.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specmesh.decoding.drafting import Choices
+
+VERSION: Final = 1
+FEATURES: Final = ("logit", "log-margin", "entropy")
+"""Log-odds of the likeliest token, log-ratio of its probability to the second's, entropy."""
+MIN_PLACES: Final = 100
+"""Fewer say too little about how often the target agrees."""
+
+_LEAST = 2.0**-20
+"""Less than this is as good as nothing: keeps the features of a certain token finite."""
+_RIDGE = np.array([1e-6, *[1.0] * len(FEATURES)])
+"""Pulls weights (of standardised features, the bias first) to 0, where they would be infinite
+for places that a line divides. The bias is pulled just enough for Newton's equations."""
+_MAX_STEPS = 100
+_ENOUGH = 1e-9
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """A ``Scorer``: the probability that the target says the drafter's likeliest token.
+
+    The sigmoid of ``bias`` plus ``weights`` times ``FEATURES``, fitted to ``num_places``.
+    Raises ``ValueError`` for numbers that are none, or not as many as there are features.
+    """
+
+    weights: tuple[float, ...]
+    bias: float
+    num_places: int
+
+    def __post_init__(self) -> None:
+        if len(self.weights) != len(FEATURES):
+            raise ValueError(f"{len(self.weights)} weights for {len(FEATURES)} features")
+        if not all(map(math.isfinite, (*self.weights, self.bias))):
+            raise ValueError("weights and bias must be finite")
+        if self.num_places < 0:
+            raise ValueError("num_places must not be negative")
+
+    def __call__(self, choices: Choices) -> float:
+        """The probability, in [0, 1]; best with at least 2 choices."""
+        weighted = zip(self.weights, features(choices), strict=True)
+        return _sigmoid(self.bias + sum(weight * feature for weight, feature in weighted))
+
+    @classmethod
+    def fit(cls, places: Sequence[Choices], agreed: Sequence[bool]) -> Self:
+        """The calibration under which what was ``agreed`` at ``places`` is likeliest.
+
+        The same for the same places. Raises ``ValueError`` if there are fewer than
+        ``MIN_PLACES``, not as many as verdicts, or if the target agreed at all of them or at
+        none.
+        """
+        if len(places) != len(agreed):
+            raise ValueError(f"{len(places)} places, but {len(agreed)} verdicts")
+        if len(places) < MIN_PLACES:
+            raise ValueError(f"{len(places)} places are too few: it takes {MIN_PLACES}")
+        if len(set(map(bool, agreed))) < 2:  # noqa: PLR2004 - both verdicts
+            which = "all" if agreed[0] else "none"
+            raise ValueError(f"the target agreed at {which} of {len(places)} places")
+        rows = np.array([features(choices) for choices in places])
+        centre, spread = rows.mean(axis=0), rows.std(axis=0)
+        spread[spread == 0] = 1.0  # a feature that never changes ends up with weight 0
+        bias, *weights = _regress((rows - centre) / spread, np.array(agreed, np.float64))
+        weights = np.array(weights) / spread
+        return cls(tuple(weights.tolist()), float(bias - weights @ centre), len(places))
+
+    def to_json(self) -> str:
+        """As text, for a file."""
+        return json.dumps({"version": VERSION, "features": FEATURES, **asdict(self)}, indent=2)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """What ``to_json`` wrote. Raises ``ValueError`` if it is anything else."""
+        try:
+            read = json.loads(text)
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise ValueError(f"not JSON: {error}") from None
+        if not isinstance(read, dict) or "version" not in read:
+            raise ValueError("not a calibration")
+        if read["version"] != VERSION:
+            raise ValueError(f"version {read['version']!r} is not known, only {VERSION}")
+        if read.get("features") != list(FEATURES):
+            raise ValueError(f"features must be {', '.join(FEATURES)}")
+        weights, num_places = read.get("weights"), read.get("num_places")
+        if not isinstance(weights, list):
+            raise ValueError("weights must be a list")
+        if type(num_places) is not int:
+            raise ValueError("num_places must be an integer")
+        return cls(tuple(map(_number, weights)), _number(read.get("bias")), num_places)
+
+
+def features(choices: Choices) -> tuple[float, ...]:
+    """``FEATURES`` of a place. A second token that is not listed has all that is left."""
+    best = choices.probabilities[0]
+    rest = max(1 - best, _LEAST)
+    second = choices.probabilities[1] if len(choices.probabilities) > 1 else min(best, rest)
+    best = max(best, _LEAST)
+    return math.log(best / rest), math.log(best / max(second, _LEAST)), choices.entropy
+
+
+def _regress(rows: Floats, agreed: Floats) -> Floats:
+    """Bias and weights of a logistic regression on ``rows`` ``[n, features]``.
+
+    Newton's method (iteratively reweighted least squares), with steps halved for as long as
+    they overshoot: the loss is convex, so that there is one minimum and this finds it.
+    """
+    rows = np.column_stack([np.ones(len(rows)), rows])
+
+    def loss(weights: Floats) -> float:
+        scores = rows @ weights
+        missed = np.logaddexp(0, scores) - agreed * scores
+        return float(missed.sum() + _RIDGE @ weights**2 / 2)
+
+    weights = np.zeros(rows.shape[1])
+    for _ in range(_MAX_STEPS):
+        expected = (1 + np.tanh(rows @ weights / 2)) / 2
+        slope = rows.T @ (expected - agreed) + _RIDGE * weights
+        curvature = (rows.T * (expected * (1 - expected))) @ rows + np.diag(_RIDGE)
+        step = np.linalg.solve(curvature, slope)
+        while np.abs(step).max() > _ENOUGH and loss(weights - step) > loss(weights):
+            step /= 2
+        weights = weights - step
+        if np.abs(step).max() <= _ENOUGH:
+            break
+    return weights
+
+
+def _sigmoid(score: float) -> float:
+    return (1 + math.tanh(score / 2)) / 2
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{value!r} is not a number")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError("a number is too large") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """Scores in (``lower``, ``upper``], the lowest bin with its lower end; never empty."""
+
+    lower: float
+    upper: float
+    count: int
+    mean_score: float
+    agreed: float
+    """The share of its places at which the target agreed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reliability:
+    """A reliability diagram, and what it comes to: the expected calibration error.
+
+    ``ece`` is how far the mean score of a bin is from the share that was agreed, on average
+    over all scores (Naeini et al. 2015; Guo et al. 2017, Eq. 3): 0 at best, 1 at worst.
+    """
+
+    bins: tuple[Bin, ...]
+    ece: float
+
+
+def reliability(scores: Sequence[float], agreed: Sequence[bool], num_bins: int = 10) -> Reliability:
+    """How well ``scores`` in [0, 1] tell the share that is ``agreed``, in bins of one width.
+
+    Raises ``ValueError`` for scores outside, none at all, not as many as verdicts, or without
+    a bin.
+    """
+    if len(scores) != len(agreed) or not len(scores):
+        raise ValueError(f"{len(scores)} scores, {len(agreed)} verdicts: both must be one number")
+    if num_bins < 1:
+        raise ValueError("num_bins must be at least 1")
+    values, verdicts = np.asarray(scores, np.float64), np.asarray(agreed, np.float64)
+    if not ((values >= 0) & (values <= 1)).all():
+        raise ValueError("scores must be in [0, 1]")
+    places = np.maximum(np.ceil(values * num_bins).astype(np.int64) - 1, 0)
+    bins = []
+    for place in np.unique(places).tolist():
+        inside = places == place
+        bins.append(
+            Bin(
+                lower=place / num_bins,
+                upper=(place + 1) / num_bins,
+                count=int(inside.sum()),
+                mean_score=float(values[inside].mean()),
+                agreed=float(verdicts[inside].mean()),
+            )
+        )
+    errors = (each.count * abs(each.mean_score - each.agreed) for each in bins)
+    return Reliability(tuple(bins), math.fsum(errors) / len(values))

@@ -1,0 +1,49 @@
+"""How sure a drafter is at a place: scores that a threshold can be put to.
+
+Higher is surer, whichever score it is, so that CALID's ``C > threshold`` (Hua et al.,
+Algorithm 2) reads right. The paper's Eq. 1 says that the confidence is the negative
+log-likelihood of the likeliest token; that is low where the drafter is sure, so here its sign
+is turned round.
+
+The scores judge a place, not the token drawn there: with noise in the probabilities (coupled
+mode), or at temperature 0, that is the likeliest anyway; in rejection mode Algorithm 2 draws it
+from the distribution that was judged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from specmesh.decoding.drafting import Choices
+
+Scorer = Callable[[Choices], float]
+
+CALIBRATED: Final = "calibrated"
+"""The name of the scorer that a ``Calibration`` is; the others need none."""
+
+
+def log_probability(choices: Choices) -> float:
+    """Log-probability of the likeliest token (CALID, Eq. 1), at most 0."""
+    return math.log(choices.probabilities[0])
+
+
+def margin(choices: Choices) -> float:
+    """How much likelier the likeliest token is than the second, in [0, 1].
+
+    A second that is not listed counts as 0: ask for at least 2 choices.
+    """
+    return choices.probabilities[0] - sum(choices.probabilities[1:2])
+
+
+def entropy(choices: Choices) -> float:
+    """Minus the entropy in nats of the whole distribution, at most 0."""
+    return -choices.entropy
+
+
+SCORERS: Final[Mapping[str, Scorer]] = MappingProxyType(
+    {"log-probability": log_probability, "margin": margin, "entropy": entropy}
+)
+"""Those that need no calibration, by name."""

@@ -1,0 +1,83 @@
+"""What a model says in this process, without a mesh: many texts at once, for tools that judge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from specmesh.decoding.sampling import Sampling, choose
+from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.inference.model import Ask, Cancellation, LanguageModel, Logits
+
+
+def tokenize(model: LanguageModel, texts: Sequence[str]) -> list[list[int]]:
+    """Token ids of prompts, as the mesh makes them."""
+    from tokenizers import Tokenizer
+
+    tokenizer: Any = Tokenizer.from_str(model.description.tokenizer_json)
+    return [tokenizer.encode(text).ids for text in texts]
+
+
+def answer(
+    model: LanguageModel,
+    prompts: Sequence[Sequence[int]],
+    samplings: Sequence[Sampling],
+    num_tokens: int,
+) -> list[tuple[int, ...]]:
+    """The model's own answers, each of ``num_tokens``, in batches as large as it takes.
+
+    They go on after an end of text. ``samplings`` has one for each prompt, greedy or coupled.
+    """
+    answers: list[tuple[int, ...]] = []
+    for first in range(0, len(prompts), model.max_batch):
+        batch = slice(first, first + model.max_batch)
+        answers += _answer_batch(model, prompts[batch], samplings[batch], num_tokens)
+    return answers
+
+
+def _answer_batch(
+    model: LanguageModel,
+    prompts: Sequence[Sequence[int]],
+    samplings: Sequence[Sampling],
+    num_tokens: int,
+) -> list[tuple[int, ...]]:
+    scorers = [model.open(prompt, Cancellation(), num_tokens) for prompt in prompts]
+    trees = [EMPTY] * len(prompts)
+    try:
+        # Long prompts take several forwards; whoever is through waits for nobody.
+        while any(len(tree) < num_tokens for tree in trees):
+            under_way = [n for n, tree in enumerate(trees) if len(tree) < num_tokens]
+            results = model.forward([Ask(scorers[n], trees[n]) for n in under_way])
+            for n, logits in zip(under_way, results, strict=True):
+                if logits is not None:
+                    tokens = trees[n].token_ids
+                    token = choose(logits[-1], samplings[n], len(prompts[n]) + len(tokens))
+                    trees[n] = TokenTree.chain((*tokens, token))
+    finally:
+        for scorer in scorers:
+            scorer.close(())
+    return [tree.token_ids for tree in trees]
+
+
+def score(model: LanguageModel, prompt: Sequence[int], answer: Sequence[int]) -> Logits:
+    """What the model says at every place of an answer, given what the answer has before it.
+
+    Returns logits ``[len(answer), vocab]``.
+    """
+    scorer = model.open(prompt, Cancellation(), len(answer))
+    try:
+        return scorer.score(TokenTree.chain(answer[:-1]))
+    finally:
+        scorer.close(())
+
+
+def log_probabilities(logits: Logits, tokens: Sequence[int]) -> npt.NDArray[np.float64]:
+    """Of ``tokens`` ``[n]`` at temperature 1, by ``logits`` ``[n, vocab]``."""
+    below = logits.astype(np.float64)
+    below -= below.max(axis=1, keepdims=True)
+    own = below[np.arange(len(tokens)), np.asarray(tokens)]
+    found: npt.NDArray[np.float64] = own - np.log(np.exp(below).sum(axis=1))
+    return found

@@ -1,0 +1,249 @@
+"""A calibrated score is a probability, and ranks places no worse than any single score."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from specmesh import models
+from specmesh.decoding.calibration import FEATURES, MIN_PLACES, Calibration, features, reliability
+from specmesh.decoding.confidence import SCORERS
+from specmesh.decoding.drafting import Choices, draw_children
+from specmesh.decoding.sampling import Sampling, choose
+
+GREEDY = Sampling(temperature=0)
+
+
+def random_places(seed, count, vocab_size=40):
+    """Places of all degrees of sureness."""
+    dice = np.random.default_rng(seed)
+    rows = dice.normal(size=(count, vocab_size)) * dice.uniform(0.5, 6, size=(count, 1))
+    return [draw_children(row, GREEDY, 0, 1, 2).choices for row in rows]
+
+
+def verdicts(seed, places, weights, bias):
+    """Of a target that agrees with the sigmoid of the weighted features."""
+    scores = np.array([features(place) for place in places]) @ weights + bias
+    agrees = np.random.default_rng(seed).random(len(places)) < 1 / (1 + np.exp(-scores))
+    return agrees.tolist()
+
+
+def chance_to_rank(scores, agreed):
+    """That a place where the target agrees scores above one where it doesn't (AUC)."""
+    scores, agreed = np.array(scores), np.array(agreed)
+    yes, no = scores[agreed][:, None], scores[~agreed][None]
+    return ((yes > no) + (yes == no) / 2).mean()
+
+
+def test_fit_finds_the_weights_behind_the_verdicts():
+    places = random_places(1, 40_000)
+    calibration = Calibration.fit(places, verdicts(2, places, [0.7, 0.2, -0.3], 0.4))
+    # The features go together, so the weights are known less well than what they add up to.
+    assert calibration.weights == pytest.approx((0.7, 0.2, -0.3), abs=0.1)
+    assert calibration.bias == pytest.approx(0.4, abs=0.2)
+    assert calibration.num_places == 40_000
+
+
+@pytest.mark.parametrize("weights", [[0.7, 0.2, -0.3], [-0.4, 1.0, 1.2], [0.3, -0.5, -2.0]])
+def test_calibrated_score_is_a_probability_on_places_not_fitted_to(weights):
+    places = random_places(3, 20_000)
+    agreed = verdicts(4, places, weights, -0.5)
+    calibration = Calibration.fit(places[::2], agreed[::2])
+    scores = [calibration(place) for place in places[1::2]]
+    assert reliability(scores, agreed[1::2]).ece < 0.02
+
+
+def test_calibrated_score_ranks_better_than_any_single_one_where_each_says_something():
+    places = random_places(5, 8_000)
+    agreed = verdicts(6, places, [-0.4, 1.0, 1.2], -1.0)
+    calibration = Calibration.fit(places[::2], agreed[::2])
+    rest, truth = places[1::2], agreed[1::2]
+    singles = [chance_to_rank([score(p) for p in rest], truth) for score in SCORERS.values()]
+    assert chance_to_rank([calibration(p) for p in rest], truth) > max(singles) + 0.01
+
+
+def real_places(target, drafter, prompt, temperature, seed):
+    """Every place of held-out text, the drafter's thoughts and the target's verdict."""
+    sampling = Sampling(temperature=temperature, seed=seed)
+    text = torch.tensor([prompt])
+    with torch.inference_mode():
+        said, guessed = (model(text).logits[0].numpy() for model in (target, drafter))
+    for position in range(len(prompt)):
+        drawn = draw_children(guessed[position], sampling, position + 1, 1, 2)
+        token = choose(said[position], sampling, position + 1)
+        yield drawn.choices, drawn.children[0] == token
+
+
+@pytest.fixture(scope="module")
+def pair():
+    names = (models.TARGET, models.DRAFTER)
+    return [
+        AutoModelForCausalLM.from_pretrained(models.path(name), dtype=torch.float32).eval()
+        for name in names
+    ]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_shipped_pair_is_calibrated_on_prompts_not_fitted_to(pair, temperature):
+    tokenizer = AutoTokenizer.from_pretrained(models.path(models.TARGET))
+    halves = [], []
+    for n, prompt in enumerate(models.heldout_prompts()):
+        tokens = tokenizer.encode(prompt.text)
+        halves[n % 2].extend(real_places(*pair, tokens, temperature, seed=n))
+    fitted = Calibration.fit(*zip(*halves[0], strict=True))
+    places, agreed = zip(*halves[1], strict=True)
+    scores = [fitted(place) for place in places]
+    assert reliability(scores, agreed).ece < 0.05
+    singles = [chance_to_rank([score(p) for p in places], agreed) for score in SCORERS.values()]
+    assert chance_to_rank(scores, agreed) > max(singles) - 0.005
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**32), st.floats(-3, 3), st.integers(MIN_PLACES, 400))
+def test_fit_is_the_same_every_time_and_as_good_as_any_other_by_the_share_it_expects(
+    seed, bias, count
+):
+    places = random_places(seed, count)
+    agreed = verdicts(seed, places, [0.5, 0.1, 0.0], bias)
+    agreed[:2] = [True, False]
+    calibration = Calibration.fit(places, agreed)
+    assert calibration == Calibration.fit(places, agreed)
+    # Where the likelihood is highest, as many agree as are expected to.
+    expected = sum(map(calibration, places))
+    assert expected == pytest.approx(sum(agreed), abs=1e-2)
+
+
+def test_places_that_a_line_divides_get_finite_weights():
+    places = random_places(7, 500)
+    sure = [place.probabilities[0] > 0.5 for place in places]
+    calibration = Calibration.fit(places, sure)
+    assert all(map(math.isfinite, (*calibration.weights, calibration.bias)))
+    assert [calibration(place) > 0.5 for place in places].count(True) == pytest.approx(
+        sure.count(True), abs=10
+    )
+
+
+def test_places_that_are_all_alike_get_the_share_that_agreed():
+    places = [Choices((1, 2), (0.6, 0.3), 0.9)] * 200
+    calibration = Calibration.fit(places, [True, True, True, False] * 50)
+    assert calibration(places[0]) == pytest.approx(0.75, abs=1e-6)
+
+
+def test_certain_and_hopeless_places_have_finite_features():
+    tiny = float(np.finfo(np.float32).tiny)
+    for place in (
+        Choices((1, 2), (1.0, tiny), 0.0),
+        Choices((1,), (1.0,), 0.0),
+        Choices((1, 2), (tiny, tiny), 30.0),
+        Choices((1,), (tiny,), 30.0),
+    ):
+        assert all(map(math.isfinite, features(place)))
+
+
+def test_second_token_that_is_not_listed_may_be_all_that_is_left():
+    assert features(Choices((1,), (0.75,), 0.6)) == features(Choices((1, 2), (0.75, 0.25), 0.6))
+    assert features(Choices((1,), (0.25,), 2.0))[1] == 0
+
+
+@pytest.mark.parametrize(
+    ("agreed", "complaint"),
+    [
+        ([True] * 200, "agreed at all of 200"),
+        ([False] * 200, "agreed at none of 200"),
+        ([True, False] * 99, "200 places, but 198 verdicts"),
+    ],
+)
+def test_places_that_teach_nothing_are_refused(agreed, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        Calibration.fit(random_places(8, 200), agreed)
+
+
+def test_too_few_places_are_refused():
+    places = random_places(9, MIN_PLACES - 1)
+    with pytest.raises(ValueError, match=f"{MIN_PLACES - 1} places are too few"):
+        Calibration.fit(places, [True, *[False] * (MIN_PLACES - 2)])
+
+
+@given(st.tuples(*[st.floats(-1e6, 1e6)] * 4), st.integers(0, 2**40))
+def test_calibration_comes_back_from_its_file_the_same(numbers, num_places):
+    calibration = Calibration(numbers[:3], numbers[3], num_places)
+    text = calibration.to_json()
+    assert Calibration.from_json(text) == calibration
+    assert set(json.loads(text)) == {"version", "features", "weights", "bias", "num_places"}
+
+
+GOOD = json.loads(Calibration((1.0, 2.0, 3.0), 0.5, 200).to_json())
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "not JSON"),
+        ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[]", "not a calibration"),
+        ("{}", "not a calibration"),
+        (json.dumps(GOOD | {"version": 2}), "version 2 is not known"),
+        (json.dumps(GOOD | {"features": ["entropy"]}), f"features must be {', '.join(FEATURES)}"),
+        (json.dumps(GOOD | {"weights": [1.0]}), "1 weights for 3 features"),
+        (json.dumps(GOOD | {"weights": 1.0}), "must be a list"),
+        (json.dumps(GOOD | {"weights": [1.0, 2.0, "3"]}), "'3' is not a number"),
+        (json.dumps(GOOD | {"weights": [1.0, 2.0, True]}), "True is not a number"),
+        (json.dumps(GOOD | {"weights": [1.0, 2.0, math.nan]}), "must be finite"),
+        (json.dumps(GOOD | {"bias": math.inf}), "must be finite"),
+        (json.dumps(GOOD | {"bias": None}), "None is not a number"),
+        (json.dumps(GOOD | {"bias": 10**400}), "too large"),
+        (json.dumps(GOOD | {"num_places": 1.5}), "num_places must be an integer"),
+        (json.dumps(GOOD | {"num_places": -1}), "must not be negative"),
+        (json.dumps({k: v for k, v in GOOD.items() if k != "weights"}), "must be a list"),
+    ],
+)
+def test_file_that_is_no_calibration_is_refused(text, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        Calibration.from_json(text)
+
+
+def test_reliability_by_hand():
+    told = reliability([0.0, 0.1, 0.5, 0.75, 1.0, 1.0], [False, True, True, False, True, True], 2)
+    low, high = told.bins
+    assert (low.lower, low.upper, low.count) == (0, 0.5, 3)
+    assert (low.mean_score, low.agreed) == pytest.approx((0.2, 2 / 3))
+    assert (high.lower, high.upper, high.count) == (0.5, 1, 3)
+    assert (high.mean_score, high.agreed) == pytest.approx((2.75 / 3, 2 / 3))
+    assert told.ece == pytest.approx((2 / 3 - 0.2) / 2 + (0.25) / 2)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=100),
+    st.integers(1, 20),
+)
+def test_every_score_is_in_the_bin_that_holds_it(pairs, num_bins):
+    scores, agreed = zip(*pairs, strict=True)
+    told = reliability(scores, agreed, num_bins)
+    assert sum(each.count for each in told.bins) == len(pairs)
+    assert [each.lower for each in told.bins] == sorted({each.lower for each in told.bins})
+    for each in told.bins:
+        assert each.count
+        assert each.lower - 1e-9 <= each.mean_score <= each.upper + 1e-9
+    assert 0 <= told.ece <= 1
+
+
+@pytest.mark.parametrize(
+    ("scores", "agreed", "num_bins"),
+    [
+        ([], [], 10),
+        ([0.5], [True, False], 10),
+        ([1.1], [True], 10),
+        ([-0.1], [True], 10),
+        ([math.nan], [True], 10),
+        ([0.5], [True], 0),
+    ],
+)
+def test_scores_that_are_no_probabilities_are_refused(scores, agreed, num_bins):
+    with pytest.raises(ValueError, match=r"must be"):
+        reliability(scores, agreed, num_bins)

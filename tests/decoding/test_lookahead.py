@@ -1,0 +1,106 @@
+"""Drafts that end where going on doesn't pay."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specmesh.decoding.closed_forms import expected_tokens, optimal_gamma, speculative_throughput
+from specmesh.decoding.lookahead import (
+    DEFAULT_LOOKAHEAD,
+    MAX_LOOKAHEAD,
+    AdaptiveLookahead,
+)
+from specmesh.decoding.predictors import Outcome
+
+TARGET_S = 10.0
+
+Draw = Callable[[], tuple[float, bool]]
+"""The drafter's confidence in the next token, and whether the target agrees."""
+
+
+def decode(draw: Draw, drafter_s: float, num_rounds: int, token_s: float = 0.0) -> float:
+    """Tokens per second, in a world where every time is known."""
+    lookahead, tokens, seconds = AdaptiveLookahead(), 0, 0.0
+    for _ in range(num_rounds):
+        stop = lookahead.stop(TARGET_S, drafter_s, token_s)
+        drafted: list[tuple[float, bool]] = []
+        reached = 1.0
+        while len(drafted) < lookahead.limit and (not drafted or reached >= stop.below):
+            drafted.append(draw())
+            reached *= stop.acceptance(drafted[-1][0])
+        accepted = next((n for n, (_, right) in enumerate(drafted) if not right), len(drafted))
+        lookahead.observe(Outcome(accepted, tuple(sure for sure, _ in drafted)))
+        tokens += accepted + 1
+        seconds += TARGET_S + len(drafted) * (drafter_s + token_s)
+    return tokens / seconds
+
+
+def sure_now_and_then(dice: random.Random) -> Draw:
+    """A drafter that knows which half of its tokens are mostly right."""
+
+    def draw() -> tuple[float, bool]:
+        sure = dice.choice([0.4, 0.98])
+        return sure, dice.random() < sure
+
+    return draw
+
+
+@pytest.mark.parametrize("alpha", [0.3, 0.6, 0.8, 0.9])
+@pytest.mark.parametrize("drafter_s", [0.5, 1.0, 4.0])
+@pytest.mark.parametrize("confidence", [None, 1.0], ids=["honest", "always sure"])
+def test_drafter_that_is_never_surer_gets_the_best_fixed_length(alpha, drafter_s, confidence):
+    dice = random.Random(1)
+
+    def draw() -> tuple[float, bool]:
+        return confidence or alpha, dice.random() < alpha
+
+    gamma = max(1, optimal_gamma(alpha, drafter_s / TARGET_S, MAX_LOOKAHEAD))
+    best = speculative_throughput(TARGET_S, drafter_s, gamma, alpha)
+    assert decode(draw, drafter_s, num_rounds=4_000) > 0.96 * best
+
+
+@pytest.mark.parametrize("drafter_s", [0.5, 1.0, 2.0, 4.0])
+@pytest.mark.parametrize("token_s", [0.0, 0.5])
+def test_drafter_that_knows_when_it_is_right_is_followed_further_then(drafter_s, token_s):
+    draw = sure_now_and_then(random.Random(2))
+    best = max(
+        expected_tokens((0.4 + 0.98) / 2, gamma) / (TARGET_S + gamma * (drafter_s + token_s))
+        for gamma in range(1, 20)
+    )
+    assert decode(draw, drafter_s, 4_000, token_s) > 1.02 * best
+
+
+def test_dearer_tokens_end_drafts_sooner():
+    below = [AdaptiveLookahead().stop(TARGET_S, *costs).below for costs in ((1, 0), (2, 0), (2, 1))]
+    assert below == sorted(set(below))
+
+
+@given(
+    st.lists(st.tuples(st.lists(st.floats(0, 1), max_size=9), st.integers(0, 9))),
+    st.floats(0, 1e3),
+    st.floats(0, 1e3),
+    st.floats(0, 1e3),
+)
+def test_whatever_happens_a_stop_can_be_sent(rounds, target_s, drafter_s, token_s):
+    lookahead = AdaptiveLookahead()
+    for confidences, accepted in rounds:
+        lookahead.observe(Outcome(min(accepted, len(confidences)), tuple(confidences)))
+    assert 0 <= lookahead.stop(target_s, drafter_s, token_s).below <= 1
+    assert DEFAULT_LOOKAHEAD <= lookahead.limit <= MAX_LOOKAHEAD
+
+
+def test_drafts_are_let_grow_only_as_whole_ones_are_accepted():
+    lookahead = AdaptiveLookahead()
+    sure = (1.0,) * DEFAULT_LOOKAHEAD
+    lookahead.observe(Outcome(DEFAULT_LOOKAHEAD - 1, sure))
+    assert lookahead.limit == DEFAULT_LOOKAHEAD
+    lookahead.observe(Outcome(DEFAULT_LOOKAHEAD, sure))
+    assert lookahead.limit == 2 * DEFAULT_LOOKAHEAD
+    for _ in range(9):
+        lookahead.observe(Outcome(lookahead.limit, (1.0,) * lookahead.limit))
+    assert lookahead.limit == MAX_LOOKAHEAD

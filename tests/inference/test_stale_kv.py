@@ -1,0 +1,74 @@
+"""What a sequence that overflowed left behind in KV blocks spoils no other sequence."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from specmesh.decoding.prefix import BLOCK_TOKENS
+from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.inference.model import Ask, Cancellation
+
+NEVER = Cancellation()
+TOLERANCE = 1e-5
+OVERFLOWING = 15
+NUM_BLOCKS = 8
+BRANCHING = TokenTree((10, 11, 12, 13, 14), (0, 0, 1, 1, 3))
+TOKENS = [int(token) for token in np.random.default_rng(5).integers(16, 60, 120)]
+
+
+@pytest.fixture
+def model(load, architecture):
+    """One whose every block holds what is not a number, left by a sequence that is gone."""
+    model = load(architecture, cache_tokens=NUM_BLOCKS * BLOCK_TOKENS)
+    with torch.no_grad():
+        model._model.get_input_embeddings().weight[OVERFLOWING] = torch.inf
+    scorer = model.open([OVERFLOWING] * (NUM_BLOCKS * BLOCK_TOKENS), NEVER, room=0)
+    assert np.isnan(scorer.score(EMPTY)).all()
+    scorer.close(())
+    return model
+
+
+def assert_together(model, plain, prefixes, tree):
+    """Score ``tree`` after each prefix in one forward, as the plain model does."""
+    scorers = [model.open(prefix, NEVER, room=len(tree)) for prefix in prefixes]
+    rows = model.forward([Ask(scorer, tree) for scorer in scorers])
+    for prefix, scorer, got in zip(prefixes, scorers, rows, strict=True):
+        want = plain.rows(prefix, tree)
+        # Where embeddings are tied, the token's own logit overflows as well.
+        got, want = (np.delete(logits, OVERFLOWING, axis=1) for logits in (got, want))
+        np.testing.assert_allclose(got, want, atol=TOLERANCE)
+        scorer.close(())
+
+
+@pytest.mark.parametrize("tree", [EMPTY, BRANCHING], ids=["tokens", "trees"])
+def test_blocks_of_one_that_overflowed_serve_sequences_of_other_lengths(model, plain, tree):
+    prefixes = [TOKENS[start : start + length] for start, length in ((0, 2), (9, 30), (40, 43))]
+    assert_together(model, plain, prefixes, EMPTY)
+    for _ in range(3):  # as many new tokens each: one group
+        prefixes = [[*prefix, 7] for prefix in prefixes]
+        assert_together(model, plain, prefixes, tree)
+
+
+def test_beginning_of_a_block_is_copied_into_one_of_one_that_overflowed(model, plain):
+    first = model.open(TOKENS[:20], NEVER, room=0)
+    first.score(EMPTY)
+    prefixes = [[*TOKENS[:19], 1, 2], [*TOKENS[:19], 3, 4], TOKENS[:40]]
+    for prefix in prefixes[:2]:
+        scorer = model.open(prefix, NEVER, room=0)
+        assert scorer.num_cached_tokens == 19
+        scorer.close(())
+    first.close(())
+    assert_together(model, plain, prefixes, EMPTY)
+    assert_together(model, plain, [[*prefix, 7] for prefix in prefixes], EMPTY)
+
+
+def test_rejected_token_that_overflowed_does_not_spoil_the_rounds_that_follow(model, plain):
+    prefixes = [TOKENS[:5], TOKENS[50:80]]
+    assert_together(model, plain, prefixes, EMPTY)
+    scorer = model.open(prefixes[0], NEVER, room=3)
+    scorer.score(EMPTY)
+    assert np.isnan(scorer.score(TokenTree.chain([3, OVERFLOWING, OVERFLOWING]))[1:]).all()
+    scorer.close(())
+    assert_together(model, plain, [[*prefix, 7] for prefix in prefixes], EMPTY)

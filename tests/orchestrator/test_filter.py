@@ -1,0 +1,137 @@
+"""The strategy `filter`: Algorithm 2's text whatever the schedule, and no token let pass unseen."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.orchestrator.test_strategy_properties import CHANCES, GOALS, Hashes, target_only
+from tests.orchestrator.world import Chances, World
+
+from specmesh.decoding.drafting import Choices
+from specmesh.orchestrator.strategies.base import (
+    Assess,
+    Assessed,
+    Capacity,
+    Commit,
+    Draft,
+    Drafted,
+    Failed,
+    FinishReason,
+    GiveUp,
+    Goal,
+    Released,
+    Verify,
+)
+from specmesh.orchestrator.strategies.filter import Filter
+
+NEVER_BROKEN = Chances()
+
+
+class Unsure(Hashes):
+    """A drafter whose token and confidence are functions of the text, as a model's are."""
+
+    def guess(self, task, drafter, tokens, num_choices):
+        self._dice = random.Random(f"{tokens}")
+        best, _, _ = super().guess(task, drafter, tokens, num_choices)
+        sure = self._dice.random()
+        return best, None, Choices((best,), (sure,), 0.0)
+
+
+def algorithm_2(models: Unsure, goal: Goal, threshold: float) -> tuple[list[int], FinishReason]:
+    """One token at a time (CALID, Algorithm 2), with its place among those not checked."""
+
+    def say(tokens):
+        token, _, choices = models.guess(0, 0, tokens, 2)
+        return token if choices.probabilities[0] > threshold else models.target(tokens)
+
+    return target_only(say, goal)
+
+
+@settings(max_examples=300)
+@given(
+    GOALS,
+    st.integers(0, 2**32),
+    st.sampled_from([0.0, 0.5, 0.9, 1.0]),
+    st.sampled_from([0.0, 0.3, 0.6, 1.0]),
+    st.sampled_from([0.0, 0.2]),
+)
+def test_filter_says_what_algorithm_2_says_one_token_at_a_time(
+    goal, seed, agreement, threshold, short_draft
+):
+    models = Unsure(seed, agreement)
+    world = World(
+        "filter",
+        goal,
+        models,
+        random.Random(seed),
+        Capacity(),
+        Chances(short_draft=short_draft, replay=0.3),
+        keeps=lambda choices: choices.probabilities[0] > threshold,
+    )
+    assert (world.run(), world.committed)[::-1] == algorithm_2(models, goal, threshold)
+
+
+@settings(max_examples=200)
+@given(GOALS, st.integers(0, 2**32), CHANCES)
+def test_only_what_was_assessed_and_kept_is_committed_unchecked(goal, seed, chances):
+    models = Unsure(seed, 0.7)
+    kept: list[Choices] = []
+
+    def keeps(choices: Choices) -> bool:
+        if choices.probabilities[0] > 0.5:
+            kept.append(choices)
+        return choices.probabilities[0] > 0.5
+
+    world = World("filter", goal, models, random.Random(seed), Capacity(), chances, keeps)
+    world.run()
+    sure = {choices.token_ids[0] for choices in kept}
+    text: list[int] = []
+    for commit in world.commits:
+        for token in commit.token_ids:
+            if commit.checked:
+                assert token == models.target(text)
+            else:
+                assert token in sure
+            text.append(token)
+
+
+def drafted(draft: Draft, *tokens: int) -> Drafted:
+    choices = {n: Choices((token,), (0.5,), 1.0) for n, token in enumerate(tokens)}
+    return Drafted(draft.task, tokens, tuple(range(len(tokens))), {}, True, choices)
+
+
+def begun(*tokens: int) -> tuple[Filter, Assess]:
+    strategy = Filter(Goal(max_tokens=20, lookahead=4))
+    (draft,) = strategy.start(Capacity())
+    (assess,) = strategy.handle(drafted(draft, *tokens))
+    return strategy, assess
+
+
+def test_kept_tokens_leave_before_the_target_is_asked():
+    strategy, assess = begun(1, 2, 3, 4)
+    (commit,) = strategy.handle(Assessed(assess.task, (True, False, False, True)))
+    assert commit == Commit((1,), 0, checked=False)
+    (verify,) = strategy.handle(Released(assess.task))
+    # The last of the unsure places takes whatever the target says: it needs no guess.
+    assert isinstance(verify, Verify)
+    assert verify.tree.token_ids == (2,)
+
+
+@pytest.mark.parametrize("answered", [False, True])
+def test_failed_assessment_asks_the_target_about_all_that_is_left(answered):
+    strategy, assess = begun(1, 2, 3, 4)
+    if answered:
+        strategy.handle(Assessed(assess.task, (False, True, True, True)))
+    (verify,) = strategy.handle(Failed(assess.task))
+    assert verify.tree.token_ids == (() if answered else (1, 2, 3))
+
+
+def test_draft_without_a_guess_asks_the_target():
+    strategy = Filter(Goal(max_tokens=20))
+    (draft,) = strategy.start(Capacity())
+    (verify,) = strategy.handle(drafted(draft))
+    assert verify.tree.token_ids == ()
+    assert strategy.handle(Failed(verify.task)) == [GiveUp(verify.task)]

@@ -1,0 +1,166 @@
+"""`filter` from request to answer: what is said of each token, and what happens without it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+import pytest
+from tests.orchestrator.answers import (
+    NUM_TOKENS,
+    PROMPT_IDS,
+    Answer,
+    alone,
+    collect,
+    refusal,
+    request,
+    said,
+)
+from tests.orchestrator.model import drafter_logits, target_logits
+from tests.orchestrator.peers import Drafter, Filter, Hold, Verifier, hang, raising
+
+from specmesh.decoding.drafting import draw_children
+from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.sampling import Sampling, choose
+from specmesh.orchestrator.mesh import assessments
+from specmesh.serving.errors import Unavailable
+from specmesh.serving.wire import read_sampling
+from specmesh.v1 import generation_pb2 as pb
+
+AGREEMENT = 0.5
+GREEDY = {"temperature": 0}
+COUPLED = {"temperature": 0.8, "seed": 11}
+
+
+def filtered(sampling: dict[str, float] = GREEDY, **options: object) -> pb.GenerateRequest:
+    return request(sampling=sampling, speculation={"strategy": "filter", "filter": options})
+
+
+def algorithm_2(sampling: Sampling, threshold: float) -> tuple[list[int], list[int]]:
+    """The tokens and the places of those that the target did not check."""
+    tokens, unchecked = list(PROMPT_IDS), []
+    for place in range(NUM_TOKENS):
+        drawn = draw_children(drafter_logits(tokens, AGREEMENT), sampling, len(tokens), 1, 2)
+        if drawn.choices.probabilities[0] > threshold:
+            tokens.append(drawn.children[0])
+            unchecked.append(place)
+        else:
+            tokens.append(choose(target_logits(tokens), sampling, len(tokens)))
+    return tokens[len(PROMPT_IDS) :], unchecked
+
+
+def unchecked(answer: Answer) -> list[int]:
+    return [chunk.first_index + place for chunk in answer.chunks for place in chunk.unchecked]
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, COUPLED], ids=["greedy", "coupled"])
+@pytest.mark.parametrize("threshold", [0.0, 0.5, 0.9, 1.0])
+async def test_answer_is_algorithm_2s_and_says_what_was_not_checked(
+    connect, serve, sampling, threshold
+):
+    mesh = await connect([Verifier()], [Drafter(agreement=AGREEMENT)], [Filter(threshold)])
+    asked = filtered(sampling)
+    answer = await collect((await serve(mesh)).Generate(asked))
+    expected = algorithm_2(read_sampling(asked.sampling), threshold)
+    assert (answer.tokens, unchecked(answer)) == expected
+    assert answer.text == said(answer.tokens)
+    assert answer.finished.stats.num_unchecked_tokens == len(expected[1])
+
+
+async def test_kept_tokens_alone_never_reach_the_target(connect, serve):
+    verifier = Verifier()
+    stub = await serve(await connect([verifier], [Drafter()], [Filter(0.0)]))
+    answer = await collect(stub.Generate(filtered()))
+    assert len(answer.tokens) == NUM_TOKENS
+    assert verifier.requests == []
+
+
+async def test_service_hears_who_asks_and_what_counts(connect, serve):
+    service = Filter()
+    stub = await serve(await connect([Verifier()], [Drafter()], [service]))
+    answer = await collect(stub.Generate(filtered(scorer="margin", threshold=0.25)))
+    first = service.assessed[0]
+    assert first.session_id == answer.started.session_id
+    assert first.prefix_length == len(PROMPT_IDS)
+    assert (first.options.scorer, first.options.threshold) == ("margin", 0.25)
+
+
+async def test_mesh_without_a_confidence_service_refuses_the_strategy(connect, serve):
+    stub = await serve(await connect([Verifier()], [Drafter()]))
+    assert await refusal(stub.Generate(filtered())) == (
+        grpc.StatusCode.FAILED_PRECONDITION,
+        "NO_CONFIDENCE_SERVICE",
+    )
+
+
+async def test_service_that_errs_leaves_everything_to_the_target(connect, serve):
+    service = Filter(0.0)
+    [service.always] = raising(Unavailable("DRAINING", "going away"))
+    stub = await serve(await connect([Verifier()], [Drafter()], [service]))
+    answer = await collect(stub.Generate(filtered()))
+    assert (answer.tokens, unchecked(answer)) == (alone(request().sampling), [])
+
+
+@pytest.mark.parametrize("moment", ["always", "before_release"])
+async def test_service_that_is_slow_leaves_everything_to_the_target(
+    connect, serve, monkeypatch, moment
+):
+    monkeypatch.setattr(assessments, "ASSESS_SECONDS", 0.02)
+    service = Filter(0.0 if moment == "always" else 1.0)
+    setattr(service, moment, hang)
+    stub = await serve(await connect([Verifier()], [Drafter()], [service]))
+    asked = filtered()
+    asked.stopping.max_tokens = 12
+    answer = await collect(stub.Generate(asked))
+    assert (answer.tokens, unchecked(answer)) == (alone(asked.sampling, 12), [])
+
+
+async def test_service_that_dies_amid_an_answer_loses_nothing(connect, serve):
+    service, hold = Filter(), Hold()
+    service.before_release = hold
+    stub = await serve(await connect([Verifier()], [Drafter()], [service]))
+    async with asyncio.TaskGroup() as group:
+        collected = group.create_task(collect(stub.Generate(filtered())))
+        await hold.reached.wait()
+        await service.die()
+    answer = collected.result()
+    assert (answer.tokens, unchecked(answer)) == (alone(request().sampling), [])
+
+
+async def test_options_that_the_service_refuses_end_the_answer(connect, serve):
+    service = Filter()
+    [service.always] = raising(InvalidField("options.scorer", "no calibration here"))
+    stub = await serve(await connect([Verifier()], [Drafter()], [service]))
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await collect(stub.Generate(filtered(scorer="calibrated")))
+    assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert raised.value.details() == "speculation.filter.scorer: no calibration here"
+
+
+async def test_filter_of_another_strategy_is_refused(connect, serve):
+    stub = await serve(await connect([Verifier()], [Drafter()], [Filter()]))
+    asked = request(speculation={"strategy": "dsi", "filter": {"threshold": 0.5}})
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await collect(stub.Generate(asked))
+    assert "speculation.filter" in raised.value.details()
+
+
+async def test_resumed_answer_still_says_what_was_not_checked(
+    connect, serve, store_on, redis_server
+):
+    drafter, verifier, service = Drafter(agreement=AGREEMENT), Verifier(), Filter(0.5)
+    first, second = [
+        await serve(await connect([verifier], [drafter], [service]), store_on(redis_server.url))
+        for _ in range(2)
+    ]
+    call = first.Generate(filtered())
+    begun = await collect(call, num_chunks=2)
+    call.cancel()
+    # The client has lost all it had: everything is said again, from the store.
+    resumed = await collect(
+        second.Resume(
+            pb.ResumeRequest(session_id=begun.started.session_id, epoch=begun.started.epoch)
+        )
+    )
+    assert (resumed.tokens, unchecked(resumed)) == algorithm_2(Sampling(temperature=0), 0.5)
+    assert resumed.finished.stats.num_unchecked_tokens == len(unchecked(resumed))
