@@ -26,6 +26,13 @@ LONG_S = 600.0
 """A window that no test sees the end of."""
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for what no event tells of."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.002)
+
+
 class Replica:
     """One process's request cache, with requests that may be left to wait."""
 
@@ -34,6 +41,11 @@ class Replica:
         self.order: list[str] = []
         """Sessions, as they were released."""
         self._tasks: list[asyncio.Task[Release]] = []
+
+    @property
+    def shared(self) -> bool:
+        """Whether requests wait in Redis at the moment."""
+        return self.cache._sharing is not None
 
     def ask(self, session_id: str, confidence: float = -1.0) -> asyncio.Task[Release]:
         """A request that has entered the cache when this returns."""

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from redis.asyncio import Redis
+from tests.confidence.conftest import until
 
 from specmesh.confidence import request_cache, request_store
 
 if TYPE_CHECKING:
-    from tests.confidence.conftest import MakeReplica, Replica
+    from tests.confidence.conftest import MakeReplica
     from tests.serving.conftest import RedisServer
 
 WINDOW_S = 0.02
@@ -23,20 +24,9 @@ AT_ONCE_S = 1.0
 
 
 @pytest.fixture
-def server(
-    start_redis: Callable[[], RedisServer], monkeypatch: pytest.MonkeyPatch
-) -> RedisServer:
+def server(start_redis: Callable[[], RedisServer], monkeypatch: pytest.MonkeyPatch) -> RedisServer:
     monkeypatch.setattr(request_cache, "RETRY_S", 0.05)
     return start_redis()
-
-
-async def is_shared(url: str, *replicas: Replica) -> None:
-    """Wait until replicas take part again in the cache at ``url``."""
-    async with asyncio.timeout(20), Redis.from_url(url) as redis:
-        while len(await redis.pubsub_channels()) < len(replicas):
-            await asyncio.sleep(0.01)
-        while not all(each.cache._sharing for each in replicas):
-            await asyncio.sleep(0.01)
 
 
 async def test_requests_that_wait_when_redis_dies_go_together(
@@ -69,9 +59,10 @@ async def test_replicas_find_each_other_when_redis_comes_back(
 ):
     one, other = await replica(server.url), await replica(server.url)
     server.kill()
+    await until(lambda: not (one.shared or other.shared))
     assert (await one.ask("a")).batch_size == 1
     server.start()
-    await is_shared(server.url, one, other)
+    await until(lambda: one.shared and other.shared)
     await other.meet("b")
     first = one.ask("a")
     await asyncio.sleep(0.02)
@@ -87,7 +78,7 @@ async def test_redis_that_is_not_there_holds_up_no_start(
         await asyncio.sleep(0.3)  # some attempts
         assert (await one.ask("a")).batch_size == 1
         server.start()
-        await is_shared(server.url, one)
+        await until(lambda: one.shared)
     said = [record.message for record in caplog.records if "specmesh" in record.name]
     assert said == [
         "no Redis: requests wait for those of this process alone",
@@ -95,9 +86,7 @@ async def test_redis_that_is_not_there_holds_up_no_start(
     ]
 
 
-async def test_redis_that_hangs_costs_a_request_a_moment(
-    replica: MakeReplica, server: RedisServer
-):
+async def test_redis_that_hangs_costs_a_request_a_moment(replica: MakeReplica, server: RedisServer):
     one = await replica(server.url, window_s=WINDOW_S, timeout_s=0.2)
     one.cache.see("busy")
     server.pause()
@@ -106,13 +95,11 @@ async def test_redis_that_hangs_costs_a_request_a_moment(
     assert {each.batch_size for each in released} == {2}
     bound_s = WINDOW_S + request_cache.LATE_S
     assert all(WINDOW_S <= each.waited_ms / 1e3 < bound_s + 0.1 for each in released)
-    async with asyncio.timeout(20):
-        while one.cache._sharing:  # until the turn has had its time
-            await asyncio.sleep(0.01)
+    await until(lambda: not one.shared)
     one.cache.see("busy")
     assert (await one.ask("a")).waited_ms / 1e3 < WINDOW_S + 0.1
     server.resume()
-    await is_shared(server.url, one)
+    await until(lambda: one.shared)
     assert (await one.ask("a")).batch_size == 1
 
 
@@ -133,9 +120,7 @@ async def test_what_a_hanging_redis_was_sent_is_counted_by_nobody_later(
     one = await replica(server.url, window_s=WINDOW_S, timeout_s=0.2)
     server.pause()
     await asyncio.gather(one.ask("a"), one.ask("b"))
-    async with asyncio.timeout(20):
-        while one.cache._sharing:
-            await asyncio.sleep(0.01)
+    await until(lambda: not one.shared)
     server.resume()
     other = await replica(server.url, max_batch=2)
     other.cache.see("busy")
@@ -156,7 +141,7 @@ async def test_a_connection_that_breaks_is_made_anew(
     async with Redis.from_url(server.url) as redis:
         await redis.execute_command("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
     assert (await waiting).batch_size == 1
-    await is_shared(server.url, one)
+    await until(lambda: one.shared)
     assert (await one.ask("a")).batch_size == 1
 
 
@@ -168,7 +153,7 @@ async def test_scripts_that_redis_forgot_are_loaded_again(
     async with Redis.from_url(server.url) as redis:
         await redis.script_flush()
     assert (await one.ask("a")).batch_size == 1
-    assert one.cache._sharing
+    assert one.shared
 
 
 async def test_entries_without_their_order_and_the_reverse_harm_nobody(
@@ -186,4 +171,4 @@ async def test_entries_without_their_order_and_the_reverse_harm_nobody(
             await asyncio.wait([lost])
             await asyncio.sleep(0.02)
             assert not await redis.exists("specmesh:{request-cache}:entries")
-    assert one.cache._sharing
+    assert one.shared

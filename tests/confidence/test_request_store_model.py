@@ -82,7 +82,5 @@ async def run(url: str, turns, max_batch: int) -> None:
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(turns=st.lists(TURN, max_size=12), max_batch=st.integers(1, 5))
-def test_the_script_releases_what_the_decision_says(
-    redis_server: RedisServer, turns, max_batch
-):
+def test_the_script_releases_what_the_decision_says(redis_server: RedisServer, turns, max_batch):
     asyncio.run(run(redis_server.url, turns, max_batch))

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from tests.inference.drafting import grow
 
+from specmesh.decoding.lookahead import DraftStop
+from specmesh.decoding.platt import Platt
 from specmesh.decoding.prefix import PrefixChain
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
@@ -19,7 +21,13 @@ from specmesh.drafter.growth import Shape
 from specmesh.inference.context_models import ContextModel, PromptLookup
 from specmesh.inference.model import Cancellation, ModelDescription
 from specmesh.serving.errors import error_info
-from specmesh.serving.wire import read_choices, read_distributions, write_sampling, write_tree
+from specmesh.serving.wire import (
+    read_choices,
+    read_distributions,
+    write_sampling,
+    write_stop,
+    write_tree,
+)
 from specmesh.v1 import drafter_pb2, drafter_pb2_grpc, tokens_pb2
 
 NEVER = Cancellation()
@@ -45,6 +53,7 @@ def request(
         sampling=write_sampling(sampling),
         levels_per_message=levels_per_message,
         num_choices=shape.num_choices,
+        stop=write_stop(shape.stop),
     )
 
 
@@ -145,6 +154,16 @@ async def test_choices_are_told_only_when_asked_for(load, serve):
     async with serve(load()) as channel:
         (response,) = await draft(channel, request(Shape((0,), 1, (3,))))
     assert not response.choices
+
+
+@pytest.mark.parametrize("levels_per_message", [1, 2, 9])
+async def test_draft_that_is_stopped_sends_all_it_has(load, serve, levels_per_message):
+    shape = Shape((0,), 9, (), stop=DraftStop(0.1, Platt()))
+    expected = grown(load(), shape, COUPLED)
+    assert 0 < len(expected) < 9
+    async with serve(load()) as channel:
+        responses = await draft(channel, request(shape, levels_per_message=levels_per_message))
+    assert joined(EMPTY, responses) == expected
 
 
 async def test_next_draft_finds_the_likeliest_path_cached(load, serve):

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tests.inference.drafting import grow
 
 from specmesh.decoding.acceptance import verify
+from specmesh.decoding.drafting import confidence
+from specmesh.decoding.lookahead import DraftStop
+from specmesh.decoding.platt import Platt
 from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.drafter.growth import Shape
@@ -147,3 +152,52 @@ def test_draft_from_a_longer_prefix_says_the_same(load, mode):
     whole = draft(load(), PREFIX, EMPTY, CHAIN, sampling)[0][-1].token_ids
     rest = draft(load(), [*PREFIX, *whole[:2]], EMPTY, Shape((0,), 4, ()), sampling)[0][-1]
     assert rest.token_ids == whole[2:]
+
+
+SAMPLINGS = [GREEDY, Sampling(seed=12), Sampling(seed=12, mode=AcceptanceMode.REJECTION)]
+
+
+def chances(load, shape: Shape, sampling: Sampling, acceptance: Platt) -> list[float]:
+    """By level of a draft that isn't stopped: how likely the likeliest of its paths stands."""
+    scorer, chance, best = load().open(PREFIX, NEVER), {0: 1.0}, []
+    told = replace(shape, num_choices=9)
+    for level in grow(scorer, EMPTY, len(PREFIX), told, sampling):
+        first = len(chance)
+        for node in range(first, len(level.tree) + 1):
+            parent, token = level.tree.parents[node - 1], level.tree.token_ids[node - 1]
+            law, choices = level.distributions.get(parent), level.choices[parent]
+            chance[node] = chance[parent] * acceptance(confidence(token, choices, law))
+        best.append(max(chance[node] for node in range(first, len(level.tree) + 1)))
+    return best
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=lambda sampling: sampling.mode.name)
+@pytest.mark.parametrize("shape", [CHAIN, BRANCHING], ids=["chain", "tree"])
+@pytest.mark.parametrize("num_choices", [0, 1])
+@pytest.mark.parametrize("last", [1, 2, 3])
+def test_draft_ends_after_the_level_whose_every_path_is_too_unlikely(
+    load, shape, sampling, num_choices, last
+):
+    acceptance = Platt(0.8, 0.3)
+    best = chances(load, shape, sampling, acceptance)
+    stop = DraftStop((best[last - 1] + best[last]) / 2, acceptance)
+    stopped = replace(shape, num_choices=num_choices, stop=stop)
+    whole, _ = draft(load(), PREFIX, EMPTY, shape, sampling)
+    levels, _ = draft(load(), PREFIX, EMPTY, stopped, sampling)
+    assert levels == whole[: last + 1]
+
+
+@pytest.mark.parametrize(("below", "num_levels"), [(0.0, 6), (1.0, 1)])
+def test_draft_has_a_level_at_least_and_may_never_stop(load, below, num_levels):
+    shape = replace(CHAIN, stop=DraftStop(below, Platt()))
+    assert len(draft(load(), PREFIX, EMPTY, shape, GREEDY)[0]) == num_levels
+
+
+def test_stop_tells_no_more_choices_than_were_asked_for(load):
+    stop = DraftStop(0.0, Platt())
+    for num_choices in (0, 2):
+        shape = replace(BRANCHING, num_choices=num_choices, stop=stop)
+        plain = replace(shape, stop=None)
+        levels = list(grow(load().open(PREFIX, NEVER), EMPTY, len(PREFIX), shape, GREEDY))
+        same = list(grow(load().open(PREFIX, NEVER), EMPTY, len(PREFIX), plain, GREEDY))
+        assert [level.choices for level in levels] == [level.choices for level in same]

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from specmesh.decoding.drafting import Choices, draft_distribution
 from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.lookahead import DraftStop
+from specmesh.decoding.platt import MAX_BIAS, MAX_SLOPE, Platt
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.serving.wire import (
@@ -16,13 +18,15 @@ from specmesh.serving.wire import (
     read_choices,
     read_distributions,
     read_sampling,
+    read_stop,
     read_tree,
     write_choices,
     write_distributions,
     write_sampling,
+    write_stop,
     write_tree,
 )
-from specmesh.v1 import sampling_pb2, tokens_pb2
+from specmesh.v1 import drafter_pb2, sampling_pb2, tokens_pb2
 
 samplings = st.builds(
     Sampling,
@@ -159,3 +163,32 @@ def test_token_outside_the_vocabulary_is_named_with_its_place():
     with pytest.raises(InvalidField, match="5 is outside the vocabulary of 5") as refusal:
         check_tokens("field", [0, 4, 5, 9], 5)
     assert refusal.value.field == "field[2]"
+
+
+@given(
+    below=st.floats(0, 1, width=32),
+    slope=st.floats(0, MAX_SLOPE, width=32),
+    bias=st.floats(-MAX_BIAS, MAX_BIAS, width=32),
+)
+def test_stop_comes_back_the_same(below, slope, bias):
+    stop = DraftStop(below, Platt(slope, bias))
+    assert read_stop(over_the_wire(write_stop(stop))) == stop
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"below": -0.1}, "below"),
+        ({"below": 1.1}, "below"),
+        ({"below": np.nan}, "below"),
+        ({"slope": -1}, "slope"),
+        ({"slope": 101}, "slope"),
+        ({"slope": np.nan}, "slope"),
+        ({"bias": -101}, "bias"),
+        ({"bias": np.inf}, "bias"),
+    ],
+)
+def test_stop_that_makes_no_sense_is_refused(fields, name):
+    with pytest.raises(InvalidField) as refusal:
+        read_stop(drafter_pb2.DraftStop(**fields))
+    assert refusal.value.field == f"stop.{name}"

@@ -228,9 +228,9 @@ class Drafter(Peer, drafter_pb2_grpc.DrafterServiceServicer):
         depth = min(request.depth, self.max_levels)
         message = drafter_pb2.DraftResponse()
         for level in range(1, depth + 1):
+            message.cost.forward_ms += self.level_ms
             tips = [self._grow(message, paths, tip, request) for tip in tips]
             if level % request.levels_per_message == 0 or level == depth:
-                message.cost.forward_ms = self.level_ms * request.levels_per_message
                 self.corrupt(message)
                 yield message
                 message = drafter_pb2.DraftResponse()

@@ -16,6 +16,8 @@ from tests.orchestrator.model import VOCAB_SIZE, target_only
 from tests.orchestrator.peers import NOT_SERVING, SERVING, Drafter, Hold, Verifier, hang, raising
 
 from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.lookahead import DraftStop
+from specmesh.decoding.platt import Platt
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.tree import TokenTree
 from specmesh.orchestrator.mesh import attempts as attempts_module
@@ -229,6 +231,16 @@ async def test_draft_comes_level_by_level(connect):
     assert [token for part in parts for token in part.token_ids][:3] == EXPECTED
     assert [part.parents for part in parts] == [(0, 1), (2, 3)]
     assert [part.last for part in parts] == [False, True]
+
+
+async def test_draft_carries_where_to_stop(connect):
+    drafter = Drafter()
+    calls = calls_on((await connect([Verifier()], [drafter])).mesh)
+    await drafted(calls)
+    await drafted(calls, command=replace(DRAFT, stop=DraftStop(0.5, Platt(2.0, -1.0))))
+    plain, stopped = drafter.requests
+    assert not plain.HasField("stop")
+    assert (stopped.stop.below, stopped.stop.slope, stopped.stop.bias) == (0.5, 2.0, -1.0)
 
 
 @pytest.mark.parametrize(("levels", "sizes"), [(0, [0]), (2, [2, 0]), (3, [2, 1])])

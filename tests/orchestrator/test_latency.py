@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 import pytest
 from opentelemetry.context import Context
@@ -10,9 +11,15 @@ from tests.orchestrator.model import VOCAB_SIZE
 from tests.orchestrator.peers import Drafter, Verifier
 
 from specmesh.decoding.sampling import Sampling
-from specmesh.decoding.tree import EMPTY
+from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.orchestrator.mesh.calls import Calls, Mesh
-from specmesh.orchestrator.mesh.latency import WINDOW, Latencies, RunningMedian
+from specmesh.orchestrator.mesh.latency import (
+    MIN_HALF,
+    WINDOW,
+    Latencies,
+    RunningMedian,
+    RunningSlope,
+)
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.orchestrator.strategies.base import Capacity, Draft, Verify
 
@@ -56,6 +63,39 @@ def test_old_values_are_forgotten():
     assert median.value == 2.0
 
 
+def slope_of(calls: Iterable[tuple[int, float]]) -> float:
+    slope = RunningSlope()
+    for num_tokens, seconds in calls:
+        slope.add(num_tokens, seconds)
+    return slope.value
+
+
+def test_wider_calls_tell_what_a_token_costs():
+    widths = [1, 5, 2, 8, 3, 3, 7, 1] * 4
+    assert slope_of((width, 0.01 + 0.0004 * width) for width in widths) == 0.0004
+
+
+def test_slow_calls_are_not_taken_for_wide_ones():
+    widths = [1, 5, 2, 8, 3, 3, 7, 1] * 4
+    calls = [(width, 0.01 + 0.0004 * width) for width in widths]
+    calls[3], calls[10] = (8, 1.0), (2, 1.0)
+    assert slope_of(calls) == 0.0004
+
+
+def test_calls_that_get_faster_as_they_get_wider_cost_nothing_more():
+    assert slope_of((width, 0.1 - 0.001 * width) for width in range(30)) == 0.0
+
+
+@pytest.mark.parametrize("num_calls", [0, 1, 2 * MIN_HALF - 1])
+def test_a_few_calls_tell_nothing(num_calls):
+    assert slope_of((width, 0.01 * width) for width in range(num_calls)) == 0.0
+
+
+def test_calls_of_one_width_leave_what_is_known():
+    calls = [(width, 0.01 * width) for width in range(WINDOW)]
+    assert slope_of([*calls, *[(4, 0.5)] * WINDOW]) == 0.01
+
+
 def test_models_are_told_apart():
     latencies = Latencies()
     latencies.drafter_s("small").add(0.001)
@@ -77,6 +117,24 @@ async def test_capacity_is_what_is_ready_and_how_fast_it_was(connect):
     assert capacity.drafter_s == pytest.approx(0.002)
     assert mesh.latencies.drafter_s("tiny").value == pytest.approx(0.0005)
     assert 0 < capacity.target_s < 10
+
+
+async def test_draft_that_is_shorter_than_asked_for_is_not_taken_for_a_fast_one(connect):
+    drafter = Drafter()
+    drafter.level_ms, drafter.max_levels = 2.0, 3
+    calls = calls_on((await connect([Verifier()], [drafter])).mesh)
+    await draft(calls, Draft(1, (), depth=8, levels_per_message=8))
+    assert calls.capacity().drafter_s == pytest.approx(0.002)
+
+
+async def test_verifications_of_all_widths_tell_what_a_token_costs(connect, monkeypatch):
+    calls = calls_on((await connect([Verifier()])).mesh)
+    added: list[int] = []
+    monkeypatch.setattr(RunningSlope, "add", lambda self, width, seconds: added.append(width))
+    for task, width in enumerate((0, 3, 1)):
+        command = Verify(task, (), TokenTree.chain(range(width)))
+        await calls.verify(command, calls.moment(Context()))
+    assert added == [0, 3, 1]
 
 
 async def test_drafter_that_does_not_say_what_it_took_is_not_taken_for_infinitely_fast(connect):

@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.orchestrator.transcripts import drafted, verified
 
+from specmesh.decoding.drafting import Choices
+from specmesh.decoding.lookahead import DEFAULT_LOOKAHEAD
+from specmesh.decoding.platt import Platt
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.orchestrator.strategies.autoregressive import Autoregressive
 from specmesh.orchestrator.strategies.base import (
@@ -125,6 +128,41 @@ def test_failed_verification_gives_up():
     strategy = speculating()
     strategy.handle(drafted(1, 7, 8, 9))
     assert strategy.handle(Failed(2)) == [GiveUp(2)]
+
+
+def adaptive_round(strategy: Speculative, command: Draft, sure: float, num_accepted: int) -> Draft:
+    """Answer a draft of four tokens and its verification; the next draft."""
+    choices = {node: Choices((7,), (sure,), 0.5) for node in range(4)}
+    strategy.handle(drafted(command.task, 7, 7, 7, 7, choices=choices))
+    accepted = range(1, num_accepted + 1)
+    *_, following = strategy.handle(verified(command.task + 1, *accepted, says=5))
+    return following
+
+
+def test_without_a_lookahead_drafts_end_where_going_on_does_not_pay():
+    strategy = Speculative(Goal(max_tokens=200))
+    (first,) = strategy.start(Capacity(target_s=0.01, drafter_s=0.001))
+    assert (first.depth, first.num_choices) == (DEFAULT_LOOKAHEAD, 1)
+    assert 0 < first.stop.below < 1
+    assert first.stop.acceptance == Platt()
+    second = adaptive_round(strategy, first, sure=0.9, num_accepted=0)
+    assert second.stop.acceptance(0.9) < 0.9
+    strategy.handle(Capacity(target_s=0.01, drafter_s=0.001, target_token_s=0.001))
+    third = adaptive_round(strategy, second, sure=0.9, num_accepted=0)
+    assert third.stop.below > 1.5 * second.stop.below
+
+
+def test_without_a_lookahead_or_a_latency_drafts_have_the_default_length():
+    (first,) = Speculative(Goal(max_tokens=200)).start(Capacity(target_s=0.01))
+    assert (first.depth, first.stop) == (DEFAULT_LOOKAHEAD, None)
+
+
+def test_lookahead_that_was_asked_for_stays():
+    strategy = Speculative(Goal(max_tokens=200, lookahead=4))
+    (command,) = strategy.start(Capacity(target_s=0.01, drafter_s=0.001))
+    for _ in range(5):
+        assert command == draft(command.task, 4)
+        command = adaptive_round(strategy, command, sure=0.9, num_accepted=0)
 
 
 def test_late_events_of_old_tasks_are_ignored():

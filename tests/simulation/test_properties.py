@@ -232,3 +232,18 @@ def test_dsi_is_on_average_not_slower_than_speculation(acceptance, ratio, lookah
             request, _ = simulate(STRATEGIES[name](goal), goal, models, mesh, seed=0)
             times[name] += request.ended_s
     assert times["dsi"] <= times["speculative"] * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("acceptance", [0.3, 0.6, 0.8, 0.95])
+@pytest.mark.parametrize("ratio", [0.05, 0.2, 0.5])
+def test_adaptive_lookahead_is_nearly_as_fast_as_the_best_fixed_one(acceptance, ratio):
+    """The simulated drafter is equally sure of all its tokens: there is no more to be had."""
+    mesh = MeshModel(Fixed(1.0), (Fixed(ratio),))
+    target = SimulatedTarget(5, VOCAB_SIZE)
+    models = Models(target, (SimulatedDrafter(target, acceptance),))
+
+    def seconds(lookahead: int | None) -> float:
+        goal = Goal(max_tokens=2_000, lookahead=lookahead)
+        return simulate(STRATEGIES["speculative"](goal), goal, models, mesh, 0)[0].ended_s
+
+    assert seconds(None) < 1.05 * min(map(seconds, (*range(1, 9), 10, 12, 16, 24)))

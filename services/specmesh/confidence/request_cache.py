@@ -156,8 +156,11 @@ class RequestCache:
                     self._sharing = Sharing(membership, self._released)
                     tried.set()
                     await self._sharing.run()
-            except* Exception as failures:
-                self._lose(failures.exceptions[0], told=away)
+            except StoreUnavailable as failure:
+                self._lose(failure, told=away)
+            except Exception as failure:
+                log.exception("the request cache broke")
+                self._lose(failure, told=away)
             away = True
             tried.set()
             await asyncio.sleep(RETRY_S)
@@ -165,12 +168,11 @@ class RequestCache:
     def _released(self, part: Part) -> None:
         self._release(part.numbers, part.batch_size)
 
-    def _lose(self, failure: BaseException, *, told: bool) -> None:
+    def _lose(self, failure: Exception, *, told: bool) -> None:
         if not told:
             log.warning(
                 "no Redis: requests wait for those of this process alone",
                 extra={"reason": str(failure)},
-                exc_info=None if isinstance(failure, StoreUnavailable) else failure,
             )
         sharing, self._sharing = self._sharing, None
         if sharing is not None:

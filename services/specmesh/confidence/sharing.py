@@ -47,10 +47,17 @@ class Sharing:
         return waiting
 
     async def run(self) -> None:
-        """Take part until the connection breaks: raises a group of ``StoreUnavailable``."""
-        async with asyncio.TaskGroup() as both:
-            both.create_task(self._take_turns())
-            both.create_task(self._listen())
+        """Take part until the connection breaks: raises ``StoreUnavailable``."""
+        # No task group: until Python 3.13 one that fails while it is cancelled hides the latter.
+        both = [asyncio.create_task(work) for work in (self._take_turns(), self._listen())]
+        try:
+            ended, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            for task in ended:
+                task.result()
+        finally:
+            for task in both:
+                task.cancel()
+            await asyncio.gather(*both, return_exceptions=True)
 
     async def _take_turns(self) -> None:
         due_in_s: float | None = None
