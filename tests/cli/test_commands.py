@@ -78,6 +78,24 @@ def test_strategies_run_side_by_side_and_say_what_they_took(target_model, no_pro
     }
 
 
+def test_lookaheads_run_side_by_side(target_model, no_process_left):
+    done = specmesh(
+        *("bench", "lookahead", "--json", "--target", target_model, "--drafter", "prompt-lookup"),
+        *("--num-prompts", "1", "--tokens", "16", "--temperature", "0", "--seed", "7"),
+        *("--lookahead", "3", "--lookahead", "1"),
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["identical"] is True
+    (contest,) = summary["temperatures"]
+    assert [figures["lookahead"] for figures in contest["fixed"]] == [3, 1]
+    assert contest["best_fixed"] in {3, 1}
+    best = max(figures["tokens_per_s"] for figures in contest["fixed"])
+    assert contest["ratio"] == pytest.approx(contest["adaptive"]["tokens_per_s"] / best)
+    assert "Adaptive lookahead is" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -49,16 +49,16 @@ class Replica:
 
     def ask(self, session_id: str, confidence: float = -1.0) -> asyncio.Task[Release]:
         """A request that has entered the cache when this returns."""
-        entered = self.cache.enter(Escalation(session_id, 16, b"digest", confidence))
-        ticket = entered.__enter__()
+        stack = ExitStack()
+        ticket = stack.enter_context(
+            self.cache.enter(Escalation(session_id, 16, b"digest", confidence))
+        )
         ticket.released.add_done_callback(lambda _: self.order.append(session_id))
 
         async def wait() -> Release:
-            try:
+            with stack:
                 async with asyncio.timeout(PATIENCE_S):
                     return await ticket.released
-            finally:
-                entered.__exit__(None, None, None)
 
         self._tasks.append(asyncio.create_task(wait()))
         return self._tasks[-1]

@@ -76,9 +76,7 @@ def test_a_share_holds_over_the_scores_of_all_sessions():
 
 def test_a_share_is_escalated_in_full_until_enough_is_known():
     sharing = assessor(rule=EscalationRate(0.1))
-    first = [
-        sharing.assess(places(0.5), FilterOptions(), 0.0).num_escalated for _ in range(ENOUGH)
-    ]
+    first = [sharing.assess(places(0.5), FilterOptions(), 0.0).num_escalated for _ in range(ENOUGH)]
     assert first == [1] * ENOUGH
 
 

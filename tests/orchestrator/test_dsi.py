@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from tests.orchestrator.transcripts import drafted, verified
 
+from specmesh.decoding.drafting import Choices
 from specmesh.decoding.sampling import Distribution
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.orchestrator.strategies.base import (
@@ -14,6 +15,7 @@ from specmesh.orchestrator.strategies.base import (
     Command,
     Commit,
     Draft,
+    Drafted,
     Failed,
     Finish,
     FinishReason,
@@ -411,3 +413,49 @@ def test_quick_drafter_speaks_less_often_but_never_later_than_a_check_can_leave(
         strategy = DSI(Goal(20, lookahead=lookahead))
         commands = strategy.start(Capacity(drafter_s=0.0005, target_s=0.1))
         assert commands[0] == Draft(2, (), 19, levels_per_message=levels)
+
+
+def unsure_of_the_second(task: int = CHAIN, **also) -> Drafted:
+    """Two tokens, of the second of which the drafter is not sure."""
+    choices = {0: Choices((7,), (0.9,), 0.1), 1: Choices((8,), (0.4,), 0.9)}
+    return drafted(task, 7, 8, last=False, choices=choices, **also)
+
+
+def test_tokens_that_are_unlikely_to_stand_are_verified_at_once():
+    strategy = DSI(Goal(20))
+    capacity = Capacity(num_verifiers=2, target_s=0.4, drafter_s=0.01)
+    assert strategy.start(capacity)[0].num_choices == 1
+    assert strategy.handle(unsure_of_the_second()) == [check(3, 7, 8)]
+
+
+def test_verdicts_teach_how_sure_is_sure_enough():
+    strategy = DSI(Goal(100))
+    strategy.start(Capacity(num_verifiers=2, target_s=0.4, drafter_s=0.01))
+    draft_task, alone = CHAIN, ALONE
+    sure = {0: Choices((7,), (0.7,), 0.1)}
+    for _ in range(5):
+        assert strategy.handle(drafted(draft_task, 7, last=False, choices=sure)) == []
+        _, _, again, verify = strategy.handle(verified(alone, says=6))
+        draft_task, alone = again.task, verify.task
+    assert strategy.handle(drafted(draft_task, 7, last=False, choices=sure)) == [
+        check(draft_task + 1, 7)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("goal", "num_verifiers"),
+    [(Goal(20, lookahead=20), 2), (Goal(20), 1)],
+    ids=["a lookahead was asked for", "a single replica"],
+)
+def test_otherwise_the_drafters_doubts_do_not_count(goal, num_verifiers):
+    strategy = DSI(goal)
+    capacity = Capacity(num_verifiers, target_s=0.4, drafter_s=0.01)
+    assert strategy.start(capacity)[0].num_choices == 0
+    assert strategy.handle(unsure_of_the_second()) == []
+
+
+def test_in_rejection_mode_what_leaves_does_not_depend_on_the_tokens_drawn():
+    strategy = DSI(Goal(20))
+    strategy.start(Capacity(num_verifiers=2, target_s=0.4, drafter_s=0.01))
+    law = Distribution(np.array([7, 8]), np.array([0.1, 0.9]))
+    assert strategy.handle(unsure_of_the_second(distributions={0: law, 1: law})) == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from opentelemetry import metrics
 
 _meter = metrics.get_meter("specmesh.confidence")
@@ -13,13 +15,9 @@ _tokens = _meter.create_counter(
 _assessed = _meter.create_counter(
     "specmesh.filter.assessed", unit="{token}", description="draft tokens that were scored"
 )
-_threshold = _meter.create_histogram(
+_threshold = _meter.create_gauge(
     "specmesh.filter.threshold",
-    description="what scores were compared with, by specmesh.filter.scorer; finite ones",
-    explicit_bucket_boundaries_advisory=(
-        *(-10, -5, -3, -2, -1.5, -1, -0.7, -0.5, -0.3, -0.2, -0.1, -0.05, -0.02, -0.01),
-        *(0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99),
-    ),
+    description="what scores were compared with last, by specmesh.filter.scorer; finite ones",
 )
 _batch_size = _meter.create_histogram(
     "specmesh.filter.batch.size",
@@ -48,8 +46,8 @@ def record_assessment(
     _assessed.add(num_places)
     _tokens.add(num_kept, {"specmesh.filter.decision": "kept"})
     _tokens.add(num_escalated, {"specmesh.filter.decision": "escalated"})
-    if abs(threshold) != float("inf"):
-        _threshold.record(threshold, {"specmesh.filter.scorer": scorer})
+    if math.isfinite(threshold):
+        _threshold.set(threshold, {"specmesh.filter.scorer": scorer})
 
 
 def record_batch(size: int) -> None:

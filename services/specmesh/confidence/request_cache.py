@@ -96,31 +96,31 @@ class RequestCache:
         """Let a request wait; leaving the block withdraws it."""
         now = time.monotonic()
         ticket = Ticket(Waiting(next(self._numbers), escalation, now + self._window_s), now)
-        number = ticket.waiting.number
-        self._tickets[number] = ticket
+        waiting = ticket.waiting
+        self._tickets[waiting.number] = ticket
         self.see(escalation.session_id)
         try:
-            with self._waiting(ticket.waiting):
+            if self._sharing is None:
+                self._wait_here([waiting], "away" if self._store else "unset")
                 yield ticket
+            else:
+                with self._in_redis(self._sharing, waiting):
+                    yield ticket
         finally:
-            self._tickets.pop(number, None)
+            self._here.withdraw(waiting.number)  # also from Redis it may have come there
+            del self._tickets[waiting.number]
 
     @contextmanager
-    def _waiting(self, waiting: Waiting) -> Iterator[None]:
-        sharing = self._sharing
-        if sharing is None:
-            self._wait_here([waiting], "away" if self._store else "unset")
+    def _in_redis(self, sharing: Sharing, waiting: Waiting) -> Iterator[None]:
+        sharing.add(waiting)
+        late = asyncio.get_running_loop().call_at(
+            waiting.due + LATE_S, self._take_back, sharing, "late"
+        )
+        try:
             yield
-        else:
-            sharing.add(waiting)
-            loop = asyncio.get_running_loop()
-            late = loop.call_at(waiting.due + LATE_S, self._take_back, sharing, "late")
-            try:
-                yield
-            finally:
-                late.cancel()
-                sharing.withdraw(waiting.number)
-        self._here.withdraw(waiting.number)
+        finally:
+            late.cancel()
+            sharing.withdraw(waiting.number)
 
     def _wait_here(self, waiting: Sequence[Waiting], cause: str) -> None:
         for each in waiting:

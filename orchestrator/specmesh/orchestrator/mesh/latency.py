@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from statistics import fmean, median
+from collections.abc import Sequence
+from statistics import median
 
 WINDOW = 64
 """How many of the latest calls count."""
@@ -39,12 +40,12 @@ class RunningSlope:
         self._latest.append((num_tokens, seconds))
         by_width = sorted(self._latest, key=lambda call: call[0])
         half = len(by_width) // 2
-        narrow, wide = by_width[:half], by_width[-half:]
-        if half < MIN_HALF or narrow[0][0] == wide[-1][0]:
+        if half < MIN_HALF:
             return
-        wider = fmean(call[0] for call in wide) - fmean(call[0] for call in narrow)
-        longer = median(call[1] for call in wide) - median(call[1] for call in narrow)
-        self.value = float(f"{max(0.0, longer / wider):.0e}")
+        narrow, wide = (_medians(calls) for calls in (by_width[:half], by_width[-half:]))
+        if wide[0] > narrow[0]:
+            slope = (wide[1] - narrow[1]) / (wide[0] - narrow[0])
+            self.value = float(f"{max(0.0, slope):.0e}")
 
 
 class Latencies:
@@ -60,3 +61,7 @@ class Latencies:
     def drafter_s(self, kind: str) -> RunningMedian:
         """Of the drafters that serve the model ``kind``."""
         return self._drafter_s[kind]
+
+
+def _medians(calls: Sequence[tuple[int, float]]) -> tuple[float, float]:
+    return median(call[0] for call in calls), median(call[1] for call in calls)

@@ -9,6 +9,9 @@ threads are the tasks here:
 - whenever ``lookahead`` more tokens of a chain are drafted and a replica is free, one more
   verification of them leaves (``Check``). When none is free the verification grows instead of
   waiting, so speculation parallelism stays within the live replicas whatever the lookahead;
+- unless a lookahead was asked for, it leaves before that once more likely than not it holds a
+  token that will be rejected: the sooner that is known, the less is drafted in vain. Not in
+  rejection mode, where what leaves must not depend on the tokens drawn;
 - the check that covers the next position of the answer is the current verifier. What it says
   is committed; chains and checks that assumed something else are terminated with all that
   hangs from them (lines 8 and 10), and the next current verifier is the one that covers the
@@ -22,9 +25,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.closed_forms import min_lookahead
+from specmesh.decoding.drafting import confidence
+from specmesh.decoding.platt import OnlinePlatt
+from specmesh.decoding.predictors import Outcome
 from specmesh.decoding.sampling import Distribution
 from specmesh.decoding.tree import TokenTree
 from specmesh.orchestrator.strategies.base import (
@@ -50,6 +57,8 @@ MAX_DRAFT_TOKENS = 256
 """Of one draft call; a chain that outlives it is drafted on by another."""
 MAX_CHECK_TOKENS = 256
 """Of one verification, however far a quick drafter has run ahead."""
+UNSURE = 0.5
+"""The chance to stand below which tokens are verified at once."""
 
 
 @dataclass(slots=True)
@@ -61,6 +70,10 @@ class Chain:
     tokens: list[int] = field(default_factory=list)
     distributions: dict[int, Distribution] = field(default_factory=dict)
     """What the token at a position was drawn from."""
+    confidences: list[float] = field(default_factory=list)
+    """The drafter's probability of each of ``tokens``; 1 where it wasn't asked."""
+    acceptance: OnlinePlatt = field(default_factory=OnlinePlatt)
+    """How likely its tokens are accepted, given that."""
     task: TaskId | None = None
     task_start: int = 0
     silent: bool = False
@@ -74,6 +87,31 @@ class Chain:
     def between(self, start: int, end: int) -> tuple[int, ...]:
         """Its tokens at positions from ``start`` up to ``end``."""
         return tuple(self.tokens[start - self.start : end - self.start])
+
+    def extend(self, event: Drafted) -> None:
+        """Take in what was drafted."""
+        for token, node in zip(event.token_ids, event.parents, strict=True):
+            distribution = event.distributions.get(node)
+            self.tokens.append(token)
+            self.confidences.append(confidence(token, event.choices.get(node), distribution))
+            if distribution is not None:
+                self.distributions[self.task_start + node] = distribution
+
+    def chance(self, start: int) -> float:
+        """That all tokens from position ``start`` on stand."""
+        return prod(map(self.acceptance.latest, self.confidences[start - self.start :]))
+
+    def learn(self, start: int, tokens: Sequence[int]) -> int:
+        """What was committed from position ``start`` on; how many of the tokens are its own."""
+        confidences = self.confidences[start - self.start :][: len(tokens)]
+        stand = _num_equal(self.between(start, self.end), tokens)
+        self.acceptance.learn(confidences, Outcome(stand, tuple(confidences)).trials)
+        return stand
+
+    def start_over(self, position: int) -> None:
+        """Drop all its tokens; the next stands at ``position``."""
+        self.start, self.task = position, None
+        self.tokens, self.distributions, self.confidences = [], {}, []
 
 
 @dataclass(slots=True)
@@ -156,9 +194,7 @@ class DSI:
     def _extend(self, event: Drafted) -> None:
         for chain in self._chains:
             if chain.task == event.task:
-                chain.tokens += event.token_ids
-                for node, distribution in event.distributions.items():
-                    chain.distributions[chain.task_start + node] = distribution
+                chain.extend(event)
                 if event.last:
                     chain.task, chain.silent = None, chain.end == chain.task_start
 
@@ -180,9 +216,7 @@ class DSI:
         if not tokens:
             return []
         position = len(self._text)
-        drafted = max(
-            (_num_equal(c.between(position, c.end), tokens) for c in self._chains), default=0
-        )
+        drafted = max((chain.learn(position, tokens) for chain in self._chains), default=0)
         commands = self._progress.commit(tokens, drafted)
         if self._progress.ended:
             return commands
@@ -200,8 +234,7 @@ class DSI:
             if chain.between(position, len(self._text)) != new:
                 if chain.task is not None:
                     commands.append(Cancel(chain.task))
-                chain.start, chain.task = len(self._text), None
-                chain.tokens, chain.distributions = [], {}
+                chain.start_over(len(self._text))
         for task, check in list(self._checks.items()):
             assumed = check.tokens[position - check.origin :]
             if assumed[: len(new)] != new[: len(assumed)] or check.end < len(self._text):
@@ -221,8 +254,9 @@ class DSI:
         for chain in self._chains:
             while self._num_running < self._capacity.num_verifiers:
                 start = self._verified_up_to(chain)
+                enough = chain.end - start >= self._lookahead
                 complete = chain.end == self._progress.draftable > start
-                if chain.end - start < self._lookahead and not complete:
+                if not (enough or complete or self._is_unsure(chain, start)):
                     break
                 commands.append(self._verify(chain, start))
         return commands
@@ -233,6 +267,19 @@ class DSI:
             if check.start <= len(self._text) and (check.said is not None or not has_spoken):
                 return task
         return None
+
+    @property
+    def _may_leave_early(self) -> bool:
+        """With a single replica the next verification is always waited for."""
+        return self._goal.lookahead is None and self._capacity.num_verifiers > 1
+
+    def _is_unsure(self, chain: Chain, start: int) -> bool:
+        return (
+            self._may_leave_early
+            and not chain.distributions
+            and chain.end > start
+            and chain.chance(start) < UNSURE
+        )
 
     @property
     def _num_running(self) -> int:
@@ -284,6 +331,7 @@ class DSI:
             chain.between(len(self._text), chain.end),
             depth=min(self._progress.draftable - chain.end, MAX_DRAFT_TOKENS),
             levels_per_message=levels_per_message(self._capacity, self._lookahead),
+            num_choices=1 if self._may_leave_early else 0,
             drafter=chain.drafter,
         )
 
