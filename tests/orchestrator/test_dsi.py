@@ -433,7 +433,7 @@ def test_verdicts_teach_how_sure_is_sure_enough():
     strategy.start(Capacity(num_verifiers=2, target_s=0.4, drafter_s=0.01))
     draft_task, alone = CHAIN, ALONE
     sure = {0: Choices((7,), (0.7,), 0.1)}
-    for _ in range(5):
+    for _ in range(4):
         assert strategy.handle(drafted(draft_task, 7, last=False, choices=sure)) == []
         _, _, again, verify = strategy.handle(verified(alone, says=6))
         draft_task, alone = again.task, verify.task

@@ -79,7 +79,6 @@ class GenerationResult:
 
     text: str
     token_ids: tuple[int, ...]
-    unchecked: tuple[int, ...]
     finish_reason: FinishReason
     stats: GenerationStats
     session_id: str
@@ -89,6 +88,7 @@ class GenerationResult:
     seed: int
     resumable: bool
     num_resumes: int
+    unchecked: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
