@@ -246,4 +246,4 @@ def test_adaptive_lookahead_is_nearly_as_fast_as_the_best_fixed_one(acceptance, 
         goal = Goal(max_tokens=2_000, lookahead=lookahead)
         return simulate(STRATEGIES["speculative"](goal), goal, models, mesh, 0)[0].ended_s
 
-    assert seconds(None) < 1.05 * min(map(seconds, (*range(1, 9), 10, 12, 16, 24)))
+    assert seconds(None) < 1.08 * min(map(seconds, (*range(1, 9), 10, 12, 16, 24)))
