@@ -45,7 +45,11 @@ def group(folders: dict[str, Path]) -> Group:
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
         command += ["--nproc-per-node", "2", "-m", "specmesh.verifier", "--port", "0"]
         command += ["--model", str(folders["llama"]), "--cache-bytes", str(1 << 20)]
-        inherited = {name: value for name, value in os.environ.items() if "_" not in name}
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("OTEL_", "SPECMESH_", "REDIS_"))
+        }
         # Where there is a GPU, transformers would put the ranks there.
         environment = {**inherited, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
         torchrun = Process("torchrun", command, environment)
