@@ -111,7 +111,7 @@ def _draw_at_random(
     choices = None
     if num_choices:
         best = likeliest(warped.probabilities, num_choices)
-        entropy = -float(warped.probabilities @ np.log(warped.probabilities))
+        entropy = -float(np.einsum("i,i", warped.probabilities, np.log(warped.probabilities)))
         choices = _listed(warped.token_ids[best], warped.probabilities[best], entropy)
     return Drawn(tuple(draft.token_ids[drawn].tolist()), draft, choices)
 
@@ -127,7 +127,8 @@ def _choices(
     np.maximum(below, _NO_WEIGHT, out=below)
     weights = np.exp(below)
     total = weights.sum()
-    entropy = math.log(total) - float(weights @ below) / total
+    # Not by BLAS, whose threads stall for milliseconds where the cores are busy.
+    entropy = math.log(total) - float(np.einsum("i,i", weights, below)) / total
     return _listed(token_ids, weights[best[: token_ids.size]] / total, entropy)
 
 
