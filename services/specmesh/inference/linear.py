@@ -22,22 +22,23 @@ class PackedLinear(nn.Module):
 
     def __init__(self, plain: nn.Linear) -> None:
         super().__init__()
-        self.bias = plain.bias
+        # Plain tensors: modules look parameters up slowly, and torch checks them for gradients.
+        self._bias = None if plain.bias is None else plain.bias.detach()
         self.out_features = plain.out_features
-        self._packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(
-            plain.weight.detach(), TYPICAL_TOKENS
-        )
-        self._plain_below = PLAIN_BELOW[plain.weight.dtype]
-        self._plain = plain.weight if self._plain_below else None
+        weight = plain.weight.detach()
+        self._packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, TYPICAL_TOKENS)
+        self._plain_below = PLAIN_BELOW[weight.dtype]
+        self._plain = weight if self._plain_below else None
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """``[1, tokens, in_features]`` to ``[1, tokens, out_features]``."""
-        if not input.shape[1]:  # oneDNN wants one token at least
+        num_tokens = input.shape[1]
+        if self._plain is not None and num_tokens < self._plain_below:
+            return linear(input, self._plain, self._bias)
+        if not num_tokens:  # oneDNN wants one token at least
             return input.new_empty((*input.shape[:-1], self.out_features))
-        if self._plain is not None and input.shape[1] < self._plain_below:
-            return linear(input, self._plain, self.bias)
         output: Tensor = torch.ops.mkldnn._linear_pointwise(
-            input, self._packed, self.bias, "none", [], ""
+            input, self._packed, self._bias, "none", [], ""
         )
         return output
 

@@ -33,6 +33,7 @@ from specmesh.inference.model import (
     ModelDescription,
     ModelNotLoadable,
 )
+from specmesh.inference.norm import fuse_norms
 from specmesh.inference.paged_scorer import PagedScorer
 from specmesh.inference.tensor_parallel import Ranks, kv_heads_by_rank
 
@@ -132,6 +133,7 @@ class TransformersModel:
         if ranks is None:
             model.to(device)
             pack_linears(model)  # a divided layer is a plain one with transformers' hooks
+            fuse_norms(model, model.dtype)
         else:
             ranks.join()
         cache_bytes = cache_bytes or _room_on(model.device)
