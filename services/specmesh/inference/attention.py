@@ -40,26 +40,27 @@ class PagedAttention:
     def __call__(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float
     ) -> Tensor:
-        """Keep ``key`` and ``value`` ``[tokens, kv_heads, head_dim]``, then let ``query``
-        ``[tokens, heads, head_dim]`` attend; returns the query's shape."""
+        """Keep ``key`` and ``value`` ``[1, kv_heads, tokens, head_dim]``, then let ``query``
+        ``[1, heads, tokens, head_dim]`` attend; returns ``[1, tokens, heads, head_dim]``."""
         if self._is_unwanted():
             raise Interrupted
         self._write(layer, key, value)
         if len(self._groups) == 1:
             return self._groups[0](layer, query, scale)
-        return torch.cat([group(layer, query[group.tokens], scale) for group in self._groups])
+        attended = [group(layer, query[:, :, group.tokens], scale) for group in self._groups]
+        return torch.cat(attended, dim=1)
 
 
 class _GroupAttention:
-    """Sequences of one group: their queries ``[sequences * width, heads, head_dim]``.
+    """Sequences of one group: their queries ``[1, heads, sequences * width, head_dim]``.
 
     All query heads that share a KV head attend as if they were tokens more, so that keys and
     values are neither repeated nor read twice.
     """
 
     def __init__(self, store: KVStore, group: Group) -> None:
-        self._sequences, self._width = len(group.blocks), group.width
-        self._length, self._sees = group.length, group.sees
+        self._sequences, self._width = group.blocks.shape[0], group.width
+        self._sees = group.sees
         self.tokens = slice(group.start, group.start + self._sequences * self._width)
         self._kv_heads, self._head_dim = store.keys.shape[2:]
         self._mask: Tensor | None = None
@@ -71,40 +72,49 @@ class _GroupAttention:
         )
 
     def __call__(self, layer: int, query: Tensor, scale: float) -> Tensor:
-        shared = query.shape[1] // self._kv_heads
         if self._sees is not None:
-            self._mask = _mask(self._sees, shared, query)
+            self._mask = _mask(self._sees, query.shape[1] // self._kv_heads, query)
             self._sees = None
         keys, values = self._read(layer)
-        folded = query.view(self._sequences, self._width, self._kv_heads, shared, self._head_dim)
         attended = scaled_dot_product_attention(
-            folded.permute(0, 2, 3, 1, 4).reshape(
-                self._sequences, self._kv_heads, shared * self._width, self._head_dim
-            ),
-            keys,
-            values,
-            attn_mask=self._mask,
-            scale=scale,
+            self._fold(query), keys, values, attn_mask=self._mask, scale=scale
         )
-        unfolded = attended.view(
-            self._sequences, self._kv_heads, shared, self._width, self._head_dim
-        )
-        return unfolded.permute(0, 3, 1, 2, 4).reshape(query.shape)
+        return self._unfold(attended)
+
+    def _fold(self, query: Tensor) -> Tensor:
+        """``[1, heads, tokens, ...]`` to ``[sequences, kv_heads, shared heads * width, ...]``."""
+        if self._sequences > 1:
+            apart = (self._kv_heads, -1, self._sequences, self._width, self._head_dim)
+            query = query.view(apart).permute(2, 0, 1, 3, 4)
+        return query.reshape(self._sequences, self._kv_heads, -1, self._head_dim)
+
+    def _unfold(self, attended: Tensor) -> Tensor:
+        """``[sequences, kv_heads, shared heads * width, ...]`` to ``[1, tokens, heads, ...]``."""
+        if self._width > 1:
+            apart = (self._sequences, self._kv_heads, -1, self._width, self._head_dim)
+            attended = attended.view(apart).permute(0, 3, 1, 2, 4)
+        return attended.reshape(1, self._sequences * self._width, -1, self._head_dim)
 
 
-Read = Callable[[int], tuple[Tensor, Tensor]]
-"""Keys and values of a layer, each ``[sequences, kv_heads, length, head_dim]``."""
+Layer = tuple[Tensor, Tensor]
+"""A layer's keys and values, each ``[sequences, kv_heads, tokens, head_dim]``."""
 
 
-def _slicer(store: KVStore, first: int, length: int) -> Read:
-    """One sequence in slots one after the other: views, taken of all layers at once."""
-    slots = slice(first, first + length)
-    keys = store.keys[:, None, slots].transpose(2, 3).unbind(0)
-    values = store.values[:, None, slots].transpose(2, 3).unbind(0)
-    return lambda layer: (keys[layer], values[layer])
+def _slots(store: KVStore, first: int, count: int) -> list[Layer]:
+    """Slots one after the other as one sequence: views, taken of all layers at once."""
+    run = slice(first, first + count)
+    keys, values = (
+        held[:, None, run].transpose(2, 3).unbind(0) for held in (store.keys, store.values)
+    )
+    return list(zip(keys, values, strict=True))
 
 
-def _gatherer(store: KVStore, group: Group) -> Read:
+def _slicer(store: KVStore, first: int, length: int) -> Callable[[int], Layer]:
+    """One sequence in slots one after the other."""
+    return _slots(store, first, length).__getitem__
+
+
+def _gatherer(store: KVStore, group: Group) -> Callable[[int], Layer]:
     blocks = store.indexes(group.blocks.reshape(-1))
     shape = (len(group.blocks), -1, *store.keys.shape[2:])
 
@@ -131,20 +141,19 @@ def _run(indexes: Indexes) -> int | None:
 def _writer(store: KVStore, slots: Indexes) -> Callable[[int, Tensor, Tensor], None]:
     first = _run(slots)
     if first is not None:
-        run = slice(first, first + len(slots))
-        key_slots, value_slots = store.keys[:, run].unbind(0), store.values[:, run].unbind(0)
+        layers = _slots(store, first, len(slots))
 
         def write_run(layer: int, key: Tensor, value: Tensor) -> None:
-            key_slots[layer].copy_(key)
-            value_slots[layer].copy_(value)
+            keys, values = layers[layer]
+            keys.copy_(key)
+            values.copy_(value)
 
         return write_run
     indexes = store.indexes(slots)
-    keys, values = store.keys.unbind(0), store.values.unbind(0)
 
     def write(layer: int, key: Tensor, value: Tensor) -> None:
-        keys[layer].index_copy_(0, indexes, key)
-        values[layer].index_copy_(0, indexes, value)
+        store.keys[layer].index_copy_(0, indexes, key[0].transpose(0, 1))
+        store.values[layer].index_copy_(0, indexes, value[0].transpose(0, 1))
 
     return write
 
@@ -163,14 +172,7 @@ def _attend(
     """What transformers calls: ``[1, heads, tokens, head_dim]`` to ``[1, tokens, heads, ...]``."""
     assert attention_mask is None
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    attended = paged(
-        module.layer_idx,
-        query[0].transpose(0, 1),
-        key[0].transpose(0, 1),
-        value[0].transpose(0, 1),
-        scale,
-    )
-    return attended[None], None
+    return paged(module.layer_idx, query, key, value, scale), None
 
 
 AttentionInterface.register(PAGED_ATTENTION, _attend)
