@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from specmesh.inference.replace import replace
+
 PLAIN_BELOW = {torch.bfloat16: 0, torch.float16: 0, torch.float32: 4}
 """Number of tokens from which the layout pays: MKL is faster at fp32 vectors."""
 
@@ -50,11 +52,14 @@ def pack_linears(model: nn.Module) -> None:
     dtypes = set(PLAIN_BELOW)
     if not torch.ops.mkldnn._is_mkldnn_fp16_supported():
         dtypes.remove(torch.float16)  # many a processor computes in bf16 alone
-    for module in list(model.modules()):
-        for name, child in module.named_children():
-            if (
-                type(child) is nn.Linear
-                and child.weight.device.type == "cpu"
-                and child.weight.dtype in dtypes
-            ):
-                setattr(module, name, PackedLinear(child))
+
+    def packed(layer: nn.Module) -> PackedLinear | None:
+        if (
+            type(layer) is nn.Linear
+            and layer.weight.device.type == "cpu"
+            and layer.weight.dtype in dtypes
+        ):
+            return PackedLinear(layer)
+        return None
+
+    replace(model, packed)

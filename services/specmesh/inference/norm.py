@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import rms_norm
+
+from specmesh.inference.replace import replace
 
 _PROBE_TOKENS = 64
 
@@ -29,17 +33,19 @@ def fuse_norms(model: nn.Module, dtype: torch.dtype) -> None:
 
     Only those that answer just as their replacement does: a norm may do more than its name says.
     """
-    for module in list(model.modules()):
-        for name, child in module.named_children():
-            if type(child).__name__.endswith("RMSNorm") and (fused := _fused(child, dtype)):
-                setattr(module, name, fused)
+    replace(model, partial(_fused, dtype=dtype))
 
 
 @torch.inference_mode()
 def _fused(norm: nn.Module, dtype: torch.dtype) -> FusedRMSNorm | None:
     weight = getattr(norm, "weight", None)
     eps = getattr(norm, "variance_epsilon", None) or getattr(norm, "eps", None)
-    if not isinstance(weight, Tensor) or weight.device.type != "cpu" or not isinstance(eps, float):
+    if (
+        not type(norm).__name__.endswith("RMSNorm")
+        or not isinstance(weight, Tensor)
+        or weight.device.type != "cpu"
+        or not isinstance(eps, float)
+    ):
         return None
     fused = FusedRMSNorm(weight, eps)
     generator = torch.Generator().manual_seed(0)
