@@ -62,7 +62,7 @@ class _GroupAttention:
         self._sequences, self._width = group.blocks.shape[0], group.width
         self._sees = group.sees
         self.tokens = slice(group.start, group.start + self._sequences * self._width)
-        self._kv_heads, self._head_dim = store.keys.shape[2:]
+        self._kv_heads, self._head_dim = store.kv.shape[2:]
         self._mask: Tensor | None = None
         first = _run(group.blocks[0]) if self._sequences == 1 else None
         self._read = (
@@ -96,33 +96,25 @@ class _GroupAttention:
         return attended.reshape(1, self._sequences * self._width, -1, self._head_dim)
 
 
-Layer = tuple[Tensor, Tensor]
-"""A layer's keys and values, each ``[sequences, kv_heads, tokens, head_dim]``."""
+Read = Callable[[int], tuple[Tensor, Tensor]]
+"""Keys and values of a layer, each ``[sequences, kv_heads, length, head_dim]``."""
 
 
-def _slots(store: KVStore, first: int, count: int) -> list[Layer]:
-    """Slots one after the other as one sequence: views, taken of all layers at once."""
-    run = slice(first, first + count)
-    keys, values = (
-        held[:, None, run].transpose(2, 3).unbind(0) for held in (store.keys, store.values)
-    )
-    return list(zip(keys, values, strict=True))
-
-
-def _slicer(store: KVStore, first: int, length: int) -> Callable[[int], Layer]:
+def _slicer(store: KVStore, first: int, length: int) -> Read:
     """One sequence in slots one after the other."""
-    return _slots(store, first, length).__getitem__
+    held = store.run(first, length)
+    return lambda layer: (held[2 * layer], held[2 * layer + 1])
 
 
-def _gatherer(store: KVStore, group: Group) -> Callable[[int], Layer]:
+def _gatherer(store: KVStore, group: Group) -> Read:
     blocks = store.indexes(group.blocks.reshape(-1))
-    shape = (len(group.blocks), -1, *store.keys.shape[2:])
+    shape = (len(group.blocks), -1, *store.kv.shape[2:])
 
     def gather(held: Tensor) -> Tensor:
         gathered = held.index_select(0, blocks).view(shape)
         return gathered[:, : group.length].transpose(1, 2)
 
-    return lambda layer: (gather(store.key_blocks[layer]), gather(store.value_blocks[layer]))
+    return lambda layer: (gather(store.blocks[2 * layer]), gather(store.blocks[2 * layer + 1]))
 
 
 def _mask(sees: Sees, shared: int, query: Tensor) -> Tensor:
@@ -134,26 +126,25 @@ def _mask(sees: Sees, shared: int, query: Tensor) -> Tensor:
 
 def _run(indexes: Indexes) -> int | None:
     """The first of ``indexes`` if each is one more than the one before."""
-    first = int(indexes[0])
-    return first if (indexes == range(first, first + len(indexes))).all() else None
+    found: list[int] = indexes.tolist()
+    return found[0] if found == list(range(found[0], found[0] + len(found))) else None
 
 
 def _writer(store: KVStore, slots: Indexes) -> Callable[[int, Tensor, Tensor], None]:
     first = _run(slots)
     if first is not None:
-        layers = _slots(store, first, len(slots))
+        held = store.run(first, len(slots))
 
         def write_run(layer: int, key: Tensor, value: Tensor) -> None:
-            keys, values = layers[layer]
-            keys.copy_(key)
-            values.copy_(value)
+            held[2 * layer].copy_(key)
+            held[2 * layer + 1].copy_(value)
 
         return write_run
     indexes = store.indexes(slots)
 
     def write(layer: int, key: Tensor, value: Tensor) -> None:
-        store.keys[layer].index_copy_(0, indexes, key[0].transpose(0, 1))
-        store.values[layer].index_copy_(0, indexes, value[0].transpose(0, 1))
+        store.kv[2 * layer].index_copy_(0, indexes, key[0].transpose(0, 1))
+        store.kv[2 * layer + 1].index_copy_(0, indexes, value[0].transpose(0, 1))
 
     return write
 

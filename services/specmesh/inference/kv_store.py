@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,48 +31,47 @@ class KVShape:
 
 
 class KVStore:
-    """Keys and values, each ``[layers, slots, kv_heads, head_dim]``.
+    """One tensor ``kv``, ``[2 * layers, slots, kv_heads, head_dim]``: the keys of layer l are
+    ``kv[2 * l]``, its values ``kv[2 * l + 1]``.
 
     Block b holds the slots from ``16 b`` on. What the blocks hold at first is zero: attention
     reads them beyond a sequence's end and masks the scores, which must be numbers.
     """
 
     def __init__(self, shape: KVShape, num_blocks: int, device: torch.device) -> None:
-        self.keys = _zeros(shape, num_blocks, device)
-        self.values = _zeros(shape, num_blocks, device)
+        self.kv = _zeros(shape, num_blocks, device)
         self._written = np.zeros(num_blocks * BLOCK_TOKENS, np.bool_)
         """By slot: whether it may hold anything but zeros."""
-        blocks = (shape.layers, num_blocks, -1)
-        self.key_blocks = self.keys.view(blocks).unbind(0)
-        """By layer, ``[blocks, 16 * kv_heads * head_dim]``."""
-        self.value_blocks = self.values.view(blocks).unbind(0)
+        self.blocks = self.kv.view(2 * shape.layers, num_blocks, -1).unbind(0)
+        """As ``kv``, each ``[blocks, 16 * kv_heads * head_dim]``."""
+        self._sequence = self.kv[:, None].transpose(2, 3)
+
+    def run(self, first: int, count: int) -> Sequence[Tensor]:
+        """Slots one after the other as a sequence: as ``kv``, views of
+        ``[1, kv_heads, count, head_dim]``."""
+        return self._sequence[:, :, :, first : first + count].unbind(0)
 
     def copy(self, copy: Copy) -> None:
         """Carry out ``copy`` in every layer, or, if there is no memory for it, in none."""
         self._written[copy.destinations] = True
         sources, destinations = self.indexes(copy.sources), self.indexes(copy.destinations)
-        tensors = (self.keys, self.values)
-        read = [tensor.index_select(1, sources) for tensor in tensors]
-        for tensor, copied in zip(tensors, read, strict=True):
-            tensor.index_copy_(1, destinations, copied)
+        self.kv.index_copy_(1, destinations, self.kv.index_select(1, sources))
 
     def expect(self, writes: Indexes, blanks: Indexes) -> None:
         """Before a forward: it writes to the slots ``writes``, and ``blanks`` must be zero."""
         self._written[writes] = True
         written = blanks[self._written[blanks]]
         if len(written):
-            indexes = self.indexes(written)
-            for tensor in (self.keys, self.values):
-                tensor.index_fill_(1, indexes, 0)
+            self.kv.index_fill_(1, self.indexes(written), 0)
             self._written[written] = False
 
     def indexes(self, indexes: Indexes) -> Tensor:
         """``indexes`` on the store's device."""
-        return torch.from_numpy(indexes).to(self.keys.device)
+        return torch.from_numpy(indexes).to(self.kv.device)
 
 
 def _zeros(shape: KVShape, num_blocks: int, device: torch.device) -> Tensor:
-    size = (shape.layers, num_blocks * BLOCK_TOKENS, shape.kv_heads, shape.head_dim)
+    size = (2 * shape.layers, num_blocks * BLOCK_TOKENS, shape.kv_heads, shape.head_dim)
     if device.type != "cpu":
         return torch.zeros(size, dtype=shape.dtype, device=device)
     # numpy leaves it to the system to clear a page when it is first written.
