@@ -25,7 +25,7 @@ class PackedLinear(nn.Module):
     def __init__(self, plain: nn.Linear) -> None:
         super().__init__()
         # Plain tensors: modules look parameters up slowly, and torch checks them for gradients.
-        self._bias = None if plain.bias is None else plain.bias.detach()
+        self._bias = None if plain.bias is None else plain.bias.detach().clone()
         self.out_features = plain.out_features
         weight = plain.weight.detach()
         self._packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, TYPICAL_TOKENS)
@@ -53,13 +53,16 @@ def pack_linears(model: nn.Module) -> None:
     if not torch.ops.mkldnn._is_mkldnn_fp16_supported():
         dtypes.remove(torch.float16)  # many a processor computes in bf16 alone
 
+    def is_better_packed(weight: Tensor) -> bool:
+        return weight.device.type == "cpu" and weight.dtype in dtypes
+
     def packed(layer: nn.Module) -> PackedLinear | None:
-        if (
-            type(layer) is nn.Linear
-            and layer.weight.device.type == "cpu"
-            and layer.weight.dtype in dtypes
-        ):
+        if type(layer) is nn.Linear and is_better_packed(layer.weight):
             return PackedLinear(layer)
         return None
 
     replace(model, packed)
+    for parameter in model.parameters():
+        if is_better_packed(parameter) and not PLAIN_BELOW[parameter.dtype]:
+            # A view of the file, all of which stays in memory as long as one of its views.
+            parameter.data = parameter.data.clone()

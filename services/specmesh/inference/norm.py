@@ -18,7 +18,7 @@ class FusedRMSNorm(nn.Module):
 
     def __init__(self, weight: Tensor, eps: float) -> None:
         super().__init__()
-        self._weight = weight.detach()
+        self._weight = weight.detach().clone()
         self._shape = tuple(weight.shape)
         self._eps = eps
 

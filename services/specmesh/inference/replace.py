@@ -12,11 +12,12 @@ def replace(model: nn.Module, replacement: Callable[[nn.Module], nn.Module | Non
 
     Hooks of either do not run.
     """
-    for module in list(model.modules()):
-        for name, child in module.named_children():
-            replaced_by = replacement(child)
-            if replaced_by is not None:
-                setattr(module, name, replaced_by)
-                # Where Python looks first. To find and to call a module takes as long as to
-                # multiply by a small matrix.
-                module.__dict__[name] = replaced_by.forward
+    for name, child in model.named_children():
+        replaced_by = replacement(child)
+        if replaced_by is None:
+            replace(child, replacement)
+        else:
+            setattr(model, name, replaced_by)
+            # Where Python looks first. To find and to call a module takes as long as to
+            # multiply by a small matrix.
+            model.__dict__[name] = replaced_by.forward

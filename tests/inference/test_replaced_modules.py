@@ -1,0 +1,91 @@
+"""What a model's own modules are replaced by computes the same, and what isn't the same stays."""
+
+from __future__ import annotations
+
+import gc
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from transformers import AutoModelForCausalLM
+from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
+
+from specmesh.inference.norm import FusedRMSNorm, fuse_norms
+from specmesh.inference.replace import replace
+from specmesh.inference.transformers_model import TransformersModel
+
+MAPPED_FILES = Path("/proc/self/maps")
+
+
+def of_random_weight(norm: nn.Module, dtype: torch.dtype) -> nn.ModuleDict:
+    torch.manual_seed(2)
+    assert isinstance(norm.weight, nn.Parameter)
+    nn.init.normal_(norm.weight)
+    return nn.ModuleDict({"norm": norm.to(dtype)})
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("num_tokens", [0, 1, 5, 130])
+def test_fused_norm_computes_the_same_bits(dtype, num_tokens):
+    model = of_random_weight(LlamaRMSNorm(48, eps=1e-5), dtype)
+    plain = model["norm"]
+    fuse_norms(model, dtype)
+    assert type(model["norm"]) is FusedRMSNorm
+    inputs = 3 * torch.randn(1, num_tokens, 48, dtype=dtype)
+    with torch.inference_mode():
+        assert torch.equal(model["norm"](inputs), plain(inputs))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_norm_that_does_more_than_its_name_says_stays(dtype):
+    model = of_random_weight(GemmaRMSNorm(48), dtype)
+    fuse_norms(model, dtype)
+    assert type(model["norm"]) is GemmaRMSNorm
+
+
+def test_norms_of_a_loaded_model_are_fused(load):
+    norms = [type(module) for module in load("llama")._model.modules()]
+    assert norms.count(FusedRMSNorm) == 5  # two a layer, and the last one
+    assert LlamaRMSNorm not in norms
+
+
+class Doubler(nn.Module):
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return 2 * inputs
+
+
+class Nest(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.alone = nn.Identity()
+        self.in_order = nn.Sequential(nn.Identity(), nn.Identity())
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.in_order(self.alone(inputs))
+        return outputs
+
+
+def test_replacements_are_called_wherever_they_stand():
+    model = Nest()
+    replace(model, lambda module: Doubler() if isinstance(module, nn.Identity) else None)
+    assert model(torch.ones(())) == 8
+    assert sum(isinstance(module, Doubler) for module in model.modules()) == 3
+
+
+@pytest.mark.skipif(not MAPPED_FILES.exists(), reason="only Linux tells what is mapped")
+@pytest.mark.skipif(
+    not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="no layers are laid out anew here"
+)
+def test_weights_that_were_laid_out_anew_leave_memory(folders, architecture, tmp_path):
+    folder = tmp_path / "half"
+    shutil.copytree(folders[architecture], folder)
+    plain = AutoModelForCausalLM.from_pretrained(folder)
+    plain.to(torch.bfloat16).save_pretrained(folder)
+    del plain
+    model = TransformersModel.load(str(folder), dtype="bfloat16", device="cpu", cache_bytes=1 << 16)
+    gc.collect()
+    assert str(folder) not in MAPPED_FILES.read_text()
+    assert model.description.name == "half"  # it is still there
