@@ -81,7 +81,11 @@ class ConfidenceSettings(RedisSettings, ServerSettings):
         "while its replicas are busy, the higher while they idle",
     )
     window_ms: float = Field(
-        3.0, ge=0, le=100, description="how long a request waits for others to go with it"
+        50.0,
+        ge=0,
+        le=100,
+        description="how long a request waits at most for others to go with it; never longer "
+        "than half of what a verification takes",
     )
     max_batch: int = Field(32, ge=1, le=1024, description="requests that go together, at most")
 

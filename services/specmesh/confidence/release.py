@@ -17,6 +17,16 @@ LIVE_S = 1.0
 """A session that was seen within this time is at work. A round of draft and verification takes
 less, also with many sessions on few replicas; one that has ended holds others up no longer."""
 
+WAIT_SHARE = 0.5
+"""How long a request waits at most, by how long its verification then takes. While the target
+has little to do it answers soon, and to wait would be most of what a token takes; the more it
+has to do, the more a larger batch saves it, and the less a wait adds."""
+
+
+def wait_s(window_s: float, verification_s: float) -> float:
+    """How long a request may wait for others; ``verification_s`` is 0 if it is not known."""
+    return min(window_s, WAIT_SHARE * verification_s) if verification_s else window_s
+
 
 @dataclass(frozen=True, slots=True)
 class Escalation:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from specmesh.confidence.metrics import record_batch, record_fallback, record_wait
-from specmesh.confidence.release import Escalation, Gathering, Waiting
+from specmesh.confidence.release import Escalation, Gathering, Waiting, wait_s
 from specmesh.confidence.request_store import Part, RequestStore
 from specmesh.confidence.sharing import Sharing
 from specmesh.serving.sessions import StoreUnavailable
@@ -92,10 +92,14 @@ class RequestCache:
             self._sharing.see(session_id)
 
     @contextmanager
-    def enter(self, escalation: Escalation) -> Iterator[Ticket]:
-        """Let a request wait; leaving the block withdraws it."""
+    def enter(self, escalation: Escalation, verification_s: float = 0.0) -> Iterator[Ticket]:
+        """Let a request wait; leaving the block withdraws it.
+
+        ``verification_s`` is how long the target takes of late; 0 if that is not known.
+        """
         now = time.monotonic()
-        ticket = Ticket(Waiting(next(self._numbers), escalation, now + self._window_s), now)
+        due = now + wait_s(self._window_s, verification_s)
+        ticket = Ticket(Waiting(next(self._numbers), escalation, due), now)
         waiting = ticket.waiting
         self._tickets[waiting.number] = ticket
         self.see(escalation.session_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
@@ -49,7 +50,7 @@ class ConfidenceServicer(confidence_pb2_grpc.ConfidenceServiceServicer):
             assessment.scores[assessment.num_kept],
         )
         # It waits already while the first response is on its way.
-        with self._cache.enter(escalation) as ticket:
+        with self._cache.enter(escalation, request.verification_ms / 1e3) as ticket:
             yield first
             released = await ticket.released
         annotate(
@@ -87,6 +88,8 @@ class ConfidenceServicer(confidence_pb2_grpc.ConfidenceServiceServicer):
         # Written so that a NaN is refused as well.
         if not 0 <= request.verifier_load <= 1:
             raise InvalidField("verifier_load", "must be in [0, 1]")
+        if not 0 <= request.verification_ms < math.inf:
+            raise InvalidField("verification_ms", "must be finite and not negative")
         try:
             assessment = self._assessor.assess(places, options, request.verifier_load)
         except InvalidField as error:

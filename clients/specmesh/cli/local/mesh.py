@@ -120,7 +120,7 @@ class LocalMesh:
             for name, arguments in self._named_drafters()
         ]
         confidence = [
-            self._service("confidence", f"confidence-{number}", cores.rest, common)
+            self._service("confidence", f"confidence-{number}", cores.drafter, common)
             for number in range(options.num_confidence)
         ]
         peers = {"--verifiers": verifiers, "--drafters": drafters, "--confidence": confidence}

@@ -14,7 +14,7 @@ from opentelemetry import metrics, trace
 from opentelemetry.context import Context
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.orchestrator.mesh.latency import RunningMedian
+from specmesh.orchestrator.mesh.latency import Latencies
 from specmesh.orchestrator.mesh.peer import Peer
 from specmesh.orchestrator.mesh.pool import Pool
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
@@ -43,13 +43,13 @@ class Assessments:
     def __init__(
         self,
         pool: Pool,
-        load: RunningMedian,
+        latencies: Latencies,
         prefix: CommittedPrefix,
         options: confidence_pb2.FilterOptions | None,
         deadline: float,
     ) -> None:
         self._pool = pool
-        self._load = load
+        self._latencies = latencies
         self._prefix = prefix
         self._options = options
         self._deadline = deadline
@@ -88,7 +88,8 @@ class Assessments:
                     session_id=self._prefix.session_id,
                     prefix_length=length + len(command.path),
                     prefix_digest=self._prefix.digest(length),
-                    verifier_load=self._load.value or 0.0,
+                    verifier_load=self._latencies.target_load.value or 0.0,
+                    verification_ms=(self._latencies.target_s.value or 0.0) * 1e3,
                 ),
                 trace_context=carrier,
             )

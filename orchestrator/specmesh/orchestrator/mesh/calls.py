@@ -114,7 +114,7 @@ class Calls:
     ) -> None:
         self._mesh = mesh
         self._assessments = Assessments(
-            mesh.filters, mesh.latencies.target_load, prefix, filter_options, deadline
+            mesh.filters, mesh.latencies, prefix, filter_options, deadline
         )
         self._vocab_size = vocab_size
         self._prefix = prefix

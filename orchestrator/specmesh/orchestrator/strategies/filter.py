@@ -7,14 +7,18 @@ target's P_i. This is the one strategy whose text may differ from the target's.
 Several tokens are drafted before the confidence service is asked about them. The text is
 Algorithm 2's all the same, for the next Q_i holds as long as what it follows was said. So is
 the run of unsure places that comes first checked in one verification, as speculative decoding
-would, and the rest of the draft goes on if the target agreed with it.
+would, and the rest of the draft goes on if the target agreed with it. Unless a lookahead was
+asked for, a draft goes on for as long as it pays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 
 from specmesh.decoding.acceptance import Verdict
+from specmesh.decoding.lookahead import DraftStop
+from specmesh.decoding.platt import OnlinePlatt
 from specmesh.decoding.tree import TokenTree
 from specmesh.orchestrator.strategies.base import (
     Assess,
@@ -36,7 +40,11 @@ from specmesh.orchestrator.strategies.branches import Run
 from specmesh.orchestrator.strategies.growth import Growth
 from specmesh.orchestrator.strategies.progress import Progress
 
-DEFAULT_LOOKAHEAD = 6
+MAX_LOOKAHEAD = 16
+"""However sure the drafter is: what it holds back, nobody reads."""
+WORTH = 0.2
+"""The chance to be said below which a draft ends: a token more costs about this share of the
+round that it may save."""
 NUM_CHOICES = 2
 """What the scores are made of, beside the entropy."""
 
@@ -46,7 +54,9 @@ class Filter:
     left of it, or the verification of the first run of places that were not kept."""
 
     def __init__(self, goal: Goal) -> None:
-        self._lookahead = goal.lookahead or DEFAULT_LOOKAHEAD
+        self._fixed = goal.lookahead
+        self._standing = OnlinePlatt()
+        """How likely a drafted token is said, because it is kept or the target says it too."""
         self._progress = Progress(goal)
         self._last_task: TaskId = 0
         self._growth = Growth(task=0)
@@ -78,9 +88,10 @@ class Filter:
                 return []
 
     def _draft(self) -> Command:
-        depth = min(self._lookahead, self._progress.remaining)
+        depth = min(self._fixed or MAX_LOOKAHEAD, self._progress.remaining)
+        stop = None if self._fixed else DraftStop(WORTH, self._standing.latest)
         self._growth = Growth(self._new_task())
-        return Draft(self._growth.task, (), depth, depth, num_choices=NUM_CHOICES)
+        return Draft(self._growth.task, (), depth, depth, num_choices=NUM_CHOICES, stop=stop)
 
     def _grow(self, event: Drafted | Failed) -> list[Command]:
         """Take in more of the draft; of one that failed what came before still counts."""
@@ -109,8 +120,9 @@ class Filter:
         num_kept = _leading(keeps, value=True)
         commands: list[Command] = []
         if num_kept:
-            commands += self._progress.commit(self._run.tokens[:num_kept], 0, checked=False)
-            self._run = self._run.after(num_kept)
+            kept, self._run = self._run.first(num_kept), self._run.after(num_kept)
+            self._standing.learn(kept.confidences, repeat(True))
+            commands += self._progress.commit(kept.tokens, 0, checked=False)
         self._num_unsure = _leading(keeps[num_kept:], value=False)
         if self._progress.ended or self._num_unsure:
             return commands
@@ -131,6 +143,7 @@ class Filter:
         num_accepted, said = len(verdict.accepted_nodes), verdict.next_token
         run, self._run = self._run, Run()
         agreed = num_accepted < len(run.tokens) and run.tokens[num_accepted] == said
+        self._standing.learn(run.confidences, (*repeat(True, num_accepted), agreed))
         commands = self._progress.commit([*run.tokens[:num_accepted], said], num_accepted)
         if self._progress.ended:
             return commands
