@@ -76,7 +76,8 @@ def test_threshold_for_many_sessions_comes_from_finite_ones():
     kept = {-math.inf: 5, 0.2: 3, 0.6: 1, math.inf: 0}
     made = [run(Setting("margin", each), TARGET, count) for each, count in kept.items()]
     made.append(run(Setting("entropy", 7.0), TARGET, 2))
-    assert threshold_for(made, "margin") == pytest.approx(0.4)
+    assert threshold_for(made, "margin", 0.4) == pytest.approx(0.4)
+    assert threshold_for(made, "margin", 0.6) == pytest.approx(0.2)
 
 
 def test_every_scorer_is_swept_from_everything_kept_to_nothing():

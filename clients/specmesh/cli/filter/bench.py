@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 from rich.console import Console
@@ -11,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from specmesh.cli.filter.quality import judge
 from specmesh.cli.filter.sessions import Crowd, SessionFigures, sum_up
-from specmesh.cli.filter.summary import Summary, answers_of, summarise, threshold_for
+from specmesh.cli.filter.summary import SHARE, Summary, answers_of, summarise, threshold_for
 from specmesh.cli.filter.sweep import FILTER, Run, Setting, Sweep
 from specmesh.cli.local.mesh import MeshOptions
 from specmesh.cli.local.models import RealModels
@@ -20,6 +19,8 @@ from specmesh.cli.strategies.traced import TracedMesh
 from specmesh.client import Client
 
 CROWD_SCORER = "calibrated"
+CROWD_SHARES = (SHARE, 0.6, 0.8)
+"""Of the tokens, about those that are kept while many sessions are timed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,16 +66,19 @@ class Bench:
                     prompts=self._plan.crowd_prompts,
                     count=num_sessions,
                     num_tokens=sweep.num_tokens,
-                    setting=Setting(CROWD_SCORER, threshold_for(runs, CROWD_SCORER)),
+                    settings=[
+                        Setting(CROWD_SCORER, threshold_for(runs, CROWD_SCORER, share))
+                        for share in CROWD_SHARES
+                    ],
                     num_rounds=self._plan.num_rounds,
                 )
                 self._say(f"{num_sessions} sessions at once")
-                filtered, plain = await crowd.measure(client)
+                rounds = [each async for each in crowd.measure(client, self._mesh.pids)]
                 async with self._mesh.tracing():
-                    await crowd.run(client, crowd.setting)
+                    for setting in crowd.settings:
+                        await crowd.answers(client, setting)
         if num_sessions:  # the last spans come as the mesh ends
-            spans = chain.from_iterable(self._mesh.traces().get(FILTER, ()))
-            self.sessions = sum_up(crowd, filtered, plain, spans)
+            self.sessions = sum_up(crowd, rounds, self._mesh.traces().get(FILTER, ()))
         self._say("Judging the texts")
         answers = [answers_of(runs, setting) for setting in sweep.settings]
         judged = await judge(self._models, sweep.prompts, answers, sweep.num_tokens)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from specmesh.cli.filter.sessions import SessionFigures
+from specmesh.cli.filter.sessions import CrowdPoint, SessionFigures
 from specmesh.cli.filter.summary import SHARE, Margin, Point, Summary
 from specmesh.cli.strategies.report import make_table
 
@@ -50,7 +50,7 @@ def show(summary: Summary, sessions: SessionFigures | None, console: Console) ->
             soft_wrap=True,
         )
     if sessions is not None:
-        console.print(_describe_sessions(sessions), highlight=False, soft_wrap=True)
+        console.print(_sessions_table(sessions))
 
 
 def _table(points: Sequence[Point]) -> Table:
@@ -71,12 +71,34 @@ def _table(points: Sequence[Point]) -> Table:
     return table
 
 
-def _describe_sessions(sessions: SessionFigures) -> str:
+def _sessions_table(sessions: SessionFigures) -> Table:
+    table = make_table(f"{sessions.count} sessions at once, scorer {sessions.points[0].scorer}")
+    table.add_column("above", no_wrap=True)
+    for heading in ("kept", "tokens/s", "factor", "batch", "cores: target", "drafter", "rest"):
+        table.add_column(heading, justify="right")
+    alone = f"{sessions.target_tokens_per_s:.0f}"
+    table.add_row("(target alone)", "", alone, "1.00", "", *_cores(sessions.target_cpu_ms))
+    for point in sessions.points:
+        table.add_row(*_cells(point), *_cores(point.cpu_ms))
+    return table
+
+
+def _cells(point: CrowdPoint) -> tuple[str, ...]:
     return (
-        f"{sessions.count} sessions at once, {sessions.kept_share:.0%} kept: "
-        f"{sessions.throughput_filter:.0f} tokens/s, the target alone "
-        f"{sessions.throughput_target:.0f}, {sessions.factor:.2f}x;\n"
-        f"batches of {sessions.mean_batch_size:.1f} requests from the request cache"
+        f"{point.threshold:.3f}",
+        f"{point.kept_share:.1%}",
+        f"{point.tokens_per_s:.0f}",
+        f"{point.factor:.2f}",
+        f"{point.mean_batch_size:.1f}",
+    )
+
+
+def _cores(cpu_ms: Mapping[str, float]) -> tuple[str, ...]:
+    """Milliseconds of a core for a token: of the verifiers, of the drafter, of all others."""
+    target = sum(each for name, each in cpu_ms.items() if name.startswith("verifier"))
+    drafter = cpu_ms["drafter"]
+    return tuple(
+        f"{each:.2f} ms" for each in (target, drafter, sum(cpu_ms.values()) - target - drafter)
     )
 
 

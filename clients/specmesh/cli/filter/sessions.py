@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
+
+import psutil
 
 from specmesh.cli.filter.sweep import Setting, ask
 from specmesh.client import Client, GenerationResult
@@ -17,10 +20,15 @@ _BATCH_SIZE = "specmesh.filter.batch_size"
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """All sessions together."""
+    """All sessions together, with a ``setting`` or by the target alone.
 
+    ``cpu_ms`` is what each process took of the cores for one token of output.
+    """
+
+    setting: Setting | None
     tokens_per_s: float
-    results: Sequence[GenerationResult]
+    kept_share: float
+    cpu_ms: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,70 +38,105 @@ class Crowd:
     prompts: Sequence[str]
     count: int
     num_tokens: int
-    setting: Setting
+    settings: Sequence[Setting]
     num_rounds: int
 
-    async def run(self, client: Client, setting: Setting | None) -> Round:
-        """Every session answers once; the time is that until the last of them is done."""
+    async def answers(self, client: Client, setting: Setting | None) -> list[GenerationResult]:
+        """What every session says, once the last of them is done."""
         streams = [
             ask(client, self.prompts[n % len(self.prompts)], setting, self.num_tokens)
             for n in range(self.count)
         ]
-        began = time.perf_counter()
         await asyncio.gather(*(stream.text() for stream in streams))
-        seconds = time.perf_counter() - began
-        results = [stream.result for stream in streams]
-        return Round(sum(len(result.token_ids) for result in results) / seconds, results)
+        return [stream.result for stream in streams]
 
-    async def measure(self, client: Client) -> tuple[list[Round], list[Round]]:
-        """Rounds with the filter, and with the target alone, in turns after one of each."""
-        for setting in (self.setting, None):
-            await self.run(client, setting)
-        filtered, plain = [], []
+    async def measure(self, client: Client, pids: Mapping[str, int]) -> AsyncIterator[Round]:
+        """Rounds with the target alone and with each setting in turns, after one of each that
+        counts for nothing. ``pids`` are those of the mesh's processes."""
+        turns = (None, *self.settings)
+        for setting in turns:
+            await self.answers(client, setting)
         for _ in range(self.num_rounds):
-            filtered.append(await self.run(client, self.setting))
-            plain.append(await self.run(client, None))
-        return filtered, plain
+            for setting in turns:
+                yield await self._time(client, setting, {**pids, "client": os.getpid()})
+
+    async def _time(
+        self, client: Client, setting: Setting | None, pids: Mapping[str, int]
+    ) -> Round:
+        before = _cpu_s(pids)
+        began = time.perf_counter()
+        results = await self.answers(client, setting)
+        seconds = time.perf_counter() - began
+        num_tokens = sum(len(result.token_ids) for result in results)
+        return Round(
+            setting,
+            tokens_per_s=num_tokens / seconds,
+            kept_share=sum(len(result.unchecked) for result in results) / num_tokens,
+            cpu_ms={
+                name: (after - before[name]) * 1e3 / num_tokens
+                for name, after in _cpu_s(pids).items()
+            },
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class SessionFigures:
-    """Output tokens per second of all ``count`` sessions together: medians over the rounds."""
+class CrowdPoint:
+    """One setting, all sessions together: medians over the rounds."""
 
-    count: int
     scorer: str
     threshold: float
-    throughput_filter: float
-    throughput_target: float
-    factor: float
-    """Median over the rounds of the one over the other."""
     kept_share: float
+    tokens_per_s: float
+    factor: float
+    """Of the throughput of the target alone, in the same round."""
     mean_batch_size: float
     """Requests that the request cache released together, over its batches."""
     mean_batch_size_of_request: float
     """The same over requests: how much company one had."""
+    cpu_ms: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFigures:
+    """``cpu_ms``, here and of the points: milliseconds of a core for one token of output, by
+    process."""
+
+    count: int
+    target_tokens_per_s: float
+    target_cpu_ms: Mapping[str, float]
+    points: Sequence[CrowdPoint]
 
 
 def sum_up(
-    crowd: Crowd, filtered: Sequence[Round], plain: Sequence[Round], spans: Iterable[Span]
+    crowd: Crowd, rounds: Sequence[Round], traces: Sequence[Sequence[Span]]
 ) -> SessionFigures:
-    """``spans`` are those of a round with the filter."""
-    sizes = batch_sizes(spans)
-    results = [result for each in filtered for result in each.results]
+    """``traces`` are those of one more round of each setting, one after the other."""
+    plain = [each for each in rounds if each.setting is None]
+    points = []
+    for number, setting in enumerate(crowd.settings):
+        own = [each for each in rounds if each.setting == setting]
+        traced = traces[number * crowd.count : (number + 1) * crowd.count]
+        sizes = batch_sizes(span for spans in traced for span in spans)
+        points.append(
+            CrowdPoint(
+                scorer=setting.scorer,
+                threshold=setting.threshold,
+                kept_share=median(each.kept_share for each in own),
+                tokens_per_s=median(each.tokens_per_s for each in own),
+                factor=median(
+                    one.tokens_per_s / other.tokens_per_s
+                    for one, other in zip(own, plain, strict=True)
+                ),
+                mean_batch_size=mean_batch_size(sizes),
+                mean_batch_size_of_request=fmean(sizes) if sizes else 0.0,
+                cpu_ms=_median_cpu_ms(own),
+            )
+        )
     return SessionFigures(
         count=crowd.count,
-        scorer=crowd.setting.scorer,
-        threshold=crowd.setting.threshold,
-        throughput_filter=median(each.tokens_per_s for each in filtered),
-        throughput_target=median(each.tokens_per_s for each in plain),
-        factor=median(
-            one.tokens_per_s / other.tokens_per_s
-            for one, other in zip(filtered, plain, strict=True)
-        ),
-        kept_share=sum(len(result.unchecked) for result in results)
-        / sum(len(result.token_ids) for result in results),
-        mean_batch_size=mean_batch_size(sizes),
-        mean_batch_size_of_request=fmean(sizes) if sizes else 0.0,
+        target_tokens_per_s=median(each.tokens_per_s for each in plain),
+        target_cpu_ms=_median_cpu_ms(plain),
+        points=points,
     )
 
 
@@ -109,3 +152,12 @@ def batch_sizes(spans: Iterable[Span]) -> list[float]:
 def mean_batch_size(sizes: Sequence[float]) -> float:
     """Over the batches, from the size of the batch that each request was in; 0 for none."""
     return len(sizes) / sum(1 / size for size in sizes) if sizes else 0.0
+
+
+def _cpu_s(pids: Mapping[str, int]) -> dict[str, float]:
+    times = {name: psutil.Process(pid).cpu_times() for name, pid in pids.items()}
+    return {name: each.user + each.system for name, each in times.items()}
+
+
+def _median_cpu_ms(rounds: Sequence[Round]) -> dict[str, float]:
+    return {name: median(each.cpu_ms[name] for each in rounds) for name in rounds[0].cpu_ms}

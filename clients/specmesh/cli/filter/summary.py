@@ -63,13 +63,13 @@ def answers_of(runs: Sequence[Run], setting: Setting | None) -> Answers:
     return [run.result.token_ids for run in own]
 
 
-def threshold_for(runs: Sequence[Run], scorer: str) -> float:
-    """The threshold of ``scorer`` at which ``SHARE`` is kept, by the finite ones that were run."""
+def threshold_for(runs: Sequence[Run], scorer: str, share: float) -> float:
+    """The threshold of ``scorer`` at which ``share`` is kept, by the finite ones that were run."""
     by_share: dict[float, float] = {}
     for setting in {run.setting for run in runs}:
         if setting is not None and setting.scorer == scorer and math.isfinite(setting.threshold):
             by_share[kept_share(runs, setting)] = setting.threshold
-    return at_share(sorted(by_share.items()), SHARE)
+    return at_share(sorted(by_share.items()), share)
 
 
 def kept_share(runs: Sequence[Run], setting: Setting) -> float:

@@ -47,6 +47,11 @@ class TracedMesh:
             traces[str(strategy)].append(spans)
         return traces
 
+    @property
+    def pids(self) -> Mapping[str, int]:
+        """Process ids by name while the mesh runs."""
+        return {} if self._mesh is None else self._mesh.pids
+
     def kill(self) -> None:
         """End the mesh at once."""
         if self._mesh is not None:
