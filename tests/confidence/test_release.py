@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specmesh.confidence.release import LIVE_S, Escalation, Gathering, Waiting, next_batch
+from specmesh.confidence.release import LIVE_S, Escalation, Gathering, Waiting, next_batch, wait_s
 
 WINDOW_S = 0.003
 
@@ -71,6 +72,13 @@ def test_a_session_not_seen_lately_is_not_waited_for():
     assert gathering.due == 9.0
     assert [numbers(batch) for batch in gathering.release(LIVE_S)] == [[0]]
     assert gathering.due is None
+
+
+@pytest.mark.parametrize(
+    ("verification_s", "expected_s"), [(0.0, 0.05), (0.004, 0.002), (0.1, 0.05), (9.0, 0.05)]
+)
+def test_a_wait_follows_what_a_verification_takes_up_to_the_window(verification_s, expected_s):
+    assert wait_s(0.05, verification_s) == expected_s
 
 
 def test_a_withdrawn_request_is_not_counted():

@@ -86,6 +86,14 @@ async def test_the_assessment_comes_before_the_wait_is_over(serve):
     assert release.waited_ms >= 100
 
 
+async def test_a_request_waits_no_longer_than_half_of_what_a_verification_takes(serve):
+    stub = await serve(window_ms=100)
+    await stub.Assess(asking(0.9, session_id="busy"), timeout=CALL_S).read()
+    call = stub.Assess(asking(0.4, verification_ms=10), timeout=CALL_S)
+    await call.read()
+    assert 5 <= (await call.read()).release.waited_ms < 100
+
+
 async def test_sessions_at_once_are_released_together(serve):
     stub = await serve(window_ms=100, max_batch=8)
 
@@ -171,6 +179,9 @@ WRONG = {
     "no_session": ({"session_id": ""}, "session_id"),
     "load_nan": ({"verifier_load": math.nan}, "verifier_load"),
     "load_negative": ({"verifier_load": -0.1}, "verifier_load"),
+    "verification_nan": ({"verification_ms": math.nan}, "verification_ms"),
+    "verification_negative": ({"verification_ms": -1}, "verification_ms"),
+    "verification_infinite": ({"verification_ms": math.inf}, "verification_ms"),
     "load_above_1": ({"verifier_load": 1.5}, "verifier_load"),
     "unknown_scorer": ({"options": {"scorer": "mood"}}, "options.scorer"),
     "calibrated_without_calibration": ({"options": {"scorer": "calibrated"}}, "options.scorer"),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.orchestrator.test_strategy_properties import CHANCES, GOALS, Hashes, target_only
 from tests.orchestrator.world import Chances, World
 
+from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.drafting import Choices
 from specmesh.orchestrator.strategies.base import (
     Assess,
@@ -23,6 +24,7 @@ from specmesh.orchestrator.strategies.base import (
     GiveUp,
     Goal,
     Released,
+    Verified,
     Verify,
 )
 from specmesh.orchestrator.strategies.filter import Filter
@@ -135,3 +137,31 @@ def test_draft_without_a_guess_asks_the_target():
     (verify,) = strategy.handle(drafted(draft))
     assert verify.tree.token_ids == ()
     assert strategy.handle(Failed(verify.task)) == [GiveUp(verify.task)]
+
+
+def a_round(strategy: Filter, draft: Draft, *, keep: bool) -> Draft:
+    """One draft of one token: kept, or refused by the target. Returns the next draft."""
+    (assess,) = strategy.handle(drafted(draft, 7))
+    commands = strategy.handle(Assessed(assess.task, (keep,)))
+    if not keep:
+        (verify,) = strategy.handle(Released(assess.task))
+        commands = strategy.handle(Verified(verify.task, Verdict((), 8, recovered=False)))
+    return commands[-1]
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_draft_goes_on_for_as_long_as_tokens_of_its_confidence_are_said(keep):
+    strategy = Filter(Goal(max_tokens=50))
+    (draft,) = strategy.start(Capacity())
+    chances = [draft.stop.acceptance(0.5)]
+    for _ in range(8):
+        draft = a_round(strategy, draft, keep=keep)
+        chances.append(draft.stop.acceptance(0.5))
+    assert draft.depth > 8
+    assert chances == sorted(chances, reverse=not keep)
+    assert (chances[-1] ** 3 > draft.stop.below) == keep  # three such tokens are drafted or not
+
+
+def test_lookahead_asked_for_is_drafted_whole():
+    (draft,) = Filter(Goal(max_tokens=50, lookahead=4)).start(Capacity())
+    assert (draft.depth, draft.stop) == (4, None)
