@@ -96,6 +96,33 @@ def test_lookaheads_run_side_by_side(target_model, no_process_left):
     assert "Adaptive lookahead is" in done.stderr
 
 
+def test_the_filter_is_swept_and_many_sessions_are_timed(no_process_left):
+    done = specmesh(
+        *("bench", "filter", "--json", "--num-prompts", "1", "--tokens", "8"),
+        *("--sessions", "3", "--rounds", "1"),
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["end_points_exact"] is True
+    assert len(report["points"]) == 18
+    sessions = report["sessions"]
+    assert sessions["count"] == 3
+    assert set(sessions["target_cpu_ms"]) >= {"verifier-0", "drafter", "orchestrator", "client"}
+    for point in sessions["points"]:
+        assert point["factor"] == pytest.approx(
+            point["tokens_per_s"] / sessions["target_tokens_per_s"]
+        )
+        assert 0 <= point["mean_batch_size"] <= 3
+
+
+def test_of_a_pair_that_is_not_known_a_calibration_is_asked_for(target_model):
+    done = specmesh("bench", "filter", "--target", target_model)
+    assert done.returncode == 1
+    assert "--calibration" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -30,6 +30,13 @@ DrafterModels = Annotated[
         show_default="shipped",
     ),
 ]
+CalibrationFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="What 'specmesh calibrate confidence' wrote of the pair.",
+        show_default="shipped, for the shipped pair",
+    ),
+]
 Lookahead = Annotated[
     int | None,
     typer.Option(
@@ -55,6 +62,7 @@ def up(
     confidence: Annotated[
         int, typer.Option(min=0, help="Replicas of the confidence service, for strategy filter.")
     ] = 1,
+    calibration: CalibrationFile = None,
     strategy: Annotated[str, typer.Option(help="Default strategy.")] = "speculative",
     lookahead: Lookahead = None,
     threads: Threads = 1,
@@ -71,6 +79,7 @@ def up(
             models=real_models(target, drafter, threads),
             num_verifiers=verifiers,
             num_confidence=confidence,
+            calibration=calibration or shipped_calibration(target, drafter),
             threads=threads,
             strategy=strategy,
             lookahead=lookahead,
@@ -94,6 +103,11 @@ def real_models(target: str | None, drafters: Sequence[str] | None, threads: int
         tuple(drafters or (shipped.shipped_model(shipped.DRAFTER),)),
         threads,
     )
+
+
+def shipped_calibration(target: str | None, drafters: Sequence[str] | None) -> Path | None:
+    """What is known of the pair if it is the one shipped: of others it would tell lies."""
+    return None if target or drafters else shipped.calibration()
 
 
 async def _serve(mesh: LocalMesh) -> int:

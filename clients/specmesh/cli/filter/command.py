@@ -16,21 +16,23 @@ from specmesh.cli.filter.picture import draw, write_csv
 from specmesh.cli.filter.report import as_json, show
 from specmesh.cli.filter.sweep import Sweep
 from specmesh.cli.local.mesh import MeshOptions
+from specmesh.cli.local.process import StartError
 from specmesh.cli.runner import run, until_signalled
-from specmesh.cli.up import DrafterModels, RedisUrl, TargetModel, Threads, real_models
-
-_CALIBRATION = "SPECMESH_CONFIDENCE_CALIBRATION"
+from specmesh.cli.up import (
+    CalibrationFile,
+    DrafterModels,
+    RedisUrl,
+    TargetModel,
+    Threads,
+    real_models,
+    shipped_calibration,
+)
 
 
 def bench_filter(
     target: TargetModel = None,
     drafter: DrafterModels = None,
-    calibration: Annotated[
-        Path | None,
-        typer.Option(
-            help="What 'specmesh calibrate confidence' wrote of the pair.", show_default="shipped"
-        ),
-    ] = None,
+    calibration: CalibrationFile = None,
     num_prompts: Annotated[int, typer.Option(min=1, help="Held-out prompts to sweep.")] = 16,
     tokens: Annotated[int, typer.Option(min=8, help="Length of each answer.")] = 96,
     verifiers: Annotated[int, typer.Option(min=1, help="Replicas of the target.")] = 1,
@@ -52,7 +54,12 @@ def bench_filter(
 
     async def work() -> int:
         models = real_models(target, drafter, threads)
-        file = calibration or shipped.calibration()
+        file = calibration or shipped_calibration(target, drafter)
+        if file is None:
+            raise StartError(
+                "what is shipped doesn't know this pair: name a file that 'specmesh calibrate "
+                "confidence' wrote of it with --calibration"
+            )
         prompts = shipped.read_prompts(None)
         unseen = prompts[len(prompts) // 2 :]
         bench = Bench(
@@ -60,10 +67,10 @@ def bench_filter(
                 models=models,
                 num_verifiers=verifiers,
                 num_confidence=1,
+                calibration=file,
                 threads=threads,
                 redis_url=redis_url,
                 drain_s=1.0,
-                environment={_CALIBRATION: str(file)},
             ),
             models=models,
             plan=Plan(

@@ -94,9 +94,11 @@ def _cells(point: CrowdPoint) -> tuple[str, ...]:
 
 
 def _cores(cpu_ms: Mapping[str, float]) -> tuple[str, ...]:
-    """Milliseconds of a core for a token: of the verifiers, of the drafter, of all others."""
-    target = sum(each for name, each in cpu_ms.items() if name.startswith("verifier"))
-    drafter = cpu_ms["drafter"]
+    """Milliseconds of a core for a token: of the verifiers, of the drafters, of all others."""
+    target, drafter = (
+        sum(each for name, each in cpu_ms.items() if name.startswith(role))
+        for role in ("verifier", "drafter")
+    )
     return tuple(
         f"{each:.2f} ms" for each in (target, drafter, sum(cpu_ms.values()) - target - drafter)
     )

@@ -32,6 +32,8 @@ class MeshOptions:
     num_verifiers: int = 1
     num_confidence: int = 0
     """Replicas of the confidence service, which only the strategy filter asks."""
+    calibration: Path | None = None
+    """What they know of the pair."""
     threads: int = 1
     """Of each process, for libraries that have their own."""
     strategy: str = "speculative"
@@ -119,8 +121,10 @@ class LocalMesh:
             self._service("drafter", name, cores.drafter, (*arguments, *common))
             for name, arguments in self._named_drafters()
         ]
+        known = () if options.calibration is None else ("--calibration", str(options.calibration))
         confidence = [
-            self._service("confidence", f"confidence-{number}", cores.drafter, common)
+            # It works while the drafter waits for it, and the other way round.
+            self._service("confidence", f"confidence-{number}", cores.drafter, (*known, *common))
             for number in range(options.num_confidence)
         ]
         peers = {"--verifiers": verifiers, "--drafters": drafters, "--confidence": confidence}
