@@ -18,8 +18,7 @@ from specmesh.v1 import confidence_pb2, confidence_pb2_grpc
 
 CALL_S = 20
 
-CALIBRATION = """{"version": 1, "features": ["logit", "log-margin", "entropy"],
-"weights": [1.0, 0.0, 0.0], "bias": 0.0, "num_places": 100}"""
+CALIBRATION = """{"version": 2, "slope": 1.0, "bias": 0.0, "num_places": 100}"""
 
 
 def place(probability: float, **fields: Any) -> confidence_pb2.DraftPlace:
