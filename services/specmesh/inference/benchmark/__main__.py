@@ -48,7 +48,10 @@ def main(
     ] = None,
     tokens: Annotated[int, typer.Option(min=2, help="Length of each answer.")] = 64,
     rounds: Annotated[
-        int, typer.Option(min=1, help="Times that streams are timed; the fastest counts.")
+        int,
+        typer.Option(
+            min=1, help="Times that streams are timed; the fastest counts, of ratios the median."
+        ),
     ] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Of the prompts' lengths and texts.")] = 0,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

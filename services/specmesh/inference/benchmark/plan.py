@@ -23,8 +23,8 @@ _FEWEST_ANSWERS = 8
 class Plan:
     """What the user asked for.
 
-    ``streams`` says how many at once, 1 first; all of it is done ``rounds`` times, of which the
-    fastest counts. ``num_tokens`` is the length of every answer.
+    ``streams`` says how many at once, 1 first; all of it is done ``rounds`` times: figures
+    are the fastest one's, ratios the median. ``num_tokens`` is the length of every answer.
     """
 
     model: str

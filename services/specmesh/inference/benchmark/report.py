@@ -30,7 +30,7 @@ def as_json(plan: Plan, measured: Measured) -> dict[str, Any]:
         "speedup_over_one_stream": {
             str(n): figures.tokens_per_s / one for n, figures in measured.streams.items()
         },
-        "over_baseline": {str(n): ratio for n, ratio in _over_baseline(measured).items()},
+        "over_baseline": {str(n): ratio for n, ratio in measured.over_baseline.items()},
         "width_ms": {str(width): ms for width, ms in measured.width_ms.items()},
         "peak_memory_mb": dict(measured.peak_memory_mb),
         "identical": measured.identical,
@@ -58,7 +58,7 @@ def show(plan: Plan, measured: Measured, console: Console) -> None:
         ("transformers' generate, padded batches", measured.baseline),
         ("specmesh, concurrent streams", measured.streams),
     ):
-        console.print(_figures_table(title, runs, _over_baseline(measured)))
+        console.print(_figures_table(title, runs, measured.over_baseline))
     console.print(_width_table(measured.width_ms))
     console.print(_agreement_table(measured))
     shared = measured.shared_prefix
@@ -121,13 +121,6 @@ def _agreement_table(measured: Measured) -> Table:
 def _span(margins: Iterable[float]) -> str:
     ordered = sorted(margins)
     return f"{ordered[0]:.2g} to {ordered[-1]:.2g}" if ordered else ""
-
-
-def _over_baseline(measured: Measured) -> dict[int, float]:
-    return {
-        streams: figures.tokens_per_s / measured.baseline[streams].tokens_per_s
-        for streams, figures in measured.streams.items()
-    }
 
 
 def _by_name(runs: Mapping[int, Figures]) -> dict[str, dict[str, float]]:
