@@ -8,7 +8,7 @@ import pytest
 from transformers import LlamaConfig
 
 from specmesh.inference.benchmark.agreement import compare, compare_all
-from specmesh.inference.benchmark.figures import Answer, Figures, wall_s
+from specmesh.inference.benchmark.figures import Answer, Figures, speedup, wall_s
 
 SCRIPT = "from specmesh.cli.main import main; main()"
 TIMES = {"tokens_per_s", "ttft_p50_ms", "ttft_p99_ms", "itl_p50_ms", "itl_p99_ms"}
@@ -60,9 +60,7 @@ def test_the_engine_is_timed_beside_generate_and_says_the_same(roomy_model):
             assert 0 < figures["itl_p50_ms"] <= figures["itl_p99_ms"]
     speeds = {n: figures["tokens_per_s"] for n, figures in found["streams"].items()}
     assert found["speedup_over_one_stream"]["3"] == pytest.approx(speeds["3"] / speeds["1"])
-    assert found["over_baseline"]["1"] == pytest.approx(
-        speeds["1"] / found["baseline"]["1"]["tokens_per_s"]
-    )
+    assert min(found["over_baseline"].values()) > 0
     assert list(found["width_ms"]) == ["1", "2", "4", "8", "16", "32", "64"]
     assert min(found["width_ms"].values()) > 0
     assert min(found["peak_memory_mb"][program] for program in ("ours", "baseline")) > 0
@@ -119,3 +117,11 @@ def test_every_number_of_streams_is_compared_with_every_smaller_one():
         "ours 32, ours 8",
         "generate 8, generate 1",
     ]
+
+
+def test_speedup_is_the_median_over_rounds_that_ran_side_by_side():
+    def rounds(*seconds):
+        return [[Answer((1, 2), 0.0, (each / 2, each))] for each in seconds]
+
+    # A slow minute of the machine slows both.
+    assert speedup(rounds(1.0, 10.0, 2.0), rounds(2.0, 15.0, 2.0)) == pytest.approx(1.5)

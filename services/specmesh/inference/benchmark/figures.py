@@ -6,6 +6,7 @@ import resource
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 
@@ -44,6 +45,13 @@ class Figures:
 def wall_s(answers: Sequence[Answer]) -> float:
     """From the first question to the last token."""
     return max(each.token_s[-1] for each in answers) - min(each.asked_s for each in answers)
+
+
+def speedup(ours: Sequence[Sequence[Answer]], theirs: Sequence[Sequence[Answer]]) -> float:
+    """How many times as fast as ``theirs`` the rounds of ``ours``, of as many tokens, are: the
+    median over the rounds, each against the one beside it."""
+    pairs = zip(ours, theirs, strict=True)
+    return median(wall_s(other) / wall_s(own) for own, other in pairs)
 
 
 def peak_memory_mb() -> float:

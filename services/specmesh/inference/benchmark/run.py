@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
-from statistics import median
 
 from rich.console import Console
 
@@ -16,6 +15,7 @@ from specmesh.inference.benchmark.figures import (
     Answer,
     Figures,
     peak_memory_mb,
+    speedup,
     wall_s,
 )
 from specmesh.inference.benchmark.ours import (
@@ -82,11 +82,7 @@ def measure(plan: Plan, console: Console) -> Measured:
         streams={streams: Figures.of(answers) for streams, answers in _fastest(ours).items()},
         baseline={streams: Figures.of(answers) for streams, answers in _fastest(baseline).items()},
         over_baseline={
-            streams: median(
-                wall_s(theirs) / wall_s(own)
-                for own, theirs in zip(rounds, baseline[streams], strict=True)
-            )
-            for streams, rounds in ours.items()
+            streams: speedup(rounds, baseline[streams]) for streams, rounds in ours.items()
         },
         width_ms=widths,
         peak_memory_mb=peaks,
