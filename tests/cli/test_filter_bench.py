@@ -11,7 +11,10 @@ from specmesh.cli.filter.quality import Judged, Quality
 from specmesh.cli.filter.report import as_json
 from specmesh.cli.filter.sessions import batch_sizes, mean_batch_size
 from specmesh.cli.filter.summary import Point, at_share, summarise, threshold_for
-from specmesh.cli.filter.sweep import SETTINGS, Run, Setting
+from specmesh.cli.filter.sweep import Run, Setting, settings_for
+from specmesh.decoding.calibration import Calibration
+from specmesh.decoding.confidence import log_probability
+from specmesh.decoding.drafting import Choices
 from specmesh.traces.spans import Node, Span, SpanKind
 
 TARGET, DRAFTER = (1, 2, 3, 4, 5), (1, 2, 9, 9, 9)
@@ -81,10 +84,22 @@ def test_threshold_for_many_sessions_comes_from_finite_ones():
 
 
 def test_every_scorer_is_swept_from_everything_kept_to_nothing():
+    settings = settings_for(Calibration(slope=0.8, bias=0.4, num_places=100))
     for scorer in ("log-probability", "calibrated"):
-        swept = [each.threshold for each in SETTINGS if each.scorer == scorer]
+        swept = [each.threshold for each in settings if each.scorer == scorer]
         assert swept == sorted(swept)
         assert (swept[0], swept[-1]) == (-math.inf, math.inf)
+
+
+def test_both_scorers_keep_the_same_places():
+    calibration = Calibration(slope=0.8, bias=0.4, num_places=100)
+    kept = {"log-probability": [], "calibrated": []}
+    score = {"log-probability": log_probability, "calibrated": calibration}
+    for each in settings_for(calibration):
+        places = [Choices((0,), (p / 97,), 0.0) for p in range(1, 97)]
+        kept[each.scorer].append([score[each.scorer](place) > each.threshold for place in places])
+    assert kept["log-probability"] == kept["calibrated"]
+    assert len({sum(places) for places in kept["calibrated"]}) == 9
 
 
 def test_csv_has_a_line_for_each_point_and_reads_back(tmp_path):

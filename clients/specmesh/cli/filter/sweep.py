@@ -8,6 +8,9 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from specmesh.client import Client, Filter, GenerationResult, GenerationStream
+from specmesh.decoding.calibration import Calibration
+from specmesh.decoding.confidence import log_probability
+from specmesh.decoding.drafting import Choices
 
 FILTER = "filter"
 AUTOREGRESSIVE = "autoregressive"
@@ -24,15 +27,19 @@ class Setting:
     threshold: float
 
 
-SETTINGS: tuple[Setting, ...] = tuple(
-    Setting(scorer, threshold)
-    for scorer, finite in {
-        "log-probability": map(math.log, _PROBABILITIES),
-        "calibrated": _PROBABILITIES,
-    }.items()
-    for threshold in (-math.inf, *finite, math.inf)
-)
-"""By scorer; the first of each keeps all, the last nothing."""
+def settings_for(calibration: Calibration) -> tuple[Setting, ...]:
+    """By scorer; the first of each keeps all, the last nothing, and those between put both to
+    the same drafter's probabilities: where they rank places alike they keep the same share."""
+    return tuple(
+        Setting(scorer, threshold)
+        for scorer, score in {"log-probability": log_probability, "calibrated": calibration}.items()
+        for threshold in (-math.inf, *(score(_place(p)) for p in _PROBABILITIES), math.inf)
+    )
+
+
+def _place(probability: float) -> Choices:
+    """Whose likeliest token has that."""
+    return Choices((0,), (probability,), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +70,7 @@ class Sweep:
 
     prompts: Sequence[str]
     num_tokens: int
-    settings: Sequence[Setting] = SETTINGS
+    settings: Sequence[Setting]
 
     @property
     def num_runs(self) -> int:
