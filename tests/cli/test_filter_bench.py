@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from specmesh.cli.filter.bench import crowd_settings
 from specmesh.cli.filter.picture import draw, write_csv
 from specmesh.cli.filter.quality import Judged, Quality
 from specmesh.cli.filter.report import as_json
@@ -81,6 +82,11 @@ def test_threshold_for_many_sessions_comes_from_finite_ones():
     made.append(run(Setting("entropy", 7.0), TARGET, 2))
     assert threshold_for(made, "margin", 0.4) == pytest.approx(0.4)
     assert threshold_for(made, "margin", 0.6) == pytest.approx(0.2)
+
+
+def test_thresholds_that_are_the_same_are_timed_once():
+    (setting,) = crowd_settings([run(Setting("calibrated", 0.5), TARGET, 2)])
+    assert setting.threshold == 0.5
 
 
 def test_every_scorer_is_swept_from_everything_kept_to_nothing():

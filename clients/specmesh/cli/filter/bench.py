@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +32,12 @@ class Plan:
     num_sessions: int
     num_rounds: int
     crowd_prompts: tuple[str, ...]
+
+
+def crowd_settings(runs: Sequence[Run]) -> list[Setting]:
+    """One for each of ``CROWD_SHARES``; fewer where the runs don't tell them apart."""
+    thresholds = (threshold_for(runs, CROWD_SCORER, share) for share in CROWD_SHARES)
+    return [Setting(CROWD_SCORER, threshold) for threshold in dict.fromkeys(thresholds)]
 
 
 class Bench:
@@ -66,10 +73,7 @@ class Bench:
                     prompts=self._plan.crowd_prompts,
                     count=num_sessions,
                     num_tokens=sweep.num_tokens,
-                    settings=[
-                        Setting(CROWD_SCORER, threshold_for(runs, CROWD_SCORER, share))
-                        for share in CROWD_SHARES
-                    ],
+                    settings=crowd_settings(runs),
                     num_rounds=self._plan.num_rounds,
                 )
                 self._say(f"{num_sessions} sessions at once")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from specmesh.client import Client, Filter, GenerationResult, GenerationStream
 from specmesh.decoding.calibration import Calibration
-from specmesh.decoding.confidence import log_probability
+from specmesh.decoding.confidence import Scorer, log_probability
 from specmesh.decoding.drafting import Choices
 
 FILTER = "filter"
@@ -30,9 +30,10 @@ class Setting:
 def settings_for(calibration: Calibration) -> tuple[Setting, ...]:
     """By scorer; the first of each keeps all, the last nothing, and those between put both to
     the same drafter's probabilities: where they rank places alike they keep the same share."""
+    scorers: Mapping[str, Scorer] = {"log-probability": log_probability, "calibrated": calibration}
     return tuple(
         Setting(scorer, threshold)
-        for scorer, score in {"log-probability": log_probability, "calibrated": calibration}.items()
+        for scorer, score in scorers.items()
         for threshold in (-math.inf, *(score(_place(p)) for p in _PROBABILITIES), math.inf)
     )
 
