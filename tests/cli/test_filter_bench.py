@@ -12,10 +12,13 @@ from specmesh.cli.filter.quality import Judged, Quality
 from specmesh.cli.filter.report import as_json
 from specmesh.cli.filter.sessions import batch_sizes, mean_batch_size
 from specmesh.cli.filter.summary import Point, at_share, summarise, threshold_for
-from specmesh.cli.filter.sweep import Run, Setting, settings_for
+from specmesh.cli.filter.sweep import Run, Setting
+from specmesh.cli.filter.thresholds import settings_at
+from specmesh.confidence.__main__ import ConfidenceService, ConfidenceSettings
 from specmesh.decoding.calibration import Calibration
 from specmesh.decoding.confidence import log_probability
 from specmesh.decoding.drafting import Choices
+from specmesh.serving.server import running_server
 from specmesh.traces.spans import Node, Span, SpanKind
 
 TARGET, DRAFTER = (1, 2, 3, 4, 5), (1, 2, 9, 9, 9)
@@ -89,23 +92,21 @@ def test_thresholds_that_are_the_same_are_timed_once():
     assert setting.threshold == 0.5
 
 
-def test_every_scorer_is_swept_from_everything_kept_to_nothing():
-    settings = settings_for(Calibration(slope=0.8, bias=0.4, num_places=100))
-    for scorer in ("log-probability", "calibrated"):
-        swept = [each.threshold for each in settings if each.scorer == scorer]
-        assert swept == sorted(swept)
-        assert (swept[0], swept[-1]) == (-math.inf, math.inf)
-
-
-def test_both_scorers_keep_the_same_places():
+async def test_scorers_are_swept_over_the_same_places_from_everything_kept_to_nothing(tmp_path):
     calibration = Calibration(slope=0.8, bias=0.4, num_places=100)
-    kept = {"log-probability": [], "calibrated": []}
-    score = {"log-probability": log_probability, "calibrated": calibration}
-    for each in settings_for(calibration):
-        places = [Choices((0,), (p / 97,), 0.0) for p in range(1, 97)]
-        kept[each.scorer].append([score[each.scorer](place) > each.threshold for place in places])
+    (tmp_path / "calibration.json").write_text(calibration.to_json())
+    configured = ConfidenceSettings(calibration=tmp_path / "calibration.json")
+    async with running_server(configured, ConfidenceService(configured)) as address:
+        settings = await settings_at(address)
+    kept = {}
+    for scorer, score in {"log-probability": log_probability, "calibrated": calibration}.items():
+        thresholds = [each.threshold for each in settings if each.scorer == scorer]
+        assert thresholds == sorted(thresholds)
+        assert (thresholds[0], thresholds[-1]) == (-math.inf, math.inf)
+        scores = [score(Choices((0,), (p / 97,), 0.0)) for p in range(1, 97)]
+        kept[scorer] = [sum(each > threshold for each in scores) for threshold in thresholds]
     assert kept["log-probability"] == kept["calibrated"]
-    assert len({sum(places) for places in kept["calibrated"]}) == 9
+    assert len(set(kept["calibrated"])) == 9
 
 
 def test_csv_has_a_line_for_each_point_and_reads_back(tmp_path):

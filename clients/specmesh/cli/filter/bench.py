@@ -13,6 +13,7 @@ from specmesh.cli.filter.quality import judge
 from specmesh.cli.filter.sessions import Crowd, SessionFigures, sum_up
 from specmesh.cli.filter.summary import SHARE, Summary, answers_of, summarise, threshold_for
 from specmesh.cli.filter.sweep import FILTER, Run, Setting, Sweep
+from specmesh.cli.filter.thresholds import settings_at
 from specmesh.cli.local.mesh import MeshOptions
 from specmesh.cli.local.models import RealModels
 from specmesh.cli.runner import FAILED
@@ -26,9 +27,10 @@ CROWD_SHARES = (SHARE, 0.6, 0.8)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What the user asked for: ``sweep``, then ``num_sessions`` at once (0: none)."""
+    """What the user asked for: ``prompts`` by threshold, ``num_sessions`` at once (0: none)."""
 
-    sweep: Sweep
+    prompts: Sequence[str]
+    num_tokens: int
     num_sessions: int
     num_rounds: int
     crowd_prompts: tuple[str, ...]
@@ -65,9 +67,11 @@ class Bench:
 
     async def run(self) -> int:
         """Everything; returns the exit status. Raises StartError, SpecmeshError."""
-        sweep, num_sessions = self._plan.sweep, self._plan.num_sessions
+        num_sessions = self._plan.num_sessions
         async with self._mesh.running() as client:
-            runs = await self._sweep(client)
+            settings = await settings_at(self._mesh.addresses["confidence-0"])
+            sweep = Sweep(self._plan.prompts, self._plan.num_tokens, settings)
+            runs = await self._sweep(client, sweep)
             if num_sessions:
                 crowd = Crowd(
                     prompts=self._plan.crowd_prompts,
@@ -89,8 +93,7 @@ class Bench:
         self.summary = summarise(runs, sweep.settings, judged)
         return 0 if self.summary.end_points_exact else FAILED
 
-    async def _sweep(self, client: Client) -> list[Run]:
-        sweep = self._plan.sweep
+    async def _sweep(self, client: Client, sweep: Sweep) -> list[Run]:
         runs = []
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
         # Drawn between the runs only: drawing takes the core that the client needs.

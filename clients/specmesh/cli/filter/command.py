@@ -14,7 +14,6 @@ from specmesh.cli import shipped
 from specmesh.cli.filter.bench import Bench, Plan
 from specmesh.cli.filter.picture import draw, write_csv
 from specmesh.cli.filter.report import as_json, show
-from specmesh.cli.filter.sweep import Sweep, settings_for
 from specmesh.cli.local.mesh import MeshOptions
 from specmesh.cli.local.process import StartError
 from specmesh.cli.runner import run, until_signalled
@@ -27,7 +26,6 @@ from specmesh.cli.up import (
     real_models,
     shipped_calibration,
 )
-from specmesh.decoding.calibration import Calibration
 
 
 def bench_filter(
@@ -75,7 +73,8 @@ def bench_filter(
             ),
             models=models,
             plan=Plan(
-                sweep=Sweep(unseen[:num_prompts], tokens, settings_for(_read(file))),
+                prompts=unseen[:num_prompts],
+                num_tokens=tokens,
                 num_sessions=sessions,
                 num_rounds=rounds,
                 crowd_prompts=tuple(unseen),
@@ -97,10 +96,3 @@ def bench_filter(
         return status
 
     run(work())
-
-
-def _read(calibration: Path) -> Calibration:
-    try:
-        return Calibration.from_json(calibration.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise StartError(f"--calibration {calibration}: {error}") from error

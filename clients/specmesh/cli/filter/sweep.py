@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from specmesh.client import Client, Filter, GenerationResult, GenerationStream
-from specmesh.decoding.calibration import Calibration
-from specmesh.decoding.confidence import Scorer, log_probability
-from specmesh.decoding.drafting import Choices
 
 FILTER = "filter"
 AUTOREGRESSIVE = "autoregressive"
 
-_PROBABILITIES = (0.25, 0.4, 0.55, 0.7, 0.82, 0.92, 0.98)
 _NUM_WARM_UP_TOKENS = 8
 
 
@@ -25,22 +20,6 @@ class Setting:
 
     scorer: str
     threshold: float
-
-
-def settings_for(calibration: Calibration) -> tuple[Setting, ...]:
-    """By scorer; the first of each keeps all, the last nothing, and those between put both to
-    the same drafter's probabilities: where they rank places alike they keep the same share."""
-    scorers: Mapping[str, Scorer] = {"log-probability": log_probability, "calibrated": calibration}
-    return tuple(
-        Setting(scorer, threshold)
-        for scorer, score in scorers.items()
-        for threshold in (-math.inf, *(score(_place(p)) for p in _PROBABILITIES), math.inf)
-    )
-
-
-def _place(probability: float) -> Choices:
-    """Whose likeliest token has that."""
-    return Choices((0,), (probability,), 0.0)
 
 
 @dataclass(frozen=True, slots=True)

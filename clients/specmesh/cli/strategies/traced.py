@@ -52,6 +52,11 @@ class TracedMesh:
         """Process ids by name while the mesh runs."""
         return {} if self._mesh is None else self._mesh.pids
 
+    @property
+    def addresses(self) -> Mapping[str, str]:
+        """Where its processes listen, by name, while it runs."""
+        return {} if self._mesh is None else self._mesh.addresses
+
     def kill(self) -> None:
         """End the mesh at once."""
         if self._mesh is not None:
