@@ -164,9 +164,10 @@ def test_prefix_without_room_is_refused_and_nothing_is_lost(load):
 )
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("num_tokens", [0, 1, 3, 4, 17])
-def test_packed_linear_layer_computes_the_same(dtype, bias, num_tokens):
+@pytest.mark.parametrize("num_features", [80, 6000])
+def test_packed_linear_layer_computes_the_same(dtype, bias, num_tokens, num_features):
     torch.manual_seed(1)
-    plain = nn.Linear(48, 80, bias=bias, dtype=dtype)
+    plain = nn.Linear(48, num_features, bias=bias, dtype=dtype)
     inputs = torch.randn(1, num_tokens, 48, dtype=dtype)
     with torch.inference_mode():
         want, got = plain(inputs), PackedLinear(plain)(inputs)

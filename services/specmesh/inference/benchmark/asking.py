@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
@@ -28,14 +27,14 @@ class NextToken(NamedTuple):
     num_cached_tokens: int
 
 
-@asynccontextmanager
-async def serving(plan: Plan) -> AsyncIterator[tuple[Engine, LanguageModel]]:
-    """An engine and the model on it, its cache empty. Raises ``ModelNotLoadable``."""
+@contextmanager
+def serving(plan: Plan) -> Iterator[Engine]:
+    """An engine that loads its model, the cache empty; ``ready`` raises ``ModelNotLoadable``."""
     engine = Engine(partial(_load, plan), _MAX_QUEUE)
     try:
-        yield engine, await engine.ready()
+        yield engine
     finally:
-        await asyncio.to_thread(engine.stop)
+        engine.stop()
 
 
 def _load(plan: Plan) -> LanguageModel:

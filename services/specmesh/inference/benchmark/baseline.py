@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from specmesh.inference.benchmark.figures import Answer
+from specmesh.inference.benchmark.figures import Answer, Turn
 from specmesh.inference.benchmark.plan import Plan
 from specmesh.inference.benchmark.prompts import Prompts
 
@@ -28,7 +28,7 @@ class Clock:
         """Nothing is held back."""
 
 
-def generate_batches(plan: Plan, batch_size: int) -> list[Answer]:
+def generate_batches(plan: Plan, batch_size: int) -> Iterator[Turn]:
     """Greedy answers to the prompts, batch after batch."""
     import torch
 
@@ -37,11 +37,12 @@ def generate_batches(plan: Plan, batch_size: int) -> list[Answer]:
     prompts = Prompts(plan)
     _generate(model, prompts.warm_up(batch_size), _WARM_UP_TOKENS)
     asked = prompts.mixed(plan.num_answers(batch_size))
-    return [
-        answer
-        for first in range(0, len(asked), batch_size)
-        for answer in _generate(model, asked[first : first + batch_size], plan.num_tokens)
-    ]
+    for turn in plan.turns(batch_size):
+        yield [
+            answer
+            for first in range(turn.start, turn.stop, batch_size)
+            for answer in _generate(model, asked[first : first + batch_size], plan.num_tokens)
+        ]
 
 
 def load_plain(name: str, dtype: str, device: str) -> Any:

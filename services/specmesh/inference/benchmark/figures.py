@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import resource
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import median
 
 import numpy as np
@@ -20,6 +21,10 @@ class Answer:
     token_s: tuple[float, ...]
 
 
+Turn = list[Answer]
+"""Answers that were made without a pause; a round is turns."""
+
+
 @dataclass(frozen=True, slots=True)
 class Figures:
     """Throughput of all streams together; time to first token; time between two tokens."""
@@ -31,25 +36,26 @@ class Figures:
     itl_p99_ms: float
 
     @classmethod
-    def of(cls, answers: Sequence[Answer]) -> Figures:
-        """What ``answers``, of two tokens or more, amount to."""
+    def of(cls, turns: Sequence[Turn]) -> Figures:
+        """What a round's answers, of two tokens or more, amount to."""
+        answers = list(chain.from_iterable(turns))
         ttft_s = [answer.token_s[0] - answer.asked_s for answer in answers]
         itl_s = np.concatenate([np.diff(answer.token_s) for answer in answers])
         return cls(
-            sum(len(answer.token_ids) for answer in answers) / wall_s(answers),
+            sum(len(answer.token_ids) for answer in answers) / sum(map(wall_s, turns)),
             *(np.percentile(ttft_s, (50, 99)) * 1e3).tolist(),
             *(np.percentile(itl_s, (50, 99)) * 1e3).tolist(),
         )
 
 
-def wall_s(answers: Sequence[Answer]) -> float:
+def wall_s(turn: Turn) -> float:
     """From the first question to the last token."""
-    return max(each.token_s[-1] for each in answers) - min(each.asked_s for each in answers)
+    return max(each.token_s[-1] for each in turn) - min(each.asked_s for each in turn)
 
 
-def speedup(ours: Sequence[Sequence[Answer]], theirs: Sequence[Sequence[Answer]]) -> float:
-    """How many times as fast as ``theirs`` the rounds of ``ours``, of as many tokens, are: the
-    median over the rounds, each against the one beside it."""
+def speedup(ours: Iterable[Turn], theirs: Iterable[Turn]) -> float:
+    """How many times as fast as ``theirs`` the turns of ``ours``, of as many tokens, are: the
+    median over the turns, each against the one beside it."""
     pairs = zip(ours, theirs, strict=True)
     return median(wall_s(other) / wall_s(own) for own, other in pairs)
 

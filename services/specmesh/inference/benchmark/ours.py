@@ -11,7 +11,7 @@ import numpy as np
 
 from specmesh.decoding.tree import TokenTree
 from specmesh.inference.benchmark.asking import forward_ms, next_token, serving
-from specmesh.inference.benchmark.figures import Answer
+from specmesh.inference.benchmark.figures import Answer, Turn
 from specmesh.inference.benchmark.plan import (
     COMMON_TOKENS,
     SESSIONS,
@@ -21,7 +21,6 @@ from specmesh.inference.benchmark.plan import (
 )
 from specmesh.inference.benchmark.prompts import Prompts
 from specmesh.inference.engine import Engine
-from specmesh.inference.model import LanguageModel
 
 _WARM_UP_TOKENS = 2
 _WIDTH_ROUNDS = 15
@@ -41,41 +40,41 @@ class SharedPrefix:
     others_ttft_p50_ms: float
 
 
-def answer_streams(plan: Plan, num_streams: int) -> list[Answer]:
+def answer_streams(plan: Plan, num_streams: int) -> Iterator[Turn]:
     """Greedy answers to the prompts, in their order, by that many clients at once."""
-    return asyncio.run(_answer_streams(plan, num_streams))
+    prompts = Prompts(plan)
+    with serving(plan) as engine:
+        warm_up = prompts.warm_up(num_streams)
+        asyncio.run(_answer_all(engine, warm_up, _WARM_UP_TOKENS, num_streams))
+        asked = prompts.mixed(plan.num_answers(num_streams))
+        for turn in plan.turns(num_streams):
+            yield asyncio.run(_answer_all(engine, asked[turn], plan.num_tokens, num_streams))
 
 
-async def _answer_streams(plan: Plan, num_streams: int) -> list[Answer]:
-    async with serving(plan) as (engine, model):
-        prompts = Prompts(plan)
-        for asked, num_tokens in (
-            (prompts.warm_up(num_streams), _WARM_UP_TOKENS),
-            (prompts.mixed(plan.num_answers(num_streams)), plan.num_tokens),
-        ):
-            answers: dict[int, Answer] = {}
-            waiting = iter(enumerate(asked))
-            async with asyncio.TaskGroup() as clients:
-                for _ in range(num_streams):
-                    clients.create_task(_client(engine, model, waiting, num_tokens, answers))
+async def _answer_all(
+    engine: Engine, prompts: Sequence[list[int]], num_tokens: int, num_streams: int
+) -> Turn:
+    answers: dict[int, Answer] = {}
+    waiting = iter(enumerate(prompts))
+    async with asyncio.TaskGroup() as clients:
+        for _ in range(num_streams):
+            clients.create_task(_client(engine, waiting, num_tokens, answers))
     return [answers[number] for number in range(len(answers))]
 
 
 async def _client(
     engine: Engine,
-    model: LanguageModel,
     prompts: Iterator[tuple[int, list[int]]],
     num_tokens: int,
     answers: dict[int, Answer],
 ) -> None:
     """One stream: ask for the next answer as soon as one has ended."""
     for number, prompt in prompts:
-        answers[number] = await _answer(engine, model, prompt, num_tokens)
+        answers[number] = await _answer(engine, prompt, num_tokens)
 
 
-async def _answer(
-    engine: Engine, model: LanguageModel, prompt: Sequence[int], num_tokens: int
-) -> Answer:
+async def _answer(engine: Engine, prompt: Sequence[int], num_tokens: int) -> Answer:
+    model = await engine.ready()
     prefix = list(prompt)
     token_s = []
     asked_s = time.perf_counter()
@@ -94,7 +93,8 @@ async def _width_ms(plan: Plan) -> dict[int, float]:
     text = Prompts(plan).of_length(WIDTH_PREFIX_TOKENS + WIDTHS[-1])
     prefix, drafts = text[:WIDTH_PREFIX_TOKENS], text[WIDTH_PREFIX_TOKENS:]
     times: dict[int, list[float]] = {width: [] for width in WIDTHS}
-    async with serving(plan) as (engine, model):
+    with serving(plan) as engine:
+        model = await engine.ready()
         for number in range(_WIDTH_ROUNDS + 1):
             for width, found in times.items():
                 tree = TokenTree.chain(drafts[: width - 1])
@@ -112,8 +112,9 @@ def shared_prefix(plan: Plan) -> SharedPrefix:
 async def _shared_prefix(plan: Plan) -> SharedPrefix:
     prompts = Prompts(plan)
     ttft_ms, cached = [], []
-    async with serving(plan) as (engine, model):
-        await _answer(engine, model, prompts.warm_up(1)[0], _WARM_UP_TOKENS)
+    with serving(plan) as engine:
+        model = await engine.ready()
+        await _answer(engine, prompts.warm_up(1)[0], _WARM_UP_TOKENS)
         for prompt in prompts.with_common_beginning(SESSIONS):
             began = time.perf_counter()
             token = await next_token(engine, model, prompt)

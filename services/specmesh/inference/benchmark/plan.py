@@ -24,7 +24,8 @@ class Plan:
     """What the user asked for.
 
     ``streams`` says how many at once, 1 first; all of it is done ``rounds`` times: figures
-    are the fastest one's, ratios the median. ``num_tokens`` is the length of every answer.
+    are the fastest round's, ratios the median over all turns. ``num_tokens`` is the length of
+    every answer.
     """
 
     model: str
@@ -39,6 +40,16 @@ class Plan:
     def num_answers(self, num_streams: int) -> int:
         """More than streams: every stream goes on with another prompt."""
         return max(_FEWEST_ANSWERS, 2 * num_streams)
+
+    def turns(self, num_streams: int) -> list[slice]:
+        """Which of the answers are made before it is the other program's turn.
+
+        One stream's are made one after the other anyway. More streams are left to end when
+        they end: to wait for the last of them would cost what continuous batching saves.
+        """
+        count = self.num_answers(num_streams)
+        length = 1 if num_streams == 1 else count
+        return [slice(first, first + length) for first in range(0, count, length)]
 
     @property
     def num_context_tokens(self) -> int:

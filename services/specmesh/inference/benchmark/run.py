@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from multiprocessing import get_context
+from operator import attrgetter
 
 from rich.console import Console
 
@@ -14,9 +16,9 @@ from specmesh.inference.benchmark.baseline import generate_batches
 from specmesh.inference.benchmark.figures import (
     Answer,
     Figures,
+    Turn,
     peak_memory_mb,
     speedup,
-    wall_s,
 )
 from specmesh.inference.benchmark.ours import (
     SharedPrefix,
@@ -25,12 +27,17 @@ from specmesh.inference.benchmark.ours import (
     width_ms,
 )
 from specmesh.inference.benchmark.plan import Plan
+from specmesh.inference.benchmark.turns import side_by_side
+
+Round = Sequence[Turn]
+Runs = Mapping[int, Sequence[Round]]
+"""Rounds by number of streams."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
     """What came out. ``streams`` and ``baseline``, each of its fastest round, by how many at once;
-    ``over_baseline`` is the median over the rounds of the one's tokens/s by the other's.
+    ``over_baseline`` is the median over all turns of the one's tokens/s by the other's.
 
     ``margins_nats`` holds one figure for every flip of the comparison of that name.
     """
@@ -56,17 +63,15 @@ class Measured:
 
 def measure(plan: Plan, console: Console) -> Measured:
     """Run everything; what is being run shows on ``console``. Raises ``ModelNotLoadable``."""
-    ours: dict[int, list[list[Answer]]] = {streams: [] for streams in plan.streams}
-    baseline: dict[int, list[list[Answer]]] = {streams: [] for streams in plan.streams}
+    ours: dict[int, list[Round]] = {streams: [] for streams in plan.streams}
+    baseline: dict[int, list[Round]] = {streams: [] for streams in plan.streams}
     with console.status("") as status, _process() as engine, _process() as transformers:
-        # In turns, so that a machine's slow minute is nobody's alone.
+        programs = ((engine, answer_streams), (transformers, generate_batches))
         for streams in plan.streams * plan.rounds:
-            for runs, name, process, answer in (
-                (ours, "the engine", engine, answer_streams),
-                (baseline, "generate", transformers, generate_batches),
-            ):
-                status.update(f"{name}, {streams} at once")
-                runs[streams].append(process.submit(answer, plan, streams).result())
+            status.update(f"the engine and generate in turns, {streams} at once")
+            turns = zip(*side_by_side(plan, streams, programs), strict=True)
+            for runs, of_one in zip((ours, baseline), turns, strict=True):
+                runs[streams].append(of_one)
         peaks = {
             "ours": engine.submit(peak_memory_mb).result(),
             "baseline": transformers.submit(peak_memory_mb).result(),
@@ -76,13 +81,14 @@ def measure(plan: Plan, console: Console) -> Measured:
         status.update("the engine, sessions with one system prompt")
         shared = engine.submit(shared_prefix, plan).result()
         status.update("how near ties were")
-        comparisons = compare_all(_fastest(ours), _fastest(baseline))
+        comparisons = compare_all(_answers(ours), _answers(baseline))
         margins = _margins(plan, comparisons)
     return Measured(
-        streams={streams: Figures.of(answers) for streams, answers in _fastest(ours).items()},
-        baseline={streams: Figures.of(answers) for streams, answers in _fastest(baseline).items()},
+        streams=_figures(ours),
+        baseline=_figures(baseline),
         over_baseline={
-            streams: speedup(rounds, baseline[streams]) for streams, rounds in ours.items()
+            streams: speedup(chain.from_iterable(rounds), chain.from_iterable(baseline[streams]))
+            for streams, rounds in ours.items()
         },
         width_ms=widths,
         peak_memory_mb=peaks,
@@ -92,8 +98,18 @@ def measure(plan: Plan, console: Console) -> Measured:
     )
 
 
-def _fastest(runs: Mapping[int, Sequence[list[Answer]]]) -> dict[int, list[Answer]]:
-    return {streams: min(rounds, key=wall_s) for streams, rounds in runs.items()}
+def _figures(runs: Runs) -> dict[int, Figures]:
+    """Of the fastest rounds."""
+    of_each = {streams: map(Figures.of, rounds) for streams, rounds in runs.items()}
+    return {
+        streams: max(figures, key=attrgetter("tokens_per_s"))
+        for streams, figures in of_each.items()
+    }
+
+
+def _answers(runs: Runs) -> dict[int, list[Answer]]:
+    """Of the first rounds: greedy answers do not depend on the round."""
+    return {streams: list(chain.from_iterable(rounds[0])) for streams, rounds in runs.items()}
 
 
 def _margins(plan: Plan, comparisons: Mapping[str, Comparison]) -> dict[str, list[float]]:
