@@ -9,6 +9,7 @@ from transformers import LlamaConfig
 
 from specmesh.inference.benchmark.agreement import compare, compare_all
 from specmesh.inference.benchmark.figures import Answer, Figures, speedup, wall_s
+from specmesh.inference.benchmark.plan import Plan
 
 SCRIPT = "from specmesh.cli.main import main; main()"
 TIMES = {"tokens_per_s", "ttft_p50_ms", "ttft_p99_ms", "itl_p50_ms", "itl_p99_ms"}
@@ -84,12 +85,23 @@ def test_figures_of_two_streams():
         Answer(token_ids=(4, 5, 6), asked_s=10.0, token_s=(10.3, 10.4, 10.5)),
     ]
     assert wall_s(answers) == pytest.approx(0.5)
-    figures = Figures.of(answers)
+    figures = Figures.of([answers])
     assert figures.tokens_per_s == pytest.approx(6 / 0.5)
     assert figures.ttft_p50_ms == pytest.approx(200)
     assert figures.ttft_p99_ms == pytest.approx(298)
     assert figures.itl_p50_ms == pytest.approx(100)
     assert figures.itl_p99_ms == pytest.approx(197)
+
+
+def test_time_between_turns_is_the_other_programs():
+    turns = [[Answer((1, 2), start, (start + 0.1, start + 0.5))] for start in (0.0, 100.0)]
+    assert Figures.of(turns).tokens_per_s == pytest.approx(4 / 1.0)
+
+
+def test_one_stream_hands_over_after_every_answer_and_more_when_all_are_done():
+    plan = Plan("tiny", "float32", "cpu", 1, streams=(1, 3), num_tokens=4, rounds=1, seed=0)
+    assert plan.turns(1) == [slice(first, first + 1) for first in range(8)]
+    assert plan.turns(3) == [slice(0, 8)]
 
 
 def answer(*token_ids):
@@ -119,9 +131,9 @@ def test_every_number_of_streams_is_compared_with_every_smaller_one():
     ]
 
 
-def test_speedup_is_the_median_over_rounds_that_ran_side_by_side():
-    def rounds(*seconds):
+def test_speedup_is_the_median_over_turns_that_ran_side_by_side():
+    def turns(*seconds):
         return [[Answer((1, 2), 0.0, (each / 2, each))] for each in seconds]
 
-    # A slow minute of the machine slows both.
-    assert speedup(rounds(1.0, 10.0, 2.0), rounds(2.0, 15.0, 2.0)) == pytest.approx(1.5)
+    # A slow moment of the machine slows both.
+    assert speedup(turns(1.0, 10.0, 2.0), turns(2.0, 15.0, 2.0)) == pytest.approx(1.5)

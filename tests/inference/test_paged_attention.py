@@ -9,6 +9,7 @@ from torch import nn
 
 from specmesh.decoding.prefix import BLOCK_TOKENS
 from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.inference import forward_plan
 from specmesh.inference.blocks import NoRoom, TooLarge
 from specmesh.inference.linear import PackedLinear
 from specmesh.inference.model import Ask, Cancellation, Interrupted
@@ -182,6 +183,34 @@ def test_prefix_left_out_of_a_full_chunk_keeps_the_forward_wanted(load):
     second = model.open(TOKENS[60:90], NEVER, room=8)
     cancelled.set()
     assert model.forward([Ask(first, EMPTY), Ask(second, EMPTY)]) == [None, None]
+
+
+def test_trees_that_find_no_room_in_a_forward_wait_for_the_next(
+    load, architecture, plain, monkeypatch
+):
+    monkeypatch.setattr(forward_plan, "TREE_TOKENS", 2 * len(BRANCHING))
+    model = load(architecture)
+    prefixes = [TOKENS[:length] for length in (20, 21, 40, 5)]
+    trees = [BRANCHING, BRANCHING, BRANCHING, EMPTY]
+    scorers = [model.open(prefix, NEVER, room=len(BRANCHING)) for prefix in prefixes]
+    asks = [Ask(*pair) for pair in zip(scorers, trees, strict=True)]
+    first = model.forward(asks)
+    assert [rows is not None for rows in first] == [True, True, False, True]
+    rows = [*first[:2], *model.forward([asks[2]]), first[3]]
+    for prefix, tree, got in zip(prefixes, trees, rows, strict=True):
+        np.testing.assert_allclose(got, plain.rows(prefix, tree), atol=TOLERANCE)
+
+
+def test_tree_that_is_too_large_for_a_forward_has_one_for_itself(
+    load, architecture, plain, monkeypatch
+):
+    monkeypatch.setattr(forward_plan, "TREE_TOKENS", len(BRANCHING) - 1)
+    model = load(architecture)
+    scorers = [model.open(TOKENS[:length], NEVER, room=len(BRANCHING)) for length in (20, 21)]
+    asks = [Ask(scorer, BRANCHING) for scorer in scorers]
+    assert [rows is not None for rows in model.forward(asks)] == [True, False]
+    (rows,) = model.forward(asks[1:])
+    np.testing.assert_allclose(rows, plain.rows(TOKENS[:21], BRANCHING), atol=TOLERANCE)
 
 
 @pytest.mark.parametrize("failing", [1, 2, 3, 4, 5])

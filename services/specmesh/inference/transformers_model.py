@@ -18,11 +18,11 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.cache_utils import DynamicCache, DynamicLayer
 from transformers.utils import logging as transformers_logging
 
-from specmesh.decoding.prefix import BLOCK_TOKENS
 from specmesh.inference.attention import PAGED_ATTENTION, PagedAttention
-from specmesh.inference.batch import Batch, Copy, Part, pack
+from specmesh.inference.batch import Batch, Copy, pack
 from specmesh.inference.blocks import BlockPool
 from specmesh.inference.engine_metrics import record_forward
+from specmesh.inference.forward_plan import is_scored, kind_of, plan_forward
 from specmesh.inference.kv_store import KVShape, KVStore
 from specmesh.inference.linear import pack_linears
 from specmesh.inference.model import (
@@ -40,8 +40,6 @@ from specmesh.inference.tensor_parallel import Ranks, kv_heads_by_rank
 CPU_CACHE_BYTES = 1 << 30
 FREE_SHARE = 0.8
 """How much of the memory that a loaded model leaves free on its GPU goes to KV by default."""
-Planned = tuple[int, PagedScorer, Part]
-"""The number of an ask, its scorer, and what of it goes through the forward at hand."""
 
 MAX_BATCH = 64
 CHUNK_TOKENS = 256
@@ -149,27 +147,10 @@ class TransformersModel:
         return PagedScorer(self, self.pool, self._copies.append, prefix, room, cancellation)
 
     def forward(self, asks: Sequence[Ask]) -> list[Logits | None]:
-        """See ``LanguageModel.forward``.
-
-        Prefixes that lack no more than a block go through whole; the others share the
-        forward's chunk, first come first served.
-        """
-        results: list[Logits | None] = [None] * len(asks)
-        planned: list[Planned] = []
-        budget = self._chunk_tokens
-        for index, ask in enumerate(asks):
-            scorer = ask.scorer
-            assert isinstance(scorer, PagedScorer)
-            pending = scorer.num_pending_tokens
-            if not pending and len(ask.tree) == scorer.num_scored_nodes:
-                results[index] = np.empty((0, self.description.vocab_size), np.float32)
-                continue
-            taken = pending
-            if pending > BLOCK_TOKENS:
-                taken = min(pending, budget)
-                budget -= taken
-            if taken or not pending:
-                planned.append((index, scorer, scorer.plan(ask.tree, taken)))
+        """See ``LanguageModel.forward``; ``plan_forward`` says who has a part in it."""
+        no_rows = np.empty((0, self.description.vocab_size), np.float32)
+        results: list[Logits | None] = [no_rows if is_scored(ask) else None for ask in asks]
+        planned = plan_forward(asks, self._chunk_tokens)
         if not planned:
             return results
         batch = pack([part for _, _, part in planned], self._copies)
@@ -177,12 +158,12 @@ class TransformersModel:
         # An ask that has no part in it waits for it all the same.
         logits = self._run(batch, [ask.scorer.cancellation for ask in asks])
         duration_ms = (time.perf_counter() - began) * 1e3
-        record_forward(duration_ms, _kind(planned), len(planned), len(batch.token_ids))
+        record_forward(duration_ms, kind_of(planned), len(planned), len(batch.token_ids))
         row = 0
-        for index, scorer, part in planned:
-            scorer.advance(part, asks[index].tree)
+        for number, scorer, part in planned:
+            scorer.advance(part, asks[number].tree)
             if part.rows:
-                results[index] = logits[row : row + len(part.rows)]
+                results[number] = logits[row : row + len(part.rows)]
                 row += len(part.rows)
         return results
 
@@ -226,14 +207,6 @@ def _room_on(device: torch.device) -> int:
         return CPU_CACHE_BYTES
     free, _ = torch.cuda.mem_get_info(device)
     return int(free * FREE_SHARE)
-
-
-def _kind(planned: Sequence[Planned]) -> str:
-    """What the longest part of a forward is."""
-    parts = [part for _, _, part in planned]
-    if any(not part.rows or part.rows[0] >= BLOCK_TOKENS for part in parts):
-        return "prefill"  # more than the last tokens of a known prefix
-    return "verify" if any(len(part.rows) > 1 for part in parts) else "decode"
 
 
 def kv_shape(model: Any) -> KVShape:

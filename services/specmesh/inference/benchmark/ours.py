@@ -56,6 +56,7 @@ async def _answer_all(
 ) -> Turn:
     answers: dict[int, Answer] = {}
     waiting = iter(enumerate(prompts))
+    await engine.ready()  # a group would wrap what it raises
     async with asyncio.TaskGroup() as clients:
         for _ in range(num_streams):
             clients.create_task(_client(engine, waiting, num_tokens, answers))
