@@ -12,6 +12,7 @@ from specmesh.client import AcceptanceMode
 
 NUM_PROMPTS = 50
 NUM_TOKENS = 64
+BATCH_SIZE = 10
 NUM_AT_ONCE = 6
 
 
@@ -21,18 +22,26 @@ def reference(prompts):
     torch.set_num_threads(1)
     folder = models.path(models.TARGET)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
+    tokenizer.pad_token = tokenizer.eos_token
     expected = {}
-    for prompt in prompts[:NUM_PROMPTS]:
-        ids = tokenizer(prompt, return_tensors="pt")
+    for first in range(0, NUM_PROMPTS, BATCH_SIZE):
+        batch = prompts[first : first + BATCH_SIZE]
+        asked = tokenizer(batch, return_tensors="pt", padding=True, return_token_type_ids=False)
         generated = model.generate(
-            input_ids=ids.input_ids,
-            attention_mask=ids.attention_mask,
+            **asked,
             do_sample=False,
             max_new_tokens=NUM_TOKENS,
+            pad_token_id=tokenizer.pad_token_id,
         )
-        expected[prompt] = tuple(generated[0, ids.input_ids.shape[1] :].tolist())
+        answers = generated[:, asked.input_ids.shape[1] :].tolist()
+        for prompt, token_ids in zip(batch, answers, strict=True):
+            expected[prompt] = tuple(until(tokenizer.eos_token_id, token_ids))
     return expected
+
+
+def until(last, token_ids):
+    return token_ids[: token_ids.index(last) + 1] if last in token_ids else token_ids
 
 
 async def test_greedy_answers_equal_those_of_transformers(client, reference):
