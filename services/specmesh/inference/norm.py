@@ -1,4 +1,9 @@
-"""RMS norms by torch's own function: a model's code takes seven small operations for each."""
+"""RMS norms in as few operations as torch has for them.
+
+A model's code, and torch's own ``rms_norm`` on a CPU, take eight or more small ones for each. To
+start one takes longer than to compute it where tokens are few: these were an eighth of the time
+of a forward.
+"""
 
 from __future__ import annotations
 
@@ -6,32 +11,37 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import rms_norm
+from torch.linalg import vector_norm
 
 from specmesh.inference.replace import replace
 
 _PROBE_TOKENS = 64
+_FEW = 0.01
+"""Share of low-precision results that may round otherwise; another formula changes a third."""
 
 
 class FusedRMSNorm(nn.Module):
-    """What a plain RMS norm computes, bit by bit, forwards only."""
+    """What a plain RMS norm computes but for the last bits of float32, forwards only."""
 
     def __init__(self, weight: Tensor, eps: float) -> None:
         super().__init__()
         self._weight = weight.detach().clone()
-        self._shape = tuple(weight.shape)
-        self._eps = eps
+        self._eps = torch.tensor([eps], dtype=torch.float32)
+        self._per_feature = 1 / weight.shape[-1]
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """``[..., features]`` to the same."""
+        length = vector_norm(input, dim=-1, keepdim=True, dtype=torch.float32)
+        mean_square = torch.addcmul(self._eps, length, length, value=self._per_feature)
+        normed = input * mean_square.rsqrt_()
         # Weighted here, since what models do is to round before that.
-        return self._weight * rms_norm(input, self._shape, eps=self._eps)
+        return self._weight * normed.to(input.dtype)
 
 
 def fuse_norms(model: nn.Module, dtype: torch.dtype) -> None:
     """Replace the RMS norms of ``model``, whose activations are of ``dtype``, on the CPU.
 
-    Only those that answer just as their replacement does: a norm may do more than its name says.
+    Only those that answer as their replacement does: a norm may do more than its name says.
     """
     replace(model, partial(_fused, dtype=dtype))
 
@@ -48,6 +58,16 @@ def _fused(norm: nn.Module, dtype: torch.dtype) -> FusedRMSNorm | None:
     ):
         return None
     fused = FusedRMSNorm(weight, eps)
+    return fused if _agree(norm, fused, dtype) else None
+
+
+def _agree(norm: nn.Module, fused: FusedRMSNorm, dtype: torch.dtype) -> bool:
+    """Whether they compute the same, and round to ``dtype`` at the same place."""
+    features = fused._weight.shape[-1]
     generator = torch.Generator().manual_seed(0)
-    inputs = torch.randn(1, _PROBE_TOKENS, *weight.shape, generator=generator).to(dtype)
-    return fused if torch.equal(norm(inputs), fused(inputs)) else None
+    inputs = torch.randn(1, _PROBE_TOKENS, features, generator=generator)
+    if not torch.allclose(norm(inputs), fused(inputs), rtol=1e-5, atol=1e-6):
+        return False
+    rounded = inputs.to(dtype)
+    differ = (norm(rounded) != fused(rounded)).float().mean()
+    return dtype == torch.float32 or bool(differ < _FEW)
