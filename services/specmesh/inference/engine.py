@@ -15,7 +15,6 @@ import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
-from contextlib import aclosing
 from typing import Any, TypeVar
 
 from specmesh.inference.blocks import NoRoom
@@ -69,8 +68,13 @@ class Engine:
 
     async def run(self, work: Work[T]) -> T:
         """Run ``work`` for its one item."""
-        async with aclosing(self.stream(work)) as items:
-            return await anext(items)
+        job = self._enqueue(work)
+        try:
+            item = await job.next()
+        finally:
+            await self._leave(job)
+        assert not isinstance(item, End), "no item"
+        return item
 
     def stop(self) -> None:
         """End the thread after the jobs that came before; cancelled ones do not run."""

@@ -81,6 +81,10 @@ class Job(Generic[T]):
         if cancelled is not None:
             raise cancelled
 
+    def _receive(self, items: list[T | End]) -> None:
+        for item in items:
+            self._items.put_nowait(item)
+
     # On the engine's thread.
 
     def start(self) -> bool:
@@ -103,17 +107,11 @@ class Job(Generic[T]):
 
     def fail(self, error: BaseException) -> None:
         """Tell the caller that the job cannot go on."""
-        self._deliver(End(error=error))
+        self._tell([End(error)])
 
     def close(self) -> None:
         """End a cancelled job where it is."""
-        try:
-            if self._steps is not None:
-                self._steps.close()
-        except BaseException as error:  # the engine must live on
-            self.fail(error)
-        else:
-            self._deliver(End())
+        self._tell([self._closed()])
 
     @property
     def ask(self) -> Ask:
@@ -126,28 +124,45 @@ class Job(Generic[T]):
         step: Callable[[], Ask | T],
         passes: tuple[type[Exception], ...] = (),
     ) -> bool:
-        """Go on with ``step``. Errors are the caller's, but for those in ``passes``."""
+        """Go on with ``step``. Errors are the caller's, but for those in ``passes``.
+
+        What comes of it is told all together: to wake the caller twice takes longer than to go
+        on from one item to the next.
+        """
+        items: list[T | End] = []
         try:
             item = step()
             while not self.cancellation.is_set():
                 if isinstance(item, Ask):
                     self._ask = item
                     return True
-                self._deliver(item)
+                items.append(item)
                 item = next(steps)
-            self.close()
+            items.append(self._closed())
         except passes:
             raise
         except StopIteration:
-            self._deliver(End())
+            items.append(End())
         except TooLarge as error:
-            self.fail(ResourceExhausted("KV_CACHE_TOO_SMALL", str(error)))
+            items.append(End(ResourceExhausted("KV_CACHE_TOO_SMALL", str(error))))
         except BaseException as error:  # the caller decides
-            self.fail(error)
+            items.append(End(error))
+        finally:
+            self._tell(items)
         return False
 
-    def _deliver(self, item: T | End) -> None:
+    def _closed(self) -> End:
         try:
-            self._loop.call_soon_threadsafe(self._items.put_nowait, item)
+            if self._steps is not None:
+                self._steps.close()
+        except BaseException as error:  # the engine must live on
+            return End(error)
+        return End()
+
+    def _tell(self, items: list[T | End]) -> None:
+        if not items:
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._receive, items)
         except RuntimeError:  # the loop is gone, and with it whoever waited
             self.cancel()
