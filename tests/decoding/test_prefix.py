@@ -41,6 +41,16 @@ def test_digest_tells_every_earlier_token(tokens, at):
 
 
 @settings(deadline=None)
+@given(TOKENS, TOKENS)
+def test_copy_of_a_chain_goes_its_own_way(tokens, more):
+    chain = PrefixChain(tokens)
+    copy = PrefixChain(chain)
+    copy.append(more)
+    assert (list(chain), chain.digests) == (tokens, block_digests(tokens))
+    assert (list(copy), copy.digests) == ([*tokens, *more], block_digests([*tokens, *more]))
+
+
+@settings(deadline=None)
 @given(st.lists(st.one_of(TOKENS, st.integers(0, 100)), max_size=10))
 def test_chain_that_grows_and_shrinks_equals_one_built_at_once(steps):
     chain, tokens = PrefixChain(), []
@@ -53,8 +63,8 @@ def test_chain_that_grows_and_shrinks_equals_one_built_at_once(steps):
             chain.append(step)
             tokens += step
     digests = [b"", *block_digests(tokens)]
-    assert list(chain.tokens) == tokens
-    assert chain.length == len(tokens)
+    assert list(chain) == tokens
+    assert len(chain) == len(tokens)
     assert chain.base() == (len(tokens) // BLOCK_TOKENS * BLOCK_TOKENS, digests[-1])
     assert [chain.digest_at(k * BLOCK_TOKENS) for k in range(len(digests))] == digests
 

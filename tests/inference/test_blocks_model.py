@@ -202,7 +202,8 @@ class BlockMachine(RuleBasedStateMachine):
         if base is None:
             assert self.pool.num_evicted or tokens not in self.registered
         else:
-            assert base == tokens[:length]
+            assert list(base) == tokens[:length]
+            assert base.base() == (length, digest)
 
     @invariant()
     def tables_hold_their_tokens(self) -> None:

@@ -19,6 +19,11 @@ def put(cache: PrefixCache[str], tokens: list[int], state: str = "") -> int:
     return key
 
 
+def found(cache, length, digest):
+    chain = cache.find_base(length, digest)
+    return None if chain is None else list(chain)
+
+
 def base(tokens: list[int]) -> tuple[int, bytes]:
     return PrefixChain(tokens).base()
 
@@ -49,8 +54,8 @@ def test_base_is_found_by_digest_and_length_together():
     cache: PrefixCache[str] = PrefixCache(1000)
     tokens = list(range(40))
     put(cache, tokens)
-    assert cache.find_base(*base(tokens)) == tokens[:32]
-    assert cache.find_base(*base(tokens[:16])) == tokens[:16]
+    assert found(cache, *base(tokens)) == tokens[:32]
+    assert found(cache, *base(tokens[:16])) == tokens[:16]
     assert cache.find_base(32, base(tokens[:16])[1]) is None
     assert cache.find_base(16, base(tokens)[1]) is None
     assert cache.find_base(48, base(tokens)[1]) is None
@@ -66,7 +71,7 @@ def test_base_that_two_snapshots_share_outlives_either():
     put(cache, [300])
     put(cache, list(range(400, 410)))  # too much: the newer of the two is let go
     assert cache.longest(PrefixChain([*shared, 200])) == (older, 16)
-    assert cache.find_base(*base(shared)) == shared
+    assert found(cache, *base(shared)) == shared
 
 
 def test_least_recently_used_is_evicted_first():
@@ -168,6 +173,6 @@ def test_cache_keeps_and_finds_what_a_plain_list_does(max_tokens, calls):
         cache.put(chain, number, key, shared)
         reference.put([*prefix, *more], key, shared)
         for length in range(BLOCK_TOKENS, len(prefix) + 1, BLOCK_TOKENS):
-            found = cache.find_base(length, chain.digest_at(length))
             held = any(tokens[:length] == prefix[:length] for _, tokens in reference.entries)
-            assert found == (prefix[:length] if held else None)
+            expected = prefix[:length] if held else None
+            assert found(cache, length, chain.digest_at(length)) == expected

@@ -6,9 +6,10 @@ prefixes, and a prefix that grows keeps the digests it has.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from struct import Struct
+from typing import overload
 
 BLOCK_TOKENS = 16
 DIGEST_BYTES = 16
@@ -25,23 +26,47 @@ def block_digests(tokens: Sequence[int]) -> list[bytes]:
     return _digests_after(b"", tokens)
 
 
-class PrefixChain:
-    """A prefix that grows and shrinks at its end, with its block digests up to date."""
+class PrefixChain(Sequence[int]):
+    """A prefix that grows and shrinks at its end, with its block digests up to date.
+
+    Made from another one it computes no digest again.
+    """
 
     def __init__(self, tokens: Iterable[int] = ()) -> None:
         self._tokens: list[int] = []
         self._digests: list[bytes] = []
-        self.append(tokens)
+        if isinstance(tokens, PrefixChain):
+            self._tokens += tokens._tokens
+            self._digests += tokens._digests
+        else:
+            self.append(tokens)
 
-    @property
-    def length(self) -> int:
-        """Counts the tokens."""
+    @classmethod
+    def of_blocks(cls, blocks: Iterable[tuple[Sequence[int], bytes]]) -> PrefixChain:
+        """Full blocks, each with its digest, which is taken for granted."""
+        chain = cls()
+        for tokens, digest in blocks:
+            chain._tokens += tokens
+            chain._digests.append(digest)
+        return chain
+
+    def __len__(self) -> int:
         return len(self._tokens)
 
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._tokens)
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[int]: ...
+    def __getitem__(self, index: int | slice) -> int | list[int]:
+        return self._tokens[index]
+
     @property
-    def tokens(self) -> Sequence[int]:
-        """The tokens themselves: a live view, to be read only."""
-        return self._tokens
+    def digests(self) -> Sequence[bytes]:
+        """At the end of each full block: a live view, to be read only."""
+        return self._digests
 
     def append(self, tokens: Iterable[int]) -> None:
         """Add ``tokens`` (uint32 each) at the end."""

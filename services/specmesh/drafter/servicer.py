@@ -89,7 +89,7 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
     def _draft(
         self,
         job: DraftJob,
-        prefix: list[int],
+        prefix: Sequence[int],
         tree: TokenTree,
         shape: Shape,
         sampling: Sampling,

@@ -45,8 +45,8 @@ class BlockRegistry:
     def leading(self, chain: PrefixChain, num_tokens: int) -> list[int]:
         """The registered full blocks that the first ``num_tokens`` of ``chain`` begin with."""
         blocks = []
-        for end in range(BLOCK_TOKENS, num_tokens + 1, BLOCK_TOKENS):
-            block = self._by_digest.get(chain.digest_at(end))
+        for digest in chain.digests[: num_tokens // BLOCK_TOKENS]:
+            block = self._by_digest.get(digest)
             if block is None:
                 break
             blocks.append(block)
@@ -66,16 +66,16 @@ class BlockRegistry:
         num_shared, block = max(shared, default=(0, 0))
         return (block, num_shared) if num_shared else None
 
-    def base(self, length: int, digest: bytes) -> list[int] | None:
+    def base(self, length: int, digest: bytes) -> PrefixChain | None:
         """The first ``length`` tokens under ``digest``, if every block of them is registered."""
-        parts: list[Tokens] = []
+        blocks: list[tuple[Tokens, bytes]] = []
         while (block := self._by_digest.get(digest)) is not None:
             entry = self._entries[block]
-            parts.append(entry.tokens)
+            blocks.append((entry.tokens, digest))
             digest = entry.parent
-        if digest or len(parts) * BLOCK_TOKENS != length:
+        if digest or len(blocks) * BLOCK_TOKENS != length:
             return None
-        return [token for part in reversed(parts) for token in part]
+        return PrefixChain.of_blocks(reversed(blocks))
 
     def add(self, block: int, chain: PrefixChain, index: int) -> int:
         """Register ``block`` for the tokens of ``chain`` in its block ``index``, full or not.
@@ -84,7 +84,7 @@ class BlockRegistry:
         more, and then ``block`` is not registered.
         """
         start, end = index * BLOCK_TOKENS, (index + 1) * BLOCK_TOKENS
-        tokens = tuple(chain.tokens[start:end])
+        tokens = tuple(chain[start:end])
         parent = chain.digest_at(start)
         children = self._children.get(parent, [])
         place = bisect_left(children, (tokens,))

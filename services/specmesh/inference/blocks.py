@@ -89,7 +89,7 @@ class BlockPool:
 
         Raises ``NoRoom`` or ``TooLarge``, and then leaves all as it was.
         """
-        num_blocks = -(-(chain.length + room) // BLOCK_TOKENS)
+        num_blocks = -(-(len(chain) + room) // BLOCK_TOKENS)
         if num_blocks > self.num_blocks:
             raise TooLarge(f"needs {num_blocks} blocks of KV cache, of {self.num_blocks} in all")
         with self._lock:
@@ -119,13 +119,13 @@ class BlockPool:
                 self._release(block)
             table.blocks = []
 
-    def find_base(self, length: int, digest: bytes) -> Sequence[int] | None:
+    def find_base(self, length: int, digest: bytes) -> PrefixChain | None:
         """The first ``length`` tokens under ``digest``, if every block of them is held."""
         with self._lock:
             return self._registry.base(length, digest)
 
     def _open(self, chain: PrefixChain, num_blocks: int) -> BlockTable:
-        blocks = self._registry.leading(chain, chain.length - 1)
+        blocks = self._registry.leading(chain, len(chain) - 1)
         num_idle = sum(not self._num_references[block] for block in blocks)
         num_available = len(self._free) + len(self._cached) - num_idle
         num_left = num_available - (num_blocks - len(blocks))
@@ -136,7 +136,7 @@ class BlockPool:
         table._num_registered = len(blocks)
         self._begin_mid_block(table, chain, may_keep_source=num_left > 0)
         blocks += [self._take() for _ in range(num_blocks - len(blocks))]
-        self.num_looked_up_tokens += chain.length
+        self.num_looked_up_tokens += len(chain)
         self.num_hit_tokens += table.num_cached
         return table
 
@@ -145,7 +145,7 @@ class BlockPool:
     ) -> None:
         """Take over or copy what goes on as ``chain`` does after the table's full blocks."""
         start = table.num_cached
-        wanted = chain.tokens[start : min(start + BLOCK_TOKENS, chain.length - 1)]
+        wanted = chain[start : min(start + BLOCK_TOKENS, len(chain) - 1)]
         begun = self._registry.longest_beginning(chain.digest_at(start), wanted)
         if begun is None:
             return
@@ -170,7 +170,7 @@ class BlockPool:
         At a block that another table registered first, swap it in, or end: blocks further on
         would outlive their parents, which this table doesn't refer to.
         """
-        for index in range(table._num_registered, -(-chain.length // BLOCK_TOKENS)):
+        for index in range(table._num_registered, -(-len(chain) // BLOCK_TOKENS)):
             block = table.blocks[index]
             holder = self._registry.add(block, chain, index)
             if holder == block:
@@ -181,7 +181,7 @@ class BlockPool:
                 table.blocks[index] = holder
             else:
                 return
-            table._num_registered = min(index + 1, chain.length // BLOCK_TOKENS)
+            table._num_registered = min(index + 1, len(chain) // BLOCK_TOKENS)
 
     def _free_tails_within(self, block: int) -> None:
         while (tail := self._registry.tail_within(block)) is not None:

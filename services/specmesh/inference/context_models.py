@@ -60,7 +60,7 @@ class ContextModel:
         """See ``LanguageModel.forward``."""
         return score_alone(asks)
 
-    def find_base(self, base_length: int, digest: bytes) -> Sequence[int] | None:
+    def find_base(self, base_length: int, digest: bytes) -> PrefixChain | None:
         """See ``LanguageModel.find_base``."""
         return self._cache.find_base(base_length, digest)
 
@@ -88,9 +88,7 @@ class ContextScorer:
     def score(self, tree: TokenTree) -> Logits:
         """See ``Scorer.score``."""
         nodes = range(self._num_rows, len(tree) + 1)
-        rows = [
-            self._guess([*self._chain.tokens, *tree.tokens_on(tree.path(node))]) for node in nodes
-        ]
+        rows = [self._guess([*self._chain, *tree.tokens_on(tree.path(node))]) for node in nodes]
         self._tree, self._num_rows = tree, len(tree) + 1
         self.num_computed_tokens += len(rows)
         return np.stack(rows)

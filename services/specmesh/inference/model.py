@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from specmesh.decoding.prefix import PrefixChain
 from specmesh.decoding.tree import TokenTree
 from specmesh.inference.blocks import BlockPool
 
@@ -128,8 +129,9 @@ class LanguageModel(Protocol):
         """
         ...
 
-    def find_base(self, base_length: int, digest: bytes) -> Sequence[int] | None:
-        """The first ``base_length`` tokens of a cached prefix with that digest, if there is one.
+    def find_base(self, base_length: int, digest: bytes) -> PrefixChain | None:
+        """The first ``base_length`` tokens of a cached prefix with that digest, if there is one:
+        a chain that is the caller's own.
 
         Safe to call from another thread than the one that scores.
         """

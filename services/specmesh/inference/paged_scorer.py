@@ -52,7 +52,7 @@ class PagedScorer:
     @property
     def num_pending_tokens(self) -> int:
         """Prefix tokens without KV."""
-        return self._chain.length - self._num_held
+        return len(self._chain) - self._num_held
 
     @property
     def num_scored_nodes(self) -> int:
@@ -63,11 +63,11 @@ class PagedScorer:
         """The next ``num_prefix_tokens`` of the prefix; if they are all, then also the nodes of
         ``tree`` not scored yet, and rows asked for: see ``Scorer.score``."""
         prefix_end = self._num_held + num_prefix_tokens
-        token_ids = list(self._chain.tokens[self._num_held : prefix_end])
+        token_ids = self._chain[self._num_held : prefix_end]
         positions = list(range(self._num_held, prefix_end))
         nodes = range(0)
         rows = range(0)
-        if prefix_end == self._chain.length:
+        if prefix_end == len(self._chain):
             nodes = range(len(self._scored) + 1, len(tree) + 1)
             rows = range(max(0, num_prefix_tokens - 1), num_prefix_tokens + len(nodes))
         token_ids += [tree.token_ids[node - 1] for node in nodes]
@@ -89,7 +89,7 @@ class PagedScorer:
         """The forward of ``part``, planned for ``tree``, is done."""
         self.num_computed_tokens += len(part.token_ids)
         had_pending = self.num_pending_tokens > 0
-        self._num_held = min(part.length, self._chain.length)
+        self._num_held = min(part.length, len(self._chain))
         if self.num_pending_tokens:
             return
         self._scored = tree
@@ -114,7 +114,7 @@ class PagedScorer:
 
     def _compact(self, keep: Sequence[int]) -> None:
         """Move the KV of the nodes ``keep`` to where it lies if they are a prefix's tokens."""
-        prefix = self._chain.length
+        prefix = len(self._chain)
         moves = [(node, index) for index, node in enumerate(keep, start=1) if node != index]
         if moves:
             sources, destinations = zip(*moves, strict=True)
@@ -136,7 +136,7 @@ class PagedScorer:
             return None
         sees: Sees = np.arange(length) <= np.arange(first, length)[:, None]
         if not is_chain:
-            prefix = self._chain.length
+            prefix = len(self._chain)
             sees[width - len(nodes) :, prefix:] = False
             for row, node in enumerate(nodes, start=width - len(nodes)):
                 sees[row, [prefix + ancestor - 1 for ancestor in tree.path(node)]] = True

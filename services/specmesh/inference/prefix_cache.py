@@ -32,7 +32,7 @@ class Snapshot(Generic[State]):
     @property
     def tokens(self) -> Sequence[int]:
         """The tokens that ``state`` covers."""
-        return self.chain.tokens
+        return self.chain
 
 
 class PrefixCache(Generic[State]):
@@ -46,14 +46,16 @@ class PrefixCache(Generic[State]):
         self._by_digest: dict[bytes, tuple[int, ...]] = {}
         self._next_key = 0
 
-    def find_base(self, base_length: int, digest: bytes) -> Sequence[int] | None:
-        """Tokens of the base with that length and digest, if a snapshot begins with it."""
+    def find_base(self, base_length: int, digest: bytes) -> PrefixChain | None:
+        """The base with that length and digest, if a snapshot begins with it."""
         for key in self._by_digest.get(digest, ()):
             snapshot = self._entries.get(key)
-            if snapshot is None or snapshot.chain.length < base_length:
+            if snapshot is None or len(snapshot.chain) < base_length:
                 continue
             if snapshot.chain.digest_at(base_length) == digest:
-                return snapshot.tokens[:base_length]
+                base = PrefixChain(snapshot.chain)
+                base.truncate(base_length)
+                return base
         return None
 
     def longest(self, chain: PrefixChain) -> tuple[int | None, int]:
@@ -63,7 +65,7 @@ class PrefixCache(Generic[State]):
         (None, 0) if none shares even the first token.
         """
         length, holders = 0, tuple(self._entries)
-        for longer in range(chain.length // BLOCK_TOKENS * BLOCK_TOKENS, 0, -BLOCK_TOKENS):
+        for longer in range(len(chain) // BLOCK_TOKENS * BLOCK_TOKENS, 0, -BLOCK_TOKENS):
             if found := self._by_digest.get(chain.digest_at(longer)):
                 length, holders = longer, found
                 break
@@ -90,8 +92,8 @@ class PrefixCache(Generic[State]):
         key = self._next_key
         self._next_key += 1
         self._entries[key] = Snapshot(chain, state)
-        self._num_tokens += chain.length
-        for length in range(BLOCK_TOKENS, chain.length + 1, BLOCK_TOKENS):
+        self._num_tokens += len(chain)
+        for length in range(BLOCK_TOKENS, len(chain) + 1, BLOCK_TOKENS):
             digest = chain.digest_at(length)
             self._by_digest[digest] = (*self._by_digest.get(digest, ()), key)
         while self._num_tokens > self._max_tokens and len(self._entries) > 1:
@@ -99,8 +101,8 @@ class PrefixCache(Generic[State]):
 
     def _drop(self, key: int) -> None:
         snapshot = self._entries.pop(key)
-        self._num_tokens -= snapshot.chain.length
-        for length in range(BLOCK_TOKENS, snapshot.chain.length + 1, BLOCK_TOKENS):
+        self._num_tokens -= len(snapshot.chain)
+        for length in range(BLOCK_TOKENS, len(snapshot.chain) + 1, BLOCK_TOKENS):
             digest = snapshot.chain.digest_at(length)
             others = tuple(other for other in self._by_digest[digest] if other != key)
             if others:
@@ -110,5 +112,5 @@ class PrefixCache(Generic[State]):
 
 
 def _shared(tokens: Sequence[int], chain: PrefixChain, start: int) -> int:
-    pairs = map(eq, tokens, chain.tokens[start:])
+    pairs = map(eq, tokens, chain[start:])
     return sum(1 for _ in takewhile(bool, pairs))

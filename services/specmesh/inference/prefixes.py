@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
@@ -23,7 +22,7 @@ class PrefixResolver:
         self._model = model
         self._store = store
 
-    async def resolve(self, prefix: tokens_pb2.Prefix) -> list[int]:
+    async def resolve(self, prefix: tokens_pb2.Prefix) -> PrefixChain:
         """All tokens of ``prefix``, at least one.
 
         Raises ``InvalidField``, or ``FailedPrecondition`` with reason PREFIX_UNKNOWN when
@@ -35,22 +34,23 @@ class PrefixResolver:
             raise InvalidField("prefix.base_length", f"must be a multiple of {BLOCK_TOKENS}")
         if not length + len(prefix.token_ids):
             raise InvalidField("prefix", "must hold at least one token")
-        if not length:
-            return list(prefix.token_ids)
-        base = self._model.find_base(length, digest)
-        if base is None:
-            base = await self._read(prefix.session_id, length, digest)
-        return [*base, *prefix.token_ids]
+        chain = PrefixChain()
+        if length:
+            held = self._model.find_base(length, digest)
+            chain = await self._read(prefix.session_id, length, digest) if held is None else held
+        chain.append(prefix.token_ids)
+        return chain
 
-    async def _read(self, session_id: str, length: int, digest: bytes) -> Sequence[int]:
+    async def _read(self, session_id: str, length: int, digest: bytes) -> PrefixChain:
         if self._store is not None and session_id:
             try:
                 tokens = await self._store.read_prefix(session_id, length)
             except SessionError as error:
                 log.info("prefix not in the store", extra={"reason": type(error).__name__})
             else:
-                if len(tokens) == length and PrefixChain(tokens).digest_at(length) == digest:
-                    return tokens
+                chain = PrefixChain(tokens)
+                if len(chain) == length and chain.digest_at(length) == digest:
+                    return chain
         raise FailedPrecondition(
             "PREFIX_UNKNOWN", f"no prefix of {length} tokens with that digest is known here"
         )

@@ -94,7 +94,7 @@ class SimulatedModel:
         """See ``LanguageModel.forward``."""
         return score_alone(asks)
 
-    def find_base(self, base_length: int, digest: bytes) -> Sequence[int] | None:
+    def find_base(self, base_length: int, digest: bytes) -> PrefixChain | None:
         """See ``LanguageModel.find_base``."""
         return self._cache.find_base(base_length, digest)
 
@@ -151,7 +151,7 @@ class SimulatedScorer:
         self._node_states, self._tree, self._num_rows = states, tree, num_rows
         new = num_rows - first_row
         if not first_row:
-            new += self._chain.length - self.num_cached_tokens - 1
+            new += len(self._chain) - self.num_cached_tokens - 1
         self.num_computed_tokens += new
         return rows
 
@@ -166,7 +166,7 @@ class SimulatedScorer:
     def _is_cold(self) -> bool:
         """Less than a block, or than half of a short prefix, counts for nothing: prompts that
         begin with the same letter are not the same."""
-        return self._shared < min(BLOCK_TOKENS, self._chain.length / 2)
+        return self._shared < min(BLOCK_TOKENS, len(self._chain) / 2)
 
     def _rows(self, states: Sequence[int]) -> Logits:
         rows = np.full((len(states), self._vocab_size), CHOICE_LOGITS[-1], np.float32)

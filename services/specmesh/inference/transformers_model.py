@@ -18,6 +18,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.cache_utils import DynamicCache, DynamicLayer
 from transformers.utils import logging as transformers_logging
 
+from specmesh.decoding.prefix import PrefixChain
 from specmesh.inference.attention import PAGED_ATTENTION, PagedAttention
 from specmesh.inference.batch import Batch, Copy, pack
 from specmesh.inference.blocks import BlockPool
@@ -167,7 +168,7 @@ class TransformersModel:
                 row += len(part.rows)
         return results
 
-    def find_base(self, base_length: int, digest: bytes) -> Sequence[int] | None:
+    def find_base(self, base_length: int, digest: bytes) -> PrefixChain | None:
         """See ``LanguageModel.find_base``."""
         return self.pool.find_base(base_length, digest)
 

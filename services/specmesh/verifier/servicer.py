@@ -83,7 +83,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
     def _verify(
         self,
         job: VerifyJob,
-        prefix: list[int],
+        prefix: Sequence[int],
         tree: TokenTree,
         distributions: dict[int, Distribution],
         sampling: Sampling,

@@ -20,7 +20,7 @@ class CommittedPrefix:
     @property
     def length(self) -> int:
         """Counts the committed tokens, prompt included."""
-        return self._chain.length
+        return len(self._chain)
 
     def commit(self, token_ids: Sequence[int]) -> None:
         """Add tokens for good."""
@@ -33,7 +33,7 @@ class CommittedPrefix:
         return tokens_pb2.Prefix(
             base_length=base_length,
             base_digest=self._chain.digest_at(base_length),
-            token_ids=[*self._chain.tokens[base_length:length], *path],
+            token_ids=[*self._chain[base_length:length], *path],
             session_id=self.session_id,
         )
 

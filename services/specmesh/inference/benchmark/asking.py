@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
@@ -53,7 +53,7 @@ def _load(plan: Plan) -> LanguageModel:
     return model
 
 
-async def next_token(engine: Engine, model: LanguageModel, prefix: list[int]) -> NextToken:
+async def next_token(engine: Engine, model: LanguageModel, prefix: Sequence[int]) -> NextToken:
     """Verify an empty tree at temperature 0."""
 
     def work(job: Job[NextToken]) -> Steps[NextToken]:
@@ -69,7 +69,7 @@ async def next_token(engine: Engine, model: LanguageModel, prefix: list[int]) ->
 
 
 async def forward_ms(
-    engine: Engine, model: LanguageModel, prefix: list[int], tree: TokenTree
+    engine: Engine, model: LanguageModel, prefix: Sequence[int], tree: TokenTree
 ) -> float:
     """How long the forward takes that scores ``tree``; of the tree nothing stays cached."""
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from specmesh.decoding.prefix import PrefixChain
 from specmesh.decoding.tree import TokenTree
 from specmesh.inference.benchmark.asking import forward_ms, next_token, serving
 from specmesh.inference.benchmark.figures import Answer, Turn
@@ -76,11 +77,11 @@ async def _client(
 
 async def _answer(engine: Engine, prompt: Sequence[int], num_tokens: int) -> Answer:
     model = await engine.ready()
-    prefix = list(prompt)
     token_s = []
     asked_s = time.perf_counter()
+    prefix = PrefixChain(prompt)
     for _ in range(num_tokens):
-        prefix.append((await next_token(engine, model, prefix)).token_id)
+        prefix.append([(await next_token(engine, model, prefix)).token_id])
         token_s.append(time.perf_counter())
     return Answer(tuple(prefix[len(prompt) :]), asked_s, tuple(token_s))
 
