@@ -98,14 +98,15 @@ class Engine:
 
     async def _leave(self, job: Job[Any]) -> None:
         """Cancel ``job`` and return once it is neither queued nor at work."""
-        job.cancel()
-        with self._lock:
-            try:
-                self._waiting.remove(job)
-            except ValueError:
-                pass
-            else:
-                return
+        if not job.has_stopped:
+            job.cancel()
+            with self._lock:
+                try:
+                    self._waiting.remove(job)
+                except ValueError:
+                    pass
+                else:
+                    return
         await job.stopped()
 
     # On the thread.

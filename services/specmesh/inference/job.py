@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -39,7 +40,9 @@ class Job(Generic[T]):
     def __init__(self, work: Work[T]) -> None:
         self._work = work
         self._loop = asyncio.get_running_loop()
-        self._items: asyncio.Queue[T | End] = asyncio.Queue()
+        # A queue with one reader, who is woken for all that has come.
+        self._items: deque[T | End] = deque()
+        self._arrival: asyncio.Future[None] | None = None
         self._ended = False
         self._steps: Steps[T] | None = None
         self.cancellation = Cancellation()
@@ -54,12 +57,17 @@ class Job(Generic[T]):
 
     async def next(self) -> T | End:
         """The next item or the end; raises what the job raised."""
-        item = await self._items.get()
+        item = await self._take()
         if isinstance(item, End):
             self._ended = True
             if item.error is not None:
                 raise item.error
         return item
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether it is known to have left the engine's thread."""
+        return self._ended or bool(self._items and isinstance(self._items[-1], End))
 
     async def stopped(self) -> None:
         """Return once the started job has left the engine's thread.
@@ -70,7 +78,7 @@ class Job(Generic[T]):
         cancelled: asyncio.CancelledError | None = None
         while not self._ended:
             try:
-                item = await self._items.get()
+                item = await self._take()
             except asyncio.CancelledError as error:
                 cancelled = error
                 continue
@@ -81,9 +89,16 @@ class Job(Generic[T]):
         if cancelled is not None:
             raise cancelled
 
+    async def _take(self) -> T | End:
+        while not self._items:
+            self._arrival = self._loop.create_future()
+            await self._arrival
+        return self._items.popleft()
+
     def _receive(self, items: list[T | End]) -> None:
-        for item in items:
-            self._items.put_nowait(item)
+        self._items += items
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)
 
     # On the engine's thread.
 

@@ -60,6 +60,8 @@ class KVStore:
     def expect(self, writes: Indexes, blanks: Indexes) -> None:
         """Before a forward: it writes to the slots ``writes``, and ``blanks`` must be zero."""
         self._written[writes] = True
+        if not len(blanks):
+            return
         written = blanks[self._written[blanks]]
         if len(written):
             self.kv.index_fill_(1, self.indexes(written), 0)
