@@ -64,7 +64,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
     async def _responses(
         self, request: verifier_pb2.VerifyRequest
     ) -> AsyncGenerator[verifier_pb2.VerifyResponse, None]:
-        """The one response, before the engine has put everything in order behind it."""
+        """The one response, whatever becomes of the engine's work after it."""
         sampling = read_sampling(request.sampling)
         tree = read_tree(request.tree, self._model.description.vocab_size)
         distributions = read_distributions(request.tree.draft_distributions)
