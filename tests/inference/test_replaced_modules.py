@@ -63,6 +63,54 @@ def test_norm_that_does_more_than_its_name_says_stays(dtype):
     assert type(model["norm"]) is GemmaRMSNorm
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_norm_whose_answer_is_of_another_type_stays(dtype):
+    model = nn.ModuleDict({"norm": LateRMSNorm(48)})  # all ones, in float32
+    fuse_norms(model, dtype)
+    assert model["norm"](torch.ones(1, 1, 48, dtype=dtype)).dtype == dtype
+
+
+class NarrowRMSNorm(LlamaRMSNorm):
+    """Answers in its weight's type, whatever it is given."""
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return super().forward(hidden_states).to(self.weight.dtype)
+
+
+def test_norm_that_answers_in_its_weights_type_can_be_fused():
+    model = of_random_weight(NarrowRMSNorm(48), torch.bfloat16)
+    fuse_norms(model, torch.bfloat16)
+    assert type(model["norm"]) is FusedRMSNorm
+
+
+class ScaledRMSNorm(LlamaRMSNorm):
+    """Weighs before it divides: only ``eps`` tells, where the weights are all alike."""
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return super().forward(2 * hidden_states)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_norm_that_adds_eps_to_something_else_stays(dtype):
+    model = nn.ModuleDict({"norm": ScaledRMSNorm(48).to(dtype)})
+    fuse_norms(model, dtype)
+    assert type(model["norm"]) is ScaledRMSNorm
+
+
+class HeadsRMSNorm(LlamaRMSNorm):
+    """One weight for each head."""
+
+    def __init__(self) -> None:
+        super().__init__(12)
+        self.weight = nn.Parameter(torch.ones(4, 12))
+
+
+def test_norm_with_weights_by_head_stays():
+    model = nn.ModuleDict({"norm": HeadsRMSNorm()})
+    fuse_norms(model, torch.float32)
+    assert type(model["norm"]) is HeadsRMSNorm
+
+
 def test_norms_of_a_loaded_model_are_fused(load):
     norms = [type(module) for module in load("llama")._model.modules()]
     assert norms.count(FusedRMSNorm) == 5  # two a layer, and the last one
