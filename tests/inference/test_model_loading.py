@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
-from transformers import GPTJConfig, MistralConfig, Qwen2Config
+from transformers import GPTJConfig, LlamaConfig, MistralConfig, Qwen2Config
 
 from specmesh.decoding.tree import EMPTY
 from specmesh.drafter import backends
@@ -44,6 +46,31 @@ def test_folder_without_weights_is_named(tmp_path, folders):
     (tmp_path / "config.json").write_bytes((folders["llama"] / "config.json").read_bytes())
     with pytest.raises(ModelNotLoadable, match=str(tmp_path)):
         load(tmp_path)
+
+
+@pytest.mark.usefixtures("_offline")
+def test_folder_whose_weights_are_cut_off_is_named(tmp_path, folders):
+    folder = shutil.copytree(folders["llama"], tmp_path / "cut")
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises(ModelNotLoadable, match=str(folder)):
+        load(folder)
+
+
+@pytest.mark.usefixtures("_offline")
+def test_folder_whose_weights_are_of_another_shape_is_named(tmp_path, folders):
+    folder = shutil.copytree(folders["llama"], tmp_path / "other")
+    config = LlamaConfig.from_pretrained(folder)
+    config.intermediate_size += 16
+    config.save_pretrained(folder)
+    with pytest.raises(ModelNotLoadable, match=str(folder)):
+        load(folder)
+
+
+@pytest.mark.parametrize("device", ["hpu", "no-such-device"])
+def test_device_that_torch_does_not_have_is_named(folders, device):
+    with pytest.raises(ModelNotLoadable, match=f"'{device}'"):
+        TransformersModel.load(str(folders["llama"]), dtype="float32", device=device)
 
 
 @pytest.mark.usefixtures("_offline")

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.cache_utils import DynamicCache, DynamicLayer
 from transformers.utils import logging as transformers_logging
@@ -108,7 +109,7 @@ class TransformersModel:
                 **division,
             )
             tokenizer = AutoTokenizer.from_pretrained(name)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RuntimeError, SafetensorError) as error:
             kind = "a folder" if Path(name).exists() else "a Hugging Face id (it is no folder)"
             raise ModelNotLoadable(f"cannot load {name!r} as {kind}: {error}") from error
         if not tokenizer.is_fast:
@@ -130,7 +131,7 @@ class TransformersModel:
         )
         model.eval()
         if ranks is None:
-            model.to(device)
+            _put(model, name, device)
             pack_linears(model)  # a divided layer is a plain one with transformers' hooks
             fuse_norms(model, model.dtype)
         else:
@@ -200,6 +201,13 @@ class TransformersModel:
         )
         logits: Logits = out.logits[0].float().cpu().numpy()
         return logits
+
+
+def _put(model: Any, name: str, device: str) -> None:
+    try:
+        model.to(device)
+    except (AssertionError, ImportError, RuntimeError) as error:  # all of them say: no such device
+        raise ModelNotLoadable(f"cannot put {name!r} on {device!r}: {error}") from error
 
 
 def _room_on(device: torch.device) -> int:
