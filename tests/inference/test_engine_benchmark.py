@@ -1,8 +1,12 @@
 """``specmesh bench engine`` as a real process on a tiny model, and what its figures mean."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
+from concurrent.futures.process import BrokenProcessPool
 
 import pytest
 from transformers import LlamaConfig
@@ -10,6 +14,7 @@ from transformers import LlamaConfig
 from specmesh.inference.benchmark.agreement import compare, compare_all
 from specmesh.inference.benchmark.figures import Answer, Figures, speedup, wall_s
 from specmesh.inference.benchmark.plan import Plan
+from specmesh.inference.benchmark.run import fresh_process
 
 SCRIPT = "from specmesh.cli.main import main; main()"
 TIMES = {"tokens_per_s", "ttft_p50_ms", "ttft_p99_ms", "itl_p50_ms", "itl_p99_ms"}
@@ -77,6 +82,14 @@ def test_a_model_without_room_for_the_prompts_is_refused_in_one_line(folders):
     assert done.returncode == 2
     assert "has a context of 128 tokens" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_an_interrupted_process_ends_without_a_word(capfd):
+    with fresh_process() as process:
+        os.kill(process.submit(os.getpid).result(), signal.SIGINT)
+        with pytest.raises(BrokenProcessPool):
+            process.submit(time.sleep, 60).result()
+    assert not capfd.readouterr().err
 
 
 def test_figures_of_two_streams():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures.process import BrokenProcessPool
 from enum import StrEnum
 from importlib.resources import files
 from typing import Annotated
@@ -74,6 +75,9 @@ def main(
         measured = measure(plan, Console(stderr=True))
     except ModelNotLoadable as error:
         typer.echo(f"specmesh: {error}", err=True)
+        raise typer.Exit(2) from error
+    except BrokenProcessPool as error:
+        typer.echo("specmesh: one of the processes was killed; is there enough memory?", err=True)
         raise typer.Exit(2) from error
     except KeyboardInterrupt as error:
         raise typer.Exit(130) from error

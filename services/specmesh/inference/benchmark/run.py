@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -65,7 +66,7 @@ def measure(plan: Plan, console: Console) -> Measured:
     """Run everything; what is being run shows on ``console``. Raises ``ModelNotLoadable``."""
     ours: dict[int, list[Round]] = {streams: [] for streams in plan.streams}
     baseline: dict[int, list[Round]] = {streams: [] for streams in plan.streams}
-    with console.status("") as status, _process() as engine, _process() as transformers:
+    with console.status("") as status, fresh_process() as engine, fresh_process() as transformers:
         programs = ((engine, answer_streams), (transformers, generate_batches))
         for streams in plan.streams * plan.rounds:
             status.update(f"the engine and generate in turns, {streams} at once")
@@ -116,7 +117,7 @@ def _margins(plan: Plan, comparisons: Mapping[str, Comparison]) -> dict[str, lis
     flips = list({flip for comparison in comparisons.values() for flip in comparison.flips})
     margin_of = {}
     if flips:
-        with _process() as process:
+        with fresh_process() as process:
             margins = process.submit(margins_nats, plan, flips).result()
         margin_of = dict(zip(flips, margins, strict=True))
     return {
@@ -125,6 +126,7 @@ def _margins(plan: Plan, comparisons: Mapping[str, Comparison]) -> dict[str, lis
     }
 
 
-def _process() -> ProcessPoolExecutor:
-    """A fresh process, for as long as the context lasts."""
-    return ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+def fresh_process() -> ProcessPoolExecutor:
+    """A fresh process, for as long as the context lasts; Ctrl-C ends it without a word."""
+    quietly = (signal.SIGINT, signal.SIG_DFL)
+    return ProcessPoolExecutor(1, get_context("spawn"), signal.signal, quietly)
