@@ -197,6 +197,24 @@ async def test_a_model_that_cannot_batch_has_its_jobs_one_after_the_other(model,
     assert model.batches == [["a"], ["a"], ["b"], ["b"], ["c"], ["c"]]
 
 
+async def test_a_job_that_gets_over_a_failed_forward_goes_on(model, engine):
+    def fail(_):
+        raise ValueError("once")
+
+    def work(job: Job):
+        scorer = model.open("a", job)
+        try:
+            yield Ask(scorer, EMPTY)
+        except ValueError:
+            logits = yield Ask(scorer, EMPTY)
+        model.close()
+        yield int(logits[0, 0])
+
+    model.script.append(fail)
+    async with asyncio.timeout(PATIENCE_S):
+        assert await engine.run(work) == 2
+
+
 async def test_an_ask_without_an_answer_yet_is_asked_again(model, jobs):
     model.script.append(lambda asks: [None] * len(asks))
     assert await jobs.begin("a") == [2]

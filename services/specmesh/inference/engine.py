@@ -166,14 +166,9 @@ def _forward(model: LanguageModel, running: list[Job[Any]]) -> list[Job[Any]]:
     try:
         results = model.forward([job.ask for job in running])
     except Interrupted as interruption:
-        for job in running:
-            if not _ended_if_cancelled(job):
-                job.throw(interruption)
-        return []
+        return [job for job in running if not _ended_if_cancelled(job) and job.throw(interruption)]
     except BaseException as error:  # of whom, nobody knows
-        for job in running:
-            job.throw(error)
-        return []
+        return [job for job in running if job.throw(error)]
     return [
         job
         for job, logits in zip(running, results, strict=True)

@@ -114,11 +114,11 @@ class Job(Generic[T]):
         steps = self._steps
         return self._proceed(steps, lambda: steps.send(logits))
 
-    def throw(self, error: BaseException) -> None:
-        """Raise ``error`` where the job waits for logits, and tell the caller."""
+    def throw(self, error: BaseException) -> bool:
+        """Raise ``error`` where the job waits for logits; False if it doesn't ask again."""
         assert self._steps is not None
         steps = self._steps
-        self._proceed(steps, lambda: steps.throw(error))
+        return self._proceed(steps, lambda: steps.throw(error))
 
     def fail(self, error: BaseException) -> None:
         """Tell the caller that the job cannot go on."""
