@@ -5,10 +5,17 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from transformers import GPTJConfig, LlamaConfig, MistralConfig, Qwen2Config
+from transformers import (
+    GPTJConfig,
+    LlamaConfig,
+    MistralConfig,
+    NemotronConfig,
+    Qwen2Config,
+)
 
 from specmesh.decoding.tree import EMPTY
 from specmesh.drafter import backends
+from specmesh.inference import transformers_model
 from specmesh.inference.model import Cancellation, ModelNotLoadable
 from specmesh.inference.simulated_settings import SimulatedDrafterSettings
 from specmesh.inference.transformers_model import TransformersModel
@@ -114,6 +121,40 @@ def test_attention_that_takes_no_boolean_mask_is_refused(tmp_path, save_tiny):
     shape = {"vocab_size": 60, "n_embd": 32, "n_layer": 1, "n_head": 2, "rotary_dim": 8}
     save_tiny(tmp_path, GPTJConfig(**shape, **ids))
     with pytest.raises(ModelNotLoadable, match="GPTJ"):
+        load(tmp_path)
+
+
+TINY = {
+    "vocab_size": 60,
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 16,
+    "initializer_range": 0.3,
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+    "pad_token_id": 0,
+}
+
+
+def test_model_that_says_something_else_once_its_parts_are_replaced_is_refused(
+    folders, monkeypatch
+):
+    def spoil(model, dtype):
+        model.model.norm.weight.data *= 1.01
+
+    monkeypatch.setattr(transformers_model, "fuse_norms", spoil)
+    with pytest.raises(
+        ModelNotLoadable, match=r"LlamaForCausalLM says something else .* differ by"
+    ):
+        load(folders["llama"])
+
+
+def test_model_whose_attention_is_not_told_of_the_batch_is_refused(tmp_path, save_tiny):
+    save_tiny(tmp_path, NemotronConfig(**TINY))
+    with pytest.raises(ModelNotLoadable, match=r"Nemotron.* does not work with an attention"):
         load(tmp_path)
 
 

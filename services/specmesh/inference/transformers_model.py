@@ -37,6 +37,7 @@ from specmesh.inference.model import (
 )
 from specmesh.inference.norm import fuse_norms
 from specmesh.inference.paged_scorer import PagedScorer
+from specmesh.inference.probe import PROBE_BLOCKS, check_same, plain_logits
 from specmesh.inference.tensor_parallel import Ranks, kv_heads_by_rank
 
 CPU_CACHE_BYTES = 1 << 30
@@ -117,7 +118,6 @@ class TransformersModel:
         if not model.is_backend_compatible():
             kind = type(model).__name__
             raise ModelNotLoadable(f"{name!r}: {kind} has an attention that cannot be replaced")
-        model.set_attn_implementation(PAGED_ATTENTION)
         if any(type(layer) is not DynamicLayer for layer in DynamicCache(config=config).layers):
             raise ModelNotLoadable(f"{name!r} has layers without full attention: not supported")
         description = ModelDescription(
@@ -132,9 +132,14 @@ class TransformersModel:
         model.eval()
         if ranks is None:
             _put(model, name, device)
+            plain = plain_logits(name, model)
+            model.set_attn_implementation(PAGED_ATTENTION)
             pack_linears(model)  # a divided layer is a plain one with transformers' hooks
             fuse_norms(model, model.dtype)
+            little = PROBE_BLOCKS * kv_shape(model).block_bytes
+            check_same(name, model, cls(model, description, little, chunk_tokens, None), plain)
         else:
+            model.set_attn_implementation(PAGED_ATTENTION)
             ranks.join()
         cache_bytes = cache_bytes or _room_on(model.device)
         return cls(model, description, cache_bytes, chunk_tokens, ranks)
