@@ -114,6 +114,8 @@ def pack(parts: Sequence[Part], copies: Sequence[Copy]) -> Batch:
 
 def _similar(parts: Sequence[Part]) -> list[list[int]]:
     """Parts by group: of one width, and split where padding would cost more than a group."""
+    if len(parts) == 1:
+        return [[0]]
     by_width: dict[int, list[int]] = {}
     for index, part in enumerate(parts):
         by_width.setdefault(len(part.token_ids), []).append(index)

@@ -49,7 +49,7 @@ class KVStore:
     def run(self, first: int, count: int) -> Sequence[Tensor]:
         """Slots one after the other as a sequence: as ``kv``, views of
         ``[1, kv_heads, count, head_dim]``."""
-        return self._sequence[:, :, :, first : first + count].unbind(0)
+        return self._sequence.narrow(3, first, count).unbind(0)
 
     def copy(self, copy: Copy) -> None:
         """Carry out ``copy`` in every layer, or, if there is no memory for it, in none."""
