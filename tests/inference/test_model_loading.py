@@ -21,6 +21,19 @@ from specmesh.inference.simulated_settings import SimulatedDrafterSettings
 from specmesh.inference.transformers_model import TransformersModel
 
 NEVER = Cancellation()
+TINY = {
+    "vocab_size": 60,
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 16,
+    "initializer_range": 0.3,
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+    "pad_token_id": 0,
+}
 
 
 def load(name: object) -> TransformersModel:
@@ -96,15 +109,7 @@ def test_unknown_tokenizer_is_named():
 @pytest.mark.parametrize("layer_types", ["listed", "implied"])
 def test_layers_that_forget_are_refused(tmp_path, layer_types, save_tiny):
     """A sliding window drops the keys that a rollback would need."""
-    shape = {
-        "vocab_size": 60,
-        "hidden_size": 32,
-        "intermediate_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-        "sliding_window": 16,
-    }
+    shape = {**TINY, "sliding_window": 16}
     config = (
         Qwen2Config(**shape, use_sliding_window=True, max_window_layers=1)
         if layer_types == "listed"
@@ -122,21 +127,6 @@ def test_attention_that_takes_no_boolean_mask_is_refused(tmp_path, save_tiny):
     save_tiny(tmp_path, GPTJConfig(**shape, **ids))
     with pytest.raises(ModelNotLoadable, match="GPTJ"):
         load(tmp_path)
-
-
-TINY = {
-    "vocab_size": 60,
-    "hidden_size": 32,
-    "intermediate_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "head_dim": 16,
-    "initializer_range": 0.3,
-    "bos_token_id": 0,
-    "eos_token_id": 0,
-    "pad_token_id": 0,
-}
 
 
 def test_model_that_says_something_else_once_its_parts_are_replaced_is_refused(

@@ -47,7 +47,7 @@ def test_state_comes_with_the_tokens_it_covers():
     cache: PrefixCache[str] = PrefixCache(1000)
     key = put(cache, [1, 2, 3], "state")
     assert cache.use(key).state == "state"
-    assert list(cache.use(key).tokens) == [1, 2, 3]
+    assert list(cache.use(key).chain) == [1, 2, 3]
 
 
 def test_base_is_found_by_digest_and_length_together():
@@ -168,7 +168,7 @@ def test_cache_keeps_and_finds_what_a_plain_list_does(max_tokens, calls):
         key, shared = cache.longest(chain)
         assert (key, shared) == reference.longest(prefix)
         if key is not None and used:
-            assert list(cache.use(key).tokens) == reference.use(key)
+            assert list(cache.use(key).chain) == reference.use(key)
         chain.append(more)
         cache.put(chain, number, key, shared)
         reference.put([*prefix, *more], key, shared)

@@ -67,7 +67,7 @@ class Engine:
             await self._leave(job)
 
     async def run(self, work: Work[T]) -> T:
-        """Run ``work`` for its one item."""
+        """Run ``work`` for its one item; what goes wrong after that is logged."""
         job = self._enqueue(work)
         try:
             item = await job.next()

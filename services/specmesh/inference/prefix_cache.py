@@ -24,15 +24,10 @@ SUPERSEDED_WITHIN_TOKENS = 64
 
 @dataclass(frozen=True, slots=True)
 class Snapshot(Generic[State]):
-    """``state`` holds what was computed for exactly ``tokens``."""
+    """``state`` holds what was computed for exactly the tokens of ``chain``."""
 
     chain: PrefixChain
     state: State
-
-    @property
-    def tokens(self) -> Sequence[int]:
-        """The tokens that ``state`` covers."""
-        return self.chain
 
 
 class PrefixCache(Generic[State]):
@@ -71,7 +66,7 @@ class PrefixCache(Generic[State]):
                 break
         shared, key = max(
             (
-                (length + _shared(self._entries[key].tokens[length:], chain, length), key)
+                (length + _shared(self._entries[key].chain[length:], chain, length), key)
                 for key in holders
             ),
             default=(0, None),
@@ -86,7 +81,7 @@ class PrefixCache(Generic[State]):
     def put(self, chain: PrefixChain, state: State, grown_from: int | None, shared: int) -> None:
         """Keep a snapshot; it replaces the one it grew from unless that holds much more."""
         origin = self._entries.get(grown_from) if grown_from is not None else None
-        if origin is not None and len(origin.tokens) - shared <= SUPERSEDED_WITHIN_TOKENS:
+        if origin is not None and len(origin.chain) - shared <= SUPERSEDED_WITHIN_TOKENS:
             assert grown_from is not None
             self._drop(grown_from)
         key = self._next_key

@@ -18,7 +18,7 @@ PROBE_BLOCKS = 2
 _NUM_TOKENS = 24
 _NUM_PREFIX_TOKENS = 8
 _TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.1}
-"""Of the largest logit. What rounding does is a tenth of it."""
+"""Of the largest logit. Rounding alone was seen to do 4e-5 in float32, 0.04 in float16."""
 
 
 @torch.inference_mode()

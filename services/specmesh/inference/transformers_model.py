@@ -211,7 +211,7 @@ class TransformersModel:
 def _put(model: Any, name: str, device: str) -> None:
     try:
         model.to(device)
-    except (AssertionError, ImportError, RuntimeError) as error:  # all of them say: no such device
+    except (AssertionError, ImportError, RuntimeError) as error:  # no such device, no room on it
         raise ModelNotLoadable(f"cannot put {name!r} on {device!r}: {error}") from error
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Sequence
 
 import grpc.aio
 
@@ -44,8 +43,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         context: Context,  # noqa: ARG002
     ) -> verifier_pb2.VerifyResponse:
         """See verifier.proto."""
-        async with aclosing(self._responses(request)) as responses:
-            return await anext(responses)
+        return await self._respond(request)
 
     async def VerifyEach(  # noqa: N802
         self,
@@ -54,17 +52,11 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
     ) -> AsyncIterator[verifier_pb2.VerifyEachResponse]:
         """See verifier.proto."""
         async for message in request_iterator:
-            async with (
-                exchange(message.trace_context),
-                aclosing(self._responses(message.request)) as responses,
-            ):
-                async for response in responses:
-                    yield verifier_pb2.VerifyEachResponse(response=response)
+            async with exchange(message.trace_context):
+                response = await self._respond(message.request)
+                yield verifier_pb2.VerifyEachResponse(response=response)
 
-    async def _responses(
-        self, request: verifier_pb2.VerifyRequest
-    ) -> AsyncGenerator[verifier_pb2.VerifyResponse, None]:
-        """The one response, whatever becomes of the engine's work after it."""
+    async def _respond(self, request: verifier_pb2.VerifyRequest) -> verifier_pb2.VerifyResponse:
         sampling = read_sampling(request.sampling)
         tree = read_tree(request.tree, self._model.description.vocab_size)
         distributions = read_distributions(request.tree.draft_distributions)
@@ -74,11 +66,9 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         def work(job: VerifyJob) -> VerifySteps:
             return self._verify(job, prefix, tree, distributions, sampling)
 
-        async with aclosing(self._engine.stream(work)) as responses:
-            # Not to the end: what goes wrong after it must not end the call under the next request.
-            response = await anext(responses)
-            record_cost(response.cost)
-            yield response
+        response = await self._engine.run(work)
+        record_cost(response.cost)
+        return response
 
     def _verify(
         self,
