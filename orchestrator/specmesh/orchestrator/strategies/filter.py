@@ -130,25 +130,36 @@ class Filter:
         return [*commands, self._draft()]
 
     def _verify(self) -> Verify:
-        """Of the places in question the last needs no guess: it takes whatever the target says."""
+        """Ask about the places in question, with the drafted tokens as guesses.
+
+        The last would need none, for it takes whatever the target says. A token drawn in
+        rejection mode is verified all the same: which place is the last depends on it.
+        """
         self._assessing = None
         self._verifying = self._new_task()
-        guesses = self._run.first(max(0, self._num_unsure - 1))
+        guesses = self._run.first(self._num_unsure)
+        if guesses.tokens and guesses.distributions[-1] is None:
+            guesses = guesses.first(len(guesses.tokens) - 1)
         drawn_from = {n: each for n, each in enumerate(guesses.distributions) if each is not None}
         return Verify(self._verifying, (), TokenTree.chain(guesses.tokens), drawn_from)
 
     def _conclude(self, verdict: Verdict) -> list[Command]:
-        """Commit what the target said; go on with the draft if it said the same."""
+        """Commit what the target said; go on with the draft if it said the same.
+
+        A token of the target's after all the places in question is left alone: whether that
+        place is kept has not been decided.
+        """
         self._verifying = None
-        num_accepted, said = len(verdict.accepted_nodes), verdict.next_token
+        num_accepted = len(verdict.accepted_nodes)
         run, self._run = self._run, Run()
-        agreed = num_accepted < len(run.tokens) and run.tokens[num_accepted] == said
-        self._standing.learn(run.confidences, (*repeat(True, num_accepted), agreed))
-        commands = self._progress.commit([*run.tokens[:num_accepted], said], num_accepted)
+        said = [*run.tokens[:num_accepted], verdict.next_token][: max(1, self._num_unsure)]
+        agreed = [token == own for token, own in zip(run.tokens, said, strict=False)]
+        self._standing.learn(run.confidences, agreed)
+        commands = self._progress.commit(said, num_accepted)
         if self._progress.ended:
             return commands
-        if agreed:
-            self._run = run.after(num_accepted + 1)
+        if all(agreed):
+            self._run = run.after(len(said))
         return commands + (self._go_on() if self._run.tokens else [self._draft()])
 
     def _new_task(self) -> TaskId:
