@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import grpc
+import numpy as np
 import pytest
 from tests.orchestrator.answers import (
     NUM_TOKENS,
@@ -19,8 +20,8 @@ from tests.orchestrator.answers import (
 from tests.orchestrator.model import drafter_logits, target_logits
 from tests.orchestrator.peers import Drafter, Filter, Hold, Verifier, hang, raising
 
-from specmesh.decoding.drafting import draw_children
 from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.noise import Purpose, gumbel
 from specmesh.decoding.sampling import Sampling, choose
 from specmesh.orchestrator.mesh import assessments
 from specmesh.serving.errors import Unavailable
@@ -36,17 +37,27 @@ def filtered(sampling: dict[str, float] = GREEDY, **options: object) -> pb.Gener
     return request(sampling=sampling, speculation={"strategy": "filter", "filter": options})
 
 
-def algorithm_2(sampling: Sampling, threshold: float) -> tuple[list[int], list[int]]:
-    """The tokens and the places of those that the target did not check."""
+def one_at_a_time(sampling: Sampling, threshold: float) -> tuple[list[int], list[int]]:
+    """The tokens and the places of those that the target did not check.
+
+    At temperature 0 this is CALID's Algorithm 2. In coupled mode it is the same but for what is
+    judged: the drafter's distribution after the noise that it shares with the target.
+    """
     tokens, unchecked = list(PROMPT_IDS), []
     for place in range(NUM_TOKENS):
-        drawn = draw_children(drafter_logits(tokens, AGREEMENT), sampling, len(tokens), 1, 2)
-        if drawn.choices.probabilities[0] > threshold:
-            tokens.append(drawn.children[0])
+        logits = drafter_logits(tokens, AGREEMENT)
+        scores = logits if sampling.temperature == 0 else noisy(logits, sampling, len(tokens))
+        if np.exp(scores.max()) / np.exp(scores).sum() > threshold:
+            tokens.append(choose(logits, sampling, len(tokens)))
             unchecked.append(place)
         else:
             tokens.append(choose(target_logits(tokens), sampling, len(tokens)))
     return tokens[len(PROMPT_IDS) :], unchecked
+
+
+def noisy(logits: np.ndarray, sampling: Sampling, position: int) -> np.ndarray:
+    ids = np.arange(logits.size)
+    return logits / sampling.temperature + gumbel(sampling.seed, position, Purpose.COUPLED, ids)
 
 
 def unchecked(answer: Answer) -> list[int]:
@@ -55,13 +66,13 @@ def unchecked(answer: Answer) -> list[int]:
 
 @pytest.mark.parametrize("sampling", [GREEDY, COUPLED], ids=["greedy", "coupled"])
 @pytest.mark.parametrize("threshold", [0.0, 0.5, 0.9, 1.0])
-async def test_answer_is_algorithm_2s_and_says_what_was_not_checked(
+async def test_answer_is_that_of_one_token_at_a_time_and_says_what_was_not_checked(
     connect, serve, sampling, threshold
 ):
     mesh = await connect([Verifier()], [Drafter(agreement=AGREEMENT)], [Filter(threshold)])
     asked = filtered(sampling)
     answer = await collect((await serve(mesh)).Generate(asked))
-    expected = algorithm_2(read_sampling(asked.sampling), threshold)
+    expected = one_at_a_time(read_sampling(asked.sampling), threshold)
     assert (answer.tokens, unchecked(answer)) == expected
     assert answer.text == said(answer.tokens)
     assert answer.finished.stats.num_unchecked_tokens == len(expected[1])
@@ -162,5 +173,5 @@ async def test_resumed_answer_still_says_what_was_not_checked(
             pb.ResumeRequest(session_id=begun.started.session_id, epoch=begun.started.epoch)
         )
     )
-    assert (resumed.tokens, unchecked(resumed)) == algorithm_2(Sampling(temperature=0), 0.5)
+    assert (resumed.tokens, unchecked(resumed)) == one_at_a_time(Sampling(temperature=0), 0.5)
     assert resumed.finished.stats.num_unchecked_tokens == len(unchecked(resumed))

@@ -48,7 +48,12 @@ def generate(
     ] = None,
     top_p: Annotated[float | None, typer.Option(help="1 keeps all tokens.")] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, max=_MAX_UINT64, help="Equal seeds give equal answers.")
+        int | None,
+        typer.Option(
+            min=0,
+            max=_MAX_UINT64,
+            help="Equal seeds give equal answers; with strategy filter only at a --threshold.",
+        ),
     ] = None,
     mode: Annotated[
         AcceptanceMode | None, typer.Option(help="What 'lossless' means when sampling.")
@@ -71,7 +76,11 @@ def generate(
     ] = None,
     escalation_rate: Annotated[
         float | None,
-        typer.Option(min=0, max=1, help="Or: the share for which it asks the target."),
+        typer.Option(
+            min=0,
+            max=1,
+            help="Or: the share, of all sessions' tokens, for which it asks the target.",
+        ),
     ] = None,
     timeout: Annotated[
         float | None, typer.Option(min=0, help="Seconds for the whole answer.")

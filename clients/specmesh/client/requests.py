@@ -32,7 +32,9 @@ class Filter:
     Those that ``scorer`` (log-probability, margin, entropy or calibrated) puts above
     ``threshold``; or all but the share ``escalation_rate`` of those seen lately; or a share
     that follows the load of the target's replicas between the bounds ``follow_load``, lowest
-    first. At most one of the three; None of them leaves it to the confidence service.
+    first. At most one of the three; None of them leaves it to the confidence service. Only at a
+    constant ``threshold`` does a seed give the same text again: shares are of the tokens of
+    all sessions.
     """
 
     scorer: str = ""

@@ -66,14 +66,15 @@ class ConfidenceSettings(RedisSettings, ServerSettings):
     threshold: float | None = Field(
         None,
         description="rule for requests that have none: keep what scores above this constant; "
-        "-inf keeps all, inf nothing",
+        "-inf keeps all, inf nothing. The one rule under which a request's answer does not "
+        "depend on what others ask",
     )
     escalation_rate: float | None = Field(
         None,
         ge=0,
         le=1,
-        description="or: ask the target about this share of the tokens; the default, with "
-        f"{DEFAULT_RULE.share}",
+        description="or: ask the target about this share of the tokens of all sessions, as "
+        f"their scores were lately; the default, with {DEFAULT_RULE.share}",
     )
     follow_load: Annotated[str, AfterValidator(_check_bounds)] | None = Field(
         None,

@@ -5,9 +5,10 @@ Algorithm 2) reads right. The paper's Eq. 1 says that the confidence is the nega
 log-likelihood of the likeliest token; that is low where the drafter is sure, so here its sign
 is turned round.
 
-The scores judge a place, not the token drawn there: with noise in the probabilities (coupled
-mode), or at temperature 0, that is the likeliest anyway; in rejection mode Algorithm 2 draws it
-from the distribution that was judged.
+The scores judge a place, not the token drawn there: at temperature 0 that is the likeliest
+anyway; in rejection mode Algorithm 2 draws it from the distribution that was judged. In coupled
+mode the probabilities have the noise of the draw in them, so that the token drawn is again the
+likeliest. That is not Algorithm 2, which judges before it draws: see ``strategies/filter.py``.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 CALID (Hua et al.) calls its threshold adaptive and implements a constant. The other rules say
 how many tokens are to be escalated and put the threshold where the scores seen lately make
-it so.
+it so. These are the scores of all sessions, so that under such a rule what a request gets
+depends on what others ask for; a constant is the rule for answers that can be repeated.
 """
 
 from __future__ import annotations

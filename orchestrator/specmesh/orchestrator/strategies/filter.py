@@ -2,13 +2,22 @@
 
 CALID (Hua et al.), Algorithm 2: the drafter's distribution Q_i gives a confidence; above the
 threshold token i is drawn from Q_i and the target never sees it, else it is drawn from the
-target's P_i. This is the one strategy whose text may differ from the target's.
+target's P_i. This is the one strategy whose text may differ from the target's. At a constant
+threshold it is
 
-Several tokens are drafted before the confidence service is asked about them. The text is
-Algorithm 2's all the same, for the next Q_i holds as long as what it follows was said. So is
-the run of unsure places that comes first checked in one verification, as speculative decoding
-would, and the rest of the draft goes on if the target agreed with it. Unless a lookahead was
-asked for, a draft goes on for as long as it pays.
+- at temperature 0 the text of Algorithm 2, of distributions that are certain of one token;
+- in rejection mode a text with the law of Algorithm 2, but that Q_i is cut to its likeliest
+  ``MAX_CANDIDATES`` tokens: what the target may be asked about must travel, and whether it is
+  asked is not known when the token is drawn;
+- in coupled mode another one. What is judged is not Q_i but Q_i with the noise that the target
+  uses too: the question is whether the token drawn would be the target's. So the seed decides
+  which places are kept, and over all seeds the tokens kept are no sample of Q_i.
+
+Several tokens are drafted before the confidence service is asked about them. The text is that
+of one token at a time all the same, for the next Q_i holds as long as what it follows was said.
+So is the run of unsure places that comes first checked in one verification, as speculative
+decoding would, and the rest of the draft goes on if the target agreed with it. Unless a
+lookahead was asked for, a draft goes on for as long as it pays.
 """
 
 from __future__ import annotations

@@ -1,0 +1,61 @@
+"""Whether a place is kept: by the drafter's distribution, in coupled mode by the noise as well."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from tests.decoding.test_losslessness import excess
+
+from specmesh.confidence.assessor import Assessor
+from specmesh.decoding.confidence import SCORERS
+from specmesh.decoding.drafting import Drawn, draw_children
+from specmesh.decoding.sampling import AcceptanceMode, Sampling
+from specmesh.decoding.thresholds import Constant, FilterOptions
+
+DRAFTER = {7: 0.8, 8: 0.15, 9: 0.05}
+"""What the drafter thinks at the place, by token."""
+POSITION = 40
+NUM_SEEDS = 2_000
+BETWEEN = {"log-probability": math.log(0.85), "margin": 0.7, "entropy": -0.5}
+"""A threshold for each scorer that, with the noise in, some seeds pass and some don't."""
+
+
+def draws(mode: AcceptanceMode) -> list[Drawn]:
+    """What is drawn at the place, by seed."""
+    logits = np.full(10, -np.inf, dtype=np.float32)
+    logits[list(DRAFTER)] = np.log(list(DRAFTER.values()))
+    return [
+        draw_children(logits, Sampling(seed=seed, mode=mode), POSITION, 1, num_choices=2)
+        for seed in range(NUM_SEEDS)
+    ]
+
+
+def kept(drawn: Drawn, scorer: str) -> bool:
+    assert drawn.choices is not None
+    assessor = Assessor(scorer, Constant(BETWEEN[scorer]), None)
+    return assessor.assess([drawn.choices], FilterOptions(), 0.0).keeps[0]
+
+
+@pytest.mark.parametrize("scorer", SCORERS)
+@pytest.mark.parametrize("mode", [AcceptanceMode.GREEDY, AcceptanceMode.REJECTION])
+def test_whether_a_place_is_kept_follows_from_the_drafters_distribution(mode, scorer):
+    drawn = draws(mode)
+    assert len({each.children for each in drawn}) == (1 if mode is AcceptanceMode.GREEDY else 3)
+    assert len({kept(each, scorer) for each in drawn}) == 1
+
+
+@pytest.mark.parametrize("scorer", SCORERS)
+def test_whether_a_place_is_kept_depends_on_the_seed_in_coupled_mode(scorer):
+    share = sum(kept(each, scorer) for each in draws(AcceptanceMode.COUPLED)) / NUM_SEEDS
+    assert 0.1 < share < 0.9
+
+
+def test_tokens_kept_in_coupled_mode_are_no_sample_of_the_drafters_distribution():
+    drawn = draws(AcceptanceMode.COUPLED)
+    law = {(token,): probability for token, probability in DRAFTER.items()}
+    assert excess(Counter(each.children for each in drawn), law) < 1
+    sure = Counter(each.children for each in drawn if kept(each, "log-probability"))
+    assert excess(sure, law) > 1
