@@ -3,10 +3,14 @@
 import asyncio
 import os
 import signal
+import sys
+from pathlib import Path
 
 import pytest
+import typer
 
-from specmesh.cli.runner import INTERRUPTED, until_signalled
+from specmesh.cli.filter.picture import draw
+from specmesh.cli.runner import FAILED, INTERRUPTED, run, until_signalled
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -35,3 +39,16 @@ async def test_work_that_ends_by_itself_gives_its_status():
         return 3
 
     assert await until_signalled(work(), lambda: None) == 3
+
+
+def test_a_package_that_is_missed_late_is_told_in_one_line(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+
+    async def work():
+        draw([], Path("figure.png"))
+
+    with pytest.raises(typer.Exit) as ended:
+        run(work())
+    assert ended.value.exit_code == FAILED
+    said = capsys.readouterr().err
+    assert said == "specmesh: matplotlib.figure is not installed: pip install 'specmesh[local]'\n"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import runpy
-import sys
 from typing import Annotated
 
 import typer
@@ -14,7 +12,8 @@ from specmesh.cli.filter.command import bench_filter
 from specmesh.cli.generate import generate, models
 from specmesh.cli.hops.measure import measure_hops
 from specmesh.cli.lookahead.command import bench_lookahead
-from specmesh.cli.runner import FAILED, run
+from specmesh.cli.programs import PROGRAMS, Program
+from specmesh.cli.runner import run
 from specmesh.cli.strategies.command import bench_strategies
 from specmesh.cli.table2.command import bench_mesh
 from specmesh.cli.up import up
@@ -65,53 +64,21 @@ def hops(
     run(work())
 
 
-def _pass_through(
-    name: str, module: str, extra: str, summary: str, group: typer.Typer = app
-) -> None:
-    """A command that is another program of ours, with its own options and its own --help."""
+def _add(program: Program) -> None:
+    *group, name = program.name.split()
 
     def command(context: typer.Context) -> None:
-        sys.argv = [context.command_path, *context.args]
-        try:
-            runpy.run_module(module, run_name="__main__", alter_sys=True)
-        except ModuleNotFoundError as error:
-            typer.echo(
-                f"specmesh: {name} needs {error.name}: pip install 'specmesh[{extra}]'", err=True
-            )
-            raise typer.Exit(FAILED) from error
+        program.run(context.command_path, context.args)
 
-    group.command(
+    _GROUPS[" ".join(group)].command(
         name,
-        help=summary,
+        help=program.summary,
         add_help_option=False,
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
     )(command)
 
 
-_pass_through("verifier", "specmesh.verifier", "inference", "Serve a replica of the target.")
-_pass_through("drafter", "specmesh.drafter", "inference", "Serve a drafter.")
-_pass_through(
-    "confidence",
-    "specmesh.confidence",
-    "orchestrator",
-    "Decide which draft tokens need no target, for strategy filter.",
-)
-_pass_through("orchestrator", "specmesh.orchestrator", "orchestrator", "Serve clients over a mesh.")
-_pass_through("train", "specmesh.training", "inference", "Train the model pair that is shipped.")
-_pass_through(
-    "simulate", "specmesh.orchestrator.simulation", "simulation", "Run strategies in virtual time."
-)
-_pass_through(
-    "engine",
-    "specmesh.inference.benchmark",
-    "inference",
-    "Time the inference engine against transformers' generate.",
-    bench,
-)
-_pass_through(
-    "confidence",
-    "specmesh.inference.calibrate",
-    "inference",
-    "Fit when a drafter is sure enough for the target to agree.",
-    calibrate,
-)
+_GROUPS = {"": app, "bench": bench, "calibrate": calibrate}
+
+for _program in PROGRAMS:
+    _add(_program)

@@ -20,7 +20,8 @@ INTERRUPTED = 130
 def run(work: Coroutine[Any, Any, int]) -> None:
     """Run it to its end and exit with the status it returns.
 
-    SpecmeshError and StartError exit with FAILED or, where the request was wrong, USAGE.
+    SpecmeshError and StartError exit with FAILED or, where the request was wrong, USAGE; a
+    package that only some commands need and that is missing, with FAILED.
     """
     try:
         status = asyncio.run(work)
@@ -29,6 +30,10 @@ def run(work: Coroutine[Any, Any, int]) -> None:
         status = USAGE if isinstance(error, InvalidRequest) else FAILED
     except StartError as error:
         typer.echo(f"specmesh: {error}", err=True)
+        status = FAILED
+    except ModuleNotFoundError as error:
+        advice = "pip install 'specmesh[local]'"
+        typer.echo(f"specmesh: {error.name} is not installed: {advice}", err=True)
         status = FAILED
     except KeyboardInterrupt:
         status = INTERRUPTED

@@ -81,6 +81,9 @@ class InferenceService(ABC):
             self._model = await self._engine.ready()
         except ModelNotLoadable as error:
             raise CannotStart(str(error)) from error
+        except ModuleNotFoundError as error:  # torch, which not every backend needs
+            advice = "pip install 'specmesh[inference]'"
+            raise CannotStart(f"{error.name} is not installed: {advice}") from error
         observe(self._engine, self._model.pool)
         description = self._model.description
         log.info(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT
 from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ PORT = "{port}"
 at each restart the one it had, because its peers were told."""
 
 _NUM_TAIL_LINES = 20
+_MISSING = re.compile(r"^ModuleNotFoundError: No module named '([\w.]+)'", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,12 @@ class ProcessSpec:
 
 class StartError(Exception):
     """A process ended, or said nothing for too long, before it could be used."""
+
+
+def missing_package(name: str, said: str) -> str | None:
+    """What to tell if the process called ``name`` lacks a package, by what it ``said`` at last."""
+    missing = _MISSING.search(said)
+    return f"{name} needs {missing[1]}: pip install 'specmesh[local]'" if missing else None
 
 
 class Process:
@@ -124,9 +132,10 @@ class Process:
             if ended.done()
             else f"was not ready after {timeout_s:g} s"
         )
+        said = tail(self.log_file, _NUM_TAIL_LINES)
         raise StartError(
-            f"{self.spec.name} {what}; the end of {self.log_file}:\n"
-            f"{tail(self.log_file, _NUM_TAIL_LINES)}"
+            missing_package(self.spec.name, said)
+            or f"{self.spec.name} {what}; the end of {self.log_file}:\n{said}"
         )
 
     async def _copy_output(self) -> None:

@@ -12,7 +12,7 @@ from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from specmesh.cli.local.process import StartError
+from specmesh.cli.local.process import StartError, missing_package
 
 Setting = tuple[str, int | None]
 """A strategy and its lookahead, None where it has none."""
@@ -60,8 +60,11 @@ async def simulate_rows(seed: int, prompts: Sequence[Sequence[int]], num_tokens:
     )
     output, errors = await child.communicate()
     if child.returncode:
-        reason = errors.decode(errors="replace").strip().splitlines()[-1:]
-        raise StartError(f"the simulator failed: {' '.join(reason)}")
+        said = errors.decode(errors="replace")
+        reason = " ".join(said.strip().splitlines()[-1:])
+        raise StartError(
+            missing_package("the simulator", said) or f"the simulator failed: {reason}"
+        )
     return [
         Row(
             *(row["target"], row["drafter"], row["dataset"]),

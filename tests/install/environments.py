@@ -1,0 +1,123 @@
+"""Environments that hold what an extra asks for, and nothing else.
+
+The wheel is really installed. What it requires is linked, file by file, from the environment
+that runs the tests, as its own metadata and theirs name it: the very modules that pip would
+have put there, without a download and without a second torch.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+import venv
+from collections.abc import Iterable
+from importlib.metadata import Distribution, distribution, distributions
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def build_wheel(folder: Path) -> Path:
+    """Built from the source distribution, as an index would hand it out.
+
+    In place it would write the stubs anew while other tests import them.
+    """
+    _hatchling("sdist", folder, REPOSITORY)
+    (packed,) = folder.glob("*.tar.gz")
+    with tarfile.open(packed) as archive:
+        archive.extractall(folder, filter="data")
+    _hatchling("wheel", folder, folder / packed.name.removesuffix(".tar.gz"))
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+class Environment:
+    """``specmesh[extra]`` alone, or ``specmesh`` if ``extra`` is empty."""
+
+    def __init__(self, folder: Path, wheel: Path, extra: str) -> None:
+        venv.create(folder, with_pip=False)
+        self._folder = folder
+        (site,) = folder.glob("lib/python*/site-packages")
+        _pip(folder, "install", "--quiet", "--no-deps", "--no-index", str(wheel))
+        (specmesh,) = distributions(path=[str(site)])
+        self.extras = _all_extras(specmesh, extra)
+        """``extra`` and those it is made of."""
+        for each in _required(specmesh, self.extras):
+            _link(each, site)
+
+    def run(self, program: str, *arguments: str, **environment: str) -> Ended:
+        """Run ``program`` of this environment: "python", "specmesh"."""
+        kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+        return subprocess.run(
+            [self._folder / "bin" / program, *arguments],
+            capture_output=True,
+            check=False,
+            cwd=self._folder,
+            encoding="utf-8",
+            env={**kept, "TMPDIR": str(self._folder), "PYTHONUTF8": "1", **environment},
+            stdin=subprocess.DEVNULL,
+            timeout=120,
+        )
+
+
+Ended = subprocess.CompletedProcess[str]
+
+
+def _hatchling(target: str, to: Path, source: Path) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", to]
+    subprocess.run(command, cwd=source, check=True, capture_output=True)
+
+
+def _pip(folder: Path, *arguments: str) -> None:
+    command = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python", *arguments]
+    subprocess.run(command, check=True)
+
+
+def _all_extras(specmesh: Distribution, extra: str) -> frozenset[str]:
+    """``extra`` and those that it names in turn, as in ``specmesh[cli,inference]``."""
+    extras, waiting = set[str](), {extra} - {""}
+    while waiting:
+        extras |= waiting
+        asked = _applying(specmesh, extras)
+        waiting = {each for other in asked if other.name == specmesh.name for each in other.extras}
+        waiting -= extras
+    return frozenset(extras)
+
+
+def _required(root: Distribution, extras: Iterable[str]) -> list[Distribution]:
+    """What ``root`` needs with ``extras``, what that needs, and so on; without ``root``."""
+    found: dict[tuple[str, frozenset[str]], Distribution] = {}
+    waiting = _applying(root, extras)
+    while waiting:
+        asked = waiting.pop()
+        key = (canonicalize_name(asked.name), frozenset(asked.extras))
+        if key not in found and asked.name != root.name:
+            found[key] = distribution(asked.name)
+            waiting += _applying(found[key], asked.extras)
+    return list({name: found for (name, _), found in found.items()}.values())
+
+
+def _applying(of: Distribution, extras: Iterable[str]) -> list[Requirement]:
+    """The requirements whose markers hold here."""
+    requirements = [Requirement(text) for text in of.requires or ()]
+    contexts = [{"extra": extra} for extra in extras] or [{"extra": ""}]
+    return [
+        each
+        for each in requirements
+        if each.marker is None or any(each.marker.evaluate(context) for context in contexts)
+    ]
+
+
+def _link(installed: Distribution, site: Path) -> None:
+    """Scripts are left out: they name the interpreter of the environment they come from."""
+    assert installed.files
+    for file in installed.files:
+        if ".." not in file.parts:
+            link = site / file
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(installed.locate_file(file))

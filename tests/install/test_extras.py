@@ -1,0 +1,123 @@
+"""What each extra offers starts with that extra alone; what needs another one says which."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from tests.install.environments import Ended, Environment, build_wheel
+
+from specmesh.cli.programs import PROGRAMS
+
+WALK = str(Path(__file__).with_name("walk.py"))
+
+CLIENT = {("generate",), ("models",)}
+"""They need a mesh, wherever it is, and nothing more here."""
+
+Make = Callable[[str], Environment]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Make]:
+    """An environment by the extra it has; each is made once."""
+    folder = tmp_path_factory.mktemp("install")
+    wheel = build_wheel(folder)
+
+    @cache
+    def make(extra: str) -> Environment:
+        return Environment(folder / f"with-{extra or 'nothing'}", wheel, extra)
+
+    yield make
+    shutil.rmtree(folder)  # a quarter of a gigabyte
+
+
+@pytest.fixture(scope="module")
+def with_cli(installed: Make) -> dict[tuple[str, ...], Ended]:
+    """What ``--help`` of every command says where the extra is ``cli``."""
+    return commands(installed("cli"))
+
+
+def commands(environment: Environment) -> dict[tuple[str, ...], Ended]:
+    """What ``--help`` of ``specmesh`` and of all below it says, by the words of the command."""
+    walked = environment.run("python", WALK, TYPER_USE_RICH="0")
+    assert walked.returncode == 0, walked.stderr
+    return {tuple(path): Ended(path, *helped) for path, *helped in json.loads(walked.stdout)}
+
+
+def assert_helped(ended: Ended) -> None:
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "usage:" in ended.stdout.lower()
+
+
+def extra_advised(ended: Ended) -> str | None:
+    """The extra that standard error, one line, says to install."""
+    said = re.fullmatch(r"specmesh: .*: pip install 'specmesh\[(\w+)\]'.*\n", ended.stderr)
+    return said[1] if said else None
+
+
+@pytest.mark.parametrize(
+    ("extra", "module"), [("", "specmesh.client"), ("serving", "specmesh.serving.server")]
+)
+def test_what_other_programs_are_built_on_is_imported(installed: Make, extra: str, module: str):
+    ended = installed(extra).run("python", "-c", f"import {module}")
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("extra", ["", "serving", "orchestrator"])
+def test_without_the_extra_cli_the_command_line_asks_for_it(installed: Make, extra: str):
+    ended = installed(extra).run("specmesh", "--help")
+    assert ended.returncode == 1
+    assert extra_advised(ended) == "cli"
+
+
+@pytest.mark.parametrize("extra", sorted({program.extra for program in PROGRAMS}))
+def test_the_programs_of_an_extra_start_with_it_alone(installed: Make, extra: str):
+    for program in PROGRAMS:
+        if program.extra == extra:
+            assert_helped(installed(extra).run("python", "-m", program.module, "--help"))
+
+
+@pytest.mark.parametrize("role", ["verifier", "drafter"])
+def test_a_server_that_lacks_torch_names_the_extra_it_needs(installed: Make, role: str):
+    ended = installed("orchestrator").run("python", "-m", f"specmesh.{role}", "--model", "any")
+    assert ended.returncode == 1
+    assert "Traceback" not in ended.stdout + ended.stderr
+    assert "torch is not installed: pip install 'specmesh[inference]'" in ended.stderr
+
+
+def test_with_the_extra_cli_commands_start_and_programs_name_the_extra_they_need(
+    with_cli: dict[tuple[str, ...], Ended],
+):
+    programs = {tuple(program.name.split()): program for program in PROGRAMS}
+    assert with_cli.keys() > programs.keys() | CLIENT
+    for path, helped in with_cli.items():
+        if path in programs:
+            assert helped.returncode == 1
+            assert extra_advised(helped) == programs[path].extra
+        else:
+            assert_helped(helped)
+
+
+def test_with_the_extra_cli_what_starts_processes_names_the_extra_they_need(
+    installed: Make, with_cli: dict[tuple[str, ...], Ended]
+):
+    groups = {path[:-1] for path in with_cli}
+    programs = {tuple(program.name.split()) for program in PROGRAMS}
+    starters = with_cli.keys() - groups - programs - CLIENT
+    assert starters >= {("up",), ("demo",)}
+    for path in sorted(starters):
+        # A Redis is given, for its lack would be told first.
+        ended = installed("cli").run("specmesh", *path, REDIS_URL="redis://127.0.0.1:1")
+        assert ended.returncode == 1, path
+        assert "Traceback" not in ended.stdout + ended.stderr
+        assert extra_advised(ended) == "local", (path, ended.stderr)
+
+
+def test_with_the_extra_local_every_command_starts(installed: Make):
+    for helped in commands(installed("local")).values():
+        assert_helped(helped)
