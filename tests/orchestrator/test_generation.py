@@ -89,6 +89,25 @@ async def test_stop_string_ends_text_and_tokens(connect, serve):
     assert stop not in said(answer.tokens[:-1])
 
 
+async def test_stop_string_that_the_end_completes_is_cut_off_too(connect, serve):
+    """A character that the last token breaks off is U+FFFD only because nothing follows."""
+    stub = await serve(await connect([Verifier()], [Drafter()]))
+    tokens = alone(request().sampling)
+    texts = [said(tokens[:count]) for count in range(NUM_TOKENS + 1)]
+    num_tokens = next(
+        count
+        for count in range(9, NUM_TOKENS)
+        if texts[count].endswith("\ufffd") and not texts[count + 1].startswith(texts[count])
+    )
+    stop = texts[num_tokens][-2:]
+    assert stop not in texts[num_tokens][:-1]
+    stopping = {"max_tokens": num_tokens, "stop_strings": [stop]}
+    answer = await collect(stub.Generate(request(stopping=stopping)))
+    assert answer.text == texts[num_tokens][:-2]
+    assert answer.tokens == tokens[:num_tokens]
+    assert answer.finished.finish_reason == pb.FINISH_REASON_STOP
+
+
 async def test_stop_token_is_the_last_one_reported(connect, serve):
     stub = await serve(await connect([Verifier()], [Drafter(agreement=1)]))
     tokens = alone(request().sampling)

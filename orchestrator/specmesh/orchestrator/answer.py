@@ -180,6 +180,9 @@ class Answer:
 
     def _finished(self, reason: FinishReason) -> generation_pb2.GenerationFinished:
         tally, duration_ms = self._tally, self._elapsed_ms()
+        text = self._text.flush()
+        if self._text.stopped:
+            reason = FinishReason.STOP
         _time_to_first_token.record(self._first_token_ms / 1e3)
         _duration.record(duration_ms / 1e3)
         if self._num_tokens > 1:
@@ -192,7 +195,7 @@ class Answer:
         _verified.add(tally.num_verify_calls)
         return generation_pb2.GenerationFinished(
             finish_reason=REASONS[reason],
-            text=self._text.flush(),
+            text=text,
             resumable=self._session.resumable,
             stats=generation_pb2.GenerationStats(
                 num_prompt_tokens=len(self._plan.prompt),
