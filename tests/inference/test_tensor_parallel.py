@@ -15,9 +15,9 @@ import grpc
 import numpy as np
 import psutil
 import pytest
-from tests.e2e.processes import Process
+from tests.e2e.processes import START_SECONDS, Process
 from tests.inference.drafting import grow
-from transformers import AutoConfig
+from transformers import AutoConfig, Phi3Config
 
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import EMPTY
@@ -42,17 +42,7 @@ def group(folders: dict[str, Path]) -> Group:
 
     @contextmanager
     def group() -> Iterator[tuple[Process, dict[int, psutil.Process]]]:
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-        command += ["--nproc-per-node", "2", "-m", "specmesh.verifier", "--port", "0"]
-        command += ["--model", str(folders["llama"]), "--cache-bytes", str(1 << 20)]
-        inherited = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("OTEL_", "SPECMESH_", "REDIS_"))
-        }
-        # Where there is a GPU, transformers would put the ranks there.
-        environment = {**inherited, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-        torchrun = Process("torchrun", command, environment)
+        torchrun = start_ranks(folders["llama"])
         ranks: dict[int, psutil.Process] = {}
         try:
             assert torchrun.address
@@ -65,6 +55,20 @@ def group(folders: dict[str, Path]) -> Group:
             torchrun.kill()
 
     return group
+
+
+def start_ranks(folder: Path) -> Process:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node", "2", "-m", "specmesh.verifier", "--port", "0"]
+    command += ["--model", str(folder), "--cache-bytes", str(1 << 20)]
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("OTEL_", "SPECMESH_", "REDIS_"))
+    }
+    # Where there is a GPU, transformers would put the ranks there.
+    environment = {**inherited, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    return Process("torchrun", command, environment)
 
 
 def find_ranks() -> dict[int, psutil.Process]:
@@ -126,6 +130,33 @@ async def test_calls_of_a_group_that_lost_a_rank_are_unavailable_and_all_end(loa
         assert lost.value.code() is grpc.StatusCode.UNAVAILABLE
         assert torchrun.wait_exit() != 0
         assert not any(rank.is_running() for rank in ranks.values())
+
+
+def test_ranks_refuse_what_one_process_refuses(tmp_path, save_tiny):
+    """Each of them sees it: what they compute together is the same."""
+    short, long = [1.0] * 4, [1.5, 2.0, 8.0, 60.0]
+    factors = {"rope_theta": 10000.0, "factor": 4.0, "short_factor": short, "long_factor": long}
+    config = Phi3Config(
+        vocab_size=60,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=128,
+        original_max_position_embeddings=32,
+        rope_parameters={"rope_type": "longrope", **factors},
+        initializer_range=0.3,
+        **{f"{role}_token_id": 0 for role in ("bos", "eos", "pad")},
+    )
+    save_tiny(tmp_path, config)
+    torchrun = start_ranks(tmp_path)
+    try:
+        refusal = torchrun.wait_text("cannot start", START_SECONDS)
+        assert "another is at the end of its context" in refusal
+        assert torchrun.wait_exit() != 0
+    finally:
+        torchrun.kill()
 
 
 @pytest.mark.parametrize(

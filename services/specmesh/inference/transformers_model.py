@@ -132,14 +132,14 @@ class TransformersModel:
         model.eval()
         if ranks is None:
             _put(model, name, device)
-            plain = plain_logits(name, model)
-            model.set_attn_implementation(PAGED_ATTENTION)
-            pack_linears(model)  # a divided layer is a plain one with transformers' hooks
+        plain = plain_logits(name, model)
+        model.set_attn_implementation(PAGED_ATTENTION)
+        if ranks is None:  # a divided layer is a plain one with transformers' hooks
+            pack_linears(model)
             fuse_norms(model, model.dtype)
-            little = PROBE_BLOCKS * kv_shape(model).block_bytes
-            check_same(name, model, cls(model, description, little, chunk_tokens, None), plain)
-        else:
-            model.set_attn_implementation(PAGED_ATTENTION)
+        little = PROBE_BLOCKS * kv_shape(model).block_bytes
+        check_same(name, model, cls(model, description, little, chunk_tokens, None), plain)
+        if ranks is not None:
             ranks.join()
         cache_bytes = cache_bytes or _room_on(model.device)
         return cls(model, description, cache_bytes, chunk_tokens, ranks)
@@ -181,18 +181,18 @@ class TransformersModel:
     def follow(self) -> None:
         """Carry out rank 0's forwards until it ends."""
         assert self._ranks is not None
-        self._ranks.follow(self._compute)
+        self._ranks.follow(self.compute)
 
     def _run(self, batch: Batch, cancellations: Sequence[Cancellation]) -> Logits:
         def is_unwanted() -> bool:
             return all(cancellation.is_set() for cancellation in cancellations)
 
         if self._ranks is not None:
-            return self._ranks.lead(batch, self._compute)
-        return self._compute(batch, is_unwanted)
+            return self._ranks.lead(batch, self.compute)
+        return self.compute(batch, is_unwanted)
 
     @torch.inference_mode()
-    def _compute(self, batch: Batch, is_unwanted: Callable[[], bool] = lambda: False) -> Logits:
+    def compute(self, batch: Batch, is_unwanted: Callable[[], bool] = lambda: False) -> Logits:
         """``batch`` on this process's weights. Ranks must not disagree on what is unwanted."""
         for copy in batch.copies:
             self._store.copy(copy)
