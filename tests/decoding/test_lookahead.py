@@ -23,16 +23,25 @@ Draw = Callable[[], tuple[float, bool]]
 """The drafter's confidence in the next token, and whether the target agrees."""
 
 
-def decode(draw: Draw, drafter_s: float, num_rounds: int, token_s: float = 0.0) -> float:
+def decode(
+    draw: Draw,
+    drafter_s: float,
+    num_rounds: int,
+    token_s: float = 0.0,
+    lookahead: AdaptiveLookahead | None = None,
+) -> float:
     """Tokens per second, in a world where every time is known."""
-    lookahead, tokens, seconds = AdaptiveLookahead(), 0, 0.0
+    lookahead, tokens, seconds = lookahead or AdaptiveLookahead(), 0, 0.0
     for _ in range(num_rounds):
-        stop = lookahead.stop(TARGET_S, drafter_s, token_s)
+        plan = lookahead.plan(TARGET_S, drafter_s, token_s)
         drafted: list[tuple[float, bool]] = []
         reached = 1.0
-        while len(drafted) < lookahead.limit and (not drafted or reached >= stop.below):
+        while len(drafted) < plan.depth:
             drafted.append(draw())
-            reached *= stop.acceptance(drafted[-1][0])
+            if plan.stop is not None:
+                reached *= plan.stop.acceptance(drafted[-1][0])
+                if reached < plan.stop.below:
+                    break
         accepted = next((n for n, (_, right) in enumerate(drafted) if not right), len(drafted))
         lookahead.observe(Outcome(accepted, tuple(sure for sure, _ in drafted)))
         tokens += accepted + 1
@@ -59,7 +68,7 @@ def test_drafter_that_is_never_surer_gets_the_best_fixed_length(alpha, drafter_s
     def draw() -> tuple[float, bool]:
         return confidence or alpha, dice.random() < alpha
 
-    gamma = max(1, optimal_gamma(alpha, drafter_s / TARGET_S, MAX_LOOKAHEAD))
+    gamma = optimal_gamma(alpha, drafter_s / TARGET_S, MAX_LOOKAHEAD)
     best = speculative_throughput(TARGET_S, drafter_s, gamma, alpha)
     assert decode(draw, drafter_s, num_rounds=4_000) > 0.96 * best
 
@@ -76,31 +85,56 @@ def test_drafter_that_knows_when_it_is_right_is_followed_further_then(drafter_s,
 
 
 def test_dearer_tokens_end_drafts_sooner():
-    below = [AdaptiveLookahead().stop(TARGET_S, *costs).below for costs in ((1, 0), (2, 0), (2, 1))]
+    plans = [AdaptiveLookahead().plan(TARGET_S, *costs) for costs in ((1, 0), (2, 0), (2, 1))]
+    below = [plan.stop.below for plan in plans]
     assert below == sorted(set(below))
+
+
+@pytest.mark.parametrize(("alpha", "drafter_s"), [(0.3, 9.0), (0.0, 1.0), (0.1, 4.0), (0.9, 20.0)])
+def test_where_drafting_does_not_pay_the_target_works_alone(alpha, drafter_s):
+    dice = random.Random(3)
+    speed = decode(lambda: (alpha, dice.random() < alpha), drafter_s, num_rounds=1_000)
+    assert speed > 0.97 / TARGET_S
+
+
+@pytest.mark.parametrize("drafter_s", [1.0, 5.0])
+def test_drafting_goes_on_once_it_pays_again(drafter_s):
+    """A drafter that is never right for a while, and then hardly ever wrong."""
+    dice, lookahead = random.Random(4), AdaptiveLookahead()
+    decode(lambda: (0.9, False), drafter_s, 300, lookahead=lookahead)
+    speed = decode(
+        lambda: (0.9, dice.random() < 0.95), drafter_s, num_rounds=600, lookahead=lookahead
+    )
+    gamma = optimal_gamma(0.95, drafter_s / TARGET_S, MAX_LOOKAHEAD)
+    assert speed > 0.8 * speculative_throughput(TARGET_S, drafter_s, gamma, 0.95)
 
 
 @given(
     st.lists(st.tuples(st.lists(st.floats(0, 1), max_size=9), st.integers(0, 9))),
-    st.floats(0, 1e3),
-    st.floats(0, 1e3),
+    st.none() | st.floats(0, 1e3),
+    st.none() | st.floats(0, 1e3),
     st.floats(0, 1e3),
 )
-def test_whatever_happens_a_stop_can_be_sent(rounds, target_s, drafter_s, token_s):
+def test_whatever_happens_a_plan_can_be_sent(rounds, target_s, drafter_s, token_s):
     lookahead = AdaptiveLookahead()
     for confidences, accepted in rounds:
         lookahead.observe(Outcome(min(accepted, len(confidences)), tuple(confidences)))
-    assert 0 <= lookahead.stop(target_s, drafter_s, token_s).below <= 1
-    assert DEFAULT_LOOKAHEAD <= lookahead.limit <= MAX_LOOKAHEAD
+    plan = lookahead.plan(target_s, drafter_s, token_s)
+    assert 0 <= plan.depth <= MAX_LOOKAHEAD
+    assert plan.stop is None or 0 <= plan.stop.below <= 1
 
 
 def test_drafts_are_let_grow_only_as_whole_ones_are_accepted():
     lookahead = AdaptiveLookahead()
     sure = (1.0,) * DEFAULT_LOOKAHEAD
+
+    def depth() -> int:
+        return lookahead.plan(TARGET_S, 0.1).depth
+
     lookahead.observe(Outcome(DEFAULT_LOOKAHEAD - 1, sure))
-    assert lookahead.limit == DEFAULT_LOOKAHEAD
+    assert depth() == DEFAULT_LOOKAHEAD
     lookahead.observe(Outcome(DEFAULT_LOOKAHEAD, sure))
-    assert lookahead.limit == 2 * DEFAULT_LOOKAHEAD
+    assert depth() == 2 * DEFAULT_LOOKAHEAD
     for _ in range(9):
-        lookahead.observe(Outcome(lookahead.limit, (1.0,) * lookahead.limit))
-    assert lookahead.limit == MAX_LOOKAHEAD
+        lookahead.observe(Outcome(depth(), (1.0,) * depth()))
+    assert depth() == MAX_LOOKAHEAD

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specmesh.decoding.acceptance_rate import PRIOR_ALPHA
 from specmesh.decoding.noise import Purpose
 from specmesh.decoding.phi import Phi
 from specmesh.decoding.predictors import (
     PREDICTORS,
-    PRIOR_ALPHA,
     DrafterConfidence,
     Outcome,
     SampledPhi,

@@ -54,6 +54,7 @@ def request(
         levels_per_message=levels_per_message,
         num_choices=shape.num_choices,
         stop=write_stop(shape.stop),
+        vocab_size=shape.vocab_size or 0,
     )
 
 
@@ -86,6 +87,16 @@ async def test_levels_leave_as_many_at_a_time_as_asked(load, serve, levels_per_m
         responses = await draft(channel, request(shape, levels_per_message=levels_per_message))
     assert [len(response.token_ids) for response in responses] == sizes
     assert joined(EMPTY, responses) == grown(load(), shape, COUPLED)
+
+
+async def test_draft_keeps_to_the_targets_vocabulary(load, serve):
+    """That of the model may be padded further."""
+    async with serve(load()) as channel:
+        whole, kept = [
+            joined(EMPTY, await draft(channel, request(Shape((0,), 40, (), vocab_size=size))))
+            for size in (None, 12)
+        ]
+    assert max(whole.token_ids) >= 12 > max(kept.token_ids)
 
 
 async def test_draft_goes_on_below_several_nodes_of_a_tree(load, serve):

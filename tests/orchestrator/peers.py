@@ -22,6 +22,7 @@ from specmesh.decoding.drafting import draw_children
 from specmesh.decoding.prefix import BLOCK_TOKENS, block_digests
 from specmesh.serving.errors import FailedPrecondition
 from specmesh.serving.interceptors import CallInterceptor, exchange, telling_errors
+from specmesh.serving.verdicts import write_verdict
 from specmesh.serving.wire import (
     read_distributions,
     read_sampling,
@@ -170,6 +171,7 @@ class Verifier(Peer, verifier_pb2_grpc.VerifierServiceServicer):
 
     def __init__(self, name: str = "toy", **changes: object) -> None:
         super().__init__(model_info(name, **changes))
+        self.corrupt: Callable[[verifier_pb2.VerifyResponse], None] = lambda message: None
 
     def _register(self, server: grpc.aio.Server) -> None:
         verifier_pb2_grpc.add_VerifierServiceServicer_to_server(self, server)
@@ -181,17 +183,13 @@ class Verifier(Peer, verifier_pb2_grpc.VerifierServiceServicer):
         logits = np.stack([target_logits(end) for end in ends])
         sampling = read_sampling(request.sampling)
         distributions = read_distributions(request.tree.draft_distributions)
-        verdict = verify(tree, logits, sampling, len(prefix), distributions)
-        kind = (
-            verifier_pb2.NEXT_TOKEN_KIND_RECOVERED
-            if verdict.recovered
-            else verifier_pb2.NEXT_TOKEN_KIND_BONUS
+        verdict = verify(
+            *(tree, logits, sampling, len(prefix), distributions),
+            num_bonus_candidates=request.num_bonus_candidates,
         )
-        return verifier_pb2.VerifyResponse(
-            accepted_nodes=verdict.accepted_nodes,
-            next_token_id=verdict.next_token,
-            next_token_kind=kind,
-        )
+        response = write_verdict(verdict, model_pb2.ComputeCost())
+        self.corrupt(response)
+        return response
 
     async def VerifyEach(self, request_iterator, context):  # noqa: N802
         self.num_open_calls += 1

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tests.orchestrator.transcripts import drafted, verified
 
+from specmesh.decoding.acceptance_rate import PRIOR_ALPHA, AcceptanceRate
+from specmesh.decoding.bonus import Bonus
 from specmesh.decoding.closed_forms import optimal_gamma
 from specmesh.decoding.drafting import Choices
 from specmesh.decoding.predictors import PREDICTORS, AlwaysAll, Outcome
 from specmesh.decoding.sampling import Distribution
-from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.orchestrator.strategies.base import (
     Cancel,
     Capacity,
@@ -21,14 +25,13 @@ from specmesh.orchestrator.strategies.base import (
     FinishReason,
     GiveUp,
     Goal,
+    Verified,
     Verify,
 )
 from specmesh.orchestrator.strategies.branch_prediction import (
     MAX_DEPTH,
     MAX_NODES,
     NUM_CHOICES,
-    PRIOR_ALPHA,
-    PRIOR_TRIALS,
     BranchPrediction,
 )
 
@@ -47,7 +50,7 @@ def branches(task: int, depth: int, tree: TokenTree, *from_nodes: int) -> Draft:
 
 
 def check(task: int, *tokens: int) -> Verify:
-    return Verify(task, (), TokenTree.chain(tokens))
+    return Verify(task, (), TokenTree.chain(tokens), drafting_on=True)
 
 
 def chain_and(guesses: dict[int, int], *tokens: int) -> TokenTree:
@@ -220,9 +223,9 @@ def test_first_draft_is_as_long_as_plain_speculation_would_have_it():
     best = optimal_gamma(PRIOR_ALPHA, 0.1, 10)
     assert strategy.start(capacity) == [first_draft(1, best)]
     strategy.handle(drafted(1, *range(best)))
-    # One token tried and rejected.
-    alpha = PRIOR_ALPHA * PRIOR_TRIALS / (PRIOR_TRIALS + 1)
-    shorter = optimal_gamma(alpha, 0.1, 10)
+    acceptance = AcceptanceRate()
+    acceptance.learn([False])
+    shorter = optimal_gamma(acceptance.alpha, 0.1, 10)
     assert shorter < best
     assert strategy.handle(verified(2, says=50))[-1] == first_draft(4, shorter)
 
@@ -242,11 +245,59 @@ def test_length_follows_the_capacity():
     strategy = BranchPrediction(Goal(20, predictor="always-all"))
     assert strategy.start(Capacity()) == [first_draft(1, 4)]
     strategy.handle(drafted(1, 7, 8, 9, 10))
-    assert strategy.handle(Capacity(target_s=0.1, drafter_s=0.1)) == []
+    assert strategy.handle(Capacity(target_s=0.1, drafter_s=0.05)) == []
     expected = [Commit((1,), 0), Cancel(3), first_draft(4, 1)]
     assert strategy.handle(verified(2, says=1)) == expected
     _, branch = strategy.handle(drafted(4, 2))
-    assert branch == branches(6, 1, TokenTree.chain((2,)), 1)
+    assert branch == branches(6, 2, TokenTree.chain((2,)), 1)
+
+
+def test_where_waiting_for_a_draft_does_not_pay_it_is_made_meanwhile():
+    strategy = BranchPrediction(Goal(20, predictor="always-all"))
+    expected = [check(1), branches(2, 2, EMPTY, 0)]
+    assert strategy.start(Capacity(target_s=0.1, drafter_s=0.08)) == expected
+    assert strategy.handle(drafted(2, 7, last=False)) == []
+    assert strategy.handle(verified(1, says=7)) == [
+        *(Commit((7,), 0), Cancel(2), check(3), branches(4, 2, EMPTY, 0))
+    ]
+
+
+def test_drafter_slower_than_the_target_is_only_tried_now_and_then():
+    strategy = BranchPrediction(Goal(1_000))
+    capacity = Capacity(target_s=0.1, drafter_s=0.12)
+    assert strategy.start(capacity) == [check(1)]
+    task, num_drafts = 1, 0
+    for _ in range(600):
+        commands = strategy.handle(verified(task, says=7))
+        task = next(each.task for each in commands if isinstance(each, Verify))
+        drafts = [each for each in commands if isinstance(each, Draft)]
+        assert all(each.depth == 1 for each in drafts)
+        num_drafts += len(drafts)
+    assert num_drafts == 600 * 0.02 // 1.2
+
+
+def test_no_more_of_a_branch_is_verified_than_is_worth_it():
+    """A token costs a tenth of a verification; at alpha 0.7 the seventh stands less often."""
+    strategy = BranchPrediction(Goal(99, predictor="always-all"))
+    capacity = Capacity(target_s=0.1, drafter_s=0.01, target_token_s=0.01)
+    (first,) = strategy.start(capacity)
+    strategy.handle(drafted(1, *range(first.depth)))
+    strategy.handle(drafted(3, *range(20, 30), parent=first.depth))
+    commands = strategy.handle(verified(2, *range(1, first.depth + 1), says=20))
+    verify = next(each for each in commands if isinstance(each, Verify))
+    acceptance = AcceptanceRate()
+    acceptance.learn([True] * (first.depth + 1))
+    assert verify == check(4, *range(21, 30)[: int(acceptance.num_worth(0.1))])
+
+
+def test_in_rejection_mode_what_is_drafted_behind_the_run_goes_before_the_bonus_token():
+    strategy = expect_all()
+    law = Distribution(np.array([10, 11]), np.array([0.5, 0.5]))
+    strategy.handle(drafted(3, 10, 11, parent=3, last=False, distributions={3: law, 4: law}))
+    bonus = Bonus(5, 3, law.token_ids, law.probabilities)
+    unlike = verified(2, 1, 2, 3, says=11).verdict
+    commands = strategy.handle(Verified(2, replace(unlike, bonus=bonus)))
+    assert commands[0] == Commit((7, 8, 9, 10), 3)
 
 
 def test_length_has_a_limit_however_slow_the_target():
@@ -288,7 +339,9 @@ def test_distributions_follow_the_run_down_its_branch():
     part = drafted(3, 10, 11, 12, parent=3, distributions={3 + n: laws[n] for n in range(3)})
     strategy.handle(part)
     _, verify, *_ = strategy.handle(verified(2, 1, 2, 3, says=10))
-    assert verify == Verify(4, (), TokenTree.chain((11, 12)), {0: laws[1], 1: laws[2]})
+    assert verify == Verify(
+        4, (), TokenTree.chain((11, 12)), {0: laws[1], 1: laws[2]}, drafting_on=True
+    )
 
 
 @pytest.mark.parametrize("tokens", [(), (7,), (7, 8)])
@@ -298,8 +351,9 @@ def test_draft_that_ends_early_is_verified_as_it_is(tokens):
 
 def test_failed_draft_costs_the_round_its_speculation():
     strategy = begin()
-    assert strategy.handle(Failed(1)) == [check(2)]
-    assert strategy.handle(verified(2, says=5)) == [Commit((5,), 0), first_draft(3, 3)]
+    assert strategy.handle(Failed(1)) == [check(2), branches(3, 3, EMPTY, 0)]
+    expected = [Commit((5,), 0), Cancel(3), first_draft(4, 3)]
+    assert strategy.handle(verified(2, says=5)) == expected
 
 
 def test_branch_that_broke_is_used_as_far_as_it_got():

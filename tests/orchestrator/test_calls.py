@@ -41,10 +41,12 @@ DRAFT = Draft(1, (), depth=4, levels_per_message=2)
 AWAY = Unavailable("DRAINING", "going")
 
 
-def calls_on(mesh: Mesh, seconds: float = 10.0, sampling: Sampling = SAMPLING) -> Calls:
+def calls_on(
+    mesh: Mesh, seconds: float = 10.0, sampling: Sampling = SAMPLING, epoch: int = 1
+) -> Calls:
     prefix = CommittedPrefix("s", PROMPT)
     deadline = time.monotonic() + seconds
-    return Calls(mesh, prefix, sampling, vocab_size=VOCAB_SIZE, deadline=deadline)
+    return Calls(mesh, prefix, sampling, vocab_size=VOCAB_SIZE, deadline=deadline, epoch=epoch)
 
 
 async def verified(calls: Calls) -> tuple[tuple[int, ...], int]:
@@ -402,10 +404,6 @@ def from_nowhere(message: drafter_pb2.DraftResponse) -> None:
     message.parents[0] = 99
 
 
-def drawn_from_nothing(message: drafter_pb2.DraftResponse) -> None:
-    message.draft_distributions.add(node=0)
-
-
 def chosen_twice(message: drafter_pb2.DraftResponse) -> None:
     message.choices.add(node=0, token_ids=[1, 1], probabilities=[0.5, 0.5])
 
@@ -423,7 +421,6 @@ def of_nothing_in_particular(message: drafter_pb2.DraftResponse) -> None:
     [
         outside_the_vocabulary,
         from_nowhere,
-        drawn_from_nothing,
         chosen_twice,
         ever_likelier,
         of_nothing_in_particular,
@@ -437,3 +434,77 @@ async def test_draft_that_makes_no_sense_ends_as_a_bad_draft(connect, corrupt):
     with pytest.raises(Unavailable) as refusal:
         await drafted(calls, parts)
     assert (refusal.value.reason, parts) == ("BAD_DRAFT", [])
+
+
+REJECTION = Sampling(seed=3, mode=AcceptanceMode.REJECTION)
+
+
+def drawn_from_nothing(message: drafter_pb2.DraftResponse) -> None:
+    message.draft_distributions.add(node=0)
+
+
+def drawn_from_nobody_knows_what(message: drafter_pb2.DraftResponse) -> None:
+    message.ClearField("draft_distributions")
+
+
+def drawn_from_beyond_the_vocabulary(message: drafter_pb2.DraftResponse) -> None:
+    message.draft_distributions[0].token_ids[-1] = VOCAB_SIZE
+
+
+def not_to_be_drawn(message: drafter_pb2.DraftResponse) -> None:
+    drawn_from = message.draft_distributions[0]
+    place = list(drawn_from.token_ids).index(message.token_ids[0])
+    del drawn_from.token_ids[place], drawn_from.probabilities[place]
+
+
+@pytest.mark.parametrize(
+    "corrupt",
+    [
+        drawn_from_nothing,
+        drawn_from_nobody_knows_what,
+        drawn_from_beyond_the_vocabulary,
+        not_to_be_drawn,
+    ],
+)
+async def test_draft_that_was_not_drawn_from_what_it_says_ends_as_a_bad_draft(connect, corrupt):
+    drafter = Drafter()
+    drafter.corrupt = corrupt
+    calls = calls_on((await connect([Verifier()], [drafter])).mesh, sampling=REJECTION)
+    parts: list[Drafted] = []
+    with pytest.raises(Unavailable) as refusal:
+        await drafted(calls, parts)
+    assert (refusal.value.reason, parts) == ("BAD_DRAFT", [])
+
+
+async def test_after_a_resumption_drafts_have_noise_of_their_own_again(connect):
+    drafter = Drafter()
+    mesh = (await connect([Verifier()], [drafter])).mesh
+    for epoch in (1, 2):
+        await drafted(calls_on(mesh, sampling=REJECTION, epoch=epoch))
+    assert len({request.sampling.seed for request in drafter.requests}) == 2
+
+
+@pytest.mark.parametrize(
+    ("sampling", "drafting_on", "told"),
+    [(REJECTION, True, True), (REJECTION, False, False), (SAMPLING, True, False)],
+)
+async def test_bonus_distribution_comes_if_a_draft_token_may_meet_it(
+    connect, sampling, drafting_on, told
+):
+    calls = calls_on((await connect([Verifier()])).mesh, sampling=sampling)
+    command = Verify(1, (), TokenTree.chain(()), drafting_on=drafting_on)
+    verdict = await calls.verify(command, calls.moment(Context()))
+    assert (verdict.bonus is not None) is told
+    if verdict.bonus is not None:
+        assert verdict.bonus.position == len(PROMPT)
+        assert verdict.bonus.meet([]) == verdict.next_token
+
+
+async def test_bonus_distribution_that_makes_no_sense_is_the_replicas_fault(connect):
+    verifier = Verifier()
+    verifier.corrupt = lambda message: message.bonus.ClearField("probabilities")
+    calls = calls_on((await connect([verifier])).mesh, sampling=REJECTION)
+    command = Verify(1, (), TokenTree.chain(()), drafting_on=True)
+    with pytest.raises(Unavailable) as refusal:
+        await calls.verify(command, calls.moment(Context()))
+    assert refusal.value.reason == "BAD_VERDICT"

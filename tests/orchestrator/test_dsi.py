@@ -12,7 +12,6 @@ from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.orchestrator.strategies.base import (
     Cancel,
     Capacity,
-    Command,
     Commit,
     Draft,
     Drafted,
@@ -39,7 +38,7 @@ def begin(
 
 
 def check(task: int, *tokens: int, path: tuple[int, ...] = ()) -> Verify:
-    return Verify(task, path, TokenTree.chain(tokens))
+    return Verify(task, path, TokenTree.chain(tokens), drafting_on=True)
 
 
 def draft(task: int, depth: int, path: tuple[int, ...] = (), drafter: int = 0) -> Draft:
@@ -63,7 +62,7 @@ def two_chains(num_verifiers: int = 8) -> DSI:
 def test_target_and_drafter_begin_at_once():
     """Line 2."""
     strategy = DSI(Goal(20, lookahead=3))
-    assert strategy.start(Capacity()) == [draft(2, 19), Verify(1, (), EMPTY)]
+    assert strategy.start(Capacity()) == [draft(2, 19), Verify(1, (), EMPTY, drafting_on=True)]
 
 
 def test_block_leaves_as_soon_as_it_is_drafted():
@@ -218,7 +217,7 @@ def test_replica_that_joins_is_put_to_work():
 def test_replica_that_leaves_ends_nothing():
     strategy = two_blocks()
     assert strategy.handle(Capacity(num_verifiers=1)) == []
-    assert strategy.handle(drafted(CHAIN, 13, 14, 15, parent=6, last=False)) == []
+    assert strategy.handle(drafted(CHAIN, 13, 14, parent=6, last=False)) == []
     assert strategy.handle(verified(ALONE, says=7)) == [Commit((7,), 1)]
 
 
@@ -250,8 +249,12 @@ def test_in_rejection_mode_each_drafter_is_verified_for_itself():
         for task in (2, 3)
     ]
     (first,), (second,) = map(strategy.handle, both)
-    assert first == Verify(4, (), TokenTree.chain((7, 7, 7)), {0: law, 1: law, 2: law})
-    assert second == Verify(5, (), TokenTree.chain((7, 7, 7)), {0: law, 1: law, 2: law})
+    assert first == Verify(
+        4, (), TokenTree.chain((7, 7, 7)), {0: law, 1: law, 2: law}, drafting_on=True
+    )
+    assert second == Verify(
+        5, (), TokenTree.chain((7, 7, 7)), {0: law, 1: law, 2: law}, drafting_on=True
+    )
 
 
 def test_first_drafter_that_is_right_is_preferred():
@@ -313,9 +316,17 @@ def test_drafter_with_nothing_to_say_is_asked_again_once_more_is_committed():
     assert strategy.handle(verified(ALONE, says=7)) == expected
 
 
-@pytest.mark.parametrize("failed", [ALONE, 3])
-def test_failure_of_what_tells_the_next_token_gives_up(failed):
-    assert two_blocks().handle(Failed(failed)) == [GiveUp(failed)]
+@pytest.mark.parametrize(("first", "second"), [(ALONE, 3), (3, ALONE)])
+def test_answer_is_given_up_once_nothing_tells_the_next_token(first, second):
+    strategy = two_blocks()
+    strategy.handle(Failed(first))
+    assert strategy.handle(Failed(second)) == [GiveUp(second)]
+
+
+def test_answer_goes_on_if_another_check_tells_what_one_that_failed_would_have():
+    strategy = two_blocks()
+    assert strategy.handle(Failed(ALONE)) == []
+    assert strategy.handle(verified(3, 1, 2, says=5))[0] == Commit((7, 8, 5), 2)
 
 
 def test_failure_of_a_later_check_only_sends_it_again():
@@ -385,27 +396,68 @@ def test_distributions_go_with_the_tokens_drawn_from_them():
         drafted(CHAIN, 7 + n, parent=n, last=n == 1, distributions={n: laws[n]}) for n in range(2)
     ]
     assert strategy.handle(parts[0]) == []
-    first = Verify(4, (), TokenTree.chain((7, 8)), {0: laws[0], 1: laws[1]})
+    first = Verify(4, (), TokenTree.chain((7, 8)), {0: laws[0], 1: laws[1]}, drafting_on=True)
     assert strategy.handle(parts[1]) == [draft(3, 17, path=(7, 8)), first]
     part = drafted(3, 9, 10, last=False, distributions={0: laws[2], 1: laws[3]})
-    expected = Verify(5, (7, 8), TokenTree.chain((9, 10)), {0: laws[2], 1: laws[3]})
+    expected = Verify(
+        5, (7, 8), TokenTree.chain((9, 10)), {0: laws[2], 1: laws[3]}, drafting_on=True
+    )
     assert strategy.handle(part) == [expected]
 
 
 def test_draft_and_check_have_a_limit_however_quick_the_drafter():
-    strategy = DSI(Goal(2_000, lookahead=64))
+    strategy = DSI(Goal(2_000, lookahead=300))
     assert strategy.start(Capacity())[0] == draft(2, MAX_DRAFT_TOKENS)
     tokens = range(MAX_DRAFT_TOKENS)
-    commands: list[Command] = []
-    for task in (2, 3):
-        (command,) = strategy.handle(drafted(task, *tokens))
-        commands.append(command)
-    assert commands == [
-        draft(3, MAX_DRAFT_TOKENS, path=(*tokens,)),
-        draft(4, MAX_DRAFT_TOKENS, path=(*tokens, *tokens)),
-    ]
+    assert strategy.handle(drafted(2, *tokens)) == [draft(3, MAX_DRAFT_TOKENS, path=(*tokens,))]
+    assert strategy.handle(drafted(3, *tokens)) == [draft(4, MAX_DRAFT_TOKENS, path=(*tokens,) * 2)]
     expected = check(5, *(*tokens, *tokens)[1 : 1 + MAX_CHECK_TOKENS])
     assert strategy.handle(verified(ALONE, says=0)) == [Commit((0,), 1), expected]
+
+
+def test_chain_goes_no_further_than_the_replicas_can_use():
+    """Two at work on three tokens each, and as many again for when they are through."""
+    strategy = begin(100, lookahead=3, num_verifiers=2)
+    strategy.handle(Capacity(num_verifiers=2, target_s=0.03, drafter_s=0.01))
+    strategy.handle(drafted(CHAIN, *range(12), last=False))
+    assert strategy.handle(drafted(CHAIN, 12, parent=12, last=False)) == [Cancel(CHAIN)]
+    assert strategy.handle(verified(3, *range(1, 7), says=6)) == [
+        *(Commit((*range(7),), 7), Cancel(ALONE)),
+        *(draft(5, 86, path=(*range(7, 13),)), check(4, *range(7, 13))),
+    ]
+
+
+def test_chain_goes_no_further_than_verifying_it_is_worth():
+    """Verifying one more costs a twentieth; at alpha 0.7 the ninth stands less often."""
+    strategy = DSI(Goal(100))
+    strategy.start(Capacity(8, target_s=0.1, drafter_s=0.005, target_token_s=0.005))
+    assert Cancel(CHAIN) not in strategy.handle(drafted(CHAIN, *range(8), last=False))
+    assert Cancel(CHAIN) in strategy.handle(drafted(CHAIN, 8, parent=8, last=False))
+
+
+SLOW_DRAFTER = Capacity(target_s=0.1, drafter_s=0.12)
+
+
+def test_drafter_slower_than_the_target_is_only_tried_now_and_then():
+    strategy = DSI(Goal(1_000))
+    assert strategy.start(SLOW_DRAFTER) == [check(1)]
+    task, num_drafts = 1, 0
+    for _ in range(600):
+        commands = strategy.handle(verified(task, says=7))
+        task = next(each.task for each in commands if isinstance(each, Verify))
+        drafts = [each for each in commands if isinstance(each, Draft)]
+        assert all(each.depth == 1 for each in drafts)
+        num_drafts += len(drafts)
+    assert num_drafts == 600 * 0.02 // 1.2
+
+
+def test_drafter_that_has_become_quick_is_let_draft_on():
+    strategy = DSI(Goal(1_000))
+    strategy.start(SLOW_DRAFTER)
+    quick = Capacity(target_s=0.1, drafter_s=0.01)
+    assert [*strategy.handle(quick), *strategy.handle(verified(1, says=7))] == [
+        *(Commit((7,), 0), draft(3, 256), check(2))
+    ]
 
 
 def test_quick_drafter_speaks_less_often_but_never_later_than_a_check_can_leave():

@@ -35,9 +35,9 @@ NEVER_BROKEN = Chances()
 class Unsure(Hashes):
     """A drafter whose token and confidence are functions of the text, as a model's are."""
 
-    def guess(self, task, drafter, tokens, num_choices):
+    def guess(self, task, epoch, drafter, tokens, num_choices):
         self._dice = random.Random(f"{tokens}")
-        best, _, _ = super().guess(task, drafter, tokens, num_choices)
+        best, _, _ = super().guess(task, epoch, drafter, tokens, num_choices)
         sure = self._dice.random()
         return best, None, Choices((best,), (sure,), 0.0)
 
@@ -46,7 +46,7 @@ def algorithm_2(models: Unsure, goal: Goal, threshold: float) -> tuple[list[int]
     """One token at a time (CALID, Algorithm 2), with its place among those not checked."""
 
     def say(tokens):
-        token, _, choices = models.guess(0, 0, tokens, 2)
+        token, _, choices = models.guess(0, 1, 0, tokens, 2)
         return token if choices.probabilities[0] > threshold else models.target(tokens)
 
     return target_only(say, goal)

@@ -34,7 +34,9 @@ class Hashes:
         self._agreement = agreement
         self._dice = random.Random(seed)
 
-    def guess(self, task: int, drafter: int, tokens: Sequence[int], num_choices: int) -> Guess:
+    def guess(
+        self, task: int, epoch: int, drafter: int, tokens: Sequence[int], num_choices: int
+    ) -> Guess:
         right = self.target(list(tokens))
         wrong = (right + 1 + drafter) % VOCAB_SIZE
         best, other = right, wrong
@@ -84,6 +86,8 @@ CHANCES = st.builds(
     replay=st.sampled_from([0.0, 0.5]),
     change=st.sampled_from([0.0, 0.0, 0.2]),
     broken_assessment=st.sampled_from([0.0, 0.3]),
+    broken_check=st.sampled_from([0.0, 0.0, 0.1]),
+    resumption=st.sampled_from([0.0, 0.0, 0.05]),
 )
 
 

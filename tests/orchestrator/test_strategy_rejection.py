@@ -16,6 +16,11 @@ tokens before it, which the text holds if it reaches that position, and on what 
 committed tokens have taught. A token that was drawn is always verified: to leave one out
 because the drafter is unsure of it would let its noise choose.
 
+A bonus token's place, where a strategy drafts on meanwhile: whether a draft token is there when
+the verdict comes follows from the same, and so does whose it is, that of the first drafter
+whose chain stands. Then the rule itself keeps the law (``decoding/bonus.py``). Without one the
+target's own draw stands; it was never looked at before.
+
 Branch prediction: a right branch is drafted from at the same place as a wrong one, but a
 right one may have grown longer by then, so it decides which later positions are reached by
 draft tokens. Whether there was a branch for the outcome depends on all tokens of the run,
@@ -40,15 +45,20 @@ from tests.orchestrator.world import Chances, Guess, World
 
 from specmesh.decoding.acceptance import Verdict, verify
 from specmesh.decoding.drafting import draw_children
-from specmesh.decoding.sampling import AcceptanceMode, Sampling
-from specmesh.orchestrator.mesh.calls import draft_sampling
-from specmesh.orchestrator.strategies import dsi
+from specmesh.decoding.predictors import PREDICTORS, AlwaysAll, AlwaysNone
+from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling
+from specmesh.orchestrator.mesh.drafts import draft_sampling
+from specmesh.orchestrator.strategies import NEEDS_FILTER, STRATEGIES, dsi
 from specmesh.orchestrator.strategies.base import Capacity, Goal, Verify
 from specmesh.orchestrator.strategies.branches import Run
+from specmesh.orchestrator.strategies.chains import Chain
 from specmesh.orchestrator.strategies.growth import Growth
 
+NUM_CANDIDATES = 2
+"""Of bonus distributions, so that they have a tail."""
+
 Table = Callable[[tuple[int, ...]], NDArray[np.floating[Any]]]
-DraftSampling = Callable[[Sampling, int], Sampling]
+DraftSampling = Callable[[Sampling, int, int], Sampling]
 
 
 class Tables:
@@ -62,9 +72,11 @@ class Tables:
         self._sampling = Sampling(seed=seed, mode=AcceptanceMode.REJECTION)
         self._draft_with = draft_with
 
-    def guess(self, task: int, drafter: int, tokens: Sequence[int], num_choices: int) -> Guess:
+    def guess(
+        self, task: int, epoch: int, drafter: int, tokens: Sequence[int], num_choices: int
+    ) -> Guess:
         prefix = (*PROMPT, *tokens)
-        sampling = self._draft_with(self._sampling, task)
+        sampling = self._draft_with(self._sampling, task, epoch)
         logits = self._drafters[drafter](prefix)
         drawn = draw_children(logits, sampling, len(prefix), 1, num_choices)
         return drawn.children[0], drawn.distribution, drawn.choices
@@ -72,15 +84,21 @@ class Tables:
     def verdict(self, tokens: Sequence[int], command: Verify) -> Verdict:
         prefix = (*PROMPT, *tokens)
         logits = score(self._target, prefix, command.tree)
-        return verify(command.tree, logits, self._sampling, len(prefix), command.distributions)
+        num_candidates = NUM_CANDIDATES if command.drafting_on else 0
+        return verify(
+            *(command.tree, logits, self._sampling, len(prefix), command.distributions),
+            num_bonus_candidates=num_candidates,
+        )
+
+
+Scene = tuple[Goal, Capacity, Chances]
+Models = tuple[Table, Sequence[Table]]
 
 
 def sample(
     strategy: str,
-    goal: Goal,
-    capacity: Capacity,
-    chances: Chances,
-    models: tuple[Table, Sequence[Table]],
+    scene: Scene | Callable[[random.Random], Scene],
+    models: Models,
     num_samples: int,
     draft_with: DraftSampling = draft_sampling,
 ) -> Counter[tuple[int, ...]]:
@@ -89,6 +107,7 @@ def sample(
     for seed in range(num_samples):
         tables = Tables(*models, seed, draft_with)
         dice = random.Random(f"schedule {seed}")
+        goal, capacity, chances = scene(dice) if callable(scene) else scene
         world = World(strategy, goal, tables, dice, capacity, chances)
         world.run()
         counts[tuple(world.committed)] += 1
@@ -97,6 +116,44 @@ def sample(
 
 TARGET, DRAFTERS = table(3, vocab_size=3), [table(4, vocab_size=3), table(5, vocab_size=3)]
 SLOW_TARGET = Capacity(num_verifiers=3, num_drafters=2, target_s=0.04, drafter_s=0.01)
+
+LOSSLESS = [name for name in STRATEGIES if name not in NEEDS_FILTER]
+
+
+def any_scene(dice: random.Random) -> Scene:
+    """Whatever a request may ask for, and whatever may happen to it."""
+    rates = [0.0, 0.0, 0.1, 0.3]
+    latencies = [None, 0.001, 0.01, 0.1]
+    goal = Goal(
+        NUM_TOKENS,
+        lookahead=dice.choice([None, None, 1, 2]),
+        num_branches=dice.choice([None, 1, 3]),
+        predictor=dice.choice([None, *sorted(PREDICTORS)]),
+    )
+    capacity = Capacity(
+        num_verifiers=dice.randint(1, 4),
+        num_drafters=dice.randint(1, 2),
+        target_s=dice.choice(latencies),
+        drafter_s=dice.choice(latencies),
+        target_token_s=dice.choice([0.0, 0.0, 0.001]),
+    )
+    chances = Chances(
+        short_draft=dice.choice(rates),
+        broken_draft=dice.choice(rates),
+        replay=dice.choice(rates),
+        change=dice.choice(rates),
+        quick_draft=dice.choice([0.0, 0.5, 0.9]),
+        broken_check=dice.choice(rates),
+        resumption=dice.choice(rates),
+    )
+    return goal, capacity, chances
+
+
+@pytest.mark.parametrize("strategy", LOSSLESS)
+def test_every_lossless_strategy_keeps_the_law_whatever_happens(strategy):
+    counts = sample(strategy, any_scene, (TARGET, DRAFTERS), num_samples=4_000)
+    assert excess(counts, exact_law(TARGET, Sampling())) < 1
+
 
 SETTINGS = {
     "speculative": ("speculative", Goal(NUM_TOKENS, lookahead=2), Chances()),
@@ -130,7 +187,8 @@ SETTINGS = {
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_rejection_keeps_the_targets_distribution(setting):
     strategy, goal, chances = SETTINGS[setting]
-    counts = sample(strategy, goal, SLOW_TARGET, chances, (TARGET, DRAFTERS), num_samples=2_000)
+    scene = goal, SLOW_TARGET, chances
+    counts = sample(strategy, scene, (TARGET, DRAFTERS), num_samples=2_000)
     assert excess(counts, exact_law(TARGET, Sampling())) < 1
 
 
@@ -154,7 +212,7 @@ def sample_two_drafters() -> Counter[tuple[int, ...]]:
     capacity = Capacity(num_verifiers=8, num_drafters=2)
     chances = Chances(quick_draft=1.0)
     models = (by_position(0.5), drafters)
-    return sample("dsi", Goal(2, lookahead=1), capacity, chances, models, num_samples=5_000)
+    return sample("dsi", (Goal(2, lookahead=1), capacity, chances), models, num_samples=5_000)
 
 
 def test_two_drafters_that_agree_by_chance_do_not_tip_the_scales():
@@ -162,7 +220,7 @@ def test_two_drafters_that_agree_by_chance_do_not_tip_the_scales():
 
 
 def test_a_check_shared_by_two_drafters_would_be_seen(monkeypatch):
-    def shared(self: dsi.DSI, chain: dsi.Chain) -> int:
+    def shared(self: dsi.DSI, chain: Chain) -> int:
         return verified_up_to(self, replace(chain, distributions={}))
 
     verified_up_to = dsi.DSI._verified_up_to
@@ -170,35 +228,50 @@ def test_a_check_shared_by_two_drafters_would_be_seen(monkeypatch):
     assert excess_at(0, sample_two_drafters(), 0.5) > 1
 
 
+class Picky(AlwaysAll):
+    """Expects the first of the second run to be rejected if the third looks unlikely, and from
+    then on always the first: nothing is drafted behind a run that stands whole."""
+
+    def distribution(self, confidences: Sequence[float], round_number: int) -> NDArray[np.float64]:
+        doubtful = round_number == 1 and len(confidences) > 2 and confidences[2] < 0.5
+        expected = AlwaysNone if doubtful or round_number > 1 else AlwaysAll
+        return expected().distribution(confidences, round_number)
+
+
 def sample_rejected_run(draft_with: DraftSampling) -> Counter[tuple[int, ...]]:
-    """A run of five, the first often rejected: the branch for that is drafted on only if the
-    drafter seemed sure enough of the third. If so the next run reaches the third's position."""
+    """A run of four, the first often rejected: the branch for that is drafted on only if the
+    drafter drew the third against the odds. If so the next run reaches the third's position,
+    else the target's own token does."""
     drafter = by_position(0.97, 0.97, 0.6, 0.95, 0.8, 0.97, 0.9)
     target = by_position(0.97, 0.97, 0.1, 0.95, 0.8, 0.97, 0.9)
     return sample(
         "branch-prediction",
-        Goal(max_tokens=8, lookahead=1),
-        Capacity(target_s=0.05, drafter_s=0.01),
-        Chances(quick_draft=0.98),
+        (
+            Goal(max_tokens=8, lookahead=1, predictor="picky"),
+            Capacity(target_s=0.05, drafter_s=0.01),
+            Chances(quick_draft=0.98),
+        ),
         (target, [drafter]),
-        num_samples=2_000,
+        num_samples=1_000,
         draft_with=draft_with,
     )
 
 
-def test_tokens_after_a_rejected_one_do_not_tip_the_scales():
+def test_tokens_after_a_rejected_one_do_not_tip_the_scales(monkeypatch):
+    monkeypatch.setitem(PREDICTORS, "picky", Picky)
     assert excess_at(4, sample_rejected_run(draft_sampling), 0.8) < 1
 
 
-def test_drafts_that_share_their_noise_would_be_seen():
-    assert excess_at(4, sample_rejected_run(lambda sampling, task: sampling), 0.8) > 1
+def test_drafts_that_share_their_noise_would_be_seen(monkeypatch):
+    monkeypatch.setitem(PREDICTORS, "picky", Picky)
+    assert excess_at(4, sample_rejected_run(lambda sampling, task, epoch: sampling), 0.8) > 1
 
 
 def sample_unsure_drafter() -> Counter[tuple[int, ...]]:
     """A drafter that is wrong about the first token, and now and then unsure of it."""
     models = (by_position(0.5, 0.5, 0.5), [by_position(0.9, 0.5, 0.5)])
-    capacity = Capacity(target_s=0.01, drafter_s=0.01)
-    return sample("speculative", Goal(3), capacity, Chances(), models, num_samples=5_000)
+    capacity = Capacity(target_s=0.01, drafter_s=0.001)
+    return sample("speculative", (Goal(3), capacity, Chances()), models, num_samples=5_000)
 
 
 def test_a_draft_that_ends_where_the_drafter_is_unsure_does_not_tip_the_scales():
@@ -215,3 +288,23 @@ def test_leaving_out_the_token_that_the_drafter_is_unsure_of_would_be_seen(monke
     run_below = Growth.run_below
     monkeypatch.setattr(Growth, "run_below", without_unsure_tail)
     assert excess_at(0, sample_unsure_drafter(), 0.5) > 1
+
+
+def sample_bonus() -> Counter[tuple[int, ...]]:
+    """The first token is mostly told by a verification that has nothing to check."""
+    scene = Goal(2), Capacity(num_verifiers=3), Chances(quick_draft=0.9)
+    return sample("dsi", scene, (by_position(0.5), [by_position(0.8)]), num_samples=5_000)
+
+
+def test_a_draft_token_that_meets_the_bonus_distribution_does_not_tip_the_scales():
+    assert excess_at(0, sample_bonus(), 0.5) < 1
+
+
+def test_a_draft_token_that_meets_it_only_if_it_is_the_likelier_would_be_seen(monkeypatch):
+    def drawn_at(self: Chain, position: int) -> tuple[int, Distribution] | None:
+        drawn = unbiased(self, position)
+        return drawn if drawn is not None and drawn[0] == 0 else None
+
+    unbiased = Chain.drawn_at
+    monkeypatch.setattr(Chain, "drawn_at", drawn_at)
+    assert excess_at(0, sample_bonus(), 0.5) > 1

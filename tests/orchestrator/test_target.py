@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.orchestrator.model import TOKENIZER_JSON, model_info, train_tokenizer
+from tests.orchestrator.model import TOKENIZER_JSON, VOCAB_SIZE, model_info, train_tokenizer
 
 from specmesh.orchestrator.mesh.peer import PeerModel
 from specmesh.orchestrator.target import TargetRegistry
@@ -69,6 +69,21 @@ async def test_drafter_with_the_targets_tokenizer_is_admitted(registry):
 async def test_drafter_that_works_on_any_ids_is_admitted(registry):
     info = model_info("prompt-lookup", tokenizer_fingerprint="", vocab_size=0)
     assert await registry.admit_drafter(PeerModel(info, "")) is None
+
+
+async def test_drafter_without_a_tokenizer_must_have_the_targets_vocabulary(registry):
+    info = model_info("guesser", tokenizer_fingerprint="", vocab_size=VOCAB_SIZE)
+    assert await registry.admit_drafter(PeerModel(info, "")) is None
+    info.vocab_size = 12
+    refusal = await registry.admit_drafter(PeerModel(info, ""))
+    assert refusal == (
+        f"the vocabularies of target 'toy' and drafter 'guesser' have {VOCAB_SIZE} and 12 tokens"
+    )
+
+
+async def test_drafter_with_the_targets_tokenizer_may_be_padded_to_another_size(registry):
+    info = model_info("small", vocab_size=VOCAB_SIZE + 64)
+    assert await registry.admit_drafter(PeerModel(info, TOKENIZER_JSON)) is None
 
 
 async def test_drafter_with_another_tokenizer_is_told_how_it_differs(registry):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from specmesh.decoding.acceptance import Verdict
@@ -40,7 +40,9 @@ Guess = tuple[int, Distribution | None, Choices | None]
 class Models(Protocol):
     """Who says what after the answer's tokens so far."""
 
-    def guess(self, task: int, drafter: int, tokens: Sequence[int], num_choices: int) -> Guess: ...
+    def guess(
+        self, task: int, epoch: int, drafter: int, tokens: Sequence[int], num_choices: int
+    ) -> Guess: ...
 
     def verdict(self, tokens: Sequence[int], command: Verify) -> Verdict: ...
 
@@ -58,6 +60,10 @@ class Chances:
     """Of a draft that goes on before any verification does."""
     broken_assessment: float = 0.0
     """Before it is answered, or after it."""
+    broken_check: float = 0.0
+    """Of a verification; an answer that is given up for that is resumed."""
+    resumption: float = 0.0
+    """On another orchestrator, at every step."""
 
 
 class World:
@@ -75,7 +81,10 @@ class World:
     ) -> None:
         self._keeps = keeps
         self.commits: list[Commit] = []
-        self._strategy = STRATEGIES[strategy](goal)
+        self._make = STRATEGIES[strategy]
+        self._goal = goal
+        self._strategy = self._make(goal)
+        self._epoch = 1
         self._models = models
         self._dice = dice
         self._capacity = capacity
@@ -96,13 +105,24 @@ class World:
     def run(self) -> FinishReason:
         self._perform(self._strategy.start(self._capacity))
         while self._end is None:
-            if self._past and self._dice.random() < self._chances.replay:
+            if self._dice.random() < self._chances.resumption:
+                self._resume()
+            elif self._past and self._dice.random() < self._chances.replay:
                 assert self._strategy.handle(self._dice.choice(self._past)) == []
             elif self._dice.random() < self._chances.change:
                 self._perform(self._strategy.handle(self._change()))
             else:
                 self._perform(self._strategy.handle(self._next()))
         return self._end
+
+    def _resume(self) -> None:
+        """Another orchestrator knows what is committed, and numbers tasks from 1 again."""
+        self._pending, self._past = {}, []
+        self._verifying, self._given = set(), set()
+        self._epoch += 1
+        rest = self._goal.max_tokens - len(self._text)
+        self._strategy = self._make(replace(self._goal, max_tokens=rest))
+        self._perform(self._strategy.start(self._capacity))
 
     def _next(self) -> Event:
         tasks = sorted(self._pending)
@@ -139,8 +159,7 @@ class World:
                         self._pending[command.task] = self._draft(command, tokens)
                     else:
                         self._check_parallelism(command)
-                        verdict = self._models.verdict(tokens, command)
-                        self._pending[command.task] = [Verified(command.task, verdict)]
+                        self._pending[command.task] = [self._verify(command, tokens)]
                 case Assess():
                     sent = True
                     assert command.task not in self._given
@@ -158,7 +177,14 @@ class World:
                     assert number == len(commands)
                     self._end = reason
                 case GiveUp():
-                    raise AssertionError("no verification has failed")
+                    assert self._chances.broken_check, "no verification has failed"
+                    self._resume()
+                    return
+
+    def _verify(self, command: Verify, tokens: list[int]) -> Event:
+        if self._dice.random() < self._chances.broken_check:
+            return Failed(command.task)
+        return Verified(command.task, self._models.verdict(tokens, command))
 
     def _check_parallelism(self, command: Verify) -> None:
         """Only what tells the next token may be sent while every replica is at work.
@@ -168,7 +194,7 @@ class World:
         """
         if len(self._verifying) >= self._capacity.num_verifiers:
             assert command.path == ()
-            assert self._chances.change or self._random
+            assert self._chances.change or self._chances.broken_check or self._random
         self._verifying.add(command.task)
 
     def _assess(self, command: Assess) -> list[Event]:
@@ -198,7 +224,7 @@ class World:
                 return [*events, Failed(command.task)]
             for index, tip in enumerate(tips):
                 token, distribution, chosen = self._models.guess(
-                    command.task, command.drafter, paths[tip], command.num_choices
+                    *(command.task, self._epoch, command.drafter, paths[tip], command.num_choices)
                 )
                 if distribution is not None:
                     self._random = True

@@ -49,11 +49,22 @@ class TargetRegistry:
         return None
 
     async def admit_drafter(self, model: PeerModel) -> str | None:
-        """A drafter must speak the target's tokens; waits until the target is known."""
+        """A drafter must speak the target's tokens; waits until the target is known.
+
+        With the target's tokenizer it may have been padded to another vocabulary size; without
+        one of its own it works on any tokens if it names no size.
+        """
         target = await asyncio.shield(self._target)
-        theirs = model.info.tokenizer_fingerprint
-        if theirs in {"", target.info.tokenizer_fingerprint}:
+        theirs, ours = model.info, target.info
+        if theirs.tokenizer_fingerprint == ours.tokenizer_fingerprint:
             return None
+        if not theirs.tokenizer_fingerprint:
+            if theirs.vocab_size in {0, ours.vocab_size}:
+                return None
+            return (
+                f"the vocabularies of target {ours.name!r} and drafter {theirs.name!r} have "
+                f"{ours.vocab_size} and {theirs.vocab_size} tokens"
+            )
         return (
             f"the tokenizers of target {target.info.name!r} and drafter {model.info.name!r} "
             f"differ: {difference(target.tokenizer_json, model.tokenizer_json)}"

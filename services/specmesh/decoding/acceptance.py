@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from specmesh.decoding.bonus import Bonus, draw_own
 from specmesh.decoding.errors import InvalidField
-from specmesh.decoding.noise import Purpose, gumbel, uniforms
+from specmesh.decoding.noise import Purpose, uniforms
 from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling, choose, warp
 from specmesh.decoding.tree import TokenTree
 
@@ -24,12 +25,14 @@ class Verdict:
 
     ``accepted_nodes`` lead from the prefix downwards; ``next_token`` is the target's own token
     after them. ``recovered`` tells whether it replaces a rejected draft token; otherwise it is
-    the bonus token after a leaf.
+    the bonus token after a leaf. ``bonus`` is the distribution of that, rejection mode only and
+    if it was asked for: a draft token that is there by then goes before ``next_token``.
     """
 
     accepted_nodes: tuple[int, ...]
     next_token: int
     recovered: bool
+    bonus: Bonus | None = None
 
 
 def verify(
@@ -38,13 +41,15 @@ def verify(
     sampling: Sampling,
     position: int,
     draft_distributions: Mapping[int, Distribution] = NO_DISTRIBUTIONS,
+    num_bonus_candidates: int = 0,
 ) -> Verdict:
     """Check ``tree`` against the target; a pure function of its arguments.
 
     ``logits`` ``[len(tree) + 1, vocab]`` hold in row k what the target says after node k, row
     0 after the prefix. ``position`` is that of the first token after the prefix, the length
     of the prefix. ``draft_distributions`` says, for every node with children, what they were
-    drawn from, without replacement and in the order they are listed; rejection mode only.
+    drawn from, without replacement and in the order they are listed; rejection mode only, as
+    is ``num_bonus_candidates``: how many tokens ``Verdict.bonus`` lists, 0 for no bonus.
 
     Greedy and coupled: the walk follows the target's own tokens while the tree has them.
     Rejection: a chain follows Algorithm 1 of Leviathan et al. 2023. Several children are
@@ -72,7 +77,9 @@ def verify(
         raise ValueError(f"{len(logits)} rows of logits for a tree of {len(tree)} nodes")
     if sampling.mode is AcceptanceMode.REJECTION:
         _check_draws(tree, draft_distributions, vocab_size=logits.shape[1])
-        return _follow_accepted(tree, logits, sampling, position, draft_distributions)
+        return _follow_accepted(
+            tree, logits, sampling, position, draft_distributions, num_bonus_candidates
+        )
     return _follow_chosen(tree, logits, sampling, position)
 
 
@@ -96,6 +103,7 @@ def _follow_accepted(
     sampling: Sampling,
     position: int,
     draft_distributions: Mapping[int, Distribution],
+    num_bonus_candidates: int,
 ) -> Verdict:
     accepted: list[int] = []
     node = 0
@@ -114,7 +122,10 @@ def _follow_accepted(
                 accepted.append(node)
                 continue
         token = _draw(target_probs, sampling.seed, at)
-        return Verdict(tuple(accepted), token, recovered=bool(children))
+        bonus = None
+        if num_bonus_candidates and not children:
+            bonus = Bonus.summarise(target_probs, sampling.seed, at, num_bonus_candidates)
+        return Verdict(tuple(accepted), token, bool(children), bonus)
 
 
 def _try_in_turn(
@@ -147,11 +158,8 @@ def _try_in_turn(
 
 
 def _draw(target_probs: NDArray[np.float64], seed: int, position: int) -> int:
-    """The target's own token. Gumbel-max, since replicas whose logits differ by rounding then
-    still agree, where inverting the cumulative sum would add up the differences."""
     token_ids = np.flatnonzero(target_probs)
-    noise = gumbel(seed, position, Purpose.RESIDUAL, token_ids)
-    return int(token_ids[(np.log(target_probs[token_ids]) + noise).argmax()])
+    return draw_own(token_ids, target_probs[token_ids], seed, position)
 
 
 def _dense(distribution: Distribution, vocab_size: int) -> NDArray[np.float64]:

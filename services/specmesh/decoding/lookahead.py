@@ -11,12 +11,14 @@ again (the monotone case of Chow and Robbins 1961): stop as soon as P < R * t / 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
+from specmesh.decoding.acceptance_rate import PRIOR_ALPHA, AcceptanceRate, Exploration
 from specmesh.decoding.closed_forms import expected_tokens
 from specmesh.decoding.platt import OnlinePlatt, Platt
-from specmesh.decoding.predictors import PRIOR_ALPHA, Outcome
+from specmesh.decoding.predictors import Outcome
 
 DEFAULT_LOOKAHEAD: Final = 4
 """As long as no latency was measured."""
@@ -24,6 +26,8 @@ MAX_LOOKAHEAD: Final = 64
 """However sure the drafter is."""
 _PRIOR_ROUNDS: Final = 4.0
 """How many rounds of ``DEFAULT_LOOKAHEAD`` at ``PRIOR_ALPHA`` count as seen beforehand."""
+_DECAY: Final = 0.98
+"""Of a round's weight with each round after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,36 +42,63 @@ class DraftStop:
     acceptance: Platt
 
 
+@dataclass(frozen=True, slots=True)
+class DraftPlan:
+    """A round's draft: at most ``depth`` tokens, 0 for none, and where it may end before that."""
+
+    depth: int
+    stop: DraftStop | None = None
+
+
 class AdaptiveLookahead:
-    """Learns from round to round how far drafting pays; it decides speed alone, never a token."""
+    """Learns from round to round how far drafting pays; it decides speed alone, never a token.
+
+    Drafting pays at all if tokens are accepted more often than a drafted one takes of the time
+    of a verification: alpha > c (Leviathan et al. 2023, Corollary 3.9). Else the target works
+    alone, but for what ``Exploration`` allows.
+    """
 
     def __init__(self) -> None:
-        self.limit = DEFAULT_LOOKAHEAD
-        """Tokens of a draft at most. It grows as whole drafts are accepted: a drafter that is
-        sure of everything is not followed far before its word has been tested."""
-        self._acceptance = OnlinePlatt()
+        self._limit = DEFAULT_LOOKAHEAD
+        # It grows as whole drafts are accepted: a drafter that is sure of everything is not
+        # followed far before its word has been tested.
+        self._calibration = OnlinePlatt()
+        self._acceptance = AcceptanceRate()
+        self._exploration = Exploration()
+        self._exploring = False
         self._num_rounds = _PRIOR_ROUNDS
         self._num_drafted = _PRIOR_ROUNDS * DEFAULT_LOOKAHEAD
         self._num_tokens = _PRIOR_ROUNDS * expected_tokens(PRIOR_ALPHA, DEFAULT_LOOKAHEAD)
-        self._num_tried = _PRIOR_ROUNDS
-        self._num_accepted = _PRIOR_ROUNDS * PRIOR_ALPHA
 
-    def stop(self, target_s: float, drafter_s: float, target_token_s: float = 0.0) -> DraftStop:
-        """Where to stop, if a verification and a drafted token take these seconds, and the
-        verification ``target_token_s`` more for each token more in it."""
-        seconds = self._num_rounds * target_s + self._num_drafted * drafter_s
-        tokens_per_s = self._num_tokens / seconds if seconds else 0.0
-        alpha = self._num_accepted / self._num_tried
+    def plan(
+        self, target_s: float | None, drafter_s: float | None, target_token_s: float = 0.0
+    ) -> DraftPlan:
+        """The next round's, if a verification and a drafted token take these seconds (None: not
+        known yet), and a verification ``target_token_s`` more for each token more in it."""
+        self._exploring = False
+        if target_s is None or drafter_s is None:
+            return DraftPlan(self._limit)
         token_s = drafter_s + target_token_s
-        return DraftStop(min(1.0, tokens_per_s * token_s / alpha), self._acceptance.latest)
+        if self._acceptance.alpha * target_s <= token_s:
+            cost = token_s / target_s if target_s else math.inf
+            self._exploring = self._exploration.tries(cost)
+            return DraftPlan(1 if self._exploring else 0)
+        below = self._tokens_per_s(target_s, drafter_s) * token_s / self._acceptance.alpha
+        return DraftPlan(self._limit, DraftStop(min(1.0, below), self._calibration.latest))
+
+    def _tokens_per_s(self, target_s: float, drafter_s: float) -> float:
+        """Of the rounds so far; the target alone would reach one a verification."""
+        seconds = self._num_rounds * target_s + self._num_drafted * drafter_s
+        return max(self._num_tokens / seconds, 1 / target_s)
 
     def observe(self, outcome: Outcome) -> None:
         """Learn from a round that was verified."""
-        self._acceptance.learn(outcome.confidences, outcome.trials)
-        self._num_rounds += 1
-        self._num_drafted += outcome.num_drafted
-        self._num_tokens += outcome.num_accepted + 1
-        self._num_tried += len(outcome.trials)
-        self._num_accepted += outcome.num_accepted
-        if outcome.num_accepted >= self.limit:
-            self.limit = min(2 * self.limit, MAX_LOOKAHEAD)
+        self._calibration.learn(outcome.confidences, outcome.trials)
+        self._acceptance.learn(outcome.trials)
+        if self._exploring and outcome.num_accepted:
+            self._exploration.won()
+        self._num_rounds = self._num_rounds * _DECAY + 1
+        self._num_drafted = self._num_drafted * _DECAY + outcome.num_drafted
+        self._num_tokens = self._num_tokens * _DECAY + outcome.num_accepted + 1
+        if outcome.num_accepted >= self._limit:
+            self._limit = min(2 * self._limit, MAX_LOOKAHEAD)

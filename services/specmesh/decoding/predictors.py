@@ -16,12 +16,10 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from specmesh.decoding.acceptance_rate import PRIOR_ALPHA
 from specmesh.decoding.noise import Purpose, uniforms
 from specmesh.decoding.phi import Phi
 from specmesh.decoding.platt import OnlinePlatt
-
-PRIOR_ALPHA: Final = 0.7
-"""The acceptance rate that is taken for granted before the first round."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,14 @@ from specmesh.inference.model import Logits
 class Shape:
     """What to draft below ``from_nodes``: ``depth`` levels, ``branching[i]`` children per node
     at level i and one beyond the list; when to stop before; of how many choices to tell per
-    node."""
+    node; how many tokens the vocabulary has, unless it is the drafter's own."""
 
     from_nodes: tuple[int, ...]
     depth: int
     branching: tuple[int, ...]
     num_choices: int = 0
     stop: DraftStop | None = None
+    vocab_size: int | None = None
 
     @property
     def num_nodes(self) -> int:
@@ -86,7 +87,7 @@ class Growth:
         choices: dict[int, Choices] = {}
         chances: list[float] = []
         for node, chance in zip(self._frontier, self._chances, strict=True):
-            row = rows[node - self._first_row]
+            row = rows[node - self._first_row][: self._shape.vocab_size]
             if row.max() == -np.inf:
                 continue  # the model has no guess here
             drawn = self._drawn(row, node)

@@ -160,7 +160,10 @@ def read_shape(request: drafter_pb2.DraftRequest, tree_size: int) -> Shape:
         raise InvalidField("num_choices", f"must be in [0, {MAX_CHOICES}]")
     stop = read_stop(request.stop) if request.HasField("stop") else None
     branching = tuple(request.branching)
-    shape = Shape(from_nodes, request.depth, branching, request.num_choices, stop)
+    shape = Shape(
+        *(from_nodes, request.depth, branching, request.num_choices, stop),
+        vocab_size=request.vocab_size or None,
+    )
     if 0 in shape.branching:
         raise InvalidField("branching", "must be at least 1 at every level")
     if tree_size + shape.num_nodes > MAX_TREE_NODES:

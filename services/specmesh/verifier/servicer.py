@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Sequence
 
 import grpc.aio
 
-from specmesh.decoding.acceptance import Verdict, verify
+from specmesh.decoding.acceptance import verify
+from specmesh.decoding.bonus import MAX_BONUS_CANDIDATES
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import Distribution, Sampling
 from specmesh.decoding.tree import TokenTree
@@ -17,6 +18,7 @@ from specmesh.inference.job import Job, Steps
 from specmesh.inference.model import Ask, LanguageModel
 from specmesh.inference.prefixes import PrefixResolver
 from specmesh.serving.interceptors import exchange
+from specmesh.serving.verdicts import write_verdict
 from specmesh.serving.wire import read_distributions, read_sampling, read_tree
 from specmesh.v1 import model_pb2, verifier_pb2, verifier_pb2_grpc
 
@@ -60,11 +62,12 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         sampling = read_sampling(request.sampling)
         tree = read_tree(request.tree, self._model.description.vocab_size)
         distributions = read_distributions(request.tree.draft_distributions)
+        num_bonus_candidates = _num_bonus_candidates(request)
         prefix = await self._prefixes.resolve(request.prefix)
         self._check_room(len(prefix), tree)
 
         def work(job: VerifyJob) -> VerifySteps:
-            return self._verify(job, prefix, tree, distributions, sampling)
+            return self._verify(job, prefix, tree, distributions, sampling, num_bonus_candidates)
 
         response = await self._engine.run(work)
         record_cost(response.cost)
@@ -77,6 +80,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         tree: TokenTree,
         distributions: dict[int, Distribution],
         sampling: Sampling,
+        num_bonus_candidates: int,
     ) -> VerifySteps:
         began = time.perf_counter()
         scorer = self._model.open(prefix, job.cancellation, len(tree))
@@ -84,19 +88,17 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         try:
             logits = yield Ask(scorer, tree)
             forward_ms = (time.perf_counter() - began) * 1e3
-            verdict = verify(tree, logits, sampling, len(prefix), distributions)
-            accepted = verdict.accepted_nodes
-            yield verifier_pb2.VerifyResponse(
-                accepted_nodes=accepted,
-                next_token_id=verdict.next_token,
-                next_token_kind=_kind(verdict),
-                cost=model_pb2.ComputeCost(
-                    queue_ms=job.queue_ms,
-                    forward_ms=forward_ms,
-                    num_cached_tokens=scorer.num_cached_tokens,
-                    num_computed_tokens=scorer.num_computed_tokens,
-                ),
+            verdict = verify(
+                tree, logits, sampling, len(prefix), distributions, num_bonus_candidates
             )
+            accepted = verdict.accepted_nodes
+            cost = model_pb2.ComputeCost(
+                queue_ms=job.queue_ms,
+                forward_ms=forward_ms,
+                num_cached_tokens=scorer.num_cached_tokens,
+                num_computed_tokens=scorer.num_computed_tokens,
+            )
+            yield write_verdict(verdict, cost)
         finally:
             scorer.close(accepted)
 
@@ -111,7 +113,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
             )
 
 
-def _kind(verdict: Verdict) -> verifier_pb2.NextTokenKind.ValueType:
-    if verdict.recovered:
-        return verifier_pb2.NEXT_TOKEN_KIND_RECOVERED
-    return verifier_pb2.NEXT_TOKEN_KIND_BONUS
+def _num_bonus_candidates(request: verifier_pb2.VerifyRequest) -> int:
+    if request.num_bonus_candidates > MAX_BONUS_CANDIDATES:
+        raise InvalidField("num_bonus_candidates", f"must be in [0, {MAX_BONUS_CANDIDATES}]")
+    return request.num_bonus_candidates

@@ -11,18 +11,19 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import grpc.aio
 from opentelemetry.context import Context
 
 from specmesh.decoding.acceptance import Verdict
-from specmesh.decoding.drafting import Choices
+from specmesh.decoding.bonus import MAX_BONUS_CANDIDATES
 from specmesh.decoding.errors import InvalidField
-from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling
+from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.tree import TokenTree
 from specmesh.orchestrator.mesh.assessments import Assessments
 from specmesh.orchestrator.mesh.attempts import Attempts
+from specmesh.orchestrator.mesh.drafts import DraftPart, draft_sampling, read_part
 from specmesh.orchestrator.mesh.exchanges import Exchange
 from specmesh.orchestrator.mesh.latency import Latencies
 from specmesh.orchestrator.mesh.peer import Peer
@@ -40,14 +41,8 @@ from specmesh.orchestrator.strategies.base import (
 )
 from specmesh.serving.errors import DeadlineExceeded, Unavailable
 from specmesh.serving.telemetry import client_span
-from specmesh.serving.wire import (
-    check_tokens,
-    read_choices,
-    read_distributions,
-    write_sampling,
-    write_stop,
-    write_tree,
-)
+from specmesh.serving.verdicts import read_verdict
+from specmesh.serving.wire import write_sampling, write_stop, write_tree
 from specmesh.v1 import (
     confidence_pb2,
     drafter_pb2,
@@ -64,9 +59,6 @@ DRAFT_SECONDS = 10.0
 """Cap of one Draft, every try of it: past it the round goes on without one."""
 NO_VERIFIER_SECONDS = 5.0
 """How long a request waits for a replica of the target to come (back)."""
-
-_SEED_STEP = 0x9E3779B97F4A7C15
-"""Keeps the seeds of one answer's drafts apart from those of other answers."""
 
 DraftExchange = Exchange[drafter_pb2.DraftEachRequest, drafter_pb2.DraftEachResponse]
 
@@ -98,8 +90,8 @@ class Moment:
 class Calls:
     """Everything one request asks of the mesh.
 
-    ``deadline`` is the request's, in ``time.monotonic`` seconds. Both calls raise
-    ``AioRpcError`` or ``ServiceError`` once nobody is left to try, or no time.
+    ``deadline`` is the request's, in ``time.monotonic`` seconds; ``epoch`` the session's. All
+    calls raise ``AioRpcError`` or ``ServiceError`` once nobody is left to try, or no time.
     """
 
     def __init__(
@@ -110,6 +102,7 @@ class Calls:
         *,
         vocab_size: int,
         deadline: float,
+        epoch: int = 1,
         filter_options: confidence_pb2.FilterOptions | None = None,
     ) -> None:
         self._mesh = mesh
@@ -117,6 +110,7 @@ class Calls:
             mesh.filters, mesh.latencies, prefix, filter_options, deadline
         )
         self._vocab_size = vocab_size
+        self._epoch = epoch
         self._prefix = prefix
         self._sampling = sampling
         self._sampling_message = write_sampling(sampling)
@@ -217,6 +211,7 @@ class Calls:
                 prefix=self._prefix.message(peer.address, moment.num_committed, command.path),
                 tree=write_tree(command.tree, command.distributions),
                 sampling=self._sampling_message,
+                num_bonus_candidates=self._num_bonus_candidates(command),
             )
             message = verifier_pb2.VerifyEachRequest(request=request, trace_context=carrier)
             began = time.monotonic()
@@ -229,11 +224,19 @@ class Calls:
             self._mesh.latencies.target_load.add(_load(response.cost))
             self._prefix.seen_by(peer.address, moment.num_committed)
             span.set_attribute("specmesh.accepted.tokens", len(response.accepted_nodes))
-            return Verdict(
-                tuple(response.accepted_nodes),
-                response.next_token_id,
-                response.next_token_kind == verifier_pb2.NEXT_TOKEN_KIND_RECOVERED,
-            )
+            return self._read_verdict(response, moment.num_committed + len(command.path), peer)
+
+    def _read_verdict(
+        self, response: verifier_pb2.VerifyResponse, position: int, peer: Peer
+    ) -> Verdict:
+        try:
+            return read_verdict(response, self._sampling.seed, position)
+        except InvalidField as error:
+            raise Unavailable("BAD_VERDICT", f"verifier {peer.address}: {error}") from error
+
+    def _num_bonus_candidates(self, command: Verify) -> int:
+        at_random = self._sampling.mode is AcceptanceMode.REJECTION
+        return MAX_BONUS_CANDIDATES if at_random and command.drafting_on else 0
 
     async def _draft_once(
         self, peer: Peer, command: Draft, moment: Moment, deadline: float
@@ -250,6 +253,7 @@ class Calls:
                 num_choices=command.num_choices,
                 stop=write_stop(command.stop),
                 sampling=self._draft_sampling(command.task),
+                vocab_size=self._vocab_size,
             )
             message = drafter_pb2.DraftEachRequest(request=request, trace_context=carrier)
             num_levels = 0
@@ -260,15 +264,15 @@ class Calls:
                     while not (part := await exchange.read()).last:
                         self._prefix.seen_by(peer.address, moment.num_committed)
                         num_levels += command.levels_per_message
-                        size = len(tree)
-                        tree, distributions, choices = self._read(tree, part.response, peer)
+                        size, read = len(tree), self._read(part.response, tree, peer)
+                        tree = read.tree
                         self._observe(part.response.cost, _num_levels(tree, size), peer)
                         yield Drafted(
                             task=command.task,
                             token_ids=tuple(part.response.token_ids),
                             parents=tuple(part.response.parents),
-                            distributions=distributions,
-                            choices=choices,
+                            distributions=read.distributions,
+                            choices=read.choices,
                             # A full draft needs no wait for the word that it is.
                             last=num_levels >= command.depth,
                         )
@@ -279,27 +283,17 @@ class Calls:
                 yield Drafted(command.task, (), (), {}, last=True)
 
     def _draft_sampling(self, task: TaskId) -> sampling_pb2.SamplingParameters:
-        own = draft_sampling(self._sampling, task)
+        own = draft_sampling(self._sampling, task, self._epoch)
         return self._sampling_message if own is self._sampling else write_sampling(own)
 
     def _observe(self, cost: model_pb2.ComputeCost, num_levels: int, peer: Peer) -> None:
         if cost.forward_ms > 0 and num_levels:  # else it doesn't say
             self._mesh.latencies.drafter_s(peer.kind).add(cost.forward_ms / 1e3 / num_levels)
 
-    def _read(
-        self, tree: TokenTree, response: drafter_pb2.DraftResponse, peer: Peer
-    ) -> tuple[TokenTree, dict[int, Distribution], dict[int, Choices]]:
-        """The draft so far, what its new nodes were drawn from, and what else was thought of.
-
-        A drafter that makes no sense costs the round, not the answer.
-        """
+    def _read(self, response: drafter_pb2.DraftResponse, tree: TokenTree, peer: Peer) -> DraftPart:
+        """A drafter that makes no sense costs the round, not the answer."""
         try:
-            check_tokens("token_ids", response.token_ids, self._vocab_size)
-            return (
-                tree.extend(response.token_ids, response.parents),
-                read_distributions(response.draft_distributions),
-                read_choices(response.choices, response.entropies, self._vocab_size),
-            )
+            return read_part(response, tree, self._vocab_size, self._sampling.mode)
         except InvalidField as error:
             log.warning("bad draft", extra={"peer": peer.address, "reason": str(error)})
             raise Unavailable("BAD_DRAFT", f"drafter {peer.address}: {error}") from error
@@ -319,15 +313,3 @@ def _num_levels(tree: TokenTree, size: int) -> int:
 def _load(cost: model_pb2.ComputeCost) -> float:
     """How long a call waited, by how long it took; 1 at most."""
     return cost.queue_ms / cost.forward_ms if cost.queue_ms < cost.forward_ms else 1.0
-
-
-def draft_sampling(sampling: Sampling, task: TaskId) -> Sampling:
-    """What a draft is drawn with: in rejection mode its task has noise of its own.
-
-    Else branch prediction would not be exact: which outcomes it drafts on depends on all of a
-    draft's tokens; whether it was right decides how far the next verification reaches; and the
-    tokens there would be drawn from the very noise that those after the rejected one had.
-    """
-    if sampling.mode is not AcceptanceMode.REJECTION:
-        return sampling
-    return replace(sampling, seed=(sampling.seed + task * _SEED_STEP) % (1 << 64))

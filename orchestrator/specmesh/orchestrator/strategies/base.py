@@ -78,12 +78,17 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Verify:
-    """Check ``tree``, which hangs from ``path`` (see ``Draft``), against the target."""
+    """Check ``tree``, which hangs from ``path`` (see ``Draft``), against the target.
+
+    ``drafting_on`` says that a drafter may have put a token at the bonus token's place by the
+    time the verdict comes, so that the verdict is to bring ``Verdict.bonus``.
+    """
 
     task: TaskId
     path: tuple[int, ...]
     tree: TokenTree
     distributions: Mapping[int, Distribution] = field(default_factory=dict)
+    drafting_on: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +204,19 @@ class Capacity:
     target_s: float | None = None
     drafter_s: float | None = None
     target_token_s: float = 0.0
+
+    @property
+    def draft_cost(self) -> float | None:
+        """The time that a draft token takes, before and in a verification, in verifications;
+        None as long as it isn't known."""
+        if not self.target_s or self.drafter_s is None:
+            return None
+        return (self.drafter_s + self.target_token_s) / self.target_s
+
+    @property
+    def token_cost(self) -> float:
+        """How much longer each token makes a verification, in verifications."""
+        return self.target_token_s / self.target_s if self.target_s else 0.0
 
 
 Event = Drafted | Verified | Assessed | Released | Failed | Capacity

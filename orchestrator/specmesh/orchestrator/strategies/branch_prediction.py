@@ -9,7 +9,13 @@ drafter: ``num_branches`` = 1 is the paper's algorithm, all of them its exhausti
 
 The paper's check Θ(δ, γ) = T − (δ − γ) t > 0 (Eq. 5) asks whether a draft that began at γ is past
 the point δ up to which tokens stand. Here a branch begins with a guess of the token at γ, so it
-is compared with what the target says, token by token, and kept if it agrees and is ahead.
+is compared with what the target says, token by token, and kept if it agrees and is ahead. In
+rejection mode a branch behind a run that stands whole has drawn the next token already: that
+goes before the bonus token (see ``decoding/bonus.py``).
+
+Where waiting for a draft doesn't pay, a verification leaves at once, and what is drafted
+meanwhile comes for nothing; where it couldn't be worth verifying either, the target works
+alone, but for what ``Exploration`` allows.
 """
 
 from __future__ import annotations
@@ -17,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specmesh.decoding.acceptance import Verdict
+from specmesh.decoding.acceptance_rate import AcceptanceRate, Exploration
 from specmesh.decoding.closed_forms import min_draft, optimal_gamma
 from specmesh.decoding.predictors import PREDICTORS, Outcome, Predictor
 from specmesh.decoding.tree import TokenTree
@@ -41,8 +48,6 @@ from specmesh.orchestrator.strategies.progress import Progress
 
 DEFAULT_LOOKAHEAD = 4
 """As long as no latency was measured."""
-PRIOR_ALPHA, PRIOR_TRIALS = 0.7, 8
-"""The acceptance rate taken for granted at first, and how many tokens' weight that has."""
 DEFAULT_PREDICTOR = "confidence"
 NUM_CHOICES = 4
 """Guesses per place that the drafter is asked for."""
@@ -63,7 +68,9 @@ class BranchPrediction:
         self._capacity = Capacity()
         self._last_task: TaskId = 0
         self._round = 0
-        self._num_accepted, self._num_tried = PRIOR_ALPHA * PRIOR_TRIALS, PRIOR_TRIALS
+        self._acceptance = AcceptanceRate()
+        self._exploration = Exploration()
+        self._exploring = False
         self._growth = Growth(task=0)
         self._head = 0
         """The node of the growth that stands for the end of what is committed."""
@@ -112,18 +119,20 @@ class BranchPrediction:
         commands: list[Command] = [] if self._growth.ended else [Cancel(self._growth.task)]
         if not run.tokens and self._head:  # a branch that was right but ends there
             return commands + self._begin_round()
-        return commands + self._verify(run.first(self._room))
+        return commands + self._verify(run.first(min(self._room, self._num_worth)))
 
     def _verify(self, run: Run) -> list[Command]:
         self._run, self._check = run, self._new_task()
         drawn_from = {n: each for n, each in enumerate(run.distributions) if each is not None}
-        return [Verify(self._check, (), TokenTree.chain(run.tokens), drawn_from), *self._predict()]
+        tree = TokenTree.chain(run.tokens)
+        verify = Verify(self._check, (), tree, drawn_from, drafting_on=True)
+        return [verify, *self._predict()]
 
     def _predict(self) -> list[Command]:
         """Draft on from the likeliest outcomes of the verification that has just left."""
         self._growth, self._branches = Growth(task=0), []
-        depth = min(self._draft_ahead, self._room - 1)
-        if depth < 1 or not self._run.tokens:
+        depth = min(self._depth_ahead(), self._room - 1)
+        if depth < 1:
             return []
         probabilities = self._predictor.distribution(self._run.confidences, self._round)
         limit = MAX_NODES // depth
@@ -147,11 +156,9 @@ class BranchPrediction:
 
     def _conclude(self, verdict: Verdict) -> list[Command]:
         """Commit; go on with the branch that was right, or start over."""
-        num_accepted, said = len(verdict.accepted_nodes), verdict.next_token
+        num_accepted, said = len(verdict.accepted_nodes), self._next_token(verdict)
         self._round += 1
-        self._predictor.observe(Outcome(num_accepted, self._run.confidences))
-        self._num_accepted += num_accepted
-        self._num_tried += min(num_accepted + 1, len(self._run.tokens))
+        self._learn(num_accepted, said)
         self._check = None
         commands = self._progress.commit([*self._run.tokens[:num_accepted], said], num_accepted)
         if self._progress.ended:
@@ -163,6 +170,31 @@ class BranchPrediction:
         if self._growth.task and not self._growth.ended:
             commands.append(Cancel(self._growth.task))
         return commands + self._begin_round()
+
+    def _next_token(self, verdict: Verdict) -> int:
+        """The target's own; a bonus token meets what was drafted behind the run."""
+        follows = self._follows
+        if verdict.bonus is None or not follows.tokens or follows.distributions[0] is None:
+            return verdict.next_token
+        return verdict.bonus.meet([(follows.tokens[0], follows.distributions[0])])
+
+    @property
+    def _follows(self) -> Run:
+        """What was drafted behind the run, in case that it stands whole."""
+        nodes = (node for branch, node in self._branches if branch.guess is None)
+        node = next(nodes, None)
+        return Run() if node is None else self._growth.run_below(node).first(1)
+
+    def _learn(self, num_accepted: int, said: int) -> None:
+        outcome = Outcome(num_accepted, self._run.confidences)
+        self._predictor.observe(outcome)
+        self._acceptance.learn(outcome.trials)
+        follows = self._follows.tokens
+        if num_accepted == len(self._run.tokens) and follows:
+            right = follows[0] == said
+            self._acceptance.learn([right])
+            if right and self._exploring:
+                self._exploration.won()
 
     def _right_branch(self, num_accepted: int, said: int) -> int | None:
         """The node of the growth for that outcome."""
@@ -181,18 +213,33 @@ class BranchPrediction:
 
     @property
     def _lookahead(self) -> int:
-        """How many tokens a verification covers at least: as asked for, or the best γ.
+        """How many tokens a verification covers at least: as asked for, or the best γ; 0 where
+        waiting for a draft doesn't pay.
 
         After a wrong prediction the target waits for them, so that it is the γ of plain
         speculative decoding (Leviathan et al. 2023, Section 3.4) for the acceptance so far.
         """
         if self._goal.lookahead is not None:
             return self._goal.lookahead
-        target_s, drafter_s = self._capacity.target_s, self._capacity.drafter_s
-        if target_s is None or drafter_s is None:
+        cost = self._capacity.draft_cost
+        if cost is None:
             return DEFAULT_LOOKAHEAD
-        alpha = self._num_accepted / self._num_tried
-        return max(1, optimal_gamma(alpha, drafter_s / target_s, self._draft_ahead))
+        return optimal_gamma(self._acceptance.alpha, cost, self._draft_ahead)
+
+    @property
+    def _num_worth(self) -> int:
+        """How many tokens of a run are worth verifying."""
+        if self._goal.lookahead is not None:
+            return MAX_DEPTH
+        return int(min(MAX_DEPTH, self._acceptance.num_worth(self._capacity.token_cost)))
+
+    def _depth_ahead(self) -> int:
+        """How much to draft while the target verifies; 0 where that couldn't be of use."""
+        cost = self._capacity.draft_cost
+        if self._goal.lookahead is not None or cost is None:
+            return self._draft_ahead
+        self._exploring = cost >= 1 or self._num_worth < 1
+        return int(self._exploration.tries(cost)) if self._exploring else self._draft_ahead
 
     @property
     def _draft_ahead(self) -> int:

@@ -16,23 +16,22 @@ threads are the tasks here:
   is committed; chains and checks that assumed something else are terminated with all that
   hangs from them (lines 8 and 10), and the next current verifier is the one that covers the
   position now next (line 11), which may have spoken already (lines 13 and 14);
+- in rejection mode what a chain has at the bonus token's place by then is tried there (see
+  ``decoding/bonus.py``): a bonus token drawn without regard to it would end nearly every chain;
 - of several drafters that are right the first is preferred (line 9): replicas go to its chain
   first. Algorithm 1 also lets every drafter go on from every other's tokens; that grows
   exponentially, and a drafter is one process, so here each goes on from its own.
+
+A chain is drafted no further than verifications can use (``_reach``), and unless a lookahead was
+asked for not at all where a token more in a verification costs more than it brings: then the
+target works alone, but for what ``Exploration`` allows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from math import prod
+from collections.abc import Sequence
 
-from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.closed_forms import min_lookahead
-from specmesh.decoding.drafting import confidence
-from specmesh.decoding.platt import OnlinePlatt
-from specmesh.decoding.predictors import Outcome
-from specmesh.decoding.sampling import Distribution
 from specmesh.decoding.tree import TokenTree
 from specmesh.orchestrator.strategies.base import (
     Cancel,
@@ -48,6 +47,7 @@ from specmesh.orchestrator.strategies.base import (
     Verified,
     Verify,
 )
+from specmesh.orchestrator.strategies.chains import Chain, Check
 from specmesh.orchestrator.strategies.pace import levels_per_message
 from specmesh.orchestrator.strategies.progress import Progress
 
@@ -59,81 +59,6 @@ MAX_CHECK_TOKENS = 256
 """Of one verification, however far a quick drafter has run ahead."""
 UNSURE = 0.5
 """The chance to stand below which tokens are verified at once."""
-
-
-@dataclass(slots=True)
-class Chain:
-    """One drafter's guess at the answer from position ``start`` on, and the draft under way."""
-
-    drafter: int
-    start: int = 0
-    tokens: list[int] = field(default_factory=list)
-    distributions: dict[int, Distribution] = field(default_factory=dict)
-    """What the token at a position was drawn from."""
-    confidences: list[float] = field(default_factory=list)
-    """The drafter's probability of each of ``tokens``; 1 where it wasn't asked."""
-    acceptance: OnlinePlatt = field(default_factory=OnlinePlatt)
-    """How likely its tokens are accepted, given that."""
-    task: TaskId | None = None
-    task_start: int = 0
-    silent: bool = False
-    """The last draft brought nothing; asked again once more is committed."""
-
-    @property
-    def end(self) -> int:
-        """The position after its last token."""
-        return self.start + len(self.tokens)
-
-    def between(self, start: int, end: int) -> tuple[int, ...]:
-        """Its tokens at positions from ``start`` up to ``end``."""
-        return tuple(self.tokens[start - self.start : end - self.start])
-
-    def extend(self, event: Drafted) -> None:
-        """Take in what was drafted."""
-        for token, node in zip(event.token_ids, event.parents, strict=True):
-            distribution = event.distributions.get(node)
-            self.tokens.append(token)
-            self.confidences.append(confidence(token, event.choices.get(node), distribution))
-            if distribution is not None:
-                self.distributions[self.task_start + node] = distribution
-
-    def chance(self, start: int) -> float:
-        """That all tokens from position ``start`` on stand."""
-        return prod(map(self.acceptance.latest, self.confidences[start - self.start :]))
-
-    def learn(self, start: int, tokens: Sequence[int]) -> int:
-        """What was committed from position ``start`` on; how many of the tokens are its own."""
-        confidences = self.confidences[start - self.start :][: len(tokens)]
-        stand = _num_equal(self.between(start, self.end), tokens)
-        self.acceptance.learn(confidences, Outcome(stand, tuple(confidences)).trials)
-        return stand
-
-    def start_over(self, position: int) -> None:
-        """Drop all its tokens; the next stands at ``position``."""
-        self.start, self.task = position, None
-        self.tokens, self.distributions, self.confidences = [], {}, []
-
-
-@dataclass(slots=True)
-class Check:
-    """A verification of ``tokens[start - origin:]``, which assumes those before.
-
-    The tokens stand at positions from ``origin`` on, what was committed when it left. It can
-    tell the tokens from ``start`` to ``end``, both included.
-    """
-
-    drafter: int
-    """Whose chain it verifies."""
-    origin: int
-    start: int
-    tokens: tuple[int, ...]
-    said: tuple[int, ...] | None = None
-    """The target's tokens from ``start`` on, once they are known."""
-
-    @property
-    def end(self) -> int:
-        """The position after the tokens it verifies."""
-        return self.origin + len(self.tokens)
 
 
 class DSI:
@@ -159,10 +84,11 @@ class DSI:
             case Drafted():
                 self._extend(event)
             case Verified(task=task, verdict=verdict) if check := self._checks.get(task):
-                check.said = _said(check, verdict)
+                check.verdict = verdict
                 return self._commit_what_is_known()
             case Failed(task=task) if check := self._checks.pop(task, None):
-                if check.start <= len(self._text):
+                # Sent again it would fail again; but another may tell the same.
+                if check.start <= len(self._text) and self._current_verifier() is None:
                     return [GiveUp(task)]
             case Failed(task=task):
                 for chain in self._chains:
@@ -181,13 +107,20 @@ class DSI:
 
     @property
     def _lookahead(self) -> int:
-        """As asked for, or the smallest with which no verification waits (Equation 1)."""
-        if self._goal.lookahead is not None:
-            return self._goal.lookahead
+        """As asked for, or the smallest with which no verification waits."""
+        return self._goal.lookahead or self._least_lookahead
+
+    @property
+    def _least_lookahead(self) -> int:
+        """Equation 1, once latencies are known."""
         target_s, drafter_s = self._capacity.target_s, self._capacity.drafter_s
         if target_s is None or drafter_s is None:
             return DEFAULT_LOOKAHEAD
-        return min_lookahead(target_s, drafter_s, max(1, self._capacity.num_verifiers))
+        return min_lookahead(target_s, drafter_s, self._parallelism)
+
+    @property
+    def _parallelism(self) -> int:
+        return max(1, self._capacity.num_verifiers)
 
     # What happened
 
@@ -196,21 +129,36 @@ class DSI:
             if chain.task == event.task:
                 chain.extend(event)
                 if event.last:
-                    chain.task, chain.silent = None, chain.end == chain.task_start
+                    chain.task = None
+                    chain.silent |= chain.end == chain.task_start
 
     def _commit_what_is_known(self) -> list[Command]:
         commands: list[Command] = []
         while task := self._current_verifier(has_spoken=True):
             check = self._checks.pop(task)
-            assert check.said is not None
             known = len(self._text) - check.start
+            said = (*check.accepted(), self._next_token(check))
             # In rejection mode two verifications may differ in a token that both tell: the
             # first to speak decides, and what the other says hangs from a token not there.
-            if list(check.said[:known]) == self._text[check.start :]:
-                commands += self._commit(check.said[known:])
+            if list(said[:known]) == self._text[check.start :]:
+                commands += self._commit(said[known:])
                 if self._progress.ended:
                     return commands
         return commands + self._go_on()
+
+    def _next_token(self, check: Check) -> int:
+        """The target's own, after what it accepted; a bonus token meets the chains' drafts."""
+        verdict, position = check.verdict, len(self._text)
+        assert verdict is not None
+        if verdict.bonus is None or check.end < position:
+            return verdict.next_token
+        run = check.assumed(position)
+        drafts = (
+            chain.drawn_at(check.end)
+            for chain in self._chains
+            if chain.between(position, check.end) == run
+        )
+        return verdict.bonus.meet([drawn for drawn in drafts if drawn is not None])
 
     def _commit(self, tokens: tuple[int, ...]) -> list[Command]:
         if not tokens:
@@ -236,10 +184,10 @@ class DSI:
                     commands.append(Cancel(chain.task))
                 chain.start_over(len(self._text))
         for task, check in list(self._checks.items()):
-            assumed = check.tokens[position - check.origin :]
+            assumed = check.assumed(position)
             if assumed[: len(new)] != new[: len(assumed)] or check.end < len(self._text):
                 del self._checks[task]
-                if check.said is None:
+                if check.verdict is None:
                     commands.append(Cancel(task))
         return commands
 
@@ -250,7 +198,7 @@ class DSI:
         if self._current_verifier() is None:
             commands.append(self._verify(self._preferred_chain(), len(self._text)))
         # First of all, since what a draft brings has to be verified in turn.
-        commands[:0] = [self._draft(chain) for chain in self._chains if self._can_draft(chain)]
+        commands[:0] = [*self._pause(), *self._draft_on()]
         for chain in self._chains:
             while self._num_running < self._capacity.num_verifiers:
                 start = self._verified_up_to(chain)
@@ -264,7 +212,7 @@ class DSI:
     def _current_verifier(self, has_spoken: bool = False) -> TaskId | None:
         """The task of a check that tells the next token of the answer, unless it was wrong."""
         for task, check in self._checks.items():
-            if check.start <= len(self._text) and (check.said is not None or not has_spoken):
+            if check.start <= len(self._text) and (check.verdict or not has_spoken):
                 return task
         return None
 
@@ -283,7 +231,7 @@ class DSI:
 
     @property
     def _num_running(self) -> int:
-        return sum(1 for check in self._checks.values() if check.said is None)
+        return sum(1 for check in self._checks.values() if check.verdict is None)
 
     def _preferred_chain(self) -> Chain:
         """The first that is ahead of the answer; an empty one if none is."""
@@ -303,7 +251,7 @@ class DSI:
             check.end
             for check in self._checks.values()
             if (shared or check.drafter == chain.drafter)
-            and check.tokens[position - check.origin :] == chain.between(position, check.end)
+            and check.assumed(position) == chain.between(position, check.end)
         ]
         return max(ends, default=position)
 
@@ -318,35 +266,66 @@ class DSI:
             chain.between(position, start),
             TokenTree.chain(chain.between(start, end)),
             {at - start: drawn_from[at] for at in range(start, end) if at in drawn_from},
+            drafting_on=True,
         )
 
-    def _can_draft(self, chain: Chain) -> bool:
-        return chain.task is None and not chain.silent and chain.end < self._progress.draftable
+    # How far to draft
 
-    def _draft(self, chain: Chain) -> Draft:
+    def _reach(self, chain: Chain) -> float:
+        """How many tokens beyond what is committed a chain may have.
+
+        By Equation 1 the replicas hold SP * lookahead tokens while a verification lasts, and
+        as many again are drafted meanwhile. Whatever is beyond waits for others, as a backlog
+        at the replicas makes it, and keeps the drafter from other requests. Nor is a token of
+        use that costs the replicas more time than it is likely to save.
+        """
+        in_use = 2 * self._parallelism * max(self._lookahead, self._least_lookahead)
+        if self._goal.lookahead is not None:
+            return in_use
+        return min(in_use, chain.acceptance.num_worth(self._capacity.token_cost))
+
+    def _depth(self, chain: Chain) -> int:
+        """Of the next draft; 0 where the target works alone: where a draft token couldn't be
+        there before the target's own, or isn't worth verifying."""
+        cost = self._capacity.draft_cost
+        asked_for = self._goal.lookahead is not None
+        if asked_for or cost is None or (cost < 1 and self._reach(chain) >= 1):
+            chain.exploring = False
+            return min(self._progress.draftable - chain.end, MAX_DRAFT_TOKENS)
+        chain.silent = True
+        chain.exploring = chain.exploration.tries(cost)
+        return int(chain.exploring)
+
+    def _pause(self) -> list[Command]:
+        """Stop the drafts of chains that are too far ahead."""
+        commands: list[Command] = []
+        for chain in self._chains:
+            ahead, reach = chain.end - len(self._text), self._reach(chain)
+            chain.far_ahead = ahead > (reach / 2 if chain.far_ahead else reach)
+            if chain.far_ahead and chain.task is not None:
+                commands.append(Cancel(chain.task))
+                chain.task = None
+        return commands
+
+    def _draft_on(self) -> list[Command]:
+        return [
+            self._draft(chain, depth)
+            for chain in self._chains
+            if self._can_draft(chain) and (depth := self._depth(chain))
+        ]
+
+    def _can_draft(self, chain: Chain) -> bool:
+        ready = chain.task is None and not (chain.silent or chain.far_ahead)
+        return ready and chain.end < self._progress.draftable
+
+    def _draft(self, chain: Chain, depth: int) -> Draft:
         self._last_task += 1
         chain.task, chain.task_start = self._last_task, chain.end
         return Draft(
             chain.task,
             chain.between(len(self._text), chain.end),
-            depth=min(self._progress.draftable - chain.end, MAX_DRAFT_TOKENS),
+            depth=depth,
             levels_per_message=levels_per_message(self._capacity, self._lookahead),
             num_choices=1 if self._may_leave_early else 0,
             drafter=chain.drafter,
         )
-
-
-def _said(check: Check, verdict: Verdict) -> tuple[int, ...]:
-    first = check.start - check.origin
-    accepted = check.tokens[first : first + len(verdict.accepted_nodes)]
-    return (*accepted, verdict.next_token)
-
-
-def _num_equal(drafted: Iterable[int], tokens: Iterable[int]) -> int:
-    """How many tokens the two have in common before they part."""
-    count = 0
-    for ours, theirs in zip(drafted, tokens, strict=False):
-        if ours != theirs:
-            break
-        count += 1
-    return count

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specmesh.decoding.acceptance import Verdict
-from specmesh.decoding.lookahead import AdaptiveLookahead
+from specmesh.decoding.lookahead import AdaptiveLookahead, DraftStop
 from specmesh.decoding.predictors import Outcome
 from specmesh.decoding.tree import TokenTree
 from specmesh.orchestrator.strategies.base import (
@@ -76,20 +76,25 @@ class Speculative:
         self._growth = Growth(self._task + 1)
         if room < 1:
             return self._verify()
+        return self._draft(self._fixed, room) if self._fixed else self._draft_while_it_pays(room)
+
+    def _draft_while_it_pays(self, room: int) -> Command:
+        capacity = self._capacity
+        plan = self._adaptive.plan(capacity.target_s, capacity.drafter_s, capacity.target_token_s)
+        if not plan.depth:
+            return self._verify()
+        # The drafter names the token it draws first, and so tells how sure it is of it.
+        return self._draft(plan.depth, room, num_choices=1, stop=plan.stop)
+
+    def _draft(
+        self, depth: int, room: int, num_choices: int = 0, stop: DraftStop | None = None
+    ) -> Draft:
         self._task += 1
         self._verifying = False
-        if self._fixed is not None:
-            depth = min(self._fixed, room)
-            return Draft(self._task, (), depth, levels_per_message=depth)
-        return self._draft_while_it_pays(room)
-
-    def _draft_while_it_pays(self, room: int) -> Draft:
-        depth, stop = min(self._adaptive.limit, room), None
-        target_s, drafter_s = self._capacity.target_s, self._capacity.drafter_s
-        if target_s is not None and drafter_s is not None:
-            stop = self._adaptive.stop(target_s, drafter_s, self._capacity.target_token_s)
-        # The drafter names the token it draws first, and so tells how sure it is of it.
-        return Draft(self._task, (), depth, levels_per_message=depth, num_choices=1, stop=stop)
+        depth = min(depth, room)
+        return Draft(
+            *(self._task, (), depth), levels_per_message=depth, num_choices=num_choices, stop=stop
+        )
 
     def _verify(self) -> Verify:
         self._task += 1

@@ -1,0 +1,127 @@
+"""What DSI keeps of each drafter, its chain, and of each verification, a check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from specmesh.decoding.acceptance import Verdict
+from specmesh.decoding.acceptance_rate import AcceptanceRate, Exploration
+from specmesh.decoding.drafting import confidence
+from specmesh.decoding.platt import OnlinePlatt
+from specmesh.decoding.predictors import Outcome
+from specmesh.decoding.sampling import Distribution
+from specmesh.orchestrator.strategies.base import Drafted, TaskId
+
+
+@dataclass(slots=True)
+class Chain:
+    """One drafter's guess at the answer from position ``start`` on, and the draft under way."""
+
+    drafter: int
+    start: int = 0
+    tokens: list[int] = field(default_factory=list)
+    distributions: dict[int, Distribution] = field(default_factory=dict)
+    """What the token at a position was drawn from."""
+    confidences: list[float] = field(default_factory=list)
+    """The drafter's probability of each of ``tokens``; 1 where it wasn't asked."""
+    calibration: OnlinePlatt = field(default_factory=OnlinePlatt)
+    """How likely its tokens are accepted, given that."""
+    acceptance: AcceptanceRate = field(default_factory=AcceptanceRate)
+    """How often they are."""
+    exploration: Exploration = field(default_factory=Exploration)
+    exploring: bool = False
+    """The last draft was made although it wasn't expected to pay."""
+    task: TaskId | None = None
+    task_start: int = 0
+    silent: bool = False
+    """Not to be drafted on until more is committed: the drafter had nothing to say, or it is
+    not expected to pay."""
+    far_ahead: bool = False
+    """It has more tokens than verifications can use; drafted on once half of them are."""
+
+    @property
+    def end(self) -> int:
+        """The position after its last token."""
+        return self.start + len(self.tokens)
+
+    def between(self, start: int, end: int) -> tuple[int, ...]:
+        """Its tokens at positions from ``start`` up to ``end``."""
+        return tuple(self.tokens[start - self.start : end - self.start])
+
+    def extend(self, event: Drafted) -> None:
+        """Take in what was drafted."""
+        for token, node in zip(event.token_ids, event.parents, strict=True):
+            distribution = event.distributions.get(node)
+            self.tokens.append(token)
+            self.confidences.append(confidence(token, event.choices.get(node), distribution))
+            if distribution is not None:
+                self.distributions[self.task_start + node] = distribution
+
+    def drawn_at(self, position: int) -> tuple[int, Distribution] | None:
+        """Its token at ``position`` and what that was drawn from; rejection mode only."""
+        drawn_from = self.distributions.get(position)
+        return None if drawn_from is None else (self.tokens[position - self.start], drawn_from)
+
+    def chance(self, start: int) -> float:
+        """That all tokens from position ``start`` on stand."""
+        return prod(map(self.calibration.latest, self.confidences[start - self.start :]))
+
+    def learn(self, start: int, tokens: Sequence[int]) -> int:
+        """What was committed from position ``start`` on; how many of the tokens are its own."""
+        confidences = self.confidences[start - self.start :][: len(tokens)]
+        stand = _num_equal(self.between(start, self.end), tokens)
+        trials = Outcome(stand, tuple(confidences)).trials
+        self.calibration.learn(confidences, trials)
+        self.acceptance.learn(trials)
+        if self.exploring and stand:
+            self.exploration.won()
+        return stand
+
+    def start_over(self, position: int) -> None:
+        """Drop all its tokens; the next stands at ``position``."""
+        self.start, self.task, self.far_ahead = position, None, False
+        self.tokens, self.distributions, self.confidences = [], {}, []
+
+
+@dataclass(slots=True)
+class Check:
+    """A verification of ``tokens[start - origin:]``, which assumes those before.
+
+    The tokens stand at positions from ``origin`` on, what was committed when it left. It can
+    tell the tokens from ``start`` to ``end``, both included.
+    """
+
+    drafter: int
+    """Whose chain it verifies."""
+    origin: int
+    start: int
+    tokens: tuple[int, ...]
+    verdict: Verdict | None = None
+    """Once the target has spoken."""
+
+    @property
+    def end(self) -> int:
+        """The position after the tokens it verifies, that of a bonus token."""
+        return self.origin + len(self.tokens)
+
+    def assumed(self, position: int) -> tuple[int, ...]:
+        """Its tokens from ``position`` on, verified by it or not."""
+        return self.tokens[position - self.origin :]
+
+    def accepted(self) -> tuple[int, ...]:
+        """The tokens from ``start`` on that the target accepts, once it has spoken."""
+        assert self.verdict is not None
+        first = self.start - self.origin
+        return self.tokens[first : first + len(self.verdict.accepted_nodes)]
+
+
+def _num_equal(drafted: Iterable[int], tokens: Iterable[int]) -> int:
+    """How many tokens the two have in common before they part."""
+    count = 0
+    for ours, theirs in zip(drafted, tokens, strict=False):
+        if ours != theirs:
+            break
+        count += 1
+    return count
