@@ -67,6 +67,7 @@ def test_strategies_run_side_by_side_and_say_what_they_took(target_model, no_pro
     assert summary["strategies"] == summary["temperatures"][0]["strategies"]
     assert summary["speculation"]["dsi"]["lookahead"] == 2
     assert summary["identical"] is True
+    assert 0 <= summary["temperatures"][0]["repeated_share"] <= 1
     for figures in summary["strategies"].values():
         assert figures["tokens_per_s"] > 0
         assert figures["output_tokens"] == 16

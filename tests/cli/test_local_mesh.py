@@ -99,8 +99,9 @@ async def test_demo_compares_and_traces_and_its_stdout_is_one_json_object(
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    said, _ = await asyncio.wait_for(demo.communicate(), 120)
+    said, shown = await asyncio.wait_for(demo.communicate(), 120)
     assert demo.returncode == 0
+    assert shown.decode().count("temperature 0.8, seed ") == 2, "the answers to be read"
     summary = json.loads(said)
     assert summary["identical"] is True
     assert summary["prompts"] == 2
@@ -108,6 +109,8 @@ async def test_demo_compares_and_traces_and_its_stdout_is_one_json_object(
     assert 0 <= summary["acceptance"] <= 1
     assert set(summary["tokens_per_s"]) >= {"autoregressive", "speculative"}
     assert [each["temperature"] for each in summary["temperatures"]] == [0.0, 0.8]
+    assert all(0 <= each["repeated_share"] <= 1 for each in summary["temperatures"])
+    assert summary["traced_temperature"] == 0.8
     nodes = {node["node"]["instance"]: node for node in summary["breakdown"]["nodes"]}
     assert nodes["verifier-0"]["num_calls"] > 0
     assert nodes["verifier-0"]["forward_ms"] > 0

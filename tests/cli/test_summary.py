@@ -1,6 +1,9 @@
 """What is concluded from the runs of several strategies."""
 
+from io import StringIO
+
 import pytest
+from rich.console import Console
 
 from specmesh.cli.strategies.measure import (
     AUTOREGRESSIVE,
@@ -10,7 +13,14 @@ from specmesh.cli.strategies.measure import (
     Run,
     Speculation,
 )
-from specmesh.cli.strategies.report import comparison_json, describe_difference
+from specmesh.cli.strategies.repeats import NUM_TOKENS
+from specmesh.cli.strategies.report import (
+    comparison_json,
+    comparison_table,
+    describe_difference,
+    describe_speedup,
+    run_and_show,
+)
 from specmesh.cli.strategies.summary import compare
 from specmesh.client import FinishReason, GenerationResult, GenerationStats
 
@@ -93,6 +103,34 @@ def test_machines_are_told_by_name_what_each_strategy_took():
     assert (figures["drafted_tokens"], figures["verified_tokens"]) == (0, 0)
 
 
+def two_temperatures():
+    """At temperature 0 the target says all that it says a second time."""
+    once = tuple(range(NUM_TOKENS))
+    runs = [
+        run(0, AUTOREGRESSIVE, 2, once + once),
+        run(0, SPECULATIVE, 1, once),
+        run(0, AUTOREGRESSIVE, 2, once, temperature=0.8),
+        run(0, SPECULATIVE, 1, once + once, temperature=0.8),
+    ]
+    return [compare(runs, BOTH, temperature) for temperature in (0.0, 0.8)]
+
+
+def test_each_temperature_is_told_with_the_share_that_repeats_of_the_targets_own_text():
+    comparisons = two_temperatures()
+    assert [each.repeated_share for each in comparisons] == [0.5, 0]
+    assert [comparison_json(each)["repeated_share"] for each in comparisons] == [0.5, 0]
+    assert [str(comparison_table(each).title).strip() for each in comparisons] == [
+        "Temperature 0: 50% of the target's own tokens repeat",
+        "Temperature 0.8: 0% of the target's own tokens repeat",
+    ]
+
+
+def test_speedups_are_told_by_temperature():
+    greedy, warm = map(describe_speedup, two_temperatures())
+    assert greedy == "Speedup at temperature 0: 1.00 speculative, at best 1.00 autoregressive"
+    assert warm == "Speedup at temperature 0.8: 4.00 speculative, at best 4.00 speculative"
+
+
 class CountingClient:
     """Answers nothing; keeps which strategies were asked for, in order."""
 
@@ -122,3 +160,18 @@ async def test_every_strategy_takes_its_turn_in_going_first():
     assert len(runs) == experiment.num_runs == 9
     assert client.strategies[::3] == [AUTOREGRESSIVE, SPECULATIVE, DSI]
     assert all(client.strategies.count(name) == 3 for name in client.strategies)
+
+
+async def test_tables_and_what_their_words_mean_fit_a_terminal_of_80_columns():
+    experiment = Experiment(
+        prompts=("a",),
+        speculations=[Speculation(AUTOREGRESSIVE), Speculation(SPECULATIVE)],
+        num_tokens=64,
+    )
+    out = StringIO()
+    await run_and_show(experiment, CountingClient(), Console(file=out, width=80))
+    lines = [line.rstrip() for line in out.getvalue().splitlines()]
+    assert max(map(len, lines)) <= 80
+    assert lines[-2] == (
+        "before. Small models go in loops at temperature 0, and loops are easy to draft."
+    )

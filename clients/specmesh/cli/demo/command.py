@@ -31,7 +31,7 @@ def demo(
         Path | None,
         typer.Option(help="JSON list of objects with a 'text'.", show_default="shipped"),
     ] = None,
-    num_prompts: Annotated[int, typer.Option(min=1, help="How many of them.")] = 5,
+    num_prompts: Annotated[int, typer.Option(min=1, help="How many, from the first.")] = 5,
     tokens: Annotated[int, typer.Option(min=8, help="Length of each answer.")] = 128,
     verifiers: Annotated[int, typer.Option(min=1, help="Replicas of the target.")] = 1,
     lookahead: Lookahead = None,
@@ -57,6 +57,7 @@ def demo(
         course = Course(
             options=options,
             models=models,
+            # In the file's order, whatever is said to them and however fast.
             prompts=shipped.read_prompts(prompts)[:num_prompts],
             num_tokens=tokens,
             directory=Path(mkdtemp(prefix="specmesh-")),

@@ -17,6 +17,7 @@ from specmesh.cli.runner import FAILED
 from specmesh.cli.strategies.measure import (
     AUTOREGRESSIVE,
     DSI,
+    SAMPLED,
     SPECULATIVE,
     STRATEGIES,
     Experiment,
@@ -26,6 +27,7 @@ from specmesh.cli.strategies.report import (
     comparison_json,
     describe_difference,
     describe_setting,
+    describe_speedup,
     describe_stops,
     run_and_show,
     setting_json,
@@ -41,11 +43,13 @@ from specmesh.traces.timeline import timeline
 _NUM_PROMPT_LINES = 4
 _SHOWN = (AUTOREGRESSIVE, SPECULATIVE)
 """Answered before the reader's eyes."""
+_SHOWN_TEMPERATURE = SAMPLED
+"""At temperature 0 a small model soon says one line over and over."""
 _PICTURED = {
     SPECULATIVE: "drafter and target take turns",
     DSI: "the drafter goes on while the target verifies",
 }
-"""These are traced as well."""
+"""The answer shown, traced."""
 _PICTURED_MS = 100.0
 
 
@@ -87,19 +91,25 @@ class Course:
             await self._show(client)
             comparisons = await run_and_show(self._experiment, client, self._console)
             await self._mesh.trace(
-                self._experiment.ask(client, first, Speculation(name)) for name in _PICTURED
+                self._experiment.ask(client, first, Speculation(name), _SHOWN_TEMPERATURE)
+                for name in _PICTURED
             )
         self.summary = {**self._sum_up(comparisons), **self._explain()}
         return self._judge(comparisons)
 
     async def _show(self, client: Client) -> None:
         """The first prompt, answered."""
+        self._say("The end of the first prompt, and what the target makes of it:")
         prompt = self._experiment.prompts[0]
         lines = prompt.splitlines(keepends=True)[-_NUM_PROMPT_LINES:]
         for name in _SHOWN:
-            self._console.rule(f"{name}, temperature 0")
+            self._console.rule(
+                f"{name}, temperature {_SHOWN_TEMPERATURE:g}, seed {self._experiment.seed}"
+            )
             self._write("".join(lines), style="dim")
-            async for chunk in self._experiment.ask(client, prompt, Speculation(name)):
+            async for chunk in self._experiment.ask(
+                client, prompt, Speculation(name), _SHOWN_TEMPERATURE
+            ):
                 self._write(chunk.text, style="cyan")
             self._console.print()
 
@@ -130,13 +140,12 @@ class Course:
         for each in differing:
             self._say(describe_difference(each))
         if not differing:
-            greedy = comparisons[0].strategies
-            best = max(greedy.values(), key=lambda figures: figures.ratio)
             self._say(
                 f"Same text for all {len(self._experiment.prompts)} prompts with every strategy "
-                f"at both temperatures.\nGreedy speedup: {greedy[SPECULATIVE].ratio:.2f} "
-                f"{SPECULATIVE}, at best {best.ratio:.2f} {best.strategy}"
+                "at both temperatures."
             )
+            for each in comparisons:
+                self._say(describe_speedup(each))
         return FAILED if differing else 0
 
     def _sum_up(self, comparisons: Sequence[Comparison]) -> dict[str, Any]:
@@ -149,6 +158,7 @@ class Course:
             "tokens_per_s": {name: figures.tokens_per_s for name, figures in greedy.items()},
             **setting,
             "lookahead": self._options.lookahead,
+            "traced_temperature": _SHOWN_TEMPERATURE,
             "temperatures": [comparison_json(each) for each in comparisons],
         }
 

@@ -14,7 +14,9 @@ DSI = "dsi"
 BRANCH_PREDICTION = "branch-prediction"
 EXHAUSTIVE = "exhaustive"
 STRATEGIES = (AUTOREGRESSIVE, SPECULATIVE, DSI, BRANCH_PREDICTION, EXHAUSTIVE)
-TEMPERATURES = (0.0, 0.8)
+GREEDY = 0.0
+SAMPLED = 0.8
+TEMPERATURES = (GREEDY, SAMPLED)
 SEED = 20_240_817
 
 _NUM_WARM_UP_TOKENS = 8
@@ -68,7 +70,7 @@ class Experiment:
         client: Client,
         prompt: str,
         speculation: Speculation,
-        temperature: float = 0.0,
+        temperature: float = GREEDY,
         num_tokens: int | None = None,
     ) -> GenerationStream:
         """An answer of a given length, reproducible, sampled in the coupled mode."""

@@ -14,16 +14,19 @@ from rich.table import Table
 from specmesh.cli.local.cores import Placement
 from specmesh.cli.local.mesh import MeshOptions
 from specmesh.cli.local.models import RealModels
-from specmesh.cli.strategies.measure import Experiment, Run
+from specmesh.cli.strategies.measure import SPECULATIVE, Experiment, Run
+from specmesh.cli.strategies.repeats import NUM_TOKENS
 from specmesh.cli.strategies.summary import Comparison, Figures, compare
 from specmesh.client import Client
 from specmesh.traces.cancellation import StopTimes
 from specmesh.traces.speculation import Latencies
 
-_KEY = """
+_KEY = f"""
 accept: share of the verified draft tokens. For one token of output: calls of
 the target, tokens drafted, of these wasted, places the target was asked about.
-same: whether every text is that of the first line
+same: whether every text is that of the first line.
+A token repeats if it lies in a run of {NUM_TOKENS} tokens that its answer has said
+before. Small models go in loops at temperature 0, and loops are easy to draft.
 """
 
 
@@ -54,8 +57,9 @@ async def run_and_show(
 
 
 def comparison_table(comparison: Comparison) -> Table:
-    """One temperature: speed, and what it took for each token of output."""
-    table = make_table(f"Temperature {comparison.temperature:g}")
+    """One temperature: how repetitive its text is, speed, and what a token of output took."""
+    repeated = f"{comparison.repeated_share:.0%} of the target's own tokens repeat"
+    table = make_table(f"Temperature {comparison.temperature:g}: {repeated}")
     table.add_column("strategy", no_wrap=True)
     headings = ("tokens/s", "ratio", "accept", "calls", "drafted", "wasted", "asked")
     for heading in headings:
@@ -93,6 +97,16 @@ def describe_stops(stops: StopTimes, times: Latencies | None) -> str:
     )
 
 
+def describe_speedup(comparison: Comparison) -> str:
+    """How much faster ``speculative`` is, and whichever strategy is fastest."""
+    figures = comparison.strategies
+    best = max(figures.values(), key=lambda each: each.ratio)
+    return (
+        f"Speedup at temperature {comparison.temperature:g}: {figures[SPECULATIVE].ratio:.2f} "
+        f"{SPECULATIVE}, at best {best.ratio:.2f} {best.strategy}"
+    )
+
+
 def describe_difference(comparison: Comparison) -> str:
     """Which prompts have other texts, and where; empty if none has."""
     lines = [
@@ -108,6 +122,7 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
     """One temperature, for machines."""
     return {
         "temperature": comparison.temperature,
+        "repeated_share": comparison.repeated_share,
         "identical": comparison.identical,
         "strategies": {
             name: _figures_json(figures) for name, figures in comparison.strategies.items()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from specmesh.cli.strategies.measure import AUTOREGRESSIVE, Run
+from specmesh.cli.strategies.repeats import repeated_share
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,8 @@ class Comparison:
     """All strategies at one temperature, by name, in the order in which they were run."""
 
     temperature: float
+    repeated_share: float
+    """Of the tokens of autoregressive decoding, all prompts together; see ``repeats``."""
     strategies: Mapping[str, Figures]
 
     @property
@@ -66,7 +69,9 @@ def compare(runs: Sequence[Run], strategies: Sequence[str], temperature: float) 
             by_strategy[run.strategy][run.prompt] = run
     plain = by_strategy[AUTOREGRESSIVE]
     return Comparison(
-        temperature, {name: _figures(name, own, plain) for name, own in by_strategy.items()}
+        temperature,
+        repeated_share(run.result.token_ids for run in plain.values()),
+        {name: _figures(name, own, plain) for name, own in by_strategy.items()},
     )
 
 
