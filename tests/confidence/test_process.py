@@ -91,11 +91,11 @@ async def test_drain_releases_who_waits_and_refuses_who_comes(processes):
 async def test_a_wrong_setting_exits_2_and_names_it(processes):
     process = processes.service("confidence", "--follow-load", "0.5,0.1")
     assert await asyncio.to_thread(process.wait_exit) == 2
-    assert "--follow-load (SPECMESH_CONFIDENCE_FOLLOW_LOAD)" in process.output
+    assert "--follow-load (SPECMESH_CONFIDENCE__FOLLOW_LOAD)" in process.output
 
 
 async def test_settings_come_from_the_environment_too(processes):
-    process = await start(processes, SPECMESH_CONFIDENCE_THRESHOLD="-inf")
+    process = await start(processes, SPECMESH_CONFIDENCE__THRESHOLD="-inf")
     request = asking(1e-6)
     request.ClearField("options")
     async with connect(process) as channel:

@@ -193,12 +193,12 @@ def test_wrong_setting_is_named_and_exits_2(flag, value, capsys):
     with pytest.raises(SystemExit) as ended:
         parse(DrafterSettings, [flag, value], "specmesh drafter")
     assert ended.value.code == 2
-    variable = "SPECMESH_DRAFTER_" + flag.removeprefix("--").replace("-", "_").upper()
+    variable = "SPECMESH_DRAFTER__" + flag.removeprefix("--").replace("-", "_").upper()
     assert f"{flag} ({variable}): " in capsys.readouterr().err
 
 
 def test_settings_come_from_flags_and_environment_alike(monkeypatch):
-    monkeypatch.setenv("SPECMESH_VERIFIER_SIMULATED_EACH_MS", "2.5")
+    monkeypatch.setenv("SPECMESH_VERIFIER__SIMULATED_EACH_MS", "2.5")
     settings = parse(VerifierSettings, ["--backend", "simulated"], "specmesh verifier")
     assert (settings.simulated_first_ms, settings.simulated_each_ms) == (None, 2.5)
 

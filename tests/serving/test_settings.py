@@ -12,7 +12,7 @@ from specmesh.serving.settings import RedisSettings, ServerSettings, parse
 class VerifierSettings(RedisSettings, ServerSettings):
     """Serves a target."""
 
-    model_config = SettingsConfigDict(env_prefix="SPECMESH_VERIFIER_")
+    model_config = SettingsConfigDict(env_prefix="SPECMESH_VERIFIER__")
 
     max_queue: int = Field(64, ge=1, description="calls that may wait")
     warm_up: bool = Field(True, description="run a forward first")
@@ -34,10 +34,10 @@ def test_defaults_listen_on_loopback_on_a_free_port():
 
 
 def test_flag_beats_environment_beats_default(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("SPECMESH_VERIFIER_MAX_QUEUE", "5")
+    monkeypatch.setenv("SPECMESH_VERIFIER__MAX_QUEUE", "5")
     assert parsed().max_queue == 5
     assert parsed("--max-queue", "6").max_queue == 6
-    monkeypatch.delenv("SPECMESH_VERIFIER_MAX_QUEUE")
+    monkeypatch.delenv("SPECMESH_VERIFIER__MAX_QUEUE")
     assert parsed().max_queue == 64
 
 
@@ -46,7 +46,7 @@ def test_boolean_is_a_flag_of_its_own():
 
 
 def test_redis_url_has_no_prefix(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("SPECMESH_VERIFIER_REDIS_URL", "redis://wrong")
+    monkeypatch.setenv("SPECMESH_VERIFIER__REDIS_URL", "redis://wrong")
     monkeypatch.setenv("REDIS_URL", "redis://right")
     assert parsed().redis_url == "redis://right"
     assert parsed("--redis-url", "unix:///run/redis.sock").redis_url == "unix:///run/redis.sock"
@@ -56,7 +56,7 @@ def test_redis_url_has_no_prefix(monkeypatch: pytest.MonkeyPatch):
 def test_wrong_values_are_all_named_and_exit_2(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setenv("SPECMESH_VERIFIER_PORT", "http")
+    monkeypatch.setenv("SPECMESH_VERIFIER__PORT", "http")
     monkeypatch.setenv("REDIS_URL", "reds://:password@host")
     with pytest.raises(SystemExit) as ended:
         parsed("--max-queue", "0")
@@ -64,9 +64,9 @@ def test_wrong_values_are_all_named_and_exit_2(
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 3
     said = "\n".join(sorted(lines))
-    assert "specmesh-verifier: error: --port (SPECMESH_VERIFIER_PORT): " in said
+    assert "specmesh-verifier: error: --port (SPECMESH_VERIFIER__PORT): " in said
     assert "specmesh-verifier: error: --redis-url (REDIS_URL): " in said
-    assert "--max-queue (SPECMESH_VERIFIER_MAX_QUEUE): Input should be greater" in said
+    assert "--max-queue (SPECMESH_VERIFIER__MAX_QUEUE): Input should be greater" in said
     assert "password" not in said
 
 

@@ -40,7 +40,7 @@ def _check_strategy(name: str) -> str:
 class OrchestratorSettings(ServerSettings, RedisSettings):
     """Serves clients: drives drafters and verifiers to answer their requests."""
 
-    model_config = SettingsConfigDict(env_prefix="SPECMESH_ORCHESTRATOR_")
+    model_config = SettingsConfigDict(env_prefix="SPECMESH_ORCHESTRATOR__")
 
     verifiers: str = Field(description="addresses of the target's replicas, comma-separated")
     drafters: str = Field("", description="addresses of drafters, comma-separated")

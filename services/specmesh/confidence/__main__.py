@@ -53,7 +53,7 @@ def _check_bounds(listed: str) -> str:
 class ConfidenceSettings(RedisSettings, ServerSettings):
     """Decides which draft tokens are kept without asking the target."""
 
-    model_config = SettingsConfigDict(env_prefix="SPECMESH_CONFIDENCE_")
+    model_config = SettingsConfigDict(env_prefix="SPECMESH_CONFIDENCE__")
 
     scorer: Annotated[str, AfterValidator(_check_scorer)] = Field(
         "log-probability",

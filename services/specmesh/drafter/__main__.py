@@ -24,7 +24,7 @@ from specmesh.v1 import drafter_pb2, drafter_pb2_grpc
 class DrafterSettings(InferenceSettings, SimulatedDrafterSettings):
     """Serves a cheap model, which guesses ahead of the target."""
 
-    model_config = SettingsConfigDict(env_prefix="SPECMESH_DRAFTER_")
+    model_config = SettingsConfigDict(env_prefix="SPECMESH_DRAFTER__")
 
     backend: Backend = Field(
         "transformers", description="what guesses; 'simulated' waits and says known tokens"

@@ -1,17 +1,27 @@
-"""Settings of a process: one definition gives environment variables and command line."""
+"""Settings of a process: one definition gives environment variables and command line.
+
+A role's variables start with its name and two underscores. For a Service called
+``specmesh-verifier`` Kubernetes puts ``SPECMESH_VERIFIER_PORT=tcp://10.0.0.1:50061`` and the like
+into every container; a Service's name ends in no hyphen, so none makes
+``SPECMESH_VERIFIER__PORT``.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import socket
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 Settings = TypeVar("Settings", bound=BaseSettings)
+
+_INJECTED = re.compile(r"\b(tcp|udp|sctp)://")
+"""In what Kubernetes says of a Service's port, and in nothing that a setting can be."""
 
 
 def host_pid() -> str:
@@ -20,7 +30,10 @@ def host_pid() -> str:
 
 
 class ServerSettings(BaseSettings):
-    """What every server is told. A role subclasses it, adds fields and sets ``env_prefix``."""
+    """What every server is told.
+
+    A role subclasses it, adds fields and sets ``env_prefix``, which ends in two underscores.
+    """
 
     model_config = SettingsConfigDict(frozen=True)
 
@@ -39,6 +52,13 @@ class ServerSettings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="least level that is logged"
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _check_not_injected(cls, value: object) -> object:
+        if isinstance(value, str) and _INJECTED.search(value):
+            raise ValueError("looks like what Kubernetes injects for a Service")
+        return value
 
 
 def _check_redis_url(url: str) -> str:
@@ -63,34 +83,58 @@ class RedisSettings(BaseSettings):
 def parse(settings_class: type[Settings], argv: Sequence[str], prog: str) -> Settings:
     """Settings from ``argv`` (without the program's name), else environment, else defaults.
 
-    A wrong value ends the process with status 2 and a line that names the field; ``--help``
-    with status 0.
+    A wrong value ends the process with status 2 and a line that names the field, as does a
+    variable that is spelt as it was once; ``--help`` with status 0.
     """
+    problems = _renamed(settings_class)
     try:
-        return settings_class(
+        settings = settings_class(
             _cli_parse_args=list(argv),
             _cli_prog_name=prog,
             _cli_kebab_case=True,
             _cli_implicit_flags=True,
             _cli_hide_none_type=True,
             _cli_avoid_json=True,
+            _cli_show_env_vars=True,
         )
     except ValidationError as error:
         for problem in error.errors():
             field = str(problem["loc"][0]) if problem["loc"] else "settings"
-            print(  # noqa: T201 - for whoever typed the command, before any log exists
-                f"{prog}: error: {_spellings(settings_class, field)}: {problem['msg']}",
-                file=sys.stderr,
-            )
+            problems.append(f"{_spellings(settings_class, field)}: {problem['msg']}")
     except SettingsError as error:
-        print(f"{prog}: error: {error}", file=sys.stderr)  # noqa: T201
+        problems.append(str(error))
+    else:
+        if not problems:
+            return settings
+    for line in problems:
+        # For whoever typed the command, before any log exists.
+        print(f"{prog}: error: {line}", file=sys.stderr)  # noqa: T201
     raise SystemExit(2)
+
+
+def _renamed(settings_class: type[BaseSettings]) -> list[str]:
+    """What to say of variables with one underscore after the role, as they once had.
+
+    Those that Kubernetes injected are left alone.
+    """
+    given = {name.upper(): value for name, value in os.environ.items()}
+    lines = []
+    for field in settings_class.model_fields:
+        variable = _variable(settings_class, field)
+        old = variable.replace("__", "_")
+        if old != variable and old in given and not _INJECTED.search(given[old]):
+            lines.append(f"{old} is called {variable} now")
+    return lines
 
 
 def _spellings(settings_class: type[BaseSettings], field: str) -> str:
     """How a person may have set ``field``: as a flag or as a variable."""
     if field not in settings_class.model_fields:
         return field
+    return f"--{field.replace('_', '-')} ({_variable(settings_class, field)})"
+
+
+def _variable(settings_class: type[BaseSettings], field: str) -> str:
     aliased = settings_class.model_fields[field].validation_alias
     prefix = "" if aliased else settings_class.model_config.get("env_prefix", "")
-    return f"--{field.replace('_', '-')} ({prefix.upper()}{field.upper()})"
+    return f"{prefix}{field}".upper()

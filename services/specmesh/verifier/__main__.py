@@ -29,7 +29,7 @@ from specmesh.verifier.servicer import VerifierServicer
 class VerifierSettings(InferenceSettings, SimulatedSettings):
     """Serves a replica of the target model, which checks drafts."""
 
-    model_config = SettingsConfigDict(env_prefix="SPECMESH_VERIFIER_")
+    model_config = SettingsConfigDict(env_prefix="SPECMESH_VERIFIER__")
 
     backend: Literal["transformers", "simulated", "empty"] = Field(
         "transformers",

@@ -43,7 +43,7 @@ ERRORS = {
 
 
 class FakeSettings(ServerSettings):
-    model_config = SettingsConfigDict(env_prefix="SPECMESH_FAKE_")
+    model_config = SettingsConfigDict(env_prefix="SPECMESH_FAKE__")
 
     start: str = "at-once"
 
