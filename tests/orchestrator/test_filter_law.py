@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -21,6 +20,7 @@ from tests.orchestrator.world import Chances, Keeps, World
 
 from specmesh.decoding.drafting import MAX_CANDIDATES, Choices, draft_distribution, draw_children
 from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling, warp
+from specmesh.orchestrator.mesh.drafts import draft_sampling
 from specmesh.orchestrator.strategies.base import Capacity, Goal
 from specmesh.orchestrator.strategies.filter import NUM_CHOICES
 
@@ -41,18 +41,13 @@ def the_sure(choices: Choices) -> bool:
     return choices.probabilities[0] > 0.6
 
 
-def own_noise(sampling: Sampling, task: int) -> Sampling:
-    """Every draft has noise of its own, which the orchestrator sees to."""
-    return replace(sampling, seed=sampling.seed + (task << 32))
-
-
 def sample(
     target: Table, drafter: Table, keeps: Keeps, goal: Goal, chances: Chances, num_samples: int
 ) -> Counter[tuple[int, ...]]:
     """How often each text was said, over seeds."""
     counts: Counter[tuple[int, ...]] = Counter()
     for seed in range(num_samples):
-        models = Tables(target, [drafter], seed, own_noise)
+        models = Tables(target, [drafter], seed, draft_sampling)
         dice = random.Random(f"schedule {seed}")
         world = World("filter", goal, models, dice, Capacity(), chances, keeps)
         world.run()
