@@ -4,34 +4,21 @@ client, the client reads as it comes."""
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, Collection, Sequence
 from dataclasses import dataclass, replace
-
-from opentelemetry import metrics
 
 from specmesh.orchestrator.driver import Driver
 from specmesh.orchestrator.mesh.calls import Calls, Mesh
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.orchestrator.plan import Plan
+from specmesh.orchestrator.request_metrics import RequestMetrics
 from specmesh.orchestrator.session_log import SessionLog
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Commit, Finish, FinishReason
 from specmesh.orchestrator.strategies.progress import Progress
-from specmesh.orchestrator.tally import Tally
 from specmesh.orchestrator.target import Target
 from specmesh.orchestrator.text import TextStream
 from specmesh.v1 import generation_pb2
-
-_meter = metrics.get_meter("specmesh.orchestrator")
-_time_to_first_token = _meter.create_histogram("gen_ai.server.time_to_first_token", unit="s")
-_time_per_token = _meter.create_histogram("gen_ai.server.time_per_output_token", unit="s")
-_duration = _meter.create_histogram("gen_ai.server.request.duration", unit="s")
-_drafted = _meter.create_counter("specmesh.spec_decode.num_draft_tokens", unit="{token}")
-_accepted = _meter.create_counter("specmesh.spec_decode.num_accepted_tokens", unit="{token}")
-_wasted = _meter.create_counter("specmesh.spec_decode.num_wasted_tokens", unit="{token}")
-_unchecked = _meter.create_counter("specmesh.filter.num_unchecked_tokens", unit="{token}")
-_verified = _meter.create_counter("specmesh.spec_decode.num_verify_calls", unit="{call}")
 
 REASONS = {
     FinishReason.END_OF_TEXT: generation_pb2.FINISH_REASON_END_OF_TEXT,
@@ -56,7 +43,7 @@ class Answer:
 
     ``replayed`` are generated tokens that are committed already, those at the places
     ``unchecked`` without the target's say; the client has ``num_received`` of the answer's
-    tokens and is not told those again. ``deadline`` is in ``time.monotonic`` seconds.
+    tokens and is not told those again.
     """
 
     def __init__(
@@ -64,17 +51,17 @@ class Answer:
         plan: Plan,
         target: Target,
         session: SessionLog,
+        metrics: RequestMetrics,
         *,
-        deadline: float,
         replayed: Sequence[int] = (),
         unchecked: Collection[int] = (),
         num_received: int = 0,
     ) -> None:
-        self._began = time.monotonic()
         self._plan = plan
         self._target = target
         self._session = session
-        self._deadline = deadline
+        self._metrics = metrics
+        self._deadline = metrics.deadline
         self._replayed = replayed
         self._unchecked = unchecked
         self._num_received = num_received
@@ -83,8 +70,7 @@ class Answer:
         self._text = TextStream(target.tokenizer, plan.prompt, plan.stop_strings)
         self._prefix = CommittedPrefix(session.session_id, plan.prompt)
         self._outbox: asyncio.Queue[Said | None] = asyncio.Queue()
-        self._tally = Tally()
-        self._first_token_ms = 0.0
+        self._tally = metrics.tally
 
     async def events(self, mesh: Mesh) -> AsyncGenerator[generation_pb2.GenerationEvent, None]:
         """The events of the answer; closing the generator cancels all work behind it."""
@@ -126,6 +112,7 @@ class Answer:
             self._plan.sampling,
             vocab_size=self._target.info.vocab_size,
             deadline=self._deadline,
+            epoch=self._session.epoch,
             filter_options=self._plan.filter_options,
         )
         return await Driver(strategy, calls, self._tally, self._deliver).drive()
@@ -155,16 +142,15 @@ class Answer:
         return said
 
     def _chunk(self, said: list[Said]) -> generation_pb2.GenerationChunk | None:
-        if not self._first_token_ms:
-            self._first_token_ms = self._elapsed_ms()
-        new = [one for one in said if one.index >= self._num_received]
-        if not new:
+        told = [one for one in said if one.index >= self._num_received]
+        self._metrics.said(sum(one.index >= len(self._replayed) for one in told))
+        if not told:
             return None
         return generation_pb2.GenerationChunk(
-            first_index=new[0].index,
-            token_ids=[one.token_id for one in new],
-            text="".join(one.text for one in new),
-            unchecked=[place for place, one in enumerate(new) if not one.checked],
+            first_index=told[0].index,
+            token_ids=[one.token_id for one in told],
+            text="".join(one.text for one in told),
+            unchecked=[place for place, one in enumerate(told) if not one.checked],
         )
 
     def _started(self) -> generation_pb2.GenerationStarted:
@@ -179,20 +165,10 @@ class Answer:
         )
 
     def _finished(self, reason: FinishReason) -> generation_pb2.GenerationFinished:
-        tally, duration_ms = self._tally, self._elapsed_ms()
         text = self._text.flush()
         if self._text.stopped:
             reason = FinishReason.STOP
-        _time_to_first_token.record(self._first_token_ms / 1e3)
-        _duration.record(duration_ms / 1e3)
-        if self._num_tokens > 1:
-            rest_s = (duration_ms - self._first_token_ms) / 1e3
-            _time_per_token.record(rest_s / (self._num_tokens - 1))
-        _drafted.add(tally.num_draft_tokens)
-        _accepted.add(tally.num_accepted_tokens)
-        _wasted.add(tally.num_wasted_tokens)
-        _unchecked.add(tally.num_unchecked_tokens)
-        _verified.add(tally.num_verify_calls)
+        tally, duration_ms = self._tally, self._metrics.succeeded()
         return generation_pb2.GenerationFinished(
             finish_reason=REASONS[reason],
             text=text,
@@ -207,10 +183,7 @@ class Answer:
                 num_drafted_tokens=tally.num_drafted_tokens,
                 num_target_tokens=tally.num_target_tokens,
                 num_unchecked_tokens=self._num_unchecked,
-                time_to_first_token_ms=self._first_token_ms,
+                time_to_first_token_ms=self._metrics.first_token_ms,
                 duration_ms=duration_ms,
             ),
         )
-
-    def _elapsed_ms(self) -> float:
-        return (time.monotonic() - self._began) * 1e3

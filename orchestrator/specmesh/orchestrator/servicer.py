@@ -13,6 +13,7 @@ from opentelemetry import trace
 from specmesh.orchestrator.answer import Answer
 from specmesh.orchestrator.mesh.calls import Mesh
 from specmesh.orchestrator.plan import Defaults, Plan, make_plan
+from specmesh.orchestrator.request_metrics import RequestMetrics
 from specmesh.orchestrator.session_log import SessionLog, take
 from specmesh.orchestrator.strategies import NEEDS_DRAFTER, NEEDS_FILTER, STRATEGIES
 from specmesh.orchestrator.target import Target, TargetRegistry
@@ -55,8 +56,29 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         self, request: generation_pb2.GenerateRequest, context: GenerateContext
     ) -> AsyncGenerator[generation_pb2.GenerateResponse, None]:
         """See generation.proto."""
+        with RequestMetrics(_deadline(context)) as metrics:
+            answer = await self._new(request, metrics)
+            async with aclosing(answer.events(self._mesh)) as events:
+                async for event in events:
+                    yield generation_pb2.GenerateResponse(event=event)
+
+    async def Resume(  # noqa: N802
+        self, request: generation_pb2.ResumeRequest, context: ResumeContext
+    ) -> AsyncGenerator[generation_pb2.ResumeResponse, None]:
+        """See generation.proto."""
+        with RequestMetrics(_deadline(context)) as metrics:
+            answer = await self._taken(request, metrics)
+            async with aclosing(answer.events(self._mesh)) as events:
+                async for event in events:
+                    yield generation_pb2.ResumeResponse(event=event)
+
+    async def _new(
+        self, request: generation_pb2.GenerateRequest, metrics: RequestMetrics
+    ) -> Answer:
+        """An answer to a request, from its first token on."""
         target = self._target()
         plan = make_plan(request, target, self._defaults)
+        _describe(plan, target, metrics)
         self._check_mesh(plan.strategy)
         session = await SessionLog.create(
             self._store,
@@ -65,16 +87,12 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
             request=_settled(request, plan).SerializeToString(),
             prompt=plan.prompt,
         )
-        _describe(plan, target)
-        answer = Answer(plan, target, session, deadline=_deadline(context))
-        async with aclosing(answer.events(self._mesh)) as events:
-            async for event in events:
-                yield generation_pb2.GenerateResponse(event=event)
+        return Answer(plan, target, session, metrics)
 
-    async def Resume(  # noqa: N802
-        self, request: generation_pb2.ResumeRequest, context: ResumeContext
-    ) -> AsyncGenerator[generation_pb2.ResumeResponse, None]:
-        """See generation.proto."""
+    async def _taken(
+        self, request: generation_pb2.ResumeRequest, metrics: RequestMetrics
+    ) -> Answer:
+        """The rest of an answer that was broken off, taken over from whoever held it."""
         target = self._target()
         record = await take(
             self._store,
@@ -86,19 +104,16 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
             generation_pb2.GenerateRequest.FromString(record.request), target, self._defaults
         )
         # No check for drafters: the epoch is spent, so whoever took the session must answer.
-        _describe(plan, target)
-        answer = Answer(
+        _describe(plan, target, metrics)
+        return Answer(
             plan,
             target,
             SessionLog(self._store, record.session_id, record.epoch),
-            deadline=_deadline(context),
+            metrics,
             replayed=record.token_ids[record.num_prompt_tokens :],
             unchecked=record.unchecked,
             num_received=request.num_received_tokens,
         )
-        async with aclosing(answer.events(self._mesh)) as events:
-            async for event in events:
-                yield generation_pb2.ResumeResponse(event=event)
 
     async def ListModels(  # noqa: N802
         self,
@@ -156,16 +171,15 @@ def _deadline(context: GenerateContext | ResumeContext) -> float:
     return time.monotonic() + (REQUEST_SECONDS if remaining is None else remaining)
 
 
-def _describe(plan: Plan, target: Target) -> None:
+def _describe(plan: Plan, target: Target, metrics: RequestMetrics) -> None:
+    metrics.attributes["gen_ai.request.model"] = target.info.name
     span = trace.get_current_span()
     if span.is_recording():
         if plan.goal.lookahead is not None:
             span.set_attribute("specmesh.lookahead", plan.goal.lookahead)
         span.set_attributes(
             {
-                "gen_ai.operation.name": "text_completion",
-                "gen_ai.provider.name": "specmesh",
-                "gen_ai.request.model": target.info.name,
+                **metrics.attributes,
                 "gen_ai.request.max_tokens": plan.goal.max_tokens,
                 "gen_ai.request.temperature": plan.sampling.temperature,
                 "gen_ai.usage.input_tokens": len(plan.prompt),

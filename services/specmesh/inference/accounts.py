@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from opentelemetry import metrics
 
-from specmesh.serving.telemetry import annotate
+from specmesh.serving.telemetry import MILLISECONDS, annotate
 from specmesh.v1 import model_pb2
 
 _meter = metrics.get_meter("specmesh.inference")
 _queue_time = _meter.create_histogram(
-    "specmesh.queue.duration", unit="ms", description="time from arrival to the first forward"
+    "specmesh.queue.duration",
+    unit="ms",
+    description="time from arrival to the first forward",
+    explicit_bucket_boundaries_advisory=MILLISECONDS,
 )
 _forward_time = _meter.create_histogram(
-    "specmesh.forward.duration", unit="ms", description="time of a call spent in forwards"
+    "specmesh.forward.duration",
+    unit="ms",
+    description="time of a call spent in forwards",
+    explicit_bucket_boundaries_advisory=MILLISECONDS,
 )
 _computed = _meter.create_counter(
     "specmesh.tokens.computed", unit="{token}", description="tokens that went through a forward"

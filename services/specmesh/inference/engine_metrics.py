@@ -9,19 +9,29 @@ from opentelemetry import metrics
 from opentelemetry.metrics import CallbackOptions, Observation
 
 from specmesh.inference.blocks import BlockPool
+from specmesh.serving.telemetry import MILLISECONDS
 
 if TYPE_CHECKING:
     from specmesh.inference.engine import Engine
 
 _meter = metrics.get_meter("specmesh.inference")
 _forward = _meter.create_histogram(
-    "specmesh.engine.forward.duration", unit="ms", description="one forward, whoever shares it"
+    "specmesh.engine.forward.duration",
+    unit="ms",
+    description="one forward, whoever shares it",
+    explicit_bucket_boundaries_advisory=MILLISECONDS,
 )
 _batch = _meter.create_histogram(
-    "specmesh.engine.batch.size", unit="{sequence}", description="sequences that share a forward"
+    "specmesh.engine.batch.size",
+    unit="{sequence}",
+    description="sequences that share a forward",
+    explicit_bucket_boundaries_advisory=[1 << n for n in range(9)],
 )
 _tokens = _meter.create_histogram(
-    "specmesh.engine.batch.tokens", unit="{token}", description="tokens of a forward, all together"
+    "specmesh.engine.batch.tokens",
+    unit="{token}",
+    description="tokens of a forward, all together",
+    explicit_bucket_boundaries_advisory=[1 << n for n in range(12)],
 )
 
 

@@ -33,6 +33,12 @@ RPC_STATUS = "rpc.response.status_code"
 ERROR_TYPE = "error.type"
 CANCELLED = "specmesh.cancelled"
 
+MILLISECONDS = (
+    *(0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0),
+    *(100.0, 200.0, 500.0, 1_000.0, 2_000.0, 5_000.0, 10_000.0),
+)
+"""Bucket boundaries for times in ms, from a small model's forward on."""
+
 FLUSH_SECONDS = 2.0
 """How long the end of a process waits for a collector."""
 

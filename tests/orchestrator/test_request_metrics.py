@@ -1,0 +1,241 @@
+"""What requests tell the metrics, through the real SDK: when they end, and how."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import grpc
+import pytest
+from tests.metrics import Recorded, recorded
+from tests.orchestrator.answers import NUM_TOKENS, collect, refusal, request
+from tests.orchestrator.peers import Drafter, Hold, Verifier, hang, passing, raising
+
+from specmesh.serving.errors import Unavailable
+from specmesh.v1 import generation_pb2 as pb
+
+__all__ = ["recorded"]
+
+DURATION = "gen_ai.server.request.duration"
+FIRST_TOKEN = "gen_ai.server.time_to_first_token"
+PER_TOKEN = "gen_ai.server.time_per_output_token"
+DRAFTED = "specmesh.spec_decode.num_draft_tokens"
+ACCEPTED = "specmesh.spec_decode.num_accepted_tokens"
+WASTED = "specmesh.spec_decode.num_wasted_tokens"
+VERIFIED = "specmesh.spec_decode.num_verify_calls"
+
+# https://github.com/open-telemetry/semantic-conventions-genai, docs/gen-ai/gen-ai-metrics.md
+BUCKETS = {
+    DURATION: "0.01 0.02 0.04 0.08 0.16 0.32 0.64 1.28 2.56 5.12 10.24 20.48 40.96 81.92",
+    FIRST_TOKEN: "0.001 0.005 0.01 0.02 0.04 0.06 0.08 0.1 0.25 0.5 0.75 1 2.5 5 7.5 10",
+    PER_TOKEN: "0.01 0.025 0.05 0.075 0.1 0.15 0.2 0.3 0.4 0.5 0.75 1 2.5",
+}
+ANSWERED = {
+    "gen_ai.operation.name": "text_completion",
+    "gen_ai.provider.name": "specmesh",
+    "gen_ai.request.model": "toy",
+}
+UNHEARD = {name: value for name, value in ANSWERED.items() if name != "gen_ai.request.model"}
+
+
+def ends(recorded: Recorded) -> list[dict[str, str]]:
+    """The attributes under which durations were recorded."""
+    return [dict(point.attributes) for point in recorded.points(DURATION)]
+
+
+def failed(status: str, attributes: dict[str, str] = ANSWERED) -> dict[str, str]:
+    return attributes | {"error.type": status}
+
+
+@pytest.fixture
+async def answering(connect, serve):
+    """A mesh whose drafter is always right: eight rounds of four draft tokens and a bonus."""
+    verifier = Verifier()
+    return await serve(await connect([verifier], [Drafter(agreement=1)])), verifier
+
+
+@pytest.mark.parametrize("name", BUCKETS)
+async def test_durations_fall_into_the_buckets_of_the_conventions(answering, recorded, name):
+    stub, _ = answering
+    await collect(stub.Generate(request()))
+    (point,) = recorded.points(name)
+    assert list(point.explicit_bounds) == [float(bound) for bound in BUCKETS[name].split()]
+    assert dict(point.attributes) == ANSWERED
+    assert (point.count, recorded.metric(name).unit) == (1, "s")
+    assert recorded.metric(name).description
+
+
+async def test_answer_that_was_finished_tells_what_it_took(answering, recorded):
+    stub, _ = answering
+    stats = (await collect(stub.Generate(request()))).finished.stats
+    (duration,), (first,) = recorded.points(DURATION), recorded.points(FIRST_TOKEN)
+    (each,) = recorded.points(PER_TOKEN)
+    assert duration.sum == pytest.approx(stats.duration_ms / 1e3)
+    assert first.sum == pytest.approx(stats.time_to_first_token_ms / 1e3)
+    assert each.sum == pytest.approx((duration.sum - first.sum) / (NUM_TOKENS - 1))
+    assert recorded.total(DRAFTED) == recorded.total(ACCEPTED) == stats.num_accepted_tokens
+    assert recorded.total(VERIFIED) == stats.num_verify_calls
+    assert recorded.total(WASTED) == 0
+
+
+async def test_time_to_first_token_begins_with_the_request(connect, serve, store_on, start_redis):
+    """Not once its session is stored."""
+    redis = start_redis()
+    redis.pause()
+    stub = await serve(await connect([Verifier()], [Drafter()]), store_on(redis.url))
+    stats = (await collect(stub.Generate(request()))).finished.stats
+    assert stats.time_to_first_token_ms > 200  # for so long the store was waited for
+
+
+async def test_answer_that_its_client_cancels_tells_what_it_took(answering, recorded):
+    stub, verifier = answering
+    third = Hold()
+    verifier.faults.extend([passing, passing, third])
+    call = stub.Generate(request())
+    begun = await collect(call, num_chunks=2)
+    await asyncio.wait_for(third.reached.wait(), 10)
+    call.cancel()
+    await recorded.wait_for(DURATION)
+    assert len(begun.tokens) == 10
+    assert ends(recorded) == [failed("CANCELLED")]
+    assert recorded.points(FIRST_TOKEN)[0].attributes == ANSWERED
+    assert recorded.points(PER_TOKEN) == []
+    assert recorded.total(VERIFIED) == 2
+    assert recorded.total(DRAFTED) == recorded.total(ACCEPTED) == 8
+    assert recorded.total(WASTED) == 4
+
+
+async def test_answer_that_said_nothing_has_no_first_token(answering, recorded):
+    stub, verifier = answering
+    verifier.always = hang
+    call = stub.Generate(request())
+    await asyncio.wait_for(verifier.arrived.wait(), 10)
+    call.cancel()
+    await recorded.wait_for(DURATION)
+    assert ends(recorded) == [failed("CANCELLED")]
+    assert recorded.points(FIRST_TOKEN) == []
+    assert recorded.total(WASTED) == 4
+
+
+@pytest.mark.parametrize("timeout_s", [0.3, 1.001])
+async def test_answer_whose_deadline_passes_failed_with_it(answering, recorded, timeout_s):
+    """Servers are told 1.001 s as 1.01 s, so that the client gives up before its deadline."""
+    stub, verifier = answering
+    verifier.always = hang
+    with pytest.raises(grpc.aio.AioRpcError):
+        await collect(stub.Generate(request(), timeout=timeout_s))
+    await recorded.wait_for(DURATION)
+    assert ends(recorded) == [failed("DEADLINE_EXCEEDED")]
+    assert recorded.points(DURATION)[0].sum > 0.98 * timeout_s
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(Unavailable("DRAINING", "going"), "UNAVAILABLE"), (RuntimeError("a bug"), "INTERNAL")],
+)
+async def test_answer_that_the_mesh_fails_tells_the_status(
+    answering, recorded, monkeypatch, error, status
+):
+    monkeypatch.setattr("specmesh.orchestrator.mesh.attempts.PAUSE_SECONDS", 0.001)
+    stub, verifier = answering
+    verifier.faults.append(passing)
+    verifier.always = raising(error)[0]
+    call = stub.Generate(request())
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await collect(call)
+    assert raised.value.code().name == status
+    assert ends(recorded) == [failed(status)]
+    assert recorded.total(VERIFIED) == 1
+    assert recorded.points(FIRST_TOKEN)[0].count == 1
+
+
+async def test_request_that_is_refused_has_a_duration_too(connect, serve, recorded):
+    stub = await serve(await connect([Verifier()]))
+    await refusal(stub.Generate(request(sampling={"temperature": -1})))
+    await refusal(stub.Generate(request()))
+    await refusal(stub.Resume(pb.ResumeRequest(session_id="nobody's", epoch=1)))
+    assert ends(recorded) == [
+        failed("INVALID_ARGUMENT", UNHEARD),
+        failed("FAILED_PRECONDITION"),
+        failed("UNAVAILABLE", UNHEARD),
+    ]
+
+
+async def test_client_that_leaves_with_the_last_message_is_no_failure(answering, recorded):
+    stub, _ = answering
+    call = stub.Generate(request())
+    async for response in call:
+        if response.event.HasField("finished"):
+            call.cancel()
+            break
+    await recorded.wait_for(DURATION)
+    assert ends(recorded) == [ANSWERED]
+
+
+@pytest.fixture
+async def broken_off(connect, serve, store_on, redis_server, recorded):
+    """An answer of which the store holds ten tokens, and an orchestrator that may resume it,
+    whose target then waits before it verifies anything."""
+    verifier, third = Verifier(), Hold()
+    behind = await connect([verifier], [Drafter(agreement=1)])
+    stub = await serve(behind, store_on(redis_server.url))
+    verifier.faults.extend([passing, passing, third])
+    call = stub.Generate(request())
+    begun = await collect(call, num_chunks=2)
+    await asyncio.wait_for(third.reached.wait(), 10)
+    call.cancel()
+    await recorded.wait_for(DURATION)
+    assert len(begun.tokens) == 10
+    return stub, begun, verifier
+
+
+def resumed(begun, num_received: int) -> pb.ResumeRequest:
+    started = begun.started
+    return pb.ResumeRequest(
+        session_id=started.session_id, epoch=started.epoch, num_received_tokens=num_received
+    )
+
+
+@pytest.mark.parametrize("num_received", [0, 7, 10])
+async def test_first_token_of_a_resumed_answer_is_the_first_new_one(
+    broken_off, recorded, num_received
+):
+    stub, begun, verifier = broken_off
+    recorded = Recorded(recorded.reader)
+    first = Hold()
+    verifier.faults.append(first)
+    call = stub.Resume(resumed(begun, num_received))
+    asked = time.monotonic()
+    replayed = await collect(call, num_chunks=1 if num_received < 10 else 0)
+    await asyncio.wait_for(first.reached.wait(), 10)
+    waited_ms = (time.monotonic() - asked) * 1e3
+    first.released.set()
+    stats = (await collect(call, begun=replayed)).finished.stats
+    (duration,), (each,) = recorded.points(DURATION), recorded.points(PER_TOKEN)
+    assert stats.time_to_first_token_ms > waited_ms
+    assert recorded.points(FIRST_TOKEN)[0].sum == pytest.approx(stats.time_to_first_token_ms / 1e3)
+    rest_s = duration.sum - stats.time_to_first_token_ms / 1e3
+    assert each.sum == pytest.approx(rest_s / (NUM_TOKENS - 10 - 1), rel=1e-3)
+
+
+async def test_tokens_that_the_client_has_are_not_new_even_if_the_store_lost_them(
+    broken_off, recorded
+):
+    stub, begun, _ = broken_off
+    recorded = Recorded(recorded.reader)
+    answer = await collect(stub.Resume(resumed(begun, NUM_TOKENS - 1)))
+    assert len(answer.tokens) == 1
+    assert recorded.points(FIRST_TOKEN)[0].count == 1
+    assert recorded.points(PER_TOKEN) == []  # there is no second one
+
+
+async def test_answer_that_is_only_told_again_has_no_first_token(
+    connect, serve, store_on, redis_server, recorded
+):
+    stub = await serve(await connect([Verifier()], [Drafter()]), store_on(redis_server.url))
+    whole = await collect(stub.Generate(request()))
+    recorded = Recorded(recorded.reader)
+    stats = (await collect(stub.Resume(resumed(whole, 0)))).finished.stats
+    assert (stats.num_output_tokens, stats.time_to_first_token_ms) == (NUM_TOKENS, 0)
+    assert ends(recorded) == [ANSWERED]
+    assert recorded.points(FIRST_TOKEN) == recorded.points(PER_TOKEN) == []
