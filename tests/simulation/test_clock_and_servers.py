@@ -4,7 +4,7 @@ from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
 from specmesh.orchestrator.simulation.clock import Clock
 from specmesh.orchestrator.simulation.latency import Fixed, Measured
 from specmesh.orchestrator.simulation.mesh import Faults, MeshModel, SimulatedMesh
-from specmesh.orchestrator.simulation.request import Models
+from specmesh.orchestrator.simulation.models import Models
 from specmesh.orchestrator.simulation.run import simulate
 from specmesh.orchestrator.simulation.servers import Job, Server
 from specmesh.orchestrator.strategies import STRATEGIES

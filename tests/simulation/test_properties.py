@@ -13,7 +13,8 @@ from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
 from specmesh.orchestrator.simulation.clock import Clock
 from specmesh.orchestrator.simulation.latency import Fixed, Latency, Measured
 from specmesh.orchestrator.simulation.mesh import Faults, MeshModel, SimulatedMesh
-from specmesh.orchestrator.simulation.request import Models, Request
+from specmesh.orchestrator.simulation.models import Models
+from specmesh.orchestrator.simulation.request import Request
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import (
     Assess,

@@ -24,6 +24,20 @@ def acceptance_rate(target_probs: NDArray[np.float64], draft_probs: NDArray[np.f
     return float(np.minimum(target_probs, draft_probs).sum())
 
 
+def coupled_acceptance_rate(
+    target_probs: NDArray[np.float64], draft_probs: NDArray[np.float64]
+) -> float:
+    """How often target and drafter draw the same token with the same Gumbel noise.
+
+    Sum over x of 1 / sum over y of max(p(y)/p(x), q(y)/q(x)) (Daliri et al. 2024, "Coupling
+    without Communication and Drafter-Invariant Speculative Decoding"): at least
+    (1 - TV) / (1 + TV), never more than ``acceptance_rate``.
+    """
+    both = (target_probs > 0) & (draft_probs > 0)
+    p, q = target_probs[both, None], draft_probs[both, None]
+    return float((1 / np.maximum(target_probs / p, draft_probs / q).sum(axis=1)).sum())
+
+
 def expected_tokens(alpha: float, gamma: int) -> float:
     """Tokens that a round commits on average: accepted ones and the target's own (Eq. 1).
 

@@ -19,6 +19,7 @@ from rich.progress import track
 from specmesh.decoding.closed_forms import estimate_alpha
 from specmesh.decoding.phi import Phi
 from specmesh.orchestrator.simulation.experiments import branch_figures, branch_tables, report
+from specmesh.orchestrator.simulation.experiments import modes as acceptance_modes
 from specmesh.orchestrator.simulation.experiments import table2 as table_2
 from specmesh.orchestrator.simulation.experiments.load import Load, run_load
 from specmesh.orchestrator.simulation.experiments.offline import Settings, grid, run_grid
@@ -131,6 +132,33 @@ def dsi_table_2(
         "rows": list(rows),
     }
     _show(found, json_, report.table2)
+
+
+@app.command()
+def modes(
+    target_ms: Annotated[float, typer.Option(min=1e-6, callback=finite)] = 1000.0,
+    drafter_ms: Annotated[float, typer.Option(min=1e-6, callback=finite)] = 100.0,
+    verifiers: Annotated[int, typer.Option(min=1, max=4096)] = 7,
+    tokens: Tokens = 100,
+    repeats: Annotated[int, typer.Option(min=1, help="Seeds, from --seed on.")] = 21,
+    seed: Seed = 0,
+    workers: Workers = CORES,
+    json_: Json = False,
+) -> None:
+    """Every strategy in every acceptance mode, for drafters of chosen likeness."""
+    setting = acceptance_modes.Setting(
+        *(target_ms / 1e3, drafter_ms / 1e3, verifiers, tokens, range(seed, seed + repeats))
+    )
+    results = acceptance_modes.run_modes(setting, workers)
+    found = {
+        "target_ms": target_ms,
+        "drafter_ms": drafter_ms,
+        "num_verifiers": verifiers,
+        "num_tokens": tokens,
+        "num_seeds": repeats,
+        "rows": list(_tracked(results, len(acceptance_modes.rows()), "rows")),
+    }
+    _show(found, json_, report.modes)
 
 
 @app.command()

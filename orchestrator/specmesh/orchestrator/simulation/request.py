@@ -6,12 +6,11 @@ The counterpart of ``driver.py``; the strategy cannot tell the two apart.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
-from specmesh.decoding.acceptance import Verdict
-from specmesh.decoding.drafting import Choices, highest_entropy
-from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
+from specmesh.decoding.drafting import Choices, confidence
+from specmesh.decoding.sampling import Distribution
 from specmesh.orchestrator.simulation.mesh import SimulatedMesh
+from specmesh.orchestrator.simulation.models import Context, SimulatedModels
 from specmesh.orchestrator.simulation.servers import Job
 from specmesh.orchestrator.strategies.base import (
     Assess,
@@ -36,14 +35,6 @@ from specmesh.orchestrator.strategies.base import (
 from specmesh.orchestrator.tally import Tally
 
 
-@dataclass(frozen=True, slots=True)
-class Models:
-    """Who says what: the target and the drafters, in the order in which they are preferred."""
-
-    target: SimulatedTarget
-    drafters: tuple[SimulatedDrafter, ...]
-
-
 class Request:
     """One answer. ``observe`` is told every command and event, for timelines."""
 
@@ -51,7 +42,7 @@ class Request:
         self,
         number: int,
         strategy: Strategy,
-        models: Models,
+        models: SimulatedModels,
         mesh: SimulatedMesh,
         prompt: Sequence[int] = (0,),
         observe: Callable[[float, Command | Event], None] | None = None,
@@ -67,8 +58,8 @@ class Request:
         self._models = models
         self._mesh = mesh
         self._observe = observe
-        self._state = models.target.after(models.target.start, prompt)
-        """The hash of everything committed, prompt included."""
+        self._context = models.begin(prompt)
+        """Of everything committed, prompt included."""
         self._jobs: dict[TaskId, Job] = {}
 
     def start(self) -> None:
@@ -82,7 +73,7 @@ class Request:
         luck = 0.5  # the median
         return Capacity(
             num_verifiers=self._mesh.num_live_verifiers,
-            num_drafters=len(self._models.drafters),
+            num_drafters=self._models.num_drafters,
             target_s=model.target_latency.forward_s(first=False, luck=luck) + 2 * model.hop_s,
             drafter_s=model.drafter_latencies[0].forward_s(first=False, luck=luck)
             if model.drafter_latencies
@@ -131,7 +122,7 @@ class Request:
         self.tally.committed(command)
         self.token_ids += command.token_ids
         self.commit_times_s += [self._mesh.clock.now] * len(command.token_ids)
-        self._state = self._models.target.after(self._state, command.token_ids)
+        self._context = self._context.after(command.token_ids)
 
     def _end(self, reason: FinishReason) -> None:
         self.reason, self.ended_s = reason, self._mesh.clock.now
@@ -146,23 +137,11 @@ class Request:
         def forwarded() -> None:
             self._answer(command.task, Verified(command.task, verdict), last=True)
 
-        verdict = self._verdict(command)
+        verdict = self._models.verdict(self._context.after(command.path), command)
         # A verification that is lost is sent again, as the mesh does.
         job = Job(self._number, 1, forwarded, lost=lambda: self._mesh.verify(job))
         self._jobs[command.task] = job
         self._after_hop(lambda: self._mesh.verify(job))
-
-    def _verdict(self, command: Verify) -> Verdict:
-        target, tree = self._models.target, command.tree
-        state, node = target.after(self._state, command.path), 0
-        accepted: list[int] = []
-        while True:
-            token = target.token(state)
-            child = tree.child_with(node, token)
-            if child is None:
-                return Verdict(tuple(accepted), token, recovered=bool(tree.children(node)))
-            accepted.append(child)
-            node, state = child, target.after(state, (token,))
 
     def _assess(self, command: Assess) -> None:
         """Keep nothing: how sure a simulated drafter is says nothing of the single token."""
@@ -176,7 +155,7 @@ class Request:
         self._after_hop(assessed)
 
     def _draft(self, command: Draft) -> None:
-        levels = _Levels(self._models, command, self._state)
+        levels = _Levels(self._models, command, self._context.after(command.path))
         faults, dice = self._mesh.model.faults, self._mesh.dice
         fails_at = command.depth + 1
         if faults.draft_failure and dice.random() < faults.draft_failure:
@@ -236,46 +215,44 @@ class Request:
 class _Levels:
     """What a simulated drafter says, level by level."""
 
-    def __init__(self, models: Models, command: Draft, state: int) -> None:
-        self._drafter = models.drafters[command.drafter]
-        self._target = models.target
+    def __init__(self, models: SimulatedModels, command: Draft, context: Context) -> None:
+        self._models = models
         self._command = command
-        states = [models.target.after(state, command.path)]
-        for token, parent in zip(command.tree.token_ids, command.tree.parents, strict=True):
-            states.append(models.target.after(states[parent], (token,)))
-        self._tips = [(node, states[node]) for node in command.from_nodes]
-        self._num_nodes = len(states) - 1
-        sure = self._drafter.acceptance
-        self._odds = (sure, (1 - sure) * self._drafter.runner_up)
-        self._entropy = highest_entropy(self._odds, models.target.vocab_size)
-        self._chance = 1.0
+        contexts = context.of_nodes(command.tree)
+        self._tips = [(node, contexts[node], 1.0) for node in command.from_nodes]
+        """The nodes to go on from, and how likely all tokens up to each stand."""
+        self._num_nodes = len(command.tree)
         self._begin_message()
 
     @property
     def stopped(self) -> bool:
-        """Whether going on isn't worth it: all tips are equally likely to stand."""
+        """Whether going on isn't worth it."""
         stop = self._command.stop
-        return stop is not None and self._chance < stop.below
+        return stop is not None and max(chance for *_, chance in self._tips) < stop.below
 
     def _begin_message(self) -> None:
         self._tokens: list[int] = []
         self._parents: list[int] = []
+        self._distributions: dict[int, Distribution] = {}
         self._choices: dict[int, Choices] = {}
 
     def grow(self) -> None:
         """One more token at every tip."""
-        tips = []
-        for node, state in self._tips:
-            first, second = self._drafter.choices(state)
-            self._tokens.append(first)
-            self._parents.append(node)
-            self._num_nodes += 1
-            if self._command.num_choices:
-                self._choices[node] = Choices((first, second), self._odds, self._entropy)
-            tips.append((self._num_nodes, self._target.after(state, (first,))))
-        self._tips = tips
+        self._tips = [self._go_on(*tip) for tip in self._tips]
+
+    def _go_on(self, node: int, context: Context, chance: float) -> tuple[int, Context, float]:
+        guess = self._models.guess(context, self._command)
+        self._tokens.append(guess.token)
+        self._parents.append(node)
+        if guess.distribution is not None:
+            self._distributions[node] = guess.distribution
+        if guess.choices is not None:
+            self._choices[node] = guess.choices
         if self._command.stop is not None:
-            self._chance *= self._command.stop.acceptance(self._drafter.acceptance)
+            sure = confidence(guess.token, guess.choices, guess.distribution)
+            chance *= self._command.stop.acceptance(sure)
+        self._num_nodes += 1
+        return self._num_nodes, context.after((guess.token,)), chance
 
     def event(self, last: bool) -> Drafted:
         """Everything since the last message."""
@@ -283,7 +260,7 @@ class _Levels:
             self._command.task,
             tuple(self._tokens),
             tuple(self._parents),
-            {},
+            self._distributions,
             last,
             self._choices,
         )

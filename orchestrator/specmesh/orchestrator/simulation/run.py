@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from specmesh.orchestrator.simulation.clock import Clock
 from specmesh.orchestrator.simulation.mesh import MeshModel, SimulatedMesh
-from specmesh.orchestrator.simulation.request import Models, Request
+from specmesh.orchestrator.simulation.models import SimulatedModels
+from specmesh.orchestrator.simulation.request import Request
 from specmesh.orchestrator.strategies.base import Command, Event, Strategy
 
 Observe = Callable[[float, Command | Event], None]
@@ -30,7 +31,7 @@ class Answered:
 
 def simulate(
     strategy: Strategy,
-    models: Models,
+    models: SimulatedModels,
     mesh: MeshModel,
     *,
     prompt: Sequence[int] = (0,),
@@ -46,7 +47,7 @@ def simulate(
 
 def simulate_load(
     arrivals: Sequence[tuple[float, Strategy]],
-    models: Models,
+    models: SimulatedModels,
     mesh: MeshModel,
     *,
     prompts: Sequence[Sequence[int]],
@@ -61,7 +62,7 @@ def simulate_load(
 def simulate_on(
     mesh: SimulatedMesh,
     arrivals: Sequence[tuple[float, Strategy]],
-    models: Models,
+    models: SimulatedModels,
     *,
     prompts: Sequence[Sequence[int]],
     observe: Observe | None = None,

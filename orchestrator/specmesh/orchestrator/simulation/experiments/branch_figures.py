@@ -23,7 +23,7 @@ from specmesh.decoding.tree import EMPTY
 from specmesh.orchestrator.simulation.experiments.rules import agreements
 from specmesh.orchestrator.simulation.latency import Fixed
 from specmesh.orchestrator.simulation.mesh import MeshModel
-from specmesh.orchestrator.simulation.request import Models
+from specmesh.orchestrator.simulation.models import Models
 from specmesh.orchestrator.simulation.run import Answered, simulate
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Command, Draft, Event, Goal, Verify

@@ -13,7 +13,7 @@ import numpy as np
 from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
 from specmesh.orchestrator.simulation.clock import Clock
 from specmesh.orchestrator.simulation.mesh import MeshModel, SimulatedMesh
-from specmesh.orchestrator.simulation.request import Models
+from specmesh.orchestrator.simulation.models import Models
 from specmesh.orchestrator.simulation.run import Answered, simulate_on
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal

@@ -35,7 +35,7 @@ from specmesh.orchestrator.simulation.experiments.rules import (
 )
 from specmesh.orchestrator.simulation.latency import Fixed
 from specmesh.orchestrator.simulation.mesh import MeshModel
-from specmesh.orchestrator.simulation.request import Models
+from specmesh.orchestrator.simulation.models import Models
 from specmesh.orchestrator.simulation.run import simulate
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal

@@ -10,6 +10,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from specmesh.orchestrator.simulation.experiments.modes import COLUMNS
+
 Found = Mapping[str, Any]
 _SHORT = {
     "autoregressive": "non-SI",
@@ -53,6 +55,22 @@ def table2(found: Found, console: Console) -> None:
             f"{row['target']}, {row['dataset']}",
             *(f"{row['best'][name]['mean_s']:.3f}" for name in _SHORT),
             *(f"{each:.2f}×" for each in (*ratios, row["published_dsi_over_si"])),
+        )
+    console.print(table)
+
+
+def modes(found: Found, console: Console) -> None:
+    """Seconds by mode and drafter."""
+    table = _table(title=f"Median seconds for {found['num_tokens']} tokens")
+    table.add_column("mode")
+    for name in ("α", "Σ p·q", "accepted", *_SHORT.values()):
+        table.add_column(name, justify="right")
+    for row in found["rows"]:
+        table.add_row(
+            row["mode"],
+            *(f"{row[name]:.4g}" for name in ("alpha", "overlap")),
+            f"{row['acceptance']:.2f}",
+            *(f"{row[name]:.2f}" for name in COLUMNS),
         )
     console.print(table)
 

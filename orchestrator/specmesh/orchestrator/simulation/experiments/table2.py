@@ -10,7 +10,7 @@ from specmesh.decoding.closed_forms import required_parallelism
 from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
 from specmesh.orchestrator.simulation.latency import Fixed
 from specmesh.orchestrator.simulation.mesh import MeshModel
-from specmesh.orchestrator.simulation.request import Models
+from specmesh.orchestrator.simulation.models import Models
 from specmesh.orchestrator.simulation.run import simulate
 from specmesh.orchestrator.strategies import NEEDS_DRAFTER, STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal

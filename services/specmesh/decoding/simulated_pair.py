@@ -1,0 +1,69 @@
+"""A target and a drafter that draw, with distributions of a chosen likeness.
+
+At every context, up to a renaming of tokens,
+
+    p = alpha u + (1 - alpha) v,    q = alpha u + (1 - alpha) w
+
+with u, v and w on tokens of their own. So Σ min(p, q) = alpha, the acceptance rate in rejection
+mode (Leviathan et al. 2023, Theorem 3.5), and Σ p·q = alpha² Σ u², the chance that two
+independent draws agree, which the peak of u sets apart from it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.simulated import chained
+
+_NUM_COMMON: Final = 32
+_NUM_OWN: Final = 8
+"""Of v, and as many of w; both are uniform."""
+VOCAB_SIZE: Final = _NUM_COMMON + 2 * _NUM_OWN
+_RENAMING: Final = 1 << 43
+"""A word that no token id equals, see ``decoding/simulated.py``."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedPair:
+    """``alpha`` is in [0, 1], ``overlap``, Σ p·q, in [alpha² / 32, alpha²]. Wrong values raise
+    ``InvalidField``."""
+
+    alpha: float
+    overlap: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.alpha <= 1:
+            raise InvalidField("alpha", "must be in [0, 1]")
+        least, most = self.alpha**2 / _NUM_COMMON, self.alpha**2
+        if not least <= self.overlap <= most:
+            raise InvalidField("overlap", f"must be in [{least:.4g}, {most:.4g}]")
+
+    def target_probabilities(self) -> NDArray[np.float64]:
+        """p ``[VOCAB_SIZE]``, before tokens are renamed."""
+        own = np.full(_NUM_OWN, (1 - self.alpha) / _NUM_OWN)
+        return np.concatenate([self.alpha * self._common(), own, np.zeros(_NUM_OWN)])
+
+    def draft_probabilities(self) -> NDArray[np.float64]:
+        """q ``[VOCAB_SIZE]``, before tokens are renamed."""
+        own = np.full(_NUM_OWN, (1 - self.alpha) / _NUM_OWN)
+        return np.concatenate([self.alpha * self._common(), np.zeros(_NUM_OWN), own])
+
+    def _common(self) -> NDArray[np.float64]:
+        """u: one peak and the rest uniform, such that Σ u² = overlap / alpha²."""
+        n = _NUM_COMMON
+        squares = self.overlap / self.alpha**2 if self.alpha else 1.0
+        peak = (1 + math.sqrt(max(0.0, 1 - n * (1 - (n - 1) * squares)))) / n
+        return np.array([peak, *[(1 - peak) / (n - 1)] * (n - 1)])
+
+
+def renamed(probabilities: NDArray[np.float64], state: int) -> NDArray[np.float32]:
+    """The logits ``[VOCAB_SIZE]`` of ``probabilities`` after the context of hash ``state``."""
+    shift = chained(state, _RENAMING) % VOCAB_SIZE
+    with np.errstate(divide="ignore"):
+        return np.roll(np.log(probabilities), shift).astype(np.float32)
