@@ -59,7 +59,7 @@ def own(*parts):
         ("decoding", own("decoding")),
         ("models", own()),
         ("serving", own("serving", "decoding", "v1")),
-        ("inference", own("inference", "serving", "decoding", "v1")),
+        ("inference", own("inference", "serving", "decoding", "models", "v1")),
         ("verifier", own("verifier", "inference", "serving", "decoding", "v1")),
         ("drafter", own("drafter", "inference", "serving", "decoding", "training", "v1")),
         ("confidence", own("confidence", "serving", "decoding", "v1")),

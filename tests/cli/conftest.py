@@ -3,17 +3,13 @@
 import psutil
 import pytest
 
-from specmesh.cli import shipped
-from specmesh.cli.local.process import StartError
+from specmesh import models
 
 
 @pytest.fixture(scope="session")
 def target_model():
-    """Folder of the shipped target; its tests are skipped where it isn't trained yet."""
-    try:
-        return shipped.shipped_model(shipped.TARGET)
-    except StartError as error:
-        pytest.skip(str(error))
+    """Folder of the shipped target."""
+    return str(models.path(models.TARGET))
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Prompts and models that come with specmesh, or don't."""
+"""Prompts from a file, or those that come with specmesh."""
 
 import json
 
@@ -21,8 +21,3 @@ def test_a_file_without_prompts_is_refused_by_name(tmp_path, content):
         file.write_text(content)
     with pytest.raises(StartError, match=r"prompts\.json"):
         shipped.read_prompts(file)
-
-
-def test_a_model_that_is_not_installed_is_named_with_what_to_do():
-    with pytest.raises(StartError, match="nonesuch is not installed: name models with --target"):
-        shipped.shipped_model("nonesuch")

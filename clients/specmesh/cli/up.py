@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from specmesh.cli import shipped
+from specmesh import models
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
 from specmesh.cli.local.models import DRAFTER_BACKENDS, RealModels
 from specmesh.cli.runner import INTERRUPTED, run, until_signalled
@@ -99,15 +99,15 @@ def up(
 def real_models(target: str | None, drafters: Sequence[str] | None, threads: int) -> RealModels:
     """The models named, or those shipped."""
     return RealModels(
-        target or shipped.shipped_model(shipped.TARGET),
-        tuple(drafters or (shipped.shipped_model(shipped.DRAFTER),)),
+        target or str(models.path(models.TARGET)),
+        tuple(drafters or (str(models.path(models.DRAFTER)),)),
         threads,
     )
 
 
 def shipped_calibration(target: str | None, drafters: Sequence[str] | None) -> Path | None:
     """What is known of the pair if it is the one shipped: of others it would tell lies."""
-    return None if target or drafters else shipped.calibration()
+    return None if target or drafters else models.CALIBRATION
 
 
 async def _serve(mesh: LocalMesh) -> int:

@@ -11,6 +11,9 @@ DRAFTER = "pycode-0.6m"
 
 _FOLDER = Path(__file__).parent
 
+CALIBRATION = _FOLDER / "confidence.json"
+"""What ``specmesh calibrate confidence`` found of the pair."""
+
 
 @dataclass(frozen=True, slots=True)
 class Prompt:

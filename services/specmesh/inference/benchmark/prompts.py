@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from specmesh.inference.benchmark.plan import COMMON_TOKENS, OWN_TOKENS, PROMPT_TOKENS, Plan
+from specmesh.models import heldout_prompts
 
 
 class Prompts:
@@ -19,8 +18,7 @@ class Prompts:
         from transformers import AutoTokenizer
 
         tokenizer: Any = AutoTokenizer.from_pretrained(plan.model)
-        shipped = files("specmesh.models") / "heldout_prompts.json"
-        texts = [prompt["text"] for prompt in json.loads(shipped.read_text(encoding="utf-8"))]
+        texts = [prompt.text for prompt in heldout_prompts()]
         ids = tokenizer("\n".join(texts), add_special_tokens=False, verbose=False)["input_ids"]
         self._text: npt.NDArray[np.int64] = np.array(ids, dtype=np.int64)
         self._seed = plan.seed

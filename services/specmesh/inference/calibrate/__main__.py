@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import typer
 from rich.console import Console
 
+from specmesh import models
 from specmesh.decoding.calibration import Calibration
 from specmesh.decoding.sampling import Sampling
 from specmesh.inference.calibrate.collect import Place, collect
@@ -18,9 +18,6 @@ from specmesh.inference.calibrate.judged import judge
 from specmesh.inference.calibrate.report import as_json, show
 from specmesh.inference.model import ModelNotLoadable
 
-_SHIPPED_TARGET = "pycode-12m"
-_SHIPPED_DRAFTER = "pycode-0.6m"
-_PROMPTS = "heldout_prompts.json"
 _TEMPERATURES = (0.0, 0.8)
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -64,8 +61,8 @@ def main(
     temperatures = tuple(dict.fromkeys(temperature or _TEMPERATURES))
     try:
         halves = _observe(
-            target_model or _shipped(_SHIPPED_TARGET),
-            drafter_model or _shipped(_SHIPPED_DRAFTER),
+            target_model or str(models.path(models.TARGET)),
+            drafter_model or str(models.path(models.DRAFTER)),
             _prompts(prompts),
             temperatures,
             tokens,
@@ -123,14 +120,9 @@ def _observe(
 
 def _prompts(count: int) -> tuple[Sequence[str], Sequence[str]]:
     """``count`` of the shipped prompts, from both halves of the list, which is by file."""
-    shipped = files("specmesh.models") / _PROMPTS
-    texts = [prompt["text"] for prompt in json.loads(shipped.read_text(encoding="utf-8"))]
+    texts = [prompt.text for prompt in models.heldout_prompts()]
     middle = len(texts) // 2
     return texts[:middle][: count // 2], texts[middle:][: count // 2]
-
-
-def _shipped(name: str) -> str:
-    return str(files("specmesh.models") / name)
 
 
 if __name__ == "__main__":
