@@ -27,7 +27,7 @@ OUTCOMES = CONFIDENCES.flatmap(
 
 def losses(name, outcomes):
     """-log P(what happened), by round."""
-    predictor = PREDICTORS[name]()
+    predictor = PREDICTORS[name](0)
     found = []
     for round_number, outcome in enumerate(outcomes):
         law = predictor.distribution(outcome.confidences, round_number)
@@ -55,7 +55,7 @@ def drawn_rounds(count, accepts, n=8, seed=1):
 @settings(deadline=None, max_examples=50)
 @given(st.lists(OUTCOMES, max_size=20), CONFIDENCES)
 def test_predictions_are_laws_whatever_was_seen(name, outcomes, confidences):
-    predictor = PREDICTORS[name]()
+    predictor = PREDICTORS[name](0)
     for outcome in outcomes:
         predictor.observe(outcome)
     law = predictor.distribution(confidences, len(outcomes))
@@ -67,16 +67,16 @@ def test_predictions_are_laws_whatever_was_seen(name, outcomes, confidences):
 @pytest.mark.parametrize("name", PREDICTORS)
 def test_each_predictor_begins_afresh(name):
     confidences = (0.9, 0.5, 0.7)
-    before = PREDICTORS[name]().distribution(confidences, 0)
-    taught = PREDICTORS[name]()
+    before = PREDICTORS[name](0).distribution(confidences, 0)
+    taught = PREDICTORS[name](0)
     for _ in range(50):
         taught.observe(Outcome(0, confidences))
-    assert PREDICTORS[name]().distribution(confidences, 0).tolist() == before.tolist()
+    assert PREDICTORS[name](0).distribution(confidences, 0).tolist() == before.tolist()
 
 
 @pytest.mark.parametrize("name", PREDICTORS)
 def test_asking_changes_nothing(name):
-    predictor = PREDICTORS[name]()
+    predictor = PREDICTORS[name](0)
     first = predictor.distribution((0.9, 0.5, 0.7), 3)
     predictor.distribution((0.1,) * 9, 4)
     assert predictor.distribution((0.9, 0.5, 0.7), 3).tolist() == first.tolist()
@@ -95,7 +95,7 @@ def test_tokens_after_a_rejection_were_never_tried():
 
 
 def test_static_predictors_never_change_their_mind():
-    every, none = PREDICTORS["always-all"](), PREDICTORS["always-none"]()
+    every, none = PREDICTORS["always-all"](0), PREDICTORS["always-none"](0)
     for predictor in (every, none):
         predictor.observe(Outcome(1, (0.5,) * 3))
     assert every.distribution((0.5,) * 3, 1).tolist() == [0, 0, 0, 1]
@@ -104,13 +104,13 @@ def test_static_predictors_never_change_their_mind():
 
 @pytest.mark.parametrize("name", ["phi", "history"])
 def test_independent_acceptance_is_taken_for_granted_at_first(name):
-    law = PREDICTORS[name]().distribution((0.5,) * 8, 0)
+    law = PREDICTORS[name](0).distribution((0.5,) * 8, 0)
     assert law == pytest.approx(Phi.iid(PRIOR_ALPHA).probabilities(8), abs=0.01)
 
 
 @pytest.mark.parametrize("name", LEARNERS)
 def test_first_round_does_not_decide_the_second(name):
-    predictor = PREDICTORS[name]()
+    predictor = PREDICTORS[name](0)
     predictor.observe(Outcome(0, (0.7,) * 8))
     assert predictor.distribution((0.7,) * 8, 1)[0] < 0.7
 
@@ -118,7 +118,7 @@ def test_first_round_does_not_decide_the_second(name):
 @pytest.mark.parametrize("name", LEARNERS)
 @pytest.mark.parametrize("num_accepted", [0, 8])
 def test_a_stream_that_always_ends_alike_is_learnt(name, num_accepted):
-    predictor = PREDICTORS[name]()
+    predictor = PREDICTORS[name](0)
     for outcome in rounds([num_accepted] * 20):
         predictor.observe(outcome)
     law = predictor.distribution((0.8,) * 8, 20)
@@ -129,7 +129,7 @@ def test_a_stream_that_always_ends_alike_is_learnt(name, num_accepted):
 def test_phi_learns_the_law_behind_the_rounds():
     truth = Phi(0.8, 0.6, 0.02).probabilities(8)
     accepted_counts = np.random.default_rng(2).choice(9, size=3000, p=truth)
-    predictor = PREDICTORS["phi"]()
+    predictor = PREDICTORS["phi"](0)
     for outcome in rounds(accepted_counts.tolist()):
         predictor.observe(outcome)
     assert predictor.distribution((0.5,) * 8, 0) == pytest.approx(truth, abs=0.03)
@@ -137,7 +137,7 @@ def test_phi_learns_the_law_behind_the_rounds():
 
 def test_phi_learns_from_drafts_of_any_length():
     random = np.random.default_rng(3)
-    predictor = PREDICTORS["phi"]()
+    predictor = PREDICTORS["phi"](0)
     for n in random.integers(1, 9, size=4000).tolist():
         accepted = int(np.cumprod(random.random(n) < 0.85).sum())
         predictor.observe(Outcome(accepted, (0.5,) * n))
@@ -148,7 +148,7 @@ def test_phi_learns_from_drafts_of_any_length():
 
 def test_sampled_phi_draws_each_number_as_often_as_phi_expects():
     confidences = (0.5,) * 4
-    predictor, phi = SampledPhi(), PREDICTORS["phi"]()
+    predictor, phi = SampledPhi(0), PREDICTORS["phi"](0)
     drawn = np.array([predictor.distribution(confidences, number) for number in range(4000)])
     assert set(drawn.ravel().tolist()) == {0, 1}
     assert drawn.mean(axis=0) == pytest.approx(phi.distribution(confidences, 0), abs=0.03)
@@ -182,7 +182,7 @@ def test_history_follows_a_change_of_mood():
 
 
 def test_history_counts_no_round_without_a_draft():
-    predictor = PREDICTORS["history"]()
+    predictor = PREDICTORS["history"](0)
     predictor.observe(Outcome(0, (0.5,)))
     before = predictor.distribution((0.5,) * 3, 1)
     predictor.observe(Outcome(0, ()))

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain, block_digests
+from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
 
 TOKENS = st.lists(st.integers(0, 2**32 - 1), max_size=70)
 
 
 def test_digests_never_change():
     # Replicas and the store name prefixes by these across versions.
-    assert [digest.hex() for digest in block_digests(range(40))] == [
+    assert [digest.hex() for digest in PrefixChain(range(40)).digests] == [
         "1b0cd756b8a49da656091d1fcc620279",
         "23c42dc62d8010a50554cd07c5d1c92d",
     ]
@@ -24,7 +24,7 @@ def test_digest_chains_blake2b_over_little_endian_blocks():
     tokens = [2**32 - 1 - i for i in range(35)]
     first = hashlib.blake2b(struct.pack("<16I", *tokens[:16]), digest_size=16).digest()
     second = hashlib.blake2b(first + struct.pack("<16I", *tokens[16:32]), digest_size=16).digest()
-    assert block_digests(tokens) == [first, second]
+    assert PrefixChain(tokens).digests == [first, second]
 
 
 @settings(deadline=None)
@@ -35,7 +35,7 @@ def test_digest_tells_every_earlier_token(tokens, at):
     changed = list(tokens)
     changed[at] ^= 1
     block = at // BLOCK_TOKENS
-    ours, theirs = block_digests(tokens), block_digests(changed)
+    ours, theirs = PrefixChain(tokens).digests, PrefixChain(changed).digests
     assert ours[:block] == theirs[:block]
     assert all(a != b for a, b in zip(ours[block:], theirs[block:], strict=True))
 
@@ -46,8 +46,8 @@ def test_copy_of_a_chain_goes_its_own_way(tokens, more):
     chain = PrefixChain(tokens)
     copy = PrefixChain(chain)
     copy.append(more)
-    assert (list(chain), chain.digests) == (tokens, block_digests(tokens))
-    assert (list(copy), copy.digests) == ([*tokens, *more], block_digests([*tokens, *more]))
+    assert (list(chain), chain.digests) == (tokens, PrefixChain(tokens).digests)
+    assert (list(copy), copy.digests) == ([*tokens, *more], PrefixChain([*tokens, *more]).digests)
 
 
 @settings(deadline=None)
@@ -62,7 +62,7 @@ def test_chain_that_grows_and_shrinks_equals_one_built_at_once(steps):
         else:
             chain.append(step)
             tokens += step
-    digests = [b"", *block_digests(tokens)]
+    digests = [b"", *PrefixChain(tokens).digests]
     assert list(chain) == tokens
     assert len(chain) == len(tokens)
     assert chain.base() == (len(tokens) // BLOCK_TOKENS * BLOCK_TOKENS, digests[-1])

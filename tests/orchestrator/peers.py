@@ -19,7 +19,7 @@ from tests.orchestrator.model import (
 
 from specmesh.decoding.acceptance import verify
 from specmesh.decoding.drafting import draw_children
-from specmesh.decoding.prefix import BLOCK_TOKENS, block_digests
+from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
 from specmesh.serving.errors import FailedPrecondition
 from specmesh.serving.interceptors import CallInterceptor, exchange, telling_errors
 from specmesh.serving.verdicts import write_verdict
@@ -159,7 +159,7 @@ class Peer(model_pb2_grpc.ModelServiceServicer):
             base = self._held[prefix.base_digest]
             assert len(base) == prefix.base_length
         tokens = [*base, *prefix.token_ids]
-        for number, digest in enumerate(block_digests(tokens), start=1):
+        for number, digest in enumerate(PrefixChain(tokens).digests, start=1):
             self._held[digest] = tokens[: number * BLOCK_TOKENS]
         return tokens
 

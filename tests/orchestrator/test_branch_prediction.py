@@ -322,7 +322,7 @@ def test_predictor_is_told_every_outcome(monkeypatch):
         def observe(self, outcome):
             told.append(outcome)
 
-    monkeypatch.setitem(PREDICTORS, "listening", Listening)
+    monkeypatch.setitem(PREDICTORS, "listening", lambda _: Listening())
     strategy = begin(predictor="listening")
     strategy.handle(drafted(1, 7, 8, 9, choices={0: Choices((7, 5), (0.75, 0.25), 0.56)}))
     strategy.handle(verified(2, 1, 2, says=5))

@@ -396,6 +396,18 @@ async def test_cancelling_a_draft_that_is_over_leaves_the_next_one_alone(connect
     assert (peer.num_outstanding, drafter.num_open_calls) == (0, 1)
 
 
+async def test_nothing_is_kept_of_calls_that_are_over(connect):
+    verifier, drafter = Verifier(), Drafter()
+    calls = calls_on((await connect([verifier], [drafter])).mesh)
+    await verified(calls)
+    await drafted(calls, command=replace(DRAFT, task=2))
+    drafter.corrupt = outside_the_vocabulary
+    with pytest.raises(Unavailable):
+        await drafted(calls, command=replace(DRAFT, task=3))
+    assert not calls._reservations
+    assert not calls._drafts
+
+
 def outside_the_vocabulary(message: drafter_pb2.DraftResponse) -> None:
     message.token_ids[0] = VOCAB_SIZE
 

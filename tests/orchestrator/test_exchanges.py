@@ -47,6 +47,33 @@ async def test_requests_one_after_the_other_share_a_call(verifier):
     assert (fake.num_open_calls, len(fake.requests)) == (1, 5)
 
 
+class AnotherClock(asyncio.SelectorEventLoop):
+    """By contract nobody knows where an event loop's clock begins."""
+
+    def time(self) -> float:
+        return super().time() + 1e6
+
+
+def test_deadlines_hold_whatever_the_event_loops_clock_says():
+    async def ask() -> tuple[int, grpc.StatusCode]:
+        fake = Verifier()
+        await fake.start()
+        peer = Peer(fake.address, fake.service, admit=None)
+        try:
+            token = await verify(peer)
+            fake.always = hang
+            with pytest.raises(grpc.aio.AioRpcError) as late:
+                await verify(peer, soon(0.05))
+        finally:
+            await peer.close()
+            await fake.die()
+        return token, late.value.code()
+
+    with asyncio.Runner(loop_factory=AnotherClock) as runner:
+        _, code = runner.run(ask())
+    assert code is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
 async def test_requests_at_once_have_a_call_each_and_leave_them_to_the_next(verifier):
     fake, peer = verifier
     for _ in range(2):

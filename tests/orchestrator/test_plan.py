@@ -78,6 +78,7 @@ def test_every_field_is_taken_over():
     assert made.goal.lookahead == 7
     assert made.goal.num_branches == 3
     assert made.goal.predictor == "phi"
+    assert made.goal.seed == made.sampling.seed
     assert made.goal.max_tokens == 8
     assert made.goal.stop_token_ids == {1, 2}
     assert made.goal.end_of_text_ids == frozenset()

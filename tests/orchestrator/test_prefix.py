@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specmesh.decoding.prefix import block_digests
+from specmesh.decoding.prefix import PrefixChain
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 
 TOKENS = list(range(100, 140))
@@ -20,7 +20,7 @@ def test_replica_gets_only_what_follows_the_full_blocks_it_holds():
     prefix.seen_by("a", 39)
     message = prefix.message("a", 40, (7, 8))
     assert message.base_length == 32
-    assert message.base_digest == block_digests(TOKENS)[1]
+    assert message.base_digest == PrefixChain(TOKENS).digests[1]
     assert message.token_ids == [*TOKENS[32:], 7, 8]
     assert prefix.message("b", 40, ()).base_length == 0
 

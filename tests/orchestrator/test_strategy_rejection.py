@@ -258,12 +258,12 @@ def sample_rejected_run(draft_with: DraftSampling) -> Counter[tuple[int, ...]]:
 
 
 def test_tokens_after_a_rejected_one_do_not_tip_the_scales(monkeypatch):
-    monkeypatch.setitem(PREDICTORS, "picky", Picky)
+    monkeypatch.setitem(PREDICTORS, "picky", lambda _: Picky())
     assert excess_at(4, sample_rejected_run(draft_sampling), 0.8) < 1
 
 
 def test_drafts_that_share_their_noise_would_be_seen(monkeypatch):
-    monkeypatch.setitem(PREDICTORS, "picky", Picky)
+    monkeypatch.setitem(PREDICTORS, "picky", lambda _: Picky())
     assert excess_at(4, sample_rejected_run(lambda sampling, task, epoch: sampling), 0.8) > 1
 
 

@@ -52,6 +52,16 @@ def test_verifications_under_way_together_are_told_apart():
     assert tally.num_verify_calls == 2
 
 
+def test_draft_token_that_the_targets_own_confirms_is_judged_too():
+    """As the token of a verification that has nothing to check may do."""
+    tally = Tally()
+    tally.asked(Verify(1, (), TokenTree.chain(())))
+    tally.asked(Verify(2, (), TokenTree.chain((7, 8))))
+    tally.happened(Verified(1, Verdict((), 7, recovered=False)))
+    tally.committed(Commit((7,), num_accepted=1))
+    assert tally.num_draft_tokens == tally.num_accepted_tokens == 1
+
+
 def test_target_tokens_count_every_place_asked_for_answered_or_not():
     tally = Tally()
     tally.asked(Verify(1, (), TokenTree.chain(())))

@@ -51,9 +51,6 @@ _failures = _meter.create_counter(
 BUSY = frozenset({grpc.StatusCode.RESOURCE_EXHAUSTED})
 LOST = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
 
-STEPS_TO_SEND = 2
-"""Steps of the event loop until a call just begun is on the wire: its task's, and gRPC's own."""
-
 Answered = Drafted | Verified | Assessed | Released | Failed
 
 Deliver = Callable[[Commit], FinishReason | None]
@@ -70,7 +67,8 @@ class Driver:
         self._deliver = deliver
         self._rounds = Rounds()
         self._capacity = Capacity()
-        self._events: asyncio.Queue[Answered | InvalidField] = asyncio.Queue()
+        self._events: asyncio.Queue[Answered | InvalidField | None] = asyncio.Queue()
+        """None: a replica or drafter may have come or gone."""
         self._tasks: dict[TaskId, asyncio.Task[None]] = {}
         self._cancelled: set[TaskId] = set()
         self._errors: dict[TaskId, Exception] = {}
@@ -81,17 +79,24 @@ class Driver:
         Raises the error behind a ``GiveUp``, or what the mesh finds wrong with the request.
         """
         try:
-            self._capacity = self._calls.capacity()
-            commands = self._strategy.start(self._capacity)
-            while True:
-                if reason := await self._perform(commands):
-                    return reason
-                event = await self._next_event()
-                self._tally.happened(event)
-                commands = self._strategy.handle(event)
+            with self._calls.watched(self._mesh_changed):
+                return await self._drive()
         finally:
             await self._end(list(self._tasks.values()))
             self._rounds.close()
+
+    async def _drive(self) -> FinishReason:
+        self._capacity = self._calls.capacity()
+        commands = self._strategy.start(self._capacity)
+        while True:
+            if reason := await self._perform(commands):
+                return reason
+            event = await self._next_event()
+            self._tally.happened(event)
+            commands = self._strategy.handle(event)
+
+    def _mesh_changed(self) -> None:
+        self._events.put_nowait(None)
 
     async def _perform(self, commands: Sequence[Command]) -> FinishReason | None:
         """Calls leave first, for the next tokens wait for them; then what is useless ends, and
@@ -99,9 +104,9 @@ class Driver:
         useless = [command.task for command in commands if isinstance(command, Cancel)]
         with self._rounds.cancelling(len(useless)):
             self._drop(useless)
-            num_launched = sum(self._launch(command) for command in commands)
-            for _ in range(STEPS_TO_SEND if num_launched else 0):
-                await asyncio.sleep(0)
+            for command in commands:
+                self._launch(command)
+            await on_the_wire()
             await self._end([self._tasks[task] for task in useless if task in self._tasks])
         for command in commands:
             match command:
@@ -120,8 +125,8 @@ class Driver:
         for task in tasks:
             self._calls.cancel(task)
 
-    def _launch(self, command: Command) -> bool:
-        """Begin a call; whether the command asks for one."""
+    def _launch(self, command: Command) -> None:
+        """Begin the call that the command asks for, if any."""
         match command:
             case Draft():
                 self._run(command.task, self._draft(command, self._moment()))
@@ -134,10 +139,6 @@ class Driver:
                 self._tally.committed(command)
                 self._rounds.committed(command)
                 self._calls.commit(command.token_ids)
-                return False
-            case _:
-                return False
-        return True
 
     def _moment(self) -> Moment:
         return self._calls.moment(self._rounds.context)
@@ -189,8 +190,16 @@ class Driver:
             event = await self._events.get()
             if isinstance(event, InvalidField):
                 raise event
-            if event.task not in self._cancelled:
+            if event is not None and event.task not in self._cancelled:
                 return event
+
+
+async def on_the_wire() -> None:
+    """Return once calls just begun have left, those that find an open call at least.
+
+    It takes their tasks one step to hand the request over to gRPC, which sends it by itself.
+    """
+    await asyncio.sleep(0)
 
 
 def _for_client(error: Exception) -> Exception:

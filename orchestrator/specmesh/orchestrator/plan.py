@@ -52,11 +52,12 @@ def make_plan(request: generation_pb2.GenerateRequest, target: Target, defaults:
     if strategy not in STRATEGIES:
         known = ", ".join(STRATEGIES)
         raise InvalidField("speculation.strategy", f"{strategy!r} is none of: {known}")
+    sampling = read_sampling(request.sampling, seed=secrets.randbits(64))
     return Plan(
         prompt=prompt,
-        sampling=read_sampling(request.sampling, seed=secrets.randbits(64)),
+        sampling=sampling,
         strategy=strategy,
-        goal=_goal(request, target, len(prompt), defaults),
+        goal=_goal(request, target, len(prompt), defaults, sampling.seed),
         stop_strings=_stop_strings(request.stopping),
         filter_options=_filter_options(request.speculation, strategy),
     )
@@ -84,7 +85,11 @@ def _prompt(request: generation_pb2.GenerateRequest, target: Target) -> tuple[in
 
 
 def _goal(
-    request: generation_pb2.GenerateRequest, target: Target, num_prompt: int, defaults: Defaults
+    request: generation_pb2.GenerateRequest,
+    target: Target,
+    num_prompt: int,
+    defaults: Defaults,
+    seed: int,
 ) -> Goal:
     stopping = request.stopping
     room = target.info.context_tokens - num_prompt
@@ -106,6 +111,7 @@ def _goal(
         lookahead=_in_range(speculation, "lookahead", MAX_LOOKAHEAD) or defaults.lookahead,
         num_branches=_in_range(speculation, "num_branches", MAX_BRANCHES),
         predictor=speculation.predictor or None,
+        seed=seed,
     )
 
 

@@ -12,7 +12,8 @@ class Tally:
         self.num_verify_calls = 0
         """Verifications that were answered."""
         self.num_draft_tokens = 0
-        """Draft tokens in those."""
+        """Draft tokens that the target has judged: those in these, and any that the target's
+        own token at their place has confirmed without."""
         self.num_drafted_tokens = 0
         """All that drafters sent, verified or not."""
         self.num_target_tokens = 0
@@ -20,7 +21,11 @@ class Tally:
         self.num_accepted_tokens = 0
         self.num_unchecked_tokens = 0
         """Draft tokens that became part of the answer without the target's say."""
-        self._trees: dict[int, int] = {}
+        self._trees: dict[int, range] = {}
+        """By task: the places of the answer that a verification's tokens stand at, as if they
+        were a chain."""
+        self._judged: set[int] = set()
+        self._length = 0
 
     @property
     def num_wasted_tokens(self) -> int:
@@ -30,7 +35,8 @@ class Tally:
 
     def asked(self, command: Verify) -> None:
         """A verification goes out."""
-        self._trees[command.task] = len(command.tree)
+        first = self._length + len(command.path)
+        self._trees[command.task] = range(first, first + len(command.tree))
         self.num_target_tokens += len(command.tree) + 1
 
     def happened(self, event: Event) -> None:
@@ -40,10 +46,15 @@ class Tally:
                 self.num_drafted_tokens += len(event.token_ids)
             case Verified():
                 self.num_verify_calls += 1
-                self.num_draft_tokens += self._trees.pop(event.task)
+                places = self._trees.pop(event.task)
+                self._judged.update(places)
+                self.num_draft_tokens += len(places)
 
     def committed(self, command: Commit) -> None:
         """Draft tokens become part of the answer."""
         self.num_accepted_tokens += command.num_accepted
+        accepted = range(self._length, self._length + command.num_accepted)
+        self.num_draft_tokens += sum(place not in self._judged for place in accepted)
+        self._length += len(command.token_ids)
         if not command.checked:
             self.num_unchecked_tokens += len(command.token_ids)

@@ -125,11 +125,11 @@ class FittedPhi:
 class SampledPhi:
     """The paper's way to predict: draw the number of accepted tokens from phi (Section 4.2).
 
-    It is right less often than phi's likeliest number would be. ``seed`` keeps the noise of
-    one answer apart from that of the next.
+    It is right less often than phi's likeliest number would be. ``seed``, any uint64, keeps the
+    noise of one answer apart from that of the next.
     """
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int) -> None:
         self._seed = seed
         self._phi = FittedPhi()
 
@@ -244,12 +244,13 @@ def _certain(num_accepted: int, num_drafted: int) -> NDArray[np.float64]:
     return law
 
 
-PREDICTORS: Final[Mapping[str, Callable[[], Predictor]]] = {
-    "always-all": AlwaysAll,
-    "always-none": AlwaysNone,
-    "phi": FittedPhi,
+PREDICTORS: Final[Mapping[str, Callable[[int], Predictor]]] = {
+    "always-all": lambda _: AlwaysAll(),
+    "always-none": lambda _: AlwaysNone(),
+    "phi": lambda _: FittedPhi(),
     "phi-sampled": SampledPhi,
-    "history": OutcomeHistory,
-    "confidence": DrafterConfidence,
+    "history": lambda _: OutcomeHistory(),
+    "confidence": lambda _: DrafterConfidence(),
 }
-"""The predictors by the names that users choose them by; each call makes a fresh one."""
+"""The predictors by the names that users choose them by; each call makes a fresh one, for the
+answer drawn with that seed."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, field
 
 import grpc.aio
@@ -134,6 +134,12 @@ class Calls:
             target_token_s=latencies.target_token_s.value,
         )
 
+    @contextmanager
+    def watched(self, watcher: Callable[[], None]) -> Iterator[None]:
+        """Call ``watcher`` whenever a replica or drafter may have come or gone."""
+        with self._mesh.verifiers.watched(watcher), self._mesh.drafters.watched(watcher):
+            yield
+
     async def verify(self, command: Verify, moment: Moment) -> Verdict:
         """The target's verdict, from whichever replica gives it."""
         attempts = Attempts(self._mesh.verifiers, self._prefix, self._deadline)
@@ -196,9 +202,14 @@ class Calls:
         """Paths of commands given from here on follow these tokens too."""
         self._prefix.commit(token_ids)
 
-    def _reserve(self, task: TaskId, attempts: Attempts) -> Reservation:
+    @contextmanager
+    def _reserve(self, task: TaskId, attempts: Attempts) -> Iterator[Peer]:
         reservation = self._reservations[task] = attempts.reserve()
-        return reservation
+        try:
+            with reservation as peer:
+                yield peer
+        finally:
+            self._reservations.pop(task, None)
 
     async def _verify_once(self, peer: Peer, command: Verify, moment: Moment) -> Verdict:
         attributes = {"specmesh.draft.tokens": len(command.tree)}

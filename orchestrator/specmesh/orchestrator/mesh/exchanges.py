@@ -7,6 +7,7 @@ have slept for 30 ms.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Generic, TypeVar
@@ -35,7 +36,7 @@ class Exchange(Generic[Request, Response]):
     async def send(self, request: Request) -> None:
         """Ask. What is wrong with the call is told by ``read``."""
         try:
-            async with asyncio.timeout_at(self._deadline):
+            async with self._in_time():
                 await self._call.write(request)
         except TimeoutError:
             raise _late() from None
@@ -49,7 +50,7 @@ class Exchange(Generic[Request, Response]):
     async def read(self) -> Response:
         """The next message. Raises ``AioRpcError``, also when there is none (in time)."""
         try:
-            async with asyncio.timeout_at(self._deadline):
+            async with self._in_time():
                 message: Any = await self._call.read()
         except TimeoutError:
             raise _late() from None
@@ -57,6 +58,10 @@ class Exchange(Generic[Request, Response]):
             raise _error(grpc.StatusCode.UNAVAILABLE, "the peer ended the call")
         response: Response = message
         return response
+
+    def _in_time(self) -> asyncio.Timeout:
+        # Not ``timeout_at``: the event loop's clock is one of its own.
+        return asyncio.timeout(self._deadline - time.monotonic())
 
 
 class Exchanges(Generic[Request, Response]):

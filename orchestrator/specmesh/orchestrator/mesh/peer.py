@@ -74,6 +74,8 @@ class Peer:
         """Calls that are being cancelled."""
         self.changed = asyncio.Event()
         """Set whenever ``ready`` or ``refusal`` may have changed."""
+        self.watchers: set[Callable[[], None]] = set()
+        """Called then, too."""
         self._serving = False
         self._service = service
         self._admit = admit
@@ -137,3 +139,5 @@ class Peer:
             log.info("peer", extra={"peer": self.address, "serving": serving})
         self._serving = serving
         self.changed.set()
+        for watcher in list(self.watchers):
+            watcher()

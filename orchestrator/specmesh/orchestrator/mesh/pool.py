@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 
 from specmesh.orchestrator.mesh.peer import Admit, Peer
@@ -90,6 +91,17 @@ class Pool:
             ),
         )
         return Reservation(peer)
+
+    @contextmanager
+    def watched(self, watcher: Callable[[], None]) -> Iterator[None]:
+        """Call ``watcher`` whenever a peer may have come or gone, while the block lasts."""
+        for peer in self.peers:
+            peer.watchers.add(watcher)
+        try:
+            yield
+        finally:
+            for peer in self.peers:
+                peer.watchers.discard(watcher)
 
     async def wait_ready(self) -> None:
         """Return once a peer is ready or every one of them was refused."""

@@ -35,6 +35,7 @@ class Goal:
     are to be ignored. ``lookahead`` is the number of draft tokens a verification covers;
     ``num_branches`` that of the outcomes drafted on while a verification runs;
     ``predictor``, a name in ``PREDICTORS``, ranks those. None leaves it to the strategy.
+    ``seed``, any uint64, is the answer's, for predictors that guess at random.
     """
 
     max_tokens: int
@@ -43,6 +44,7 @@ class Goal:
     lookahead: int | None = None
     num_branches: int | None = None
     predictor: str | None = None
+    seed: int = 0
 
 
 class FinishReason(Enum):

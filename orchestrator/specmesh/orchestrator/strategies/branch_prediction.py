@@ -63,7 +63,7 @@ class BranchPrediction:
     def __init__(self, goal: Goal, num_branches: int | None = 1) -> None:
         self._goal = goal
         self._num_branches = goal.num_branches or num_branches
-        self._predictor: Predictor = PREDICTORS[goal.predictor or DEFAULT_PREDICTOR]()
+        self._predictor: Predictor = PREDICTORS[goal.predictor or DEFAULT_PREDICTOR](goal.seed)
         self._progress = Progress(goal)
         self._capacity = Capacity()
         self._last_task: TaskId = 0
