@@ -24,7 +24,7 @@ ROWS = st.builds(
     st.integers(1, 300),
 )
 WARPS = {"temperature": st.floats(0, 5), "top_k": st.integers(0, 20), "top_p": st.floats(0.01, 1)}
-RANDOM_WARPS = {**WARPS, "temperature": st.floats(0, 5, exclude_min=True)}
+RANDOM_WARPS = {**WARPS, "temperature": st.floats(0, 5, exclude_min=True, width=32)}
 
 
 @settings(deadline=None)

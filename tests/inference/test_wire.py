@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specmesh.decoding.drafting import Choices, draft_distribution
+from specmesh.decoding.drafting import Choices, draw_children
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.lookahead import DraftStop
 from specmesh.decoding.platt import MAX_BIAS, MAX_SLOPE, Platt
@@ -84,7 +84,10 @@ def test_tree_comes_back_the_same(tree):
 )
 def test_distributions_come_back_as_the_very_numbers_drawn_from(logits):
     sampling = Sampling(mode=AcceptanceMode.REJECTION)
-    sent = {node: draft_distribution(np.array(row), sampling) for node, row in logits.items()}
+    sent = {
+        node: draw_children(np.array(row), sampling, node, 1).distribution
+        for node, row in logits.items()
+    }
     received = read_distributions([over_the_wire(m) for m in write_distributions(sent)])
     assert received.keys() == sent.keys()
     for node, distribution in sent.items():

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specmesh.client.requests import Filter, filter_options
 from specmesh.decoding.confidence import CALIBRATED, SCORERS
 from specmesh.decoding.drafting import Choices, draw_children
 from specmesh.decoding.errors import InvalidField
@@ -16,18 +17,20 @@ from specmesh.serving.wire import (
     MAX_PLACES,
     read_filter_options,
     read_places,
-    write_filter_options,
     write_place,
 )
 from specmesh.v1 import confidence_pb2
 
 SHARES = st.floats(0, 1, width=32)
 RULES = st.one_of(
-    st.none(),
-    st.builds(Constant, st.floats(allow_nan=False, width=32)),
-    st.builds(EscalationRate, SHARES),
-    st.tuples(SHARES, SHARES).map(lambda bounds: FollowLoad(*sorted(bounds))),
+    st.tuples(st.just({}), st.none()),
+    st.floats(allow_nan=False, width=32).map(lambda c: ({"threshold": c}, Constant(c))),
+    SHARES.map(lambda share: ({"escalation_rate": share}, EscalationRate(share))),
+    st.tuples(SHARES, SHARES)
+    .map(sorted)
+    .map(lambda bounds: ({"follow_load": tuple(bounds)}, FollowLoad(*bounds))),
 )
+"""What a client says, and what the service is to do."""
 
 
 def over_the_wire(message):
@@ -102,10 +105,11 @@ def test_as_many_places_as_are_allowed_are_read():
     assert len(read_places([GOOD] * MAX_PLACES)) == MAX_PLACES
 
 
-@given(scorer=st.sampled_from([None, *SCORERS, CALIBRATED]), rule=RULES)
-def test_options_come_back_the_same(scorer, rule):
-    options = FilterOptions(scorer, rule)
-    assert read_filter_options(over_the_wire(write_filter_options(options))) == options
+@given(scorer=st.sampled_from(["", *SCORERS, CALIBRATED]), said_and_meant=RULES)
+def test_options_are_read_as_the_client_means_them(scorer, said_and_meant):
+    said, meant = said_and_meant
+    message = over_the_wire(filter_options(Filter(scorer, **said)))
+    assert read_filter_options(message) == FilterOptions(scorer or None, meant)
 
 
 def test_unset_options_leave_it_to_the_service():

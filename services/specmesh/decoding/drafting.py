@@ -170,19 +170,14 @@ def highest_entropy(probabilities: Sequence[float], vocab_size: int) -> float:
     return max(0.0, entropy)
 
 
-def draft_distribution(logits: NDArray[np.floating[Any]], sampling: Sampling) -> Distribution:
-    """What rejection mode draws from: the warped distribution, made fit to travel.
-
-    Cut to the ``MAX_CANDIDATES`` likeliest tokens and rounded to multiples of 2**-24 with sum
-    1: such numbers are float32 exactly, so a verifier that divides what it receives by the
-    sum works with the very numbers drawn from here. Neither step costs exactness: the
-    acceptance rule yields the target's distribution for *any* q, as long as the drafts were
-    drawn from that same q. It costs acceptance, by no more than the probability cut off.
-    """
-    return _fit_to_travel(warp(logits, sampling))
-
-
 def _fit_to_travel(warped: Distribution) -> Distribution:
+    """Cut to the ``MAX_CANDIDATES`` likeliest tokens and rounded to multiples of 2**-24 with sum 1.
+
+    Such numbers are float32 exactly, so a verifier that divides what it receives by the sum
+    works with the very numbers drawn from here. Neither step costs exactness: the acceptance
+    rule yields the target's distribution for *any* q, as long as the drafts were drawn from
+    that same q. It costs acceptance, by no more than the probability cut off.
+    """
     kept = np.sort(likeliest(warped.probabilities, MAX_CANDIDATES))
     token_ids, probabilities = warped.token_ids[kept], warped.probabilities[kept]
     steps = np.rint(probabilities * (_STEPS / probabilities.sum()))

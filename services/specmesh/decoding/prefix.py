@@ -1,7 +1,8 @@
 """Names for prefixes: digests chained over blocks of tokens.
 
 A digest names all the tokens up to the end of its block, so equal digests mean equal
-prefixes, and a prefix that grows keeps the digests it has.
+prefixes, and a prefix that grows keeps the digests it has. Digest k is BLAKE2b-128(digest k - 1
+|| tokens of block k as little-endian uint32); before the first block stands the empty string.
 """
 
 from __future__ import annotations
@@ -15,15 +16,6 @@ BLOCK_TOKENS = 16
 DIGEST_BYTES = 16
 
 _BLOCK = Struct(f"<{BLOCK_TOKENS}I")
-
-
-def block_digests(tokens: Sequence[int]) -> list[bytes]:
-    """The digest at the end of every full block of ``tokens`` (uint32 each).
-
-    Digest k is BLAKE2b-128(digest k - 1 || tokens of block k as little-endian uint32); before
-    the first block stands the empty string.
-    """
-    return _digests_after(b"", tokens)
 
 
 class PrefixChain(Sequence[int]):

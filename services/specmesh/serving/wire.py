@@ -238,21 +238,6 @@ def _read_rule(message: confidence_pb2.FilterOptions) -> Rule | None:
             return None
 
 
-def write_filter_options(options: FilterOptions) -> confidence_pb2.FilterOptions:
-    """The message for ``options``."""
-    message = confidence_pb2.FilterOptions(scorer=options.scorer or "")
-    match options.rule:
-        case Constant(threshold):
-            message.threshold = threshold
-        case EscalationRate(share):
-            message.escalation_rate = share
-        case FollowLoad(lowest, highest):
-            message.follow_load.lowest = lowest
-            message.follow_load.highest = highest
-            message.follow_load.SetInParent()  # bounds of 0 are bounds
-    return message
-
-
 def check_tokens(field: str, token_ids: Sequence[int], vocab_size: int) -> None:
     """Raise ``InvalidField`` for an id outside the vocabulary."""
     if token_ids and max(token_ids) >= vocab_size:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 from concurrent.futures.process import BrokenProcessPool
 from enum import StrEnum
-from importlib.resources import files
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from specmesh import models
 from specmesh.inference.benchmark.plan import Plan
 from specmesh.inference.benchmark.report import as_json, show
 from specmesh.inference.benchmark.run import measure
 from specmesh.inference.model import ModelNotLoadable
-
-_SHIPPED_TARGET = "pycode-12m"
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -62,7 +60,7 @@ def main(
     Answers go on after an end of text. In float32, exits with 1 if any of ours differ.
     """
     plan = Plan(
-        model=str(files("specmesh.models") / _SHIPPED_TARGET) if model is None else model,
+        model=str(models.path(models.TARGET)) if model is None else model,
         dtype=dtype.value,
         device=device,
         threads=threads,
