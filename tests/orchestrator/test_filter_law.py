@@ -18,7 +18,7 @@ from tests.decoding.test_losslessness import NUM_TOKENS, PROMPT, exact_law, exce
 from tests.orchestrator.test_strategy_rejection import Table, Tables, by_position, excess_at
 from tests.orchestrator.world import Chances, Keeps, World
 
-from specmesh.decoding.drafting import MAX_CANDIDATES, Choices, draft_distribution, draw_children
+from specmesh.decoding.drafting import MAX_CANDIDATES, Choices, draw_children
 from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling, warp
 from specmesh.orchestrator.mesh.drafts import draft_sampling
 from specmesh.orchestrator.strategies.base import Capacity, Goal
@@ -60,9 +60,10 @@ def algorithm_2_law(target: Table, drafter: Table, keeps: Keeps, num_tokens: int
 
     def place(tokens: tuple[int, ...]) -> Distribution:
         logits = drafter(tokens)
-        choices = draw_children(logits, REJECTION, 0, 1, NUM_CHOICES).choices
-        kept = choices is not None and keeps(choices)
-        return draft_distribution(logits, REJECTION) if kept else warp(target(tokens), REJECTION)
+        drawn = draw_children(logits, REJECTION, 0, 1, NUM_CHOICES)
+        assert drawn.choices is not None
+        assert drawn.distribution is not None
+        return drawn.distribution if keeps(drawn.choices) else warp(target(tokens), REJECTION)
 
     return enumerated(place, num_tokens)
 
