@@ -54,14 +54,6 @@ def walltime_factor(alpha: float, gamma: int, cost_ratio: float) -> float:
     return expected_tokens(alpha, gamma) / (gamma * cost_ratio + 1)
 
 
-def operations_factor(alpha: float, gamma: int, op_ratio: float) -> float:
-    """How many times the arithmetic of the target alone (Theorem 3.11).
-
-    ``op_ratio`` is c-hat, the operations per token of the drafter over those of the target.
-    """
-    return (gamma * op_ratio + gamma + 1) / expected_tokens(alpha, gamma)
-
-
 def optimal_gamma(alpha: float, cost_ratio: float, max_gamma: int) -> int:
     """The gamma in [0, ``max_gamma``] with the highest ``walltime_factor``, the smallest on ties.
 
@@ -84,11 +76,6 @@ def estimate_alpha(accepted_counts: Sequence[int], gamma: int) -> float:
     if not accepted + rejected:
         raise ValueError("no draft token was tried")
     return accepted / (accepted + rejected)
-
-
-def target_throughput(target_ms: float) -> float:
-    """Tokens per ms of the target alone (branch prediction, Eq. 6)."""
-    return 1 / target_ms
 
 
 def speculative_throughput(target_ms: float, drafter_ms: float, gamma: int, alpha: float) -> float:
@@ -118,18 +105,6 @@ def branch_throughput(
     return expected_tokens(alpha, gamma) / (hit_rate * hit_ms + (1 - hit_rate) * miss_ms)
 
 
-def theta(target_ms: float, drafter_ms: float, accepted: int, predicted: int) -> float:
-    """The ms that the branch drafted from ``predicted`` tokens on saves (branch prediction, Eq. 5).
-
-    Above 0 it is worth keeping. Each token accepted beyond the prediction was drafted again.
-    Where fewer were accepted the branch hangs from a rejected token and nothing is saved: 0,
-    though Eq. 5 as printed would call that a success.
-    """
-    if accepted < predicted:
-        return 0.0
-    return target_ms - (accepted - predicted) * drafter_ms
-
-
 def min_draft(target_ms: float, drafter_ms: float) -> int:
     """The shortest draft that hides a verification (branch prediction, Eq. 14)."""
     return _ceil(target_ms / drafter_ms)
@@ -151,12 +126,6 @@ def min_lookahead(target_ms: float, drafter_ms: float, sp: int) -> int:
         for lookahead in count(first)
         if required_parallelism(target_ms, drafter_ms, lookahead) <= sp
     )
-
-
-def dsi_expected_time(drafter_ms: float, target_ms: float, alpha: float, num_tokens: int) -> float:
-    """The ms that DSI takes at most, on average, for ``num_tokens`` (DSI, Proposition 1)."""
-    drafted = alpha * (num_tokens - 1)
-    return drafter_ms * drafted + target_ms * (num_tokens - drafted)
 
 
 def _ceil(ratio: float) -> int:
