@@ -5,6 +5,7 @@ import math
 from types import SimpleNamespace
 
 import pytest
+from tests.servers import running_server
 
 from specmesh.cli.filter.bench import crowd_settings
 from specmesh.cli.filter.picture import draw, write_csv
@@ -18,7 +19,6 @@ from specmesh.confidence.__main__ import ConfidenceService, ConfidenceSettings
 from specmesh.decoding.calibration import Calibration
 from specmesh.decoding.confidence import log_probability
 from specmesh.decoding.drafting import Choices
-from specmesh.serving.server import running_server
 from specmesh.traces.spans import Node, Span, SpanKind
 
 TARGET, DRAFTER = (1, 2, 3, 4, 5), (1, 2, 9, 9, 9)

@@ -10,10 +10,11 @@ from typing import Any
 
 import grpc
 import pytest
+from tests.servers import running_server
 
 from specmesh.confidence.__main__ import ConfidenceService, ConfidenceSettings
 from specmesh.serving.errors import error_info, invalid_field
-from specmesh.serving.server import CannotStart, running_server
+from specmesh.serving.server import CannotStart
 from specmesh.v1 import confidence_pb2, confidence_pb2_grpc
 
 CALL_S = 20

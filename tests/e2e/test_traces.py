@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -52,13 +52,32 @@ SERVICES = {
 }
 
 
+class Receiver(TraceReceiver):
+    """Tells when what a test waits for has arrived."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._arrival = asyncio.Condition()
+
+    async def Export(self, request, context):  # noqa: N802
+        response = await super().Export(request, context)
+        async with self._arrival:
+            self._arrival.notify_all()
+        return response
+
+    async def wait_until(self, complete: Callable[[Sequence[Span]], bool]) -> list[Span]:
+        async with asyncio.timeout(ARRIVAL_SECONDS), self._arrival:
+            await self._arrival.wait_for(lambda: complete(self.spans))
+            return list(self.spans)
+
+
 @dataclass(frozen=True, slots=True)
 class TracedMesh:
     """A mesh that sends all its spans, and the client's, to one receiver."""
 
     processes: Processes
     client: Client
-    receiver: TraceReceiver
+    receiver: Receiver
     verifier: Process
     drafter: Process
     flags: Sequence[str]
@@ -75,8 +94,7 @@ class TracedMesh:
             return next(ids, None)
 
         spans = await self.receiver.wait_until(
-            lambda spans: is_complete([s for s in spans if s.trace_id == trace_id(spans)]),
-            ARRIVAL_SECONDS,
+            lambda spans: is_complete([s for s in spans if s.trace_id == trace_id(spans)])
         )
         return [span for span in spans if span.trace_id == trace_id(spans)]
 
@@ -87,9 +105,7 @@ class TracedMesh:
             roots = [s for s in spans if s.name == "specmesh.generate" and is_cancelled(s)]
             return [s for s in spans if s.trace_id in {root.trace_id for root in roots}]
 
-        spans = await self.receiver.wait_until(
-            lambda spans: is_complete(spans_of_it(spans)), ARRIVAL_SECONDS
-        )
+        spans = await self.receiver.wait_until(lambda spans: is_complete(spans_of_it(spans)))
         return spans_of_it(spans)
 
 
@@ -120,7 +136,7 @@ def is_cancelled(span):
 async def traced():
     """A mesh with tracing, its client in this process."""
     with Processes() as processes, pytest.MonkeyPatch.context() as patch:
-        async with TraceReceiver() as receiver:
+        async with Receiver() as receiver:
             environment = {
                 "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": receiver.endpoint,
                 "OTEL_BSP_SCHEDULE_DELAY": "50",

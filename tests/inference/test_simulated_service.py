@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 
 import grpc
 import pytest
+from tests.servers import running_server
 
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
@@ -19,7 +20,6 @@ from specmesh.decoding.tree import EMPTY
 from specmesh.drafter.__main__ import DrafterService, DrafterSettings
 from specmesh.inference.service import InferenceService
 from specmesh.inference.simulated import SimulatedModel
-from specmesh.serving.server import running_server
 from specmesh.serving.settings import parse
 from specmesh.serving.wire import read_choices, write_sampling, write_tree
 from specmesh.v1 import (

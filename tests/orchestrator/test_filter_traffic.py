@@ -9,9 +9,9 @@ import pytest
 from tests.orchestrator.answers import Answer, collect
 from tests.orchestrator.peers import Drafter, Verifier
 from tests.orchestrator.test_filter_generation import AGREEMENT, COUPLED, GREEDY, filtered
+from tests.servers import running_server
 
 from specmesh.confidence.__main__ import ConfidenceService, ConfidenceSettings
-from specmesh.serving.server import running_server
 
 NUM_OTHERS = 4
 LEARNING = {"escalation_rate": {"escalation_rate": 0.5}, "the service's default": {}}

@@ -6,8 +6,9 @@ import asyncio
 
 import grpc
 import pytest
+from tests.servers import running_server
 
-from specmesh.serving.server import CannotStart, running_server
+from specmesh.serving.server import CannotStart
 from specmesh.serving.settings import ServerSettings
 from specmesh.v1 import verifier_pb2, verifier_pb2_grpc
 

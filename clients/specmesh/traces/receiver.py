@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -33,7 +31,6 @@ class TraceReceiver(TraceServiceServicer):
         self.spans: list[Span] = []
         self.endpoint = ""
         self._json_file = json_file
-        self._arrival = asyncio.Condition()
         self._server: grpc.aio.Server | None = None
 
     async def Export(  # noqa: N802
@@ -47,18 +44,8 @@ class TraceReceiver(TraceServiceServicer):
         if self._json_file is not None:
             with self._json_file.open("a") as file:
                 file.write(to_line(request) + "\n")
-        async with self._arrival:
-            self.spans += spans_from(request.resource_spans)
-            self._arrival.notify_all()
+        self.spans += spans_from(request.resource_spans)
         return ExportTraceServiceResponse()
-
-    async def wait_until(
-        self, complete: Callable[[Sequence[Span]], bool], timeout_s: float
-    ) -> list[Span]:
-        """All spans, as soon as they are ``complete``. Raises TimeoutError."""
-        async with asyncio.timeout(timeout_s), self._arrival:
-            await self._arrival.wait_for(lambda: complete(self.spans))
-            return list(self.spans)
 
     async def __aenter__(self) -> Self:
         self._server = grpc.aio.server()

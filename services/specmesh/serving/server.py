@@ -6,8 +6,7 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 import grpc.aio
@@ -158,19 +157,6 @@ async def _refuse_early(request: object, context: Context) -> None:  # noqa: ARG
 _STARTING: grpc.RpcMethodHandler[Any, Any] = grpc.unary_unary_rpc_method_handler(
     cast("Any", _refuse_early)
 )
-
-
-@asynccontextmanager
-async def running_server(settings: ServerSettings, service: Service) -> AsyncIterator[str]:
-    """A server within this process, without signals, logs or telemetry; gives its address."""
-    server = Server(settings, service)
-    try:
-        address = await server.listen()
-        await server.start()
-        yield address
-        await server.drain()
-    finally:
-        await server.stop()
 
 
 async def serve(settings: ServerSettings, service: Service) -> int:
