@@ -76,8 +76,9 @@ def warp(logits: NDArray[np.floating[Any]], sampling: Sampling) -> Distribution:
     """The distribution that ``sampling`` makes of ``logits`` ``[vocab]``, ids ascending.
 
     Temperature, then top-k, then top-p over what top-k left, as in Hugging Face
-    transformers; ties go to the lower id. Temperature 0 puts everything on the likeliest
-    token. Raises ``FloatingPointError`` if the logits hold NaN or no finite maximum.
+    transformers; ties go to the lower id. At the boundary of top-k or top-p the last bit of a
+    logit decides which tokens are left. Temperature 0 puts everything on the likeliest token.
+    Raises ``FloatingPointError`` if the logits hold NaN or no finite maximum.
     """
     if sampling.mode is AcceptanceMode.GREEDY:
         return Distribution(np.array([_likeliest_one(logits)]), np.ones(1))
@@ -93,8 +94,12 @@ def choose(logits: NDArray[np.floating[Any]], sampling: Sampling, position: int)
     """The target's token at ``position``, from its ``logits`` ``[vocab]``.
 
     Greedy: the likeliest, the lowest id on ties. Coupled: the argmax of log p + Gumbel noise
-    over the warped distribution p. Raises ``ValueError`` in rejection mode, where the token
-    depends on the draft, and ``FloatingPointError`` as ``warp`` does.
+    over the warped distribution p. A rounding of the logits changes the token not only where it
+    reorders scores: where it moves the boundary of top-k or top-p across a token, this one comes
+    or goes, however far apart the scores are. docs/architecture.md, Exactness, has rates.
+
+    Raises ``ValueError`` in rejection mode, where the token depends on the draft, and
+    ``FloatingPointError`` as ``warp`` does.
     """
     if sampling.mode is AcceptanceMode.REJECTION:
         raise ValueError("in rejection mode the token depends on the draft")

@@ -1,0 +1,225 @@
+"""How often a coupled token depends on its forward's shape: ``python -m
+specmesh.inference.rounding``.
+
+A model's own answers go through forwards of several shapes, each upon the KV that forwards of
+its own shape left, and the token of every place is drawn from the logits of each. In exact
+arithmetic all would draw the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from importlib.resources import files
+from typing import Annotated, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import typer
+
+from specmesh.decoding.sampling import Sampling, coupled_scores
+from specmesh.decoding.tree import TokenTree
+from specmesh.inference.model import (
+    Ask,
+    Cancellation,
+    LanguageModel,
+    Logits,
+    ModelNotLoadable,
+    Scorer,
+)
+from specmesh.inference.unserved import answer, tokenize
+
+_SHIPPED_TARGET = "pycode-12m"
+_TEMPERATURE = 0.8
+_SAMPLINGS = {
+    "not truncated": Sampling(_TEMPERATURE),
+    "top_k 50": Sampling(_TEMPERATURE, top_k=50),
+    "top_p 0.9": Sampling(_TEMPERATURE, top_p=0.9),
+    "top_k 50, top_p 0.9": Sampling(_TEMPERATURE, top_k=50, top_p=0.9),
+}
+
+
+class _Shape(NamedTuple):
+    """Forwards of ``num_sessions`` at once, ``width`` tokens of each."""
+
+    num_sessions: int
+    width: int
+
+
+_ALONE = _Shape(1, 1)
+_SHAPES = {
+    "8 tokens": _Shape(1, 8),
+    "32 sessions": _Shape(32, 1),
+    "32 sessions, 8 tokens each": _Shape(32, 8),
+}
+
+
+class _Text(NamedTuple):
+    """A prompt, the answer to it, and the seed that it is drawn with."""
+
+    prompt: Sequence[int]
+    answer: Sequence[int]
+    seed: int
+
+
+_ALL = np.empty(0, np.int64)
+
+
+class Drawn(NamedTuple):
+    """The coupled token of a place, and which tokens top-k and top-p left there (empty: all)."""
+
+    token: int
+    left: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, logits: Logits, sampling: Sampling, position: int) -> Drawn:
+        """From ``logits`` ``[vocab]``."""
+        left, scores = coupled_scores(logits, sampling, position)
+        return cls(int(left[scores.argmax()]), _ALL if left.size == logits.size else left)
+
+    def has(self, token: int) -> bool:
+        """Whether ``token`` was left."""
+        return not self.left.size or token in self.left
+
+
+_Places = dict[tuple[int, int], Drawn]
+"""By the text's seed and the number of the token in its answer."""
+
+
+@dataclass(slots=True)
+class Differences:
+    """At how many of ``places`` two shapes differ.
+
+    ``sets``: top-k and top-p leave other tokens. ``cut`` and ``reordered``: another token is
+    drawn, since one of the two is left by one shape only, or else because their scores are in
+    another order.
+    """
+
+    places: int = 0
+    sets: int = 0
+    cut: int = 0
+    reordered: int = 0
+
+    def count(self, one: Drawn, other: Drawn) -> None:
+        """One place more."""
+        self.places += 1
+        self.sets += not np.array_equal(one.left, other.left)
+        if one.token != other.token:
+            in_both = one.has(other.token) and other.has(one.token)
+            self.reordered += in_both
+            self.cut += not in_both
+
+
+def measure(
+    model: LanguageModel, prompts: Sequence[Sequence[int]], num_tokens: int
+) -> dict[str, dict[str, Differences]]:
+    """By shape and sampling: differences from one token alone at ``num_tokens`` places of the
+    model's answer to each of ``prompts``, each with a seed of its own."""
+    seeds = range(len(prompts))
+    samplings = [Sampling(_TEMPERATURE, seed=seed) for seed in seeds]
+    texts = list(map(_Text, prompts, answer(model, prompts, samplings, num_tokens), seeds))
+    alone = _draw(model, texts, _ALONE)
+    found: dict[str, dict[str, Differences]] = {}
+    for shape, sizes in _SHAPES.items():
+        found[shape] = {}
+        for sampling, places in _draw(model, texts, sizes).items():
+            differences = found[shape][sampling] = Differences()
+            for place, drawn in places.items():
+                differences.count(alone[sampling][place], drawn)
+    return found
+
+
+def _draw(model: LanguageModel, texts: Sequence[_Text], shape: _Shape) -> dict[str, _Places]:
+    """By sampling, what forwards of ``shape`` have drawn."""
+    drawn: dict[str, _Places] = {name: {} for name in _SAMPLINGS}
+    for first in range(0, len(texts), shape.num_sessions):
+        together = texts[first : first + shape.num_sessions]
+        for text, number, logits in _logits(model, together, shape.width):
+            position = len(text.prompt) + number
+            for name, sampling in _SAMPLINGS.items():
+                own = replace(sampling, seed=text.seed)
+                drawn[name][text.seed, number] = Drawn.of(logits, own, position)
+    return drawn
+
+
+def _logits(
+    model: LanguageModel, texts: Sequence[_Text], width: int
+) -> Iterator[tuple[_Text, int, Logits]]:
+    """Logits ``[vocab]`` for every token of the answers, by forwards of ``width`` tokens each."""
+    count = len(texts[0].answer)
+    scorers = [model.open(text.prompt, Cancellation(), count) for text in texts]
+    try:
+        for first in range(0, count, width):
+            end = min(first + width, count)
+            trees = [TokenTree.chain(text.answer[: end - 1]) for text in texts]
+            for text, rows in zip(texts, _score(model, scorers, trees), strict=True):
+                for number, logits in enumerate(rows, first):
+                    yield text, number, logits
+    finally:
+        for scorer in scorers:
+            scorer.close(())
+
+
+def _score(
+    model: LanguageModel, scorers: Sequence[Scorer], trees: Sequence[TokenTree]
+) -> Sequence[Logits]:
+    """One forward, but where prompts are too long for one."""
+    found: dict[int, Logits] = {}
+    while missing := [number for number in range(len(trees)) if number not in found]:
+        asks = [Ask(scorers[number], trees[number]) for number in missing]
+        scored = zip(missing, model.forward(asks), strict=True)
+        found |= {number: logits for number, logits in scored if logits is not None}
+    return [found[number] for number in range(len(trees))]
+
+
+class _Dtype(StrEnum):
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+    FLOAT16 = "float16"
+
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def main(
+    model: Annotated[
+        str | None,
+        typer.Option(help="Folder or Hugging Face id.", show_default="the shipped target"),
+    ] = None,
+    dtype: Annotated[_Dtype, typer.Option(help="Of weights and activations.")] = _Dtype.FLOAT32,
+    device: Annotated[str, typer.Option(help="torch device.")] = "cpu",
+    prompts: Annotated[int, typer.Option(min=1, max=64, help="Held-out prompts.")] = 64,
+    tokens: Annotated[int, typer.Option(min=1, help="Places of each answer.")] = 320,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of a forward.")] = 2,
+) -> None:
+    """Print as JSON, by shape of forward and by sampling, how many coupled tokens differ."""
+    import torch
+
+    from specmesh.inference.transformers_model import TransformersModel
+
+    torch.set_num_threads(threads)
+    shipped = files("specmesh.models")
+    name = str(shipped / _SHIPPED_TARGET) if model is None else model
+    try:
+        loaded = TransformersModel.load(name, dtype=dtype.value, device=device)
+    except ModelNotLoadable as error:
+        typer.echo(f"specmesh: {error}", err=True)
+        raise typer.Exit(2) from error
+    held_out = json.loads((shipped / "heldout_prompts.json").read_text(encoding="utf-8"))
+    texts = tokenize(loaded, [prompt["text"] for prompt in held_out[:prompts]])
+    found = measure(loaded, texts, tokens)
+    typer.echo(
+        json.dumps(
+            {
+                shape: {sampling: asdict(each) for sampling, each in by_sampling.items()}
+                for shape, by_sampling in found.items()
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    app(prog_name="python -m specmesh.inference.rounding")

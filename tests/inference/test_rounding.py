@@ -1,0 +1,84 @@
+"""What the shape of a forward does to coupled tokens, and how it is counted."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from specmesh.decoding.sampling import Sampling, coupled_scores
+from specmesh.inference.rounding import Differences, Drawn, measure
+
+PROMPTS = ([5, 6, 7], list(range(8, 40)), [30])
+NUM_TOKENS = 17
+
+
+def drawn(token, *left):
+    return Drawn(token, np.array(left, np.int64))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (drawn(3, 3, 5), drawn(3, 3, 5), Differences(1)),
+        (drawn(3, 3, 5), drawn(3, 3, 6), Differences(1, sets=1)),
+        (drawn(3, 3, 5), drawn(5, 3, 5), Differences(1, reordered=1)),
+        (drawn(3, 3, 5), drawn(5, 3, 5, 6), Differences(1, sets=1, reordered=1)),
+        (drawn(5, 3, 5), drawn(3, 3, 6), Differences(1, sets=1, cut=1)),
+        (drawn(3, 3, 5), drawn(6, 3, 6), Differences(1, sets=1, cut=1)),
+        (drawn(3), drawn(5), Differences(1, reordered=1)),
+    ],
+)
+def test_a_token_that_one_shape_does_not_leave_is_cut(one, other, expected):
+    differences = Differences()
+    differences.count(one, other)
+    assert differences == expected
+
+
+@pytest.mark.parametrize("sampling", [Sampling(top_k=2), Sampling(top_p=0.7)])
+def test_a_rounding_at_the_boundary_changes_tokens_whose_scores_are_far_apart(sampling):
+    """Of the last two tokens the likelier one is left; any difference decides which that is."""
+    logits = np.log(np.array([0.5, 0.25, 0.25], np.float32))
+    others = logits.copy()
+    others[2] = np.nextafter(others[2], np.float32(0))
+    found, margins = Differences(), []
+    for position in range(200):
+        found.count(*(Drawn.of(each, sampling, position) for each in (logits, others)))
+        scores = np.sort(coupled_scores(logits, sampling, position)[1])
+        margins.append(scores[-1] - scores[-2])
+    assert found.sets == 200
+    assert found.cut > 50  # the token drawn is one of these two half the time, more or less
+    assert found.reordered == 0
+    assert min(margins) > 1e-3
+
+
+def test_every_shape_goes_through_every_place(load, monkeypatch):
+    model = load("llama")
+    sizes = set()
+    compute = model.compute
+
+    def record(batch, *arguments):
+        sizes.add(tuple((len(group.blocks), group.width) for group in batch.groups))
+        return compute(batch, *arguments)
+
+    monkeypatch.setattr(model, "compute", record)
+    found = measure(model, PROMPTS, NUM_TOKENS)
+    for by_sampling in found.values():
+        for differences in by_sampling.values():
+            assert differences == Differences(len(PROMPTS) * NUM_TOKENS)  # in float32
+    assert {((1, 1),), ((1, 8),), ((3, 1),), ((3, 8),)} <= sizes
+
+
+def test_bfloat16_is_counted_on_the_shipped_target():
+    pytest.importorskip("specmesh.models")
+    command = [sys.executable, "-m", "specmesh.inference.rounding", "--dtype", "bfloat16"]
+    options = ["--prompts", "2", "--tokens", "16", "--threads", "1"]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, check=True)
+    for by_sampling in json.loads(done.stdout).values():
+        assert {each["places"] for each in by_sampling.values()} == {32}
+        whole = by_sampling["not truncated"]
+        assert whole["sets"] == whole["cut"] == 0
+        assert all(each["cut"] <= each["sets"] for each in by_sampling.values())
