@@ -1,8 +1,8 @@
 """Environments that hold what an extra asks for, and nothing else.
 
-The wheel is really installed. What it requires is linked, file by file, from the environment
-that runs the tests, as its own metadata and theirs name it: the very modules that pip would
-have put there, without a download and without a second torch.
+The wheel is really installed. What it requires is linked from the environment that runs the
+tests, as its own metadata and theirs name it: the very modules that pip would have put there,
+without a download and without a second torch.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ import subprocess
 import sys
 import tarfile
 import venv
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from functools import cache
 from importlib.metadata import Distribution, distribution, distributions
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -42,6 +44,11 @@ class Environment:
     def __init__(self, folder: Path, wheel: Path, extra: str) -> None:
         venv.create(folder, with_pip=False)
         self._folder = folder
+        self._variables = {
+            "TMPDIR": str(folder),
+            "PYTHONUTF8": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",  # what is linked belongs to others
+        }
         (site,) = folder.glob("lib/python*/site-packages")
         _pip(folder, "install", "--quiet", "--no-deps", "--no-index", str(wheel))
         (specmesh,) = distributions(path=[str(site)])
@@ -59,7 +66,7 @@ class Environment:
             check=False,
             cwd=self._folder,
             encoding="utf-8",
-            env={**kept, "TMPDIR": str(self._folder), "PYTHONUTF8": "1", **environment},
+            env={**kept, **self._variables, **environment},
             stdin=subprocess.DEVNULL,
             timeout=120,
         )
@@ -115,9 +122,33 @@ def _applying(of: Distribution, extras: Iterable[str]) -> list[Requirement]:
 
 def _link(installed: Distribution, site: Path) -> None:
     """Scripts are left out: they name the interpreter of the environment they come from."""
-    assert installed.files
-    for file in installed.files:
-        if ".." not in file.parts:
-            link = site / file
-            link.parent.mkdir(parents=True, exist_ok=True)
-            link.symlink_to(installed.locate_file(file))
+    for path in _own_paths(installed):
+        link = site / path
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(Path(str(installed.locate_file(path))))
+
+
+def _own_paths(installed: Distribution) -> set[PurePosixPath]:
+    """Its files, those in a folder that no other distribution has files in as that folder."""
+    paths = set()
+    for file in _files(installed):
+        outermost_first = list(file.parents)[-2::-1]
+        own = (folder for folder in outermost_first if len(_owners()[folder]) == 1)
+        paths.add(next(own, file))
+    return paths
+
+
+@cache
+def _owners() -> Mapping[PurePosixPath, set[str]]:
+    """Who has files in a folder, of all that is installed where the tests run."""
+    owners = defaultdict(set)
+    for each in distributions():
+        name = each.name
+        for folder in {folder for file in _files(each) for folder in file.parents}:
+            owners[folder].add(name)
+    return owners
+
+
+def _files(installed: Distribution) -> list[PurePosixPath]:
+    """Those in site-packages."""
+    return [PurePosixPath(file) for file in installed.files or () if ".." not in file.parts]
