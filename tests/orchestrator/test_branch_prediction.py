@@ -277,7 +277,7 @@ def test_drafter_slower_than_the_target_is_only_tried_now_and_then():
 
 
 def test_no_more_of_a_branch_is_verified_than_is_worth_it():
-    """A token costs a tenth of a verification; at alpha 0.7 the seventh stands less often."""
+    """A token costs a tenth of a verification."""
     strategy = BranchPrediction(Goal(99, predictor="always-all"))
     capacity = Capacity(target_s=0.1, drafter_s=0.01, target_token_s=0.01)
     (first,) = strategy.start(capacity)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from tests.orchestrator.transcripts import drafted, verified
 
+from specmesh.decoding.acceptance_rate import AcceptanceRate
 from specmesh.decoding.drafting import Choices
 from specmesh.decoding.sampling import Distribution
 from specmesh.decoding.tree import EMPTY, TokenTree
@@ -22,7 +23,12 @@ from specmesh.orchestrator.strategies.base import (
     Goal,
     Verify,
 )
-from specmesh.orchestrator.strategies.dsi import DSI, MAX_CHECK_TOKENS, MAX_DRAFT_TOKENS
+from specmesh.orchestrator.strategies.dsi import (
+    DSI,
+    IN_VAIN,
+    MAX_CHECK_TOKENS,
+    MAX_DRAFT_TOKENS,
+)
 
 END = 90
 ALONE, CHAIN = 1, 2
@@ -428,11 +434,34 @@ def test_chain_goes_no_further_than_the_replicas_can_use():
 
 
 def test_chain_goes_no_further_than_verifying_it_is_worth():
-    """Verifying one more costs a twentieth; at alpha 0.7 the ninth stands less often."""
+    """Verifying one more costs a tenth of the verification."""
     strategy = DSI(Goal(100))
-    strategy.start(Capacity(8, target_s=0.1, drafter_s=0.005, target_token_s=0.005))
-    assert Cancel(CHAIN) not in strategy.handle(drafted(CHAIN, *range(8), last=False))
-    assert Cancel(CHAIN) in strategy.handle(drafted(CHAIN, 8, parent=8, last=False))
+    strategy.start(Capacity(8, target_s=0.1, drafter_s=0.005, target_token_s=0.01))
+    worth = int(AcceptanceRate().num_worth(0.1))
+    assert Cancel(CHAIN) not in strategy.handle(drafted(CHAIN, *range(worth), last=False))
+    assert Cancel(CHAIN) in strategy.handle(drafted(CHAIN, 8, parent=worth, last=False))
+
+
+def test_chain_goes_no_further_than_it_is_likely_to_stand():
+    strategy = DSI(Goal(100))
+    strategy.start(Capacity(8, target_s=1.0, drafter_s=0.005))
+    likely = int(AcceptanceRate().num_worth(IN_VAIN))
+    assert Cancel(CHAIN) not in strategy.handle(drafted(CHAIN, *range(likely), last=False))
+    assert Cancel(CHAIN) in strategy.handle(drafted(CHAIN, 8, parent=likely, last=False))
+
+
+def test_drafter_that_is_never_right_is_only_tried_now_and_then():
+    strategy = DSI(Goal(2_000))
+    strategy.start(Capacity(target_s=0.1, drafter_s=0.01))
+    alone, chain, num_drafts = ALONE, CHAIN, 0
+    for n in range(1_000):
+        if chain:
+            strategy.handle(drafted(chain, 8, last=False))
+        commands = strategy.handle(verified(alone, says=7))
+        alone = next(each.task for each in commands if isinstance(each, Verify))
+        chain = next((each.task for each in commands if isinstance(each, Draft)), None)
+        num_drafts += chain is not None and n >= 200
+    assert num_drafts == pytest.approx(800 * 0.02 / 0.1, abs=1)
 
 
 SLOW_DRAFTER = Capacity(target_s=0.1, drafter_s=0.12)

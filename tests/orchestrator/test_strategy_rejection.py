@@ -270,7 +270,7 @@ def test_drafts_that_share_their_noise_would_be_seen(monkeypatch):
 def sample_unsure_drafter() -> Counter[tuple[int, ...]]:
     """A drafter that is wrong about the first token, and now and then unsure of it."""
     models = (by_position(0.5, 0.5, 0.5), [by_position(0.9, 0.5, 0.5)])
-    capacity = Capacity(target_s=0.01, drafter_s=0.001)
+    capacity = Capacity(target_s=0.01, drafter_s=0.003)
     return sample("speculative", (Goal(3), capacity, Chances()), models, num_samples=5_000)
 
 

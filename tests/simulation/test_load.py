@@ -7,6 +7,7 @@ from specmesh.orchestrator.simulation.latency import Fixed, Measured
 from specmesh.orchestrator.simulation.mesh import MeshModel
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
+from specmesh.orchestrator.strategies.dsi import DSI
 
 
 def mesh(num_verifiers=2):
@@ -36,6 +37,17 @@ def test_a_lone_target_is_busy_all_the_time_when_all_come_at_once():
     assert found.verifier_utilisation == pytest.approx([1.0])
     assert found.drafter_utilisation == [0.0]
     assert found.duration_s == pytest.approx(4 * 10 * 0.02)
+
+
+def test_a_chain_that_can_hardly_stand_leaves_the_drafter_to_others(monkeypatch):
+    """Eight answers at once, of two replicas and one drafter."""
+    model = MeshModel(Fixed(0.04), (Fixed(0.003),), num_verifiers=2)
+    load = Load("dsi", Goal(100), num_requests=8, acceptance=0.8)
+    bounded = run_load(load, model)
+    monkeypatch.setattr(DSI, "_reach", lambda self, chain: float("inf"))
+    unbounded = run_load(load, model)
+    assert bounded.num_wasted_tokens < 0.7 * unbounded.num_wasted_tokens
+    assert bounded.duration_s < 0.8 * unbounded.duration_s
 
 
 def test_requests_come_at_the_rate_asked_for():

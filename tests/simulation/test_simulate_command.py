@@ -42,6 +42,16 @@ def test_grid_writes_a_picture_and_a_table_with_every_cell(tmp_path):
         assert file.read(len(PNG)) == PNG
 
 
+def test_modes_prints_a_row_for_each_mode_and_drafter():
+    result = found("modes", "--tokens", 4, "--repeats", 1, "--workers", 1)
+    keys = ["mode", "alpha", "overlap", "acceptance"]
+    keys += ["non_si_s", "si_s", "dsi_s", "branch_prediction_s"]
+    assert all(list(row) == keys for row in result["rows"])
+    assert {row["mode"] for row in result["rows"]} == {"greedy", "coupled", "rejection"}
+    assert all(row["non_si_s"] == pytest.approx(4) for row in result["rows"])
+    assert "Median seconds for 4 tokens" in simulate("modes", "--tokens", 4, "--repeats", 1).output
+
+
 def test_table2_says_what_a_mesh_of_simulated_models_is_compared_with():
     result = found(
         *("table2", "--tokens", 8, "--repeats", 2, "--seed", 5, "--hop-ms", 1, "--workers", 1),

@@ -11,6 +11,7 @@ PRIOR_ALPHA: Final = 0.7
 _PRIOR_TRIALS: Final = 4.0
 _DECAY: Final = 0.97
 """Of a trial's weight with each trial after it: a text may change within thirty tokens."""
+_HOPED_FOR: Final = 2.0
 _EXPLORED: Final = 0.02
 """The share of the target's time that drafts may cost which are not expected to pay."""
 
@@ -31,11 +32,12 @@ class AcceptanceRate:
         """How many tokens in a row stand with a probability of at least ``cost``.
 
         So many are worth verifying if each makes a verification longer by that part of it:
-        the n-th stands with probability alpha^n, and then saves a verification.
+        the n-th stands with probability alpha^n, and then saves a verification. Alpha is taken
+        hopefully, as if two trials more had gone well: a draft that ends too soon is missed by
+        the answer at hand, one that goes on too long only by others.
         """
-        if cost <= 0 or self.alpha >= 1:
-            return math.inf
-        return math.log(min(cost, 1)) / math.log(self.alpha) if self.alpha > 0 else 0.0
+        alpha = (self._accepted + _HOPED_FOR) / (self._tried + _HOPED_FOR)
+        return math.inf if cost <= 0 or alpha >= 1 else math.log(min(cost, 1)) / math.log(alpha)
 
     def learn(self, trials: Iterable[bool]) -> None:
         """Whether each token that was tried was accepted, in order."""

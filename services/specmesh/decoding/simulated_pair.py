@@ -57,8 +57,8 @@ class SimulatedPair:
     def _common(self) -> NDArray[np.float64]:
         """u: one peak and the rest uniform, such that Σ u² = overlap / alpha²."""
         n = _NUM_COMMON
-        squares = self.overlap / self.alpha**2 if self.alpha else 1.0
-        peak = (1 + math.sqrt(max(0.0, 1 - n * (1 - (n - 1) * squares)))) / n
+        squares = self.overlap / self.alpha**2 if self.alpha**2 else 1.0
+        peak = min(1.0, (1 + math.sqrt(max(0.0, 1 - n * (1 - (n - 1) * squares)))) / n)
         return np.array([peak, *[(1 - peak) / (n - 1)] * (n - 1)])
 
 

@@ -137,7 +137,8 @@ class BranchPrediction:
         probabilities = self._predictor.distribution(self._run.confidences, self._round)
         limit = MAX_NODES // depth
         branches = likeliest_branches(
-            self._run, probabilities, min(self._num_branches or limit, limit)
+            *(self._run, probabilities, self._acceptance.alpha),
+            limit=min(self._num_branches or limit, limit),
         )
         if not branches:  # the drafter named no choices where the predictor expects a rejection
             return []
@@ -238,7 +239,7 @@ class BranchPrediction:
         cost = self._capacity.draft_cost
         if self._goal.lookahead is not None or cost is None:
             return self._draft_ahead
-        self._exploring = cost >= 1 or self._num_worth < 1
+        self._exploring = cost >= 1 or self._acceptance.alpha <= self._capacity.token_cost
         return int(self._exploration.tries(cost)) if self._exploring else self._draft_ahead
 
     @property

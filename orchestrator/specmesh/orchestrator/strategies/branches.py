@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,18 +51,20 @@ class Branch:
 
 
 def likeliest_branches(
-    run: Run, num_accepted: NDArray[np.float64], limit: int | None
+    run: Run, num_accepted: NDArray[np.float64], alpha: float, limit: int | None
 ) -> list[Branch]:
     """The ``limit`` likeliest outcomes (None: all), the likeliest first.
 
-    ``num_accepted`` ``[len(run) + 1]`` are the probabilities of how many tokens stand.
+    ``num_accepted`` ``[len(run) + 1]`` are the probabilities of how many tokens stand,
+    ``alpha`` that of a token of which nothing is known yet.
     """
-    possible = [branch for branch in _outcomes(run, num_accepted) if branch.probability > 0]
+    outcomes = _outcomes(run, num_accepted, alpha)
+    possible = [branch for branch in outcomes if branch.probability > 0]
     possible.sort(key=lambda branch: -branch.probability)
     return possible[:limit]
 
 
-def _outcomes(run: Run, num_accepted: NDArray[np.float64]) -> Iterator[Branch]:
+def _outcomes(run: Run, num_accepted: NDArray[np.float64], alpha: float) -> Iterator[Branch]:
     for accepted, (token, choices) in enumerate(zip(run.tokens, run.choices, strict=True)):
         if choices is None:
             continue
@@ -72,6 +73,4 @@ def _outcomes(run: Run, num_accepted: NDArray[np.float64]) -> Iterator[Branch]:
             if guess != token:
                 given = min(probability / rest, 1.0)
                 yield Branch(accepted, guess, float(num_accepted[accepted]) * given)
-    # Not drafted yet; it is as likely to be right as the tokens before.
-    follows = fmean(run.confidences) if run.tokens else 1.0
-    yield Branch(len(run.tokens), None, float(num_accepted[len(run.tokens)]) * follows)
+    yield Branch(len(run.tokens), None, float(num_accepted[len(run.tokens)]) * alpha)
