@@ -12,13 +12,13 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from importlib.resources import files
 from typing import Annotated, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import typer
 
+from specmesh import models
 from specmesh.decoding.sampling import Sampling, coupled_scores
 from specmesh.decoding.tree import TokenTree
 from specmesh.inference.model import (
@@ -31,7 +31,6 @@ from specmesh.inference.model import (
 )
 from specmesh.inference.unserved import answer, tokenize
 
-_SHIPPED_TARGET = "pycode-12m"
 _TEMPERATURE = 0.8
 _SAMPLINGS = {
     "not truncated": Sampling(_TEMPERATURE),
@@ -201,15 +200,13 @@ def main(
     from specmesh.inference.transformers_model import TransformersModel
 
     torch.set_num_threads(threads)
-    shipped = files("specmesh.models")
-    name = str(shipped / _SHIPPED_TARGET) if model is None else model
+    name = str(models.path(models.TARGET)) if model is None else model
     try:
         loaded = TransformersModel.load(name, dtype=dtype.value, device=device)
     except ModelNotLoadable as error:
         typer.echo(f"specmesh: {error}", err=True)
         raise typer.Exit(2) from error
-    held_out = json.loads((shipped / "heldout_prompts.json").read_text(encoding="utf-8"))
-    texts = tokenize(loaded, [prompt["text"] for prompt in held_out[:prompts]])
+    texts = tokenize(loaded, [prompt.text for prompt in models.heldout_prompts()[:prompts]])
     found = measure(loaded, texts, tokens)
     typer.echo(
         json.dumps(
