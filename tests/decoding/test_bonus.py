@@ -94,7 +94,8 @@ def test_where_nothing_was_drafted_it_is_the_token_that_the_verdict_names(num_ca
     for seed in range(200):
         verdict = verify(EMPTY, TARGET[None], sampling(seed), POSITION, {}, num_candidates)
         assert verdict.bonus is not None
-        assert verdict.bonus.meet([]) == verdict.next_token
+        alone = verify(EMPTY, TARGET[None], sampling(seed), POSITION)
+        assert verdict.bonus.meet([]) == verdict.next_token == alone.next_token
 
 
 def test_only_a_bonus_token_of_rejection_mode_has_a_distribution():

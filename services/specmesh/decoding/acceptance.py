@@ -121,11 +121,11 @@ def _follow_accepted(
                 node = children[taken]
                 accepted.append(node)
                 continue
-        token = _draw(target_probs, sampling.seed, at)
-        bonus = None
         if num_bonus_candidates and not children:
             bonus = Bonus.summarise(target_probs, sampling.seed, at, num_bonus_candidates)
-        return Verdict(tuple(accepted), token, bool(children), bonus)
+            return Verdict(tuple(accepted), bonus.meet([]), recovered=False, bonus=bonus)
+        token = _draw(target_probs, sampling.seed, at)
+        return Verdict(tuple(accepted), token, recovered=bool(children))
 
 
 def _try_in_turn(

@@ -77,7 +77,7 @@ class Bonus:
         left = np.append(self.probabilities, self.tail_mass)
         for token, draft in drafts:
             drawn_from = self._image(draft)
-            outcome = self._outcome(token)
+            (outcome,) = self._outcomes(np.array([token]))
             (noise,) = uniforms(self.seed, self.position, Purpose.ACCEPT, np.array([token]))
             if noise * drawn_from[outcome] < left[outcome]:
                 return self.tail_token if outcome == len(self.token_ids) else token
@@ -90,15 +90,13 @@ class Bonus:
     def _image(self, draft: Distribution) -> NDArray[np.float64]:
         """The probabilities of the listed tokens and of the tail, ``[n + 1]``, under ``draft``."""
         image = np.zeros(len(self.token_ids) + 1)
-        outcomes = [self._outcome(token) for token in draft.token_ids.tolist()]
-        np.add.at(image, outcomes, draft.probabilities)
+        np.add.at(image, self._outcomes(draft.token_ids), draft.probabilities)
         return image
 
-    def _outcome(self, token: int) -> int:
-        """Where ``token`` is listed; n if it belongs to the tail."""
-        place = int(self.token_ids.searchsorted(token))
-        listed = place < len(self.token_ids) and self.token_ids[place] == token
-        return place if listed else len(self.token_ids)
+    def _outcomes(self, tokens: NDArray[np.int64]) -> NDArray[np.intp]:
+        """Where each of ``tokens`` is listed; n for those of the tail."""
+        nearest = np.minimum(self.token_ids.searchsorted(tokens), len(self.token_ids) - 1)
+        return np.where(self.token_ids[nearest] == tokens, nearest, len(self.token_ids))
 
     def _draw(self, left: NDArray[np.float64]) -> int:
         """A draw from what is left of p; the very one that ``verify`` would make if no draft
