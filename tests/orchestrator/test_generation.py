@@ -53,6 +53,19 @@ async def test_answer_is_what_the_target_says_alone(connect, serve, strategy, sa
     assert answer.finished.finish_reason == pb.FINISH_REASON_LENGTH
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
+async def test_draft_that_was_drawn_from_nothing_costs_the_round_alone(connect, serve, strategy):
+    drafter = Drafter()
+    drafter.corrupt = lambda message: message.ClearField("draft_distributions")
+    stub = await serve(await connect([Verifier()], [drafter], [Filter()]))
+    sampling = {"temperature": 0.8, "seed": 11, "acceptance_mode": "ACCEPTANCE_MODE_REJECTION"}
+    asked = request(sampling=sampling, speculation={"strategy": strategy})
+    answer = await collect(stub.Generate(asked))
+    assert len(answer.tokens) == NUM_TOKENS
+    assert answer.finished.finish_reason == pb.FINISH_REASON_LENGTH
+    assert answer.finished.stats.num_accepted_tokens == 0
+
+
 async def test_started_settles_the_request_and_finished_counts_it(connect, serve):
     stub = await serve(await connect([Verifier()], [Drafter(agreement=1)]))
     answer = await collect(stub.Generate(request()))
