@@ -19,7 +19,7 @@ from specmesh.decoding.tree import EMPTY, TokenTree
 VOCAB_SIZE = 8
 TARGET = table(1, VOCAB_SIZE)(PROMPT)
 DRAFTERS = [table(seed, VOCAB_SIZE)(PROMPT) for seed in (2, 3)]
-NUM_SAMPLES = 3_000
+NUM_SAMPLES = 2_000
 POSITION = len(PROMPT)
 
 

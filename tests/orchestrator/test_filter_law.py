@@ -89,14 +89,14 @@ def test_text_has_the_law_of_algorithm_2(keeps: Keeps, lookahead: int | None):
     target, drafter = table(3, vocab_size=3), table(4, vocab_size=3)
     goal = Goal(NUM_TOKENS, lookahead=lookahead)
     chances = Chances(short_draft=0.2, replay=0.1)
-    counts = sample(target, drafter, keeps, goal, chances, num_samples=2_000)
+    counts = sample(target, drafter, keeps, goal, chances, num_samples=1_200)
     assert excess(counts, algorithm_2_law(target, drafter, keeps, NUM_TOKENS)) < 1
 
 
 def test_text_has_the_targets_law_where_nothing_is_kept_and_much_breaks():
     target, drafter = table(3, vocab_size=3), table(4, vocab_size=3)
     chances = Chances(short_draft=0.2, broken_draft=0.1, replay=0.1, broken_assessment=0.1)
-    counts = sample(target, drafter, nothing, Goal(NUM_TOKENS), chances, num_samples=2_000)
+    counts = sample(target, drafter, nothing, Goal(NUM_TOKENS), chances, num_samples=1_200)
     assert excess(counts, exact_law(target, Sampling())) < 1
 
 
@@ -105,7 +105,7 @@ TARGET, WRONG = by_position(0.5, 0.5, 0.5), by_position(0.85, 0.9, 0.9)
 
 
 def test_a_draft_that_ends_where_the_drafter_is_unsure_does_not_tip_the_scales():
-    counts = sample(TARGET, WRONG, nothing, Goal(2), Chances(), num_samples=4_000)
+    counts = sample(TARGET, WRONG, nothing, Goal(2), Chances(), num_samples=2_500)
     assert max(excess_at(position, counts, 0.5) for position in range(2)) < 1
 
 
@@ -122,7 +122,7 @@ def test_a_run_of_places_that_ends_before_a_kept_one_does_not_tip_the_scales():
         return choices.probabilities[0] > 0.9
 
     goal = Goal(2, lookahead=2)
-    counts = sample(TARGET, drafter, keeps, goal, Chances(), num_samples=4_000)
+    counts = sample(TARGET, drafter, keeps, goal, Chances(), num_samples=2_500)
     assert excess_at(0, counts, 0.5) < 1
 
 
@@ -149,5 +149,5 @@ def test_kept_text_has_the_law_of_the_drafter_cut_to_its_likeliest_tokens():
     law = enumerated(cut, 2)
     whole = enumerated(lambda tokens: warp(wide_drafter(tokens), REJECTION), 2)
     assert sum(p for text, p in whole.items() if text not in law) > 0.15
-    counts = sample(TARGET, wide_drafter, everything, Goal(2), Chances(), num_samples=3_000)
+    counts = sample(TARGET, wide_drafter, everything, Goal(2), Chances(), num_samples=1_500)
     assert excess(counts, law) < 1

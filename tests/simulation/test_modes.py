@@ -49,14 +49,14 @@ def test_there_are_pairs_enough_in_each_mode():
     assert len(GREEDY_ALPHAS) >= 4
 
 
-@pytest.mark.parametrize("row", rows(), ids=lambda row: f"{row.mode.name} {row.alpha}")
+@pytest.mark.parametrize("row", EACH_MODE, ids=lambda row: f"{row.mode.name} {row.alpha}")
 @pytest.mark.parametrize("strategy", ["speculative", "branch-prediction", "exhaustive"])
 def test_a_drafter_that_is_too_slow_to_be_worth_it_costs_next_to_nothing(row, strategy):
     """At c = 0.9 no answer of a strategy takes much longer than with the target alone."""
     mesh = MeshModel(Fixed(1.0), (Fixed(0.9),), num_verifiers=1)
     seconds = [
         simulate(STRATEGIES[strategy](Goal(150)), row.models(seed), mesh, prompt=(seed,)).duration_s
-        for seed in range(3)
+        for seed in range(2)
     ]
     assert max(seconds) <= 150 * 1.03
 
