@@ -81,7 +81,8 @@ def test_a_draft_stands_as_often_as_in_a_verification():
 
 @pytest.mark.parametrize("seed", range(50))
 def test_it_says_what_a_verification_of_the_draft_would_have_said(seed):
-    """So it doesn't matter which of the two comes first."""
+    """So it doesn't matter which of the two comes first; that of a token in the tail may differ,
+    with the same law."""
     token, drawn_from = drawn(DRAFTERS[0], seed)
     logits = np.stack([TARGET, TARGET])
     verdict = verify(TokenTree.chain([token]), logits, sampling(seed), POSITION, {0: drawn_from})

@@ -22,6 +22,7 @@ from specmesh.orchestrator.mesh.latency import (
 )
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.orchestrator.strategies.base import Capacity, Draft, Verify
+from specmesh.v1 import drafter_pb2, verifier_pb2
 
 
 def calls_on(mesh: Mesh) -> Calls:
@@ -91,6 +92,11 @@ def test_a_few_calls_tell_nothing(num_calls):
     assert slope_of((width, 0.01 * width) for width in range(num_calls)) == 0.0
 
 
+def test_a_slope_that_lets_nobody_draft_is_forgotten():
+    calls = [(width, 0.01 * width) for width in range(WINDOW)]
+    assert slope_of([*calls, *[(1, 0.01)] * WINDOW]) == 0.0
+
+
 def test_calls_of_one_width_leave_what_is_known():
     calls = [(width, 0.01 * width) for width in range(WINDOW)]
     assert slope_of([*calls, *[(4, 0.04)] * WINDOW]) == 0.01
@@ -135,6 +141,36 @@ async def test_verifications_of_all_widths_tell_what_a_token_costs(connect, monk
         command = Verify(task, (), TokenTree.chain(range(width)))
         await calls.verify(command, calls.moment(Context()))
     assert added == [0, 3, 1]
+
+
+async def test_tokens_of_a_prompt_are_not_charged_to_the_draft(connect, monkeypatch):
+    verifier = Verifier()
+
+    def read_the_prompt(message: verifier_pb2.VerifyResponse) -> None:
+        message.cost.num_computed_tokens = 500
+
+    verifier.corrupt = read_the_prompt
+    calls = calls_on((await connect([verifier])).mesh)
+    added: list[int] = []
+    monkeypatch.setattr(RunningSlope, "add", lambda self, width, seconds: added.append(width))
+    await calls.verify(Verify(1, (), TokenTree.chain((1, 2))), calls.moment(Context()))
+    assert added == [500]
+
+
+@pytest.mark.parametrize(("num_read", "counts"), [(4, True), (60, False)])
+async def test_draft_that_had_to_read_the_text_first_is_not_taken_for_a_slow_one(
+    connect, num_read, counts
+):
+    drafter = Drafter()
+    drafter.level_ms = 2.0
+
+    def reads(message: drafter_pb2.DraftResponse) -> None:
+        message.cost.num_computed_tokens = num_read
+
+    drafter.corrupt = reads
+    calls = calls_on((await connect([Verifier()], [drafter])).mesh)
+    await draft(calls, Draft(1, (), depth=1))
+    assert (calls.capacity().drafter_s is not None) is counts
 
 
 async def test_drafter_that_does_not_say_what_it_took_is_not_taken_for_infinitely_fast(connect):

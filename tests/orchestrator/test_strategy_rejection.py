@@ -17,9 +17,9 @@ committed tokens have taught. A token that was drawn is always verified: to leav
 because the drafter is unsure of it would let its noise choose.
 
 A bonus token's place, where a strategy drafts on meanwhile: whether a draft token is there when
-the verdict comes follows from the same, and so does whose it is, that of the first drafter
-whose chain stands. Then the rule itself keeps the law (``decoding/bonus.py``). Without one the
-target's own draw stands; it was never looked at before.
+the verdict comes follows from the same, and so does whose it is: those of all drafters whose
+chains stand are tried in turn. Then the rule itself keeps the law (``decoding/bonus.py``).
+Without one the target's own draw stands; it was never looked at before.
 
 Branch prediction: a right branch is drafted from at the same place as a wrong one, but a
 right one may have grown longer by then, so it decides which later positions are reached by

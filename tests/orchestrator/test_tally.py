@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.tree import TokenTree
-from specmesh.orchestrator.strategies.base import Commit, Drafted, Failed, Verified, Verify
+from specmesh.orchestrator.strategies.base import Cancel, Commit, Drafted, Failed, Verified, Verify
 from specmesh.orchestrator.tally import Tally
 
 
@@ -60,6 +60,31 @@ def test_draft_token_that_the_targets_own_confirms_is_judged_too():
     tally.happened(Verified(1, Verdict((), 7, recovered=False)))
     tally.committed(Commit((7,), num_accepted=1))
     assert tally.num_draft_tokens == tally.num_accepted_tokens == 1
+
+
+def test_draft_token_is_judged_once_however_many_verifications_tell_it():
+    tally = Tally()
+    tally.asked(Verify(1, (), TokenTree.chain(())))
+    tally.asked(Verify(2, (), TokenTree.chain((7, 8))))
+    tally.happened(Verified(1, Verdict((), 7, recovered=False)))
+    tally.committed(Commit((7,), num_accepted=1))
+    tally.happened(Verified(2, Verdict((1, 2), 9, recovered=False)))
+    tally.committed(Commit((8, 9), num_accepted=1))
+    assert tally.num_draft_tokens == tally.num_accepted_tokens == 2
+
+
+def test_draft_token_that_the_targets_own_refutes_is_judged_too():
+    tally = Tally()
+    tally.asked(Verify(1, (), TokenTree.chain(())))
+    tally.asked(Verify(2, (), TokenTree.chain((7, 8))))
+    tally.happened(Verified(1, Verdict((), 5, recovered=False)))
+    tally.committed(Commit((5,), num_accepted=0))
+    tally.cancelled(Cancel(2))
+    assert (tally.num_draft_tokens, tally.num_accepted_tokens) == (1, 0)
+    tally.asked(Verify(3, (), TokenTree.chain(())))
+    tally.happened(Verified(3, Verdict((), 6, recovered=False)))
+    tally.committed(Commit((6,), num_accepted=0))
+    assert tally.num_draft_tokens == 1
 
 
 def test_target_tokens_count_every_place_asked_for_answered_or_not():

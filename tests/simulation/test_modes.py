@@ -43,6 +43,13 @@ def test_dsi_is_as_fast_as_the_better_of_the_others(row):
         assert found["dsi_s"] <= 1.02 * found["si_s"]
 
 
+def test_a_chain_that_pauses_short_of_the_lookahead_is_verified():
+    """By Equation 1 a verification would cover more tokens than are likely to stand."""
+    setting = Setting(1.0, 1 / 30, num_verifiers=2, num_tokens=100, seeds=range(9))
+    found = figures(Row(AcceptanceMode.REJECTION, 0.5, 0.1), setting)
+    assert found["dsi_s"] <= 1.02 * min(found["si_s"], found["non_si_s"])
+
+
 def test_there_are_pairs_enough_in_each_mode():
     for mode in AcceptanceMode:
         assert len({(r.alpha, r.overlap) for r in rows() if r.mode is mode}) >= 4

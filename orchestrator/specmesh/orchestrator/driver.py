@@ -126,7 +126,7 @@ class Driver:
             self._calls.cancel(task)
 
     def _launch(self, command: Command) -> None:
-        """Begin the call that the command asks for, if any."""
+        """Begin the call that the command asks for, if any; count what it means."""
         match command:
             case Draft():
                 self._run(command.task, self._draft(command, self._moment()))
@@ -135,6 +135,8 @@ class Driver:
                 self._run(command.task, self._verify(command, self._moment()))
             case Assess():
                 self._run(command.task, self._assess(command, self._moment()))
+            case Cancel():
+                self._tally.cancelled(command)
             case Commit():
                 self._tally.committed(command)
                 self._rounds.committed(command)

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from specmesh.orchestrator.strategies.base import Commit, Drafted, Event, Verified, Verify
+from specmesh.orchestrator.strategies.base import (
+    Cancel,
+    Commit,
+    Drafted,
+    Event,
+    Verified,
+    Verify,
+)
 
 
 class Tally:
@@ -12,8 +19,8 @@ class Tally:
         self.num_verify_calls = 0
         """Verifications that were answered."""
         self.num_draft_tokens = 0
-        """Draft tokens that the target has judged: those in these, and any that the target's
-        own token at their place has confirmed without."""
+        """Draft tokens that the target has judged: in verifications that were answered, or by its
+        own token at their place, without one."""
         self.num_drafted_tokens = 0
         """All that drafters sent, verified or not."""
         self.num_target_tokens = 0
@@ -21,10 +28,11 @@ class Tally:
         self.num_accepted_tokens = 0
         self.num_unchecked_tokens = 0
         """Draft tokens that became part of the answer without the target's say."""
-        self._trees: dict[int, range] = {}
+        self._asked: dict[int, range] = {}
         """By task: the places of the answer that a verification's tokens stand at, as if they
         were a chain."""
         self._judged: set[int] = set()
+        """Places not yet committed whose tokens count as judged."""
         self._length = 0
 
     @property
@@ -36,8 +44,12 @@ class Tally:
     def asked(self, command: Verify) -> None:
         """A verification goes out."""
         first = self._length + len(command.path)
-        self._trees[command.task] = range(first, first + len(command.tree))
+        self._asked[command.task] = range(first, first + len(command.tree))
         self.num_target_tokens += len(command.tree) + 1
+
+    def cancelled(self, command: Cancel) -> None:
+        """A task is of no use any more."""
+        self._asked.pop(command.task, None)
 
     def happened(self, event: Event) -> None:
         """An event reaches the strategy."""
@@ -46,15 +58,21 @@ class Tally:
                 self.num_drafted_tokens += len(event.token_ids)
             case Verified():
                 self.num_verify_calls += 1
-                places = self._trees.pop(event.task)
-                self._judged.update(places)
+                # What is committed by now was judged by whoever spoke first.
+                places = [p for p in self._asked.pop(event.task) if p >= self._length]
                 self.num_draft_tokens += len(places)
+                self._judged.update(places)
 
     def committed(self, command: Commit) -> None:
-        """Draft tokens become part of the answer."""
-        self.num_accepted_tokens += command.num_accepted
-        accepted = range(self._length, self._length + command.num_accepted)
-        self.num_draft_tokens += sum(place not in self._judged for place in accepted)
+        """Tokens become part of the answer."""
+        own = self._length + command.num_accepted
+        judged = [*range(self._length, own)]
         self._length += len(command.token_ids)
+        stands = own == self._length
+        if not stands and any(own in places for places in self._asked.values()):
+            judged.append(own)
+        self.num_draft_tokens += sum(place not in self._judged for place in judged)
+        self._judged = {p for p in self._judged if p >= self._length} if stands else set()
+        self.num_accepted_tokens += command.num_accepted
         if not command.checked:
             self.num_unchecked_tokens += len(command.token_ids)

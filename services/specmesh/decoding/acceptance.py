@@ -25,8 +25,9 @@ class Verdict:
 
     ``accepted_nodes`` lead from the prefix downwards; ``next_token`` is the target's own token
     after them. ``recovered`` tells whether it replaces a rejected draft token; otherwise it is
-    the bonus token after a leaf. ``bonus`` is the distribution of that, rejection mode only and
-    if it was asked for: a draft token that is there by then goes before ``next_token``.
+    the bonus token after a leaf. ``bonus``, rejection mode only and if it was asked for, is the
+    target's distribution at the bonus token's place: a draft token that is there by then is
+    tried against it, and ``next_token`` counts only if there is none.
     """
 
     accepted_nodes: tuple[int, ...]
@@ -62,16 +63,17 @@ def verify(
     distribution outside the vocabulary or under which a child could not have been drawn;
     ``FloatingPointError`` for logits that ``warp`` refuses.
 
-    Noise keyed by position is used again when a position is drafted or verified again, and
-    in rejection mode that stays exact for this reason. The token committed at position i is
-    a function of the tokens before it and of the noise at i. The tokens before it are
-    functions of the noise before i, which is independent of the noise at i: however often
-    the noise at i was looked up for drafts that came to nothing, given the tokens before i
-    it is as good as new. The caller must leave it so: how many tokens to draft, whether to
-    verify them and which of several verdicts counts may depend on anything but the noise at
-    the position in question. So a drawn token may not be dropped or moved for being what it
-    is, nor the verdict that accepts more be preferred. A caller whose choices do depend on
-    drawn tokens, as branch prediction's do, must draw each draft with a seed of its own.
+    Noise keyed by position is used again when a position is drafted or verified again, and in
+    rejection mode that stays exact for this reason. The token committed at position i is a
+    function of the tokens before it and of the noise at i. The tokens before it are functions
+    of the noise before i, which is independent of the noise at i: however often the noise at i
+    was looked up for drafts that came to nothing, given the tokens before i it is as good as
+    new. The caller must leave it so: how many tokens to draft, whether to verify them or to try
+    them against a bonus distribution, and which of several verdicts counts may depend on
+    anything but the noise at the position in question. So a drawn token may not be dropped or
+    moved for being what it is, nor the verdict that accepts more be preferred. A caller whose
+    choices do depend on drawn tokens, as branch prediction's do, must draw each draft with a
+    seed of its own.
     """
     if len(logits) != len(tree) + 1:
         raise ValueError(f"{len(logits)} rows of logits for a tree of {len(tree)} nodes")

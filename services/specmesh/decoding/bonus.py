@@ -72,7 +72,8 @@ class Bonus:
         Each of ``drafts`` is a token and what it was drawn from, independently of the others.
         They are tried in turn (multi-round speculative sampling, Miao et al. 2024): x stands
         with probability min(1, p(x) / q(x)), else p becomes norm(max(0, p - q)). Which drafts
-        there are may depend on anything but the noise at this position (see ``verify``).
+        there are may depend on anything but the noise at this position (see ``verify``), so not
+        on whether a drafter goes on after the token that it drew here.
         """
         left = np.append(self.probabilities, self.tail_mass)
         for token, draft in drafts:

@@ -26,7 +26,8 @@ from specmesh.decoding.platt import OnlinePlatt
 class Outcome:
     """What became of a draft.
 
-    ``confidences`` are the drafter's own probabilities of its tokens, in order. Raises
+    ``confidences`` say how sure the drafter was of its tokens, in order (see ``confidence`` in
+    ``decoding/drafting.py``). Raises
     ``ValueError`` if more was accepted than drafted.
     """
 

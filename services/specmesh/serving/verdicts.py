@@ -59,8 +59,10 @@ def _read_bonus(message: verifier_pb2.BonusDistribution, seed: int, position: in
         raise InvalidField("bonus.token_ids", "must ascend")
     if not (probabilities > 0).all():  # so that a NaN is refused as well
         raise InvalidField("bonus.probabilities", "must be above 0")
-    if not 0 <= message.tail_token_probability <= message.tail_mass <= 1:
-        raise InvalidField("bonus.tail_token_probability", "must be in [0, tail_mass]")
+    if not 0 <= message.tail_mass <= 1:
+        raise InvalidField("bonus.tail_mass", "must be in [0, 1]")
+    if message.tail_mass and not 0 < message.tail_token_probability <= message.tail_mass:
+        raise InvalidField("bonus.tail_token_probability", "must be in (0, tail_mass]")
     return Bonus(
         *(seed, position, token_ids, probabilities),
         *(message.tail_mass, message.tail_token_id, message.tail_token_probability),

@@ -57,6 +57,8 @@ VERIFY_SECONDS = 60.0
 """Cap of one Verify: a long prefill on a busy replica, not a hang."""
 DRAFT_SECONDS = 10.0
 """Cap of one Draft, every try of it: past it the round goes on without one."""
+MAX_READ_TOKENS = 8
+"""Of the text, beside what is drafted, in drafts that tell how fast the drafter is."""
 NO_VERIFIER_SECONDS = 5.0
 """How long a request waits for a replica of the target to come (back)."""
 
@@ -231,7 +233,9 @@ class Calls:
                 response = (await exchange.read()).response
             seconds = time.monotonic() - began
             self._mesh.latencies.target_s.add(seconds)
-            self._mesh.latencies.target_token_s.add(len(command.tree), seconds)
+            # Tokens of the prefix that the replica lacked take as long as those of the tree.
+            num_tokens = response.cost.num_computed_tokens or len(command.tree)
+            self._mesh.latencies.target_token_s.add(num_tokens, seconds)
             self._mesh.latencies.target_load.add(_load(response.cost))
             self._prefix.seen_by(peer.address, moment.num_committed)
             span.set_attribute("specmesh.accepted.tokens", len(response.accepted_nodes))
@@ -277,7 +281,7 @@ class Calls:
                         num_levels += command.levels_per_message
                         size, read = len(tree), self._read(part.response, tree, peer)
                         tree = read.tree
-                        self._observe(part.response.cost, _num_levels(tree, size), peer)
+                        self._observe(part.response.cost, tree, size, peer)
                         yield Drafted(
                             task=command.task,
                             token_ids=tuple(part.response.token_ids),
@@ -297,8 +301,15 @@ class Calls:
         own = draft_sampling(self._sampling, task, self._epoch)
         return self._sampling_message if own is self._sampling else write_sampling(own)
 
-    def _observe(self, cost: model_pb2.ComputeCost, num_levels: int, peer: Peer) -> None:
-        if cost.forward_ms > 0 and num_levels:  # else it doesn't say
+    def _observe(self, cost: model_pb2.ComputeCost, tree: TokenTree, size: int, peer: Peer) -> None:
+        """Learn what a level takes, from the levels that were added to ``size`` nodes.
+
+        Not where the drafter had to read much of the text first: a drafter that is tried now
+        and then always has, and would look too slow ever to be used again.
+        """
+        num_levels, num_nodes = _num_levels(tree, size), len(tree) - size
+        reads = cost.num_computed_tokens > 2 * num_nodes + MAX_READ_TOKENS
+        if cost.forward_ms > 0 and num_levels and not reads:  # else it doesn't say
             self._mesh.latencies.drafter_s(peer.kind).add(cost.forward_ms / 1e3 / num_levels)
 
     def _read(self, response: drafter_pb2.DraftResponse, tree: TokenTree, peer: Peer) -> DraftPart:

@@ -46,6 +46,10 @@ class RunningSlope:
         if wide[0] > narrow[0]:
             slope = (wide[1] - narrow[1]) / (wide[0] - narrow[0])
             self.value = float(f"{max(0.0, slope):.0e}")
+        elif wide[0] <= 1:
+            # Nobody asks for more than the target's own token, maybe for what was known of the
+            # slope: it must not go on saying so.
+            self.value = 0.0
 
 
 class Latencies:

@@ -110,6 +110,7 @@ class Request:
                 case Assess():
                     self._assess(command)
                 case Cancel(task=task):
+                    self.tally.cancelled(command)
                     self._cancel(task)
                 case Commit():
                     self._commit(command)

@@ -209,15 +209,15 @@ class Capacity:
 
     @property
     def draft_cost(self) -> float | None:
-        """The time that a draft token takes, before and in a verification, in verifications;
-        None as long as it isn't known."""
+        """What it takes to draft a token and to verify it with others, as a share of the time of
+        a verification; None as long as it isn't known."""
         if not self.target_s or self.drafter_s is None:
             return None
         return (self.drafter_s + self.target_token_s) / self.target_s
 
     @property
     def token_cost(self) -> float:
-        """How much longer each token makes a verification, in verifications."""
+        """How much longer each token makes a verification, as a share of its time."""
         return self.target_token_s / self.target_s if self.target_s else 0.0
 
 

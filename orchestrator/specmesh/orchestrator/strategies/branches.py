@@ -34,7 +34,7 @@ class Run:
 
     @property
     def confidences(self) -> tuple[float, ...]:
-        """The drafter's probability of each token."""
+        """How sure the drafter is of each token (see ``confidence``)."""
         return tuple(map(confidence, self.tokens, self.choices, self.distributions))
 
 

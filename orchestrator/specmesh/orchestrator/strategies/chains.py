@@ -25,7 +25,7 @@ class Chain:
     distributions: dict[int, Distribution] = field(default_factory=dict)
     """What the token at a position was drawn from."""
     confidences: list[float] = field(default_factory=list)
-    """The drafter's probability of each of ``tokens``; 1 where it wasn't asked."""
+    """How sure the drafter is of each of ``tokens`` (see ``confidence``)."""
     calibration: OnlinePlatt = field(default_factory=OnlinePlatt)
     """How likely its tokens are accepted, given that."""
     acceptance: AcceptanceRate = field(default_factory=AcceptanceRate)

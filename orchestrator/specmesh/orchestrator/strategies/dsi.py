@@ -9,9 +9,10 @@ threads are the tasks here:
 - whenever ``lookahead`` more tokens of a chain are drafted and a replica is free, one more
   verification of them leaves (``Check``). When none is free the verification grows instead of
   waiting, so speculation parallelism stays within the live replicas whatever the lookahead;
-- unless a lookahead was asked for, it leaves before that once more likely than not it holds a
-  token that will be rejected: the sooner that is known, the less is drafted in vain. Not in
-  rejection mode, where what leaves must not depend on the tokens drawn;
+- it leaves before that if the chain is not drafted on, and, unless a lookahead was asked for,
+  once more likely than not it holds a token that will be rejected: the sooner that is known,
+  the less is drafted in vain. Not in rejection mode, where what leaves must not depend on the
+  tokens drawn;
 - the check that covers the next position of the answer is the current verifier. What it says
   is committed; chains and checks that assumed something else are terminated with all that
   hangs from them (lines 8 and 10), and the next current verifier is the one that covers the
@@ -207,9 +208,7 @@ class DSI:
         for chain in self._chains:
             while self._num_running < self._capacity.num_verifiers:
                 start = self._verified_up_to(chain)
-                enough = chain.end - start >= self._lookahead
-                complete = chain.end == self._progress.draftable > start
-                if not (enough or complete or self._is_unsure(chain, start)):
+                if not self._may_leave(chain, start):
                     break
                 commands.append(self._verify(chain, start))
         return commands
@@ -221,18 +220,21 @@ class DSI:
                 return task
         return None
 
+    def _may_leave(self, chain: Chain, start: int) -> bool:
+        """Whether to verify the chain's tokens from ``start`` on now."""
+        # A chain that isn't drafted on has nothing to wait for.
+        complete = chain.far_ahead or chain.end == self._progress.draftable
+        num_tokens = chain.end - start
+        some = num_tokens > 0 and (complete or self._is_unsure(chain, start))
+        return some or num_tokens >= self._lookahead
+
     @property
     def _may_leave_early(self) -> bool:
         """With a single replica the next verification is always waited for."""
         return self._goal.lookahead is None and self._capacity.num_verifiers > 1
 
     def _is_unsure(self, chain: Chain, start: int) -> bool:
-        return (
-            self._may_leave_early
-            and not chain.distributions
-            and chain.end > start
-            and chain.chance(start) < UNSURE
-        )
+        return self._may_leave_early and not chain.distributions and chain.chance(start) < UNSURE
 
     @property
     def _num_running(self) -> int:
