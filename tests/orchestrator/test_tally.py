@@ -87,6 +87,14 @@ def test_draft_token_that_the_targets_own_refutes_is_judged_too():
     assert tally.num_draft_tokens == 1
 
 
+def test_verification_that_failed_judges_nothing_later():
+    tally = Tally()
+    tally.asked(Verify(1, (), TokenTree.chain((7, 8))))
+    tally.happened(Failed(1))
+    tally.committed(Commit((5,), num_accepted=0))
+    assert tally.num_draft_tokens == 0
+
+
 def test_target_tokens_count_every_place_asked_for_answered_or_not():
     tally = Tally()
     tally.asked(Verify(1, (), TokenTree.chain(())))

@@ -104,9 +104,11 @@ class Driver:
         useless = [command.task for command in commands if isinstance(command, Cancel)]
         with self._rounds.cancelling(len(useless)):
             self._drop(useless)
+            num_under_way = len(self._tasks)
             for command in commands:
                 self._launch(command)
-            await on_the_wire()
+            if len(self._tasks) > num_under_way:
+                await on_the_wire()
             await self._end([self._tasks[task] for task in useless if task in self._tasks])
         for command in commands:
             match command:

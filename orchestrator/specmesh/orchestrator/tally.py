@@ -7,6 +7,7 @@ from specmesh.orchestrator.strategies.base import (
     Commit,
     Drafted,
     Event,
+    Failed,
     Verified,
     Verify,
 )
@@ -62,6 +63,8 @@ class Tally:
                 places = [p for p in self._asked.pop(event.task) if p >= self._length]
                 self.num_draft_tokens += len(places)
                 self._judged.update(places)
+            case Failed():
+                self._asked.pop(event.task, None)
 
     def committed(self, command: Commit) -> None:
         """Tokens become part of the answer."""

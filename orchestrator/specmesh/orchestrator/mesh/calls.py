@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, field
 
+import grpc
 import grpc.aio
 from opentelemetry.context import Context
 
@@ -24,7 +25,7 @@ from specmesh.decoding.tree import TokenTree
 from specmesh.orchestrator.mesh.assessments import Assessments
 from specmesh.orchestrator.mesh.attempts import Attempts
 from specmesh.orchestrator.mesh.drafts import DraftPart, draft_sampling, read_part
-from specmesh.orchestrator.mesh.exchanges import Exchange
+from specmesh.orchestrator.mesh.exchanges import Exchange, call_error
 from specmesh.orchestrator.mesh.latency import Latencies
 from specmesh.orchestrator.mesh.peer import Peer
 from specmesh.orchestrator.mesh.pool import Pool, Reservation
@@ -244,10 +245,12 @@ class Calls:
     def _read_verdict(
         self, response: verifier_pb2.VerifyResponse, position: int, peer: Peer
     ) -> Verdict:
+        """A replica that makes no sense is as good as gone: another is asked."""
         try:
             return read_verdict(response, self._sampling.seed, position)
         except InvalidField as error:
-            raise Unavailable("BAD_VERDICT", f"verifier {peer.address}: {error}") from error
+            log.warning("bad verdict", extra={"peer": peer.address, "reason": str(error)})
+            raise call_error(grpc.StatusCode.UNAVAILABLE, f"bad verdict: {error}") from error
 
     def _num_bonus_candidates(self, command: Verify) -> int:
         at_random = self._sampling.mode is AcceptanceMode.REJECTION

@@ -44,7 +44,7 @@ class Exchange(Generic[Request, Response]):
             pass  # the call has ended: it was idle, and the peer went
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.INTERNAL:  # gRPC's word for: not to be sent
-                raise _error(grpc.StatusCode.UNAVAILABLE, "the call broke") from error
+                raise call_error(grpc.StatusCode.UNAVAILABLE, "the call broke") from error
             raise
 
     async def read(self) -> Response:
@@ -55,7 +55,7 @@ class Exchange(Generic[Request, Response]):
         except TimeoutError:
             raise _late() from None
         if message is grpc.aio.EOF:
-            raise _error(grpc.StatusCode.UNAVAILABLE, "the peer ended the call")
+            raise call_error(grpc.StatusCode.UNAVAILABLE, "the peer ended the call")
         response: Response = message
         return response
 
@@ -107,9 +107,10 @@ class Exchanges(Generic[Request, Response]):
 
 
 def _late() -> grpc.aio.AioRpcError:
-    return _error(grpc.StatusCode.DEADLINE_EXCEEDED, "no answer in time")
+    return call_error(grpc.StatusCode.DEADLINE_EXCEEDED, "no answer in time")
 
 
-def _error(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
+def call_error(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
+    """What a call that ended so would raise."""
     nothing = grpc.aio.Metadata()
     return grpc.aio.AioRpcError(code, nothing, nothing, details)
