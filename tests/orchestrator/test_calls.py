@@ -45,7 +45,7 @@ def calls_on(
     mesh: Mesh, seconds: float = 10.0, sampling: Sampling = SAMPLING, epoch: int = 1
 ) -> Calls:
     prefix = CommittedPrefix("s", PROMPT)
-    deadline = time.monotonic() + seconds
+    deadline = asyncio.get_running_loop().time() + seconds
     return Calls(mesh, prefix, sampling, vocab_size=VOCAB_SIZE, deadline=deadline, epoch=epoch)
 
 

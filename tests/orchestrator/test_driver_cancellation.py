@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -71,7 +70,7 @@ class Play:
     def __init__(self, mesh: Mesh, script: Script) -> None:
         script._num_verifiers = len(mesh.verifiers.ready)
         prefix = CommittedPrefix("s", PROMPT)
-        deadline = time.monotonic() + 20
+        deadline = asyncio.get_running_loop().time() + 20
         self.calls = Calls(mesh, prefix, SAMPLING, vocab_size=VOCAB_SIZE, deadline=deadline)
 
         self._driver = Driver(script, self.calls, Tally(), deliver=lambda commit: None)

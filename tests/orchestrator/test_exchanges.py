@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from contextlib import AsyncExitStack
 
 import grpc
@@ -27,7 +26,7 @@ DRAFT = drafter_pb2.DraftEachRequest(
 
 
 def soon(seconds: float = 10) -> float:
-    return time.monotonic() + seconds
+    return asyncio.get_running_loop().time() + seconds
 
 
 async def verify(peer: Peer, deadline: float | None = None) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import asyncio
 from collections.abc import Iterable
 
 import pytest
@@ -26,7 +26,7 @@ from specmesh.v1 import drafter_pb2, verifier_pb2
 
 
 def calls_on(mesh: Mesh) -> Calls:
-    deadline = time.monotonic() + 10
+    deadline = asyncio.get_running_loop().time() + 10
     prefix = CommittedPrefix("s", (1, 2, 3))
     return Calls(mesh, prefix, Sampling(), vocab_size=VOCAB_SIZE, deadline=deadline)
 

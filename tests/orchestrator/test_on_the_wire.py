@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -91,7 +91,7 @@ async def num_left_in_time(patience_s: float) -> int:
         pool = Pool("verifier", Verifier.service, [address], admit=None)
         await pool.wait_ready()
         mesh = Mesh(pool, Pool("drafter", "", [], None), Pool("confidence_service", "", [], None))
-        prefix, deadline = CommittedPrefix("s", (1, 2)), time.monotonic() + 60
+        prefix, deadline = CommittedPrefix("s", (1, 2)), asyncio.get_running_loop().time() + 60
         calls = Calls(mesh, prefix, Sampling(), vocab_size=VOCAB_SIZE, deadline=deadline)
         await Driver(Rounds(replica), calls, Tally(), deliver).drive()
         await pool.close()

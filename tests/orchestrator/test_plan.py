@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from google.protobuf import text_format
 from tests.orchestrator.model import (
@@ -24,13 +26,14 @@ from specmesh.v1 import generation_pb2
 
 TARGET = Target(model_info("toy"), TOKENIZER_JSON, TOKENIZER)
 DEFAULTS = Defaults("speculative", 4)
+DICE = random.Random(1)
 STOPS = 'stop_strings: "x" '
 
 
 def plan(request: str) -> Plan:
     """The plan for a request in protobuf's text format."""
     message = text_format.Parse(request, generation_pb2.GenerateRequest())
-    return make_plan(message, TARGET, DEFAULTS)
+    return make_plan(message, TARGET, DEFAULTS, DICE)
 
 
 def tokens(count: int) -> str:
@@ -54,7 +57,7 @@ def test_open_fields_take_the_defaults():
 
 def test_lookahead_without_a_default_is_left_to_the_strategy():
     request = generation_pb2.GenerateRequest(text="a")
-    assert make_plan(request, TARGET, Defaults("dsi")).goal.lookahead is None
+    assert make_plan(request, TARGET, Defaults("dsi"), DICE).goal.lookahead is None
 
 
 def test_seed_is_drawn_anew_for_each_request_without_one():

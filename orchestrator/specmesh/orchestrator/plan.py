@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import random
 from dataclasses import dataclass
 
 from specmesh.decoding.errors import InvalidField
@@ -41,8 +41,16 @@ class Plan:
     filter_options: confidence_pb2.FilterOptions
 
 
-def make_plan(request: generation_pb2.GenerateRequest, target: Target, defaults: Defaults) -> Plan:
-    """Check ``request``; raises ``InvalidField`` or ``NotFound``."""
+def make_plan(
+    request: generation_pb2.GenerateRequest,
+    target: Target,
+    defaults: Defaults,
+    dice: random.Random,
+) -> Plan:
+    """Check ``request``; raises ``InvalidField`` or ``NotFound``.
+
+    ``dice`` give the seed of a request that names none.
+    """
     if request.model not in {"", target.info.name}:
         raise NotFound(
             "MODEL_NOT_FOUND", f"no model {request.model!r} here, only {target.info.name!r}"
@@ -52,7 +60,7 @@ def make_plan(request: generation_pb2.GenerateRequest, target: Target, defaults:
     if strategy not in STRATEGIES:
         known = ", ".join(STRATEGIES)
         raise InvalidField("speculation.strategy", f"{strategy!r} is none of: {known}")
-    sampling = read_sampling(request.sampling, seed=secrets.randbits(64))
+    sampling = read_sampling(request.sampling, seed=dice.getrandbits(64))
     return Plan(
         prompt=prompt,
         sampling=sampling,

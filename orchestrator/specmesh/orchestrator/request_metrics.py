@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from types import TracebackType
 from typing import Self
 
@@ -69,7 +68,7 @@ class RequestMetrics:
     """One call of Generate or Resume, from its arrival until this context manager is left.
 
     A token is new if no earlier part of the answer said it: a resumed one counts neither
-    what it replays nor what its client has. ``deadline`` is in ``time.monotonic`` seconds.
+    what it replays nor what its client has. ``deadline`` is by the event loop's clock.
     """
 
     def __init__(self, deadline: float) -> None:
@@ -82,14 +81,15 @@ class RequestMetrics:
         """Of the request, by the GenAI conventions; the model is added once it is known."""
         self.first_token_ms = 0.0
         """From the arrival to the first new token; 0 before that."""
-        self._arrived = time.monotonic()
+        self._now = asyncio.get_running_loop().time
+        self._arrived = self._now()
         self._num_new = 0
         self._ended = False
 
     @property
     def elapsed_ms(self) -> float:
         """Time since the arrival."""
-        return (time.monotonic() - self._arrived) * 1e3
+        return (self._now() - self._arrived) * 1e3
 
     def __enter__(self) -> Self:
         return self
@@ -135,6 +135,6 @@ class RequestMetrics:
         if not isinstance(error, asyncio.CancelledError | GeneratorExit):
             return grpc.StatusCode.INTERNAL.name
         # gRPC ends a call whose time has run out as it does one that its client cancels.
-        remaining_s = self.deadline - time.monotonic()
+        remaining_s = self.deadline - self._now()
         late = remaining_s <= ROUNDING * (self.deadline - self._arrived)
         return (grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.CANCELLED).name

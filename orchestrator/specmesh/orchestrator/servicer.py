@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-import uuid
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -77,12 +76,12 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
     ) -> Answer:
         """An answer to a request, from its first token on."""
         target = self._target()
-        plan = make_plan(request, target, self._defaults)
+        plan = make_plan(request, target, self._defaults, self._mesh.dice)
         _describe(plan, target, metrics)
         self._check_mesh(plan.strategy)
         session = await SessionLog.create(
             self._store,
-            uuid.uuid4().hex,
+            f"{self._mesh.dice.getrandbits(128):032x}",
             owner=self._owner,
             request=_settled(request, plan).SerializeToString(),
             prompt=plan.prompt,
@@ -101,7 +100,10 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
             epoch=request.epoch if request.HasField("epoch") else None,
         )
         plan = make_plan(
-            generation_pb2.GenerateRequest.FromString(record.request), target, self._defaults
+            generation_pb2.GenerateRequest.FromString(record.request),
+            target,
+            self._defaults,
+            self._mesh.dice,
         )
         # No check for drafters: the epoch is spent, so whoever took the session must answer.
         _describe(plan, target, metrics)
@@ -168,7 +170,7 @@ def _settled(request: generation_pb2.GenerateRequest, plan: Plan) -> generation_
 
 def _deadline(context: GenerateContext | ResumeContext) -> float:
     remaining = context.time_remaining()
-    return time.monotonic() + (REQUEST_SECONDS if remaining is None else remaining)
+    return asyncio.get_running_loop().time() + (REQUEST_SECONDS if remaining is None else remaining)
 
 
 def _describe(plan: Plan, target: Target, metrics: RequestMetrics) -> None:

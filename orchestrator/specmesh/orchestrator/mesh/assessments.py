@@ -6,7 +6,7 @@ for the strategy then asks the target about everything, which is always right.
 
 from __future__ import annotations
 
-import time
+import asyncio
 from collections.abc import AsyncGenerator
 
 import grpc.aio
@@ -38,7 +38,7 @@ _fallbacks = _meter.create_counter(
 
 
 class Assessments:
-    """See the module. ``deadline`` is the request's, in ``time.monotonic`` seconds."""
+    """See the module. ``deadline`` is the request's, by the event loop's clock."""
 
     def __init__(
         self,
@@ -93,7 +93,8 @@ class Assessments:
                 ),
                 trace_context=carrier,
             )
-            deadline = min(self._deadline, time.monotonic() + ASSESS_SECONDS)
+            now = asyncio.get_running_loop().time()
+            deadline = min(self._deadline, now + ASSESS_SECONDS)
             async with peer.assessments.ask(message, deadline) as exchange:
                 while not (part := await exchange.read()).last:
                     if part.response.HasField("release"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import grpc
 import grpc.aio
@@ -21,7 +20,7 @@ ELSEWHERE = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXC
 
 
 class Attempts:
-    """The tries of one call. ``deadline`` is the request's, in ``time.monotonic`` seconds.
+    """The tries of one call. ``deadline`` is the request's, by the event loop's clock.
 
     ``kind`` names the model that must answer, None any of the pool.
     """
@@ -58,6 +57,7 @@ class Attempts:
             pause_s = retry_after_s(error) or PAUSE_SECONDS
         else:
             raise error
-        if self._num_failed >= MAX_ATTEMPTS or time.monotonic() + pause_s >= self._deadline:
+        resumes_at = asyncio.get_running_loop().time() + pause_s
+        if self._num_failed >= MAX_ATTEMPTS or resumes_at >= self._deadline:
             raise error
         await asyncio.sleep(pause_s)

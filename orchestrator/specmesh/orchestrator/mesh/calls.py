@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
+import random
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -78,6 +78,8 @@ class Mesh:
     filters: Pool
     """Replicas of the confidence service."""
     latencies: Latencies = field(default_factory=Latencies)
+    dice: random.Random = field(default_factory=random.SystemRandom)
+    """Seeds and ids come from here, unguessable unless a test wants its schedule again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ class Moment:
 class Calls:
     """Everything one request asks of the mesh.
 
-    ``deadline`` is the request's, in ``time.monotonic`` seconds; ``epoch`` the session's. All
+    ``deadline`` is the request's, by the event loop's clock; ``epoch`` the session's. All
     calls raise ``AioRpcError`` or ``ServiceError`` once nobody is left to try, or no time.
     """
 
@@ -153,7 +155,7 @@ class Calls:
                     return await self._verify_once(peer, command, moment)
                 except grpc.aio.AioRpcError as error:
                     failure = error
-            if time.monotonic() >= self._deadline:
+            if asyncio.get_running_loop().time() >= self._deadline:
                 raise DeadlineExceeded("DEADLINE", "the request's deadline has passed")
             await attempts.failed(peer, failure)
 
@@ -162,7 +164,7 @@ class Calls:
 
         A stream that has brought something is not repeated: what it brought still counts.
         """
-        deadline = min(self._deadline, time.monotonic() + DRAFT_SECONDS)
+        deadline = min(self._deadline, asyncio.get_running_loop().time() + DRAFT_SECONDS)
         kinds = self._mesh.drafters.kinds
         kind = kinds[command.drafter] if command.drafter < len(kinds) else None
         attempts = Attempts(self._mesh.drafters, self._prefix, deadline, kind)
@@ -228,11 +230,11 @@ class Calls:
                 num_bonus_candidates=self._num_bonus_candidates(command),
             )
             message = verifier_pb2.VerifyEachRequest(request=request, trace_context=carrier)
-            began = time.monotonic()
+            began = asyncio.get_running_loop().time()
             deadline = min(self._deadline, began + VERIFY_SECONDS)
             async with peer.verifications.ask(message, deadline) as exchange:
                 response = (await exchange.read()).response
-            seconds = time.monotonic() - began
+            seconds = asyncio.get_running_loop().time() - began
             self._mesh.latencies.target_s.add(seconds)
             # Tokens of the prefix that the replica lacked take as long as those of the tree.
             num_tokens = response.cost.num_computed_tokens or len(command.tree)
@@ -325,7 +327,7 @@ class Calls:
 
     async def _await_verifier(self) -> None:
         if not self._mesh.verifiers.ready:
-            patience = min(NO_VERIFIER_SECONDS, self._deadline - time.monotonic())
+            patience = min(NO_VERIFIER_SECONDS, self._deadline - asyncio.get_running_loop().time())
             with suppress(TimeoutError):  # the reservation that follows says who is missing
                 await asyncio.wait_for(self._mesh.verifiers.wait_ready(), patience)
 

@@ -7,7 +7,6 @@ have slept for 30 ms.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Generic, TypeVar
@@ -23,7 +22,7 @@ MAX_IDLE = 16
 
 
 class Exchange(Generic[Request, Response]):
-    """One request, and what comes back until ``deadline`` (``time.monotonic`` seconds)."""
+    """One request, and what comes back until ``deadline`` by the event loop's clock."""
 
     def __init__(self, call: grpc.aio.StreamStreamCall[Request, Response], deadline: float) -> None:
         self._call = call
@@ -60,8 +59,7 @@ class Exchange(Generic[Request, Response]):
         return response
 
     def _in_time(self) -> asyncio.Timeout:
-        # Not ``timeout_at``: the event loop's clock is one of its own.
-        return asyncio.timeout(self._deadline - time.monotonic())
+        return asyncio.timeout_at(self._deadline)
 
 
 class Exchanges(Generic[Request, Response]):

@@ -37,6 +37,15 @@ HANDSHAKE_SECONDS = 5.0
 RECONNECT_SECONDS = 0.2
 
 
+OpenChannel = Callable[[str], grpc.aio.Channel]
+"""Opens a channel to an address, host:port."""
+
+
+def insecure_channel(address: str) -> grpc.aio.Channel:
+    """The channel that soon notices a peer which went, and soon one that came back."""
+    return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+
+
 @dataclass(frozen=True, slots=True)
 class PeerModel:
     """What a peer said of itself when it became ready."""
@@ -55,9 +64,15 @@ class Peer:
     Without ``admit`` it has no model to ask for.
     """
 
-    def __init__(self, address: str, service: str, admit: Admit | None) -> None:
+    def __init__(
+        self,
+        address: str,
+        service: str,
+        admit: Admit | None,
+        open_channel: OpenChannel = insecure_channel,
+    ) -> None:
         self.address = address
-        self.channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+        self.channel = open_channel(address)
         self.verifications = Exchanges(
             verifier_pb2_grpc.VerifierServiceStub(self.channel).VerifyEach
         )

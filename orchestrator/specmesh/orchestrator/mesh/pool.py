@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 
-from specmesh.orchestrator.mesh.peer import Admit, Peer
+from specmesh.orchestrator.mesh.peer import Admit, OpenChannel, Peer, insecure_channel
 from specmesh.serving.errors import FailedPrecondition, Unavailable
 
 
@@ -53,10 +53,15 @@ class Pool:
     """The peers of one role, ready or not."""
 
     def __init__(
-        self, role: str, service: str, addresses: Sequence[str], admit: Admit | None
+        self,
+        role: str,
+        service: str,
+        addresses: Sequence[str],
+        admit: Admit | None,
+        open_channel: OpenChannel = insecure_channel,
     ) -> None:
         self._role = role
-        self.peers = [Peer(address, service, admit) for address in addresses]
+        self.peers = [Peer(address, service, admit, open_channel) for address in addresses]
 
     @property
     def ready(self) -> list[Peer]:
