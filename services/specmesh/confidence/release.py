@@ -68,13 +68,38 @@ def next_batch(
     return []
 
 
+class AtWork:
+    """The sessions seen within ``LIVE_S``; the others are forgotten whenever one is seen.
+
+    Not only when a batch is released: where every token is kept, none ever is.
+    """
+
+    def __init__(self) -> None:
+        self._seen: OrderedDict[str, float] = OrderedDict()
+
+    def see(self, session_id: str, now: float) -> None:
+        """The session is at work."""
+        self._seen[session_id] = now
+        self._seen.move_to_end(session_id)
+        self._forget(now)
+
+    def sessions(self, now: float) -> list[str]:
+        """Those at work at ``now``."""
+        self._forget(now)
+        return list(self._seen)
+
+    def _forget(self, now: float) -> None:
+        while self._seen and next(iter(self._seen.values())) <= now - LIVE_S:
+            self._seen.popitem(last=False)
+
+
 class Gathering:
     """Requests that wait together in one process."""
 
     def __init__(self, max_batch: int) -> None:
         self._max_batch = max_batch
         self._waiting: dict[int, Waiting] = {}
-        self._seen: OrderedDict[str, float] = OrderedDict()
+        self._at_work = AtWork()
 
     @property
     def due(self) -> float | None:
@@ -83,8 +108,7 @@ class Gathering:
 
     def see(self, session_id: str, now: float) -> None:
         """The session is at work."""
-        self._seen[session_id] = now
-        self._seen.move_to_end(session_id)
+        self._at_work.see(session_id, now)
 
     def add(self, waiting: Waiting) -> None:
         """Let it wait."""
@@ -96,10 +120,9 @@ class Gathering:
 
     def release(self, now: float) -> list[Sequence[Waiting]]:
         """Take out the batches to be released at ``now``."""
-        while self._seen and next(iter(self._seen.values())) <= now - LIVE_S:
-            self._seen.popitem(last=False)
+        sessions = self._at_work.sessions(now)
         batches: list[Sequence[Waiting]] = []
-        while batch := next_batch(self._waiting.values(), self._seen, now, self._max_batch):
+        while batch := next_batch(self._waiting.values(), sessions, now, self._max_batch):
             batches.append(batch)
             for each in batch:
                 del self._waiting[each.number]

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from specmesh.confidence.metrics import record_batch
-from specmesh.confidence.release import Waiting
+from specmesh.confidence.release import AtWork, Waiting
 from specmesh.confidence.request_store import Membership, Part
 
 
@@ -20,12 +20,12 @@ class Sharing:
         self._waiting: dict[int, Waiting] = {}
         self._added: list[Waiting] = []
         self._withdrawn: list[int] = []
-        self._seen: set[str] = set()
+        self._seen = AtWork()
         self._wake = asyncio.Event()
 
     def see(self, session_id: str) -> None:
         """The session is at work; the next turn tells."""
-        self._seen.add(session_id)
+        self._seen.see(session_id, time.monotonic())
 
     def add(self, waiting: Waiting) -> None:
         """Let a request wait."""
@@ -65,9 +65,10 @@ class Sharing:
             await self._await_turn(due_in_s if self._waiting else None)
             added, self._added = self._added, []
             withdrawn, self._withdrawn = self._withdrawn, []
-            seen, self._seen = self._seen, set()
+            seen, self._seen = self._seen, AtWork()
+            now = time.monotonic()
             turn = await self._membership.turn(
-                time.monotonic(), added=added, withdrawn=withdrawn, seen=seen
+                now, added=added, withdrawn=withdrawn, seen=seen.sessions(now)
             )
             due_in_s = turn.due_in_s
             for part in turn.parts:

@@ -1,0 +1,68 @@
+"""What the service remembers: sessions at work, and no others."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+import pytest
+
+from specmesh.confidence import request_cache, sharing
+from specmesh.confidence.release import LIVE_S
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+    from tests.confidence.conftest import MakeReplica
+    from tests.serving.conftest import RedisServer
+
+STEP_S = LIVE_S / 8
+
+
+class SessionId(str):
+    """Tells when it has been forgotten."""
+
+    __slots__ = ("__weakref__",)
+
+
+class Clock:
+    """Stands in for the module ``time``."""
+
+    def __init__(self) -> None:
+        self.now = time.monotonic()
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    for module in (request_cache, sharing):
+        monkeypatch.setattr(module, "time", clock)
+    return clock
+
+
+@pytest.mark.parametrize("store", ["redis", "memory"])
+async def test_sessions_of_which_every_token_is_kept_are_forgotten(
+    store: str, clock: Clock, replica: MakeReplica, redis: Redis, redis_server: RedisServer
+):
+    one = await replica(redis_server.url if store == "redis" else None)
+    remembered: WeakSet[SessionId] = WeakSet()
+    for number in range(300):
+        clock.now += STEP_S
+        session_id = SessionId(f"session-{number}")
+        remembered.add(session_id)
+        one.cache.see(session_id)
+    del session_id
+    assert len(remembered) <= LIVE_S / STEP_S
+
+
+@pytest.mark.parametrize("store", ["redis", "memory"])
+async def test_a_session_that_was_seen_long_ago_is_waited_for_no_longer(
+    store: str, clock: Clock, replica: MakeReplica, redis: Redis, redis_server: RedisServer
+):
+    one = await replica(redis_server.url if store == "redis" else None)
+    one.cache.see("gone")
+    clock.now += 2 * LIVE_S
+    assert (await one.ask("a")).batch_size == 1
