@@ -1,10 +1,11 @@
 # Everything stands on .venv, which the first target that needs it makes.
 VENV := .venv
 BIN := $(VENV)/bin
+SEED := 0
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format proto bench train clean
+.PHONY: help setup demo test check format proto bench chaos train clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +45,9 @@ bench: $(READY) ## measure a hop, the engine, the mesh's tax and every strategy 
 	$(BIN)/specmesh bench engine --json
 	$(BIN)/specmesh bench mesh --json
 	$(BIN)/specmesh bench strategies --json
+
+chaos: $(READY) ## break a mesh at random, check every token (30 minutes; SEED=n for another run)
+	$(BIN)/specmesh bench chaos --minutes 30 --seed $(SEED) --json
 
 train: $(READY) ## train the shipped model pair from scratch (takes hours)
 	$(BIN)/specmesh train

@@ -68,6 +68,10 @@ def own(*parts):
         ("client", own("client", "v1")),
         ("traces", own("traces", "v1")),
         ("cli", own("cli", "client", "traces", "models", "v1")),
+        (
+            "chaos",
+            own("chaos", "cli", "client", "serving", "decoding", "inference.simulated", "models"),
+        ),
     ],
 )
 def test_a_package_imports_only_those_below_it(package, allowed):

@@ -56,6 +56,12 @@ PROGRAMS = (
         "Time the inference engine against transformers' generate.",
     ),
     Program(
+        "bench chaos",
+        "specmesh.chaos",
+        "local",
+        "Break a mesh at random while answers stream, and check every token.",
+    ),
+    Program(
         "calibrate confidence",
         "specmesh.inference.calibrate",
         "inference",

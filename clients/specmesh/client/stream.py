@@ -39,6 +39,12 @@ class GenerationStream:
         self._result: GenerationResult | None = None
 
     @property
+    def session_id(self) -> str:
+        """Names the answer in logs and traces; empty before it has begun."""
+        started = self._call.started if self._call else None
+        return started.session_id if started else ""
+
+    @property
     def result(self) -> GenerationResult:
         """The whole answer. Raises RuntimeError before the stream has ended."""
         if self._result is None:

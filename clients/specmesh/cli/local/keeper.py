@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
 from collections.abc import Awaitable, Callable
 
@@ -32,6 +33,13 @@ class Keeper:
         self._stop_timeout_s = stop_timeout_s
         self._report = report
         self._keeping: asyncio.Task[None] | None = None
+        self._restart_after_s: float | None = None
+        self._restarted = asyncio.Event()
+
+    @property
+    def name(self) -> str:
+        """The process's."""
+        return self._spec.name
 
     async def start(self) -> str:
         """The first start; returns the address. Raises StartError."""
@@ -55,6 +63,19 @@ class Keeper:
         if self.process is not None:
             self.process.kill()
 
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal, if it runs."""
+        if self.process is not None:
+            self.process.send(number)
+
+    async def end_and_restart(self, number: signal.Signals, after_s: float) -> None:
+        """Send it a signal that ends it, and return when another serves, started ``after_s``
+        after its end."""
+        self._restart_after_s = after_s
+        restarted = self._restarted
+        self.send(number)
+        await restarted.wait()
+
     async def _keep(self, address: str) -> None:
         backoff_s = _FIRST_BACKOFF_S
         while True:
@@ -64,11 +85,14 @@ class Keeper:
                 self._report(f"{self._spec.name} died with status {status}; starting it anew")
             if time.monotonic() - began > _STABLE_AFTER_S:
                 backoff_s = _FIRST_BACKOFF_S
-            await asyncio.sleep(backoff_s)
+            pause_s, self._restart_after_s = self._restart_after_s, None
+            await asyncio.sleep(backoff_s if pause_s is None else pause_s)
             backoff_s = min(2 * backoff_s, _LONGEST_BACKOFF_S)
             self.process = None
             try:
                 self.process = await self._launch(self._spec, address)
                 self._report(f"{self._spec.name} serves again at {address}")
+                self._restarted.set()
+                self._restarted = asyncio.Event()
             except StartError as error:
                 self._report(str(error))

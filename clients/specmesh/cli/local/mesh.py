@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -13,15 +12,14 @@ from types import TracebackType
 from typing import Self
 
 from specmesh.cli.local.cores import Placement, available, place
-from specmesh.cli.local.logs import serving_address
 from specmesh.cli.local.models import Models
 from specmesh.cli.local.process import PORT, ProcessSpec
 from specmesh.cli.local.redis import redis_spec
+from specmesh.cli.local.service import service_spec
 from specmesh.cli.local.supervisor import Supervisor
 
 _START_TIMEOUT_S = 300.0
 _KILL_AFTER_DRAIN_S = 3.0
-_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,15 +156,13 @@ class LocalMesh:
         arguments: tuple[str, ...],
         port: str = PORT,
     ) -> ProcessSpec:
-        threads = {variable: str(self._options.threads) for variable in _THREAD_VARIABLES}
-        return ProcessSpec(
-            name=name,
-            command=(
-                *(sys.executable, "-m", f"specmesh.{role}"),
-                *("--host", "127.0.0.1", "--port", port, "--name", name),
-                *arguments,
-            ),
-            ready=serving_address,
-            environment={**threads, **self._options.environment},
+        options = self._options
+        return service_spec(
+            role,
+            name,
+            arguments,
+            port=port,
+            threads=options.threads,
+            environment=options.environment,
             cores=cores,
         )

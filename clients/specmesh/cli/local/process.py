@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT
 from collections.abc import Callable, Mapping
@@ -101,8 +102,7 @@ class Process:
 
     async def stop(self, patience_s: float) -> None:
         """SIGTERM; SIGKILL if it is not gone in time. Harmless when it has ended."""
-        with suppress(ProcessLookupError):
-            self._child.terminate()
+        self.send(signal.SIGTERM)
         try:
             async with asyncio.timeout(patience_s):
                 await self._child.wait()
@@ -112,10 +112,14 @@ class Process:
             self.kill()
             await self.wait()
 
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal; harmless when it has ended."""
+        with suppress(ProcessLookupError):
+            self._child.send_signal(number)
+
     def kill(self) -> None:
         """SIGKILL."""
-        with suppress(ProcessLookupError):
-            self._child.kill()
+        self.send(signal.SIGKILL)
 
     async def _become_ready(self, timeout_s: float) -> None:
         ended = asyncio.create_task(self.wait())

@@ -29,8 +29,11 @@ def redis_binary() -> str:
     return on_path
 
 
-def redis_spec(socket: Path, cores: frozenset[int]) -> ProcessSpec:
-    """Redis at ``socket``; it keeps nothing on disk, for it lives no longer than the mesh."""
+def redis_spec(
+    socket: Path, cores: frozenset[int] = frozenset(), directory: Path | None = None
+) -> ProcessSpec:
+    """Redis at ``socket``. What it answers for is on disk in ``directory`` by then; without one
+    it keeps nothing, for it lives no longer than the mesh."""
 
     def ready(line: str) -> str | None:
         return f"unix://{socket}" if "eady to accept connections" in line else None
@@ -42,5 +45,7 @@ def redis_spec(socket: Path, cores: frozenset[int]) -> ProcessSpec:
         "--save": "",
         "--appendonly": "no",
     }
+    if directory is not None:
+        options |= {"--dir": str(directory), "--appendonly": "yes", "--appendfsync": "always"}
     arguments = (part for option in options.items() for part in option)
     return ProcessSpec(name="redis", command=(redis_binary(), *arguments), ready=ready, cores=cores)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -55,6 +56,14 @@ class Supervisor:
             raise failures.exceptions[0] from None
         return [task.result() for task in tasks]
 
+    def send(self, name: str, number: signal.Signals) -> None:
+        """Send a process a signal, if it runs."""
+        self._keeper(name).send(number)
+
+    async def end_and_restart(self, name: str, number: signal.Signals, after_s: float) -> None:
+        """See ``Keeper.end_and_restart``."""
+        await self._keeper(name).end_and_restart(number, after_s)
+
     async def stop(self) -> None:
         """End everything, the last started first; those started at once end at once."""
         while self._groups:
@@ -67,6 +76,9 @@ class Supervisor:
         for group in self._groups:
             for keeper in group:
                 keeper.kill()
+
+    def _keeper(self, name: str) -> Keeper:
+        return next(each for group in self._groups for each in group if each.name == name)
 
     def _running(self) -> list[Process]:
         kept = (keeper.process for group in self._groups for keeper in group)

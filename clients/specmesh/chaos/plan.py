@@ -1,0 +1,210 @@
+"""Which fault happens when: a seed gives the same schedule again, on any machine.
+
+Faults come at a pace at which a mesh can recover. At any time at most one orchestrator and
+all but one of the verifiers are out of reach, so that somebody is always there to carry an
+answer on; Redis is back within seconds.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+SOONEST_S = 2.0
+LATEST_S = 4.0
+"""The time between two faults."""
+
+CLIENT, REDIS, REPLICAS = "client", "redis", "replicas"
+_MOST_TRIES = 50
+_SHORTEST_S = 0.2
+
+
+class Kind(StrEnum):
+    """What is done to a process, or to a link between two."""
+
+    KILL = "kill"
+    """SIGKILL; started anew after ``lasts_s``."""
+    TERM = "term"
+    """SIGTERM: it drains and ends; started anew ``lasts_s`` after its end."""
+    STOP = "stop"
+    """SIGSTOP, SIGCONT after ``lasts_s``."""
+    SLOW = "slow"
+    """It gets a fifth of its time, by turns of SIGSTOP and SIGCONT."""
+    CUT = "cut"
+    """All connections are reset; new ones are taken at once."""
+    REFUSE = "refuse"
+    """All connections are reset, and new ones too."""
+    HOLE = "hole"
+    """Nothing passes; afterwards all of it does, as TCP sends again what was lost."""
+    DEAF = "deaf"
+    """Requests pass, replies don't, and at the end connections are reset: what was asked has
+    been done, and nobody heard of it."""
+    DELAY = "delay"
+    """Everything takes 20 to 300 ms longer, each way."""
+    LOSS = "loss"
+    """One piece of data in twenty comes 200 ms later, and all behind it."""
+
+
+PROCESS_KINDS: tuple[Kind, ...] = (Kind.KILL, Kind.TERM, Kind.STOP, Kind.SLOW)
+LINK_KINDS: tuple[Kind, ...] = (Kind.CUT, Kind.REFUSE, Kind.HOLE, Kind.DEAF, Kind.DELAY, Kind.LOSS)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """``victim`` is a process or a link; times are in seconds, from the beginning."""
+
+    at_s: float
+    kind: Kind
+    victim: str
+    lasts_s: float
+    delay_s: float = 0.0
+    """Of each piece of data, for Kind.DELAY."""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.victim}"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How many processes of each role there are, beside one Redis."""
+
+    orchestrators: int = 2
+    verifiers: int = 3
+    drafters: int = 2
+    confidence: int = 2
+
+    def names(self, role: str) -> tuple[str, ...]:
+        """Names of the processes of a role."""
+        counts = {
+            "orchestrator": self.orchestrators,
+            "verifier": self.verifiers,
+            "drafter": self.drafters,
+            "confidence": self.confidence,
+        }
+        return tuple(f"{role}-{number}" for number in range(counts[role]))
+
+    @property
+    def links(self) -> tuple[str, ...]:
+        """All links: ``FROM>TO``."""
+        orchestrators = self.names("orchestrator")
+        replicas = [n for role in ("verifier", "drafter", "confidence") for n in self.names(role)]
+        return (
+            *(link(CLIENT, name) for name in orchestrators),
+            *(link(name, REDIS) for name in orchestrators),
+            *(link(name, replica) for name in orchestrators for replica in replicas),
+            link(REPLICAS, REDIS),
+        )
+
+    @property
+    def most_out(self) -> Mapping[str, int]:
+        """How many of each role may be out of reach at once."""
+        return {
+            "orchestrator": 1,
+            "verifier": self.verifiers - 1,
+            "drafter": self.drafters,
+            "confidence": self.confidence,
+            REDIS: 1,
+        }
+
+
+def link(source: str, destination: str) -> str:
+    """The name of the link on which ``source`` calls ``destination``."""
+    return f"{source}>{destination}"
+
+
+def ends(name: str) -> tuple[str, str]:
+    """The two ends of a link."""
+    source, _, destination = name.partition(">")
+    return source, destination
+
+
+def is_link(victim: str) -> bool:
+    """Whether it is a link, not a process."""
+    return ">" in victim
+
+
+def role_of(process: str) -> str:
+    """``verifier`` of ``verifier-1``."""
+    return process.rpartition("-")[0] or process
+
+
+def schedule(seed: int, duration_s: float, shape: Shape) -> tuple[Fault, ...]:
+    """The faults of ``duration_s`` seconds, in order; the last is over before they are."""
+    return tuple(_faults(random.Random(f"faults {seed}"), duration_s, shape))  # noqa: S311
+
+
+def _faults(rng: random.Random, duration_s: float, shape: Shape) -> Iterator[Fault]:
+    out_until: dict[str, float] = {}
+    at_s = rng.uniform(1, SOONEST_S)
+    while at_s < duration_s:
+        for _ in range(_MOST_TRIES):
+            fault = _draw(rng, at_s, shape)
+            out = [name for name, until_s in out_until.items() if until_s > at_s]
+            back_s = at_s + fault.lasts_s + _recovery_s(fault.kind)
+            if back_s < duration_s and may_go(fault, out, shape):
+                out_until[out_of_reach(fault.victim)] = back_s
+                yield fault
+                break
+        at_s += rng.uniform(SOONEST_S, LATEST_S)
+
+
+def _draw(rng: random.Random, at_s: float, shape: Shape) -> Fault:
+    role = rng.choices(
+        ("orchestrator", "verifier", "drafter", "confidence", REDIS, "link"),
+        weights=(5, 5, 2, 2, 3, 8),
+    )[0]
+    if role == "link":
+        victim, kind = _draw_link(rng, shape), rng.choice(LINK_KINDS)
+    else:
+        victim = REDIS if role == REDIS else rng.choice(shape.names(role))
+        kind = rng.choice(PROCESS_KINDS)
+    return Fault(
+        at_s=round(at_s, 3),
+        kind=kind,
+        victim=victim,
+        lasts_s=round(_length_s(rng, kind, out_of_reach(victim)), 3),
+        delay_s=round(rng.uniform(0.02, 0.3), 3) if kind is Kind.DELAY else 0.0,
+    )
+
+
+def _draw_link(rng: random.Random, shape: Shape) -> str:
+    """Any kind of link is as likely as any other, however many there are of it."""
+    kinds: dict[tuple[str, str], list[str]] = {}
+    for name in shape.links:
+        source, destination = ends(name)
+        kinds.setdefault((role_of(source), role_of(destination)), []).append(name)
+    return rng.choice(rng.choice(list(kinds.values())))
+
+
+def _length_s(rng: random.Random, kind: Kind, out: str) -> float:
+    """Redis comes back sooner than others do: there is but one."""
+    longest_s = 4.0 if out == REDIS else 8.0
+    if kind is Kind.CUT:
+        return 0.0
+    if kind in {Kind.KILL, Kind.TERM}:
+        return rng.uniform(0.0, longest_s)
+    # As many short as long ones, by orders of magnitude: the short are within most limits.
+    factor: float = (longest_s / _SHORTEST_S) ** rng.random()
+    return _SHORTEST_S * factor
+
+
+def _recovery_s(kind: Kind) -> float:
+    """What it takes to be of use again, roughly."""
+    return {Kind.KILL: 4.0, Kind.TERM: 7.0}.get(kind, 1.0)
+
+
+def out_of_reach(victim: str) -> str:
+    """The process that a fault makes useless to somebody."""
+    if not is_link(victim):
+        return victim
+    return ends(victim)[1]
+
+
+def may_go(fault: Fault, out: Collection[str], shape: Shape) -> bool:
+    """Whether enough is left if it strikes while the processes ``out`` are out of reach."""
+    victim = out_of_reach(fault.victim)
+    role = role_of(victim)
+    num_out = sum(role_of(name) == role for name in out)
+    return victim not in out and num_out < shape.most_out[role]

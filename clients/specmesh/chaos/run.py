@@ -1,0 +1,157 @@
+"""The course of it: a mesh, streams and faults side by side, a verdict on each answer."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from specmesh.chaos import asks
+from specmesh.chaos.answers import Answer
+from specmesh.chaos.asks import Ask
+from specmesh.chaos.faults import Faults
+from specmesh.chaos.judge import Stored, judge
+from specmesh.chaos.load import Load
+from specmesh.chaos.mesh import ChaosMesh, Setup
+from specmesh.chaos.plan import REDIS, Kind, Shape, schedule
+from specmesh.chaos.report import Judged, Phase
+from specmesh.chaos.store import StoredSessions, Unreadable
+from specmesh.chaos.truth import SimulatedTruth, Truth
+from specmesh.cli.local.models import SimulatedModels
+from specmesh.client import Client
+from specmesh.decoding.simulated import SimulatedTarget
+
+GRACE_S = 45.0
+"""For the answers that are under way when the last fault is over."""
+_STORE_TRIES = 20
+_STORE_PAUSE_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is run: half of the time with a Redis that keeps all, half with one that forgets."""
+
+    duration_s: float
+    streams: int
+    seed: int
+    shape: Shape = field(default_factory=Shape)
+    target_ms: float = 8.0
+    drafter_ms: float = 2.0
+    acceptance: float = 0.8
+
+
+class Chaos:
+    """One run. ``phases`` fills as it goes."""
+
+    def __init__(self, plan: Plan, directory: Path, report: Callable[[str], None]) -> None:
+        self.phases: list[Phase] = []
+        self._plan = plan
+        self._directory = directory
+        self._report = report
+        self._mesh: ChaosMesh | None = None
+        self._target = SimulatedTarget(plan.seed & ((1 << 64) - 1))
+
+    def kill(self) -> None:
+        """End the mesh at once."""
+        if self._mesh is not None:
+            self._mesh.kill()
+
+    async def run(self) -> int:
+        """Both phases; returns 0. Raises StartError."""
+        for number, persistent in enumerate((True, False)):
+            phase = Phase(persistent)
+            self.phases.append(phase)
+            directory = self._directory / ("persistent" if persistent else "forgetful")
+            directory.mkdir(parents=True)
+            self._report(f"Redis {'keeps' if persistent else 'forgets'} what it holds")
+            setup = Setup(
+                models=self._models(),
+                shape=self._plan.shape,
+                persistent=persistent,
+                directory=directory,
+                report=self._report,
+            )
+            async with ChaosMesh(setup) as mesh:
+                self._mesh = mesh
+                await self._run_phase(phase, number, mesh)
+        return 0
+
+    async def _run_phase(self, phase: Phase, number: int, mesh: ChaosMesh) -> None:
+        duration_s = self._plan.duration_s / 2
+        faults = schedule(2 * self._plan.seed + number, duration_s, self._plan.shape)
+        began_s = time.monotonic()
+        carrying = Faults(mesh, began_s)
+        phase.faults = carrying.carried
+        store = StoredSessions(mesh.redis_url)
+        bench = _Bench(phase, SimulatedTruth(self._target), store)
+        try:
+            async with Client(*mesh.addresses) as client, asyncio.TaskGroup() as group:
+                breaking = group.create_task(carrying.carry_out(faults))
+                load = Load(client, began_s, bench.done)
+                await load.run(self._asks(number), duration_s, GRACE_S)
+                breaking.cancel()
+        finally:
+            await store.aclose()
+
+    def _asks(self, number: int) -> list[Iterator[Ask]]:
+        return [self._asks_of(number, stream) for stream in range(self._plan.streams)]
+
+    def _asks_of(self, number: int, stream: int) -> Iterator[Ask]:
+        rng = random.Random(f"asks {self._plan.seed} {number} {stream}")  # noqa: S311
+        while True:
+            yield asks.draw(rng, self._target.vocab_size)
+
+    def _models(self) -> SimulatedModels:
+        return SimulatedModels(
+            target_ms=self._plan.target_ms,
+            drafter_ms=self._plan.drafter_ms,
+            acceptance=self._plan.acceptance,
+            seed=self._target.seed,
+        )
+
+
+class _Bench:
+    """Judges each answer when it has ended."""
+
+    def __init__(self, phase: Phase, truth: Truth, store: StoredSessions) -> None:
+        self._phase = phase
+        self._truth = truth
+        self._store = store
+
+    async def done(self, answer: Answer) -> None:
+        stored = await self._stored(answer)
+        verdict = judge(answer, self._truth, stored)
+        self._phase.judged.append(Judged(answer, verdict))
+
+    async def _stored(self, answer: Answer) -> Stored:
+        """Redis may be away: it is asked until it is back."""
+        tokens = None
+        reached = False
+        if answer.session_id and answer.num_prompt_tokens:
+            for _ in range(_STORE_TRIES):
+                try:
+                    tokens = await self._store.generated(
+                        answer.session_id, answer.num_prompt_tokens
+                    )
+                except Unreadable:
+                    await asyncio.sleep(_STORE_PAUSE_S)
+                else:
+                    reached = True
+                    break
+        return Stored(tokens, durable=reached and not self._has_forgotten(answer))
+
+    def _has_forgotten(self, answer: Answer) -> bool:
+        """Whether Redis was ended since, and had nothing on disk."""
+        if self._phase.persistent:
+            return False
+        ending = {Kind.KILL, Kind.TERM}
+        return any(
+            each.fault.victim == REDIS
+            and each.fault.kind in ending
+            # Ending takes it a moment.
+            and (each.ended_s is None or each.ended_s + 10 > answer.began_s)
+            for each in self._phase.faults
+        )

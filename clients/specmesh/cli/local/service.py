@@ -1,0 +1,38 @@
+"""The command line of one of our services."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+
+from specmesh.cli.local.logs import serving_address
+from specmesh.cli.local.process import PORT, ProcessSpec
+
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+def service_spec(
+    role: str,
+    name: str,
+    arguments: Sequence[str],
+    *,
+    port: str = PORT,
+    threads: int = 1,
+    environment: Mapping[str, str] | None = None,
+    cores: frozenset[int] = frozenset(),
+) -> ProcessSpec:
+    """``python -m specmesh.ROLE`` as ``name``; ``threads`` are for libraries with their own."""
+    return ProcessSpec(
+        name=name,
+        command=(
+            *(sys.executable, "-m", f"specmesh.{role}"),
+            *("--host", "127.0.0.1", "--port", port, "--name", name),
+            *arguments,
+        ),
+        ready=serving_address,
+        environment={
+            **dict.fromkeys(_THREAD_VARIABLES, str(threads)),
+            **(environment or {}),
+        },
+        cores=cores,
+    )
