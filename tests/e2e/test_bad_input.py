@@ -1,10 +1,15 @@
 """What the mesh refuses, over the wire: the status and the name of the wrong field."""
 
+import asyncio
+import time
+
 import grpc
 import pytest
 from tests.e2e.answers import answer
+from tokenizers import Tokenizer
 
-from specmesh.client import FailedPrecondition, InvalidRequest, NotFound
+from specmesh import models
+from specmesh.client import Client, FailedPrecondition, InvalidRequest, NotFound
 from specmesh.client.status import from_rpc_error
 from specmesh.v1 import generation_pb2 as pb
 from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
@@ -37,6 +42,28 @@ async def test_a_wrong_field_is_named(client, prompt, options, field):
         await client.generate(prompt, **options).text()
     assert refused.value.code is grpc.StatusCode.INVALID_ARGUMENT
     assert [violation.field for violation in refused.value.field_violations] == [field]
+
+
+async def test_nobody_waits_while_a_huge_text_is_refused(mesh):
+    """The text takes longer to tokenize than anybody may wait."""
+    text = "x = 1\n" * 80_000
+    tokenizer = Tokenizer.from_file(str(models.path(models.TARGET) / "tokenizer.json"))
+    began = time.monotonic()
+    tokenizer.encode_batch([text])
+    tokenizing_s = time.monotonic() - began
+    async with (
+        Client(mesh.orchestrator.address) as greedy,
+        Client(mesh.orchestrator.address) as modest,
+    ):
+        await asyncio.gather(greedy.list_models(), modest.list_models())
+        began = time.monotonic()
+        huge = asyncio.create_task(greedy.generate(text).text())
+        await asyncio.sleep(0)
+        while not huge.done():
+            await modest.list_models()
+        assert time.monotonic() - began < tokenizing_s / 2
+        with pytest.raises(InvalidRequest):
+            await huge
 
 
 async def test_a_prompt_that_leaves_room_for_one_token_is_answered(client):

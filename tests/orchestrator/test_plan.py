@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 
 import pytest
@@ -18,13 +19,15 @@ from tests.orchestrator.model import (
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.predictors import PREDICTORS
 from specmesh.decoding.sampling import AcceptanceMode
+from specmesh.orchestrator.mesh.peer import PeerModel
 from specmesh.orchestrator.plan import Defaults, Plan, make_plan
+from specmesh.orchestrator.prompts import PromptReader
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.target import Target
 from specmesh.serving.errors import NotFound
 from specmesh.v1 import generation_pb2
 
-TARGET = Target(model_info("toy"), TOKENIZER_JSON, TOKENIZER)
+TARGET = Target.of(PeerModel(model_info("toy"), TOKENIZER_JSON))
 DEFAULTS = Defaults("speculative", 4)
 DICE = random.Random(1)
 STOPS = 'stop_strings: "x" '
@@ -33,7 +36,12 @@ STOPS = 'stop_strings: "x" '
 def plan(request: str) -> Plan:
     """The plan for a request in protobuf's text format."""
     message = text_format.Parse(request, generation_pb2.GenerateRequest())
-    return make_plan(message, TARGET, DEFAULTS, DICE)
+    return planned(message, DEFAULTS)
+
+
+def planned(request: generation_pb2.GenerateRequest, defaults: Defaults) -> Plan:
+    prompt = asyncio.run(PromptReader().read(request, TARGET))
+    return make_plan(request, prompt, TARGET, defaults, DICE)
 
 
 def tokens(count: int) -> str:
@@ -57,7 +65,7 @@ def test_open_fields_take_the_defaults():
 
 def test_lookahead_without_a_default_is_left_to_the_strategy():
     request = generation_pb2.GenerateRequest(text="a")
-    assert make_plan(request, TARGET, Defaults("dsi"), DICE).goal.lookahead is None
+    assert planned(request, Defaults("dsi")).goal.lookahead is None
 
 
 def test_seed_is_drawn_anew_for_each_request_without_one():
@@ -116,6 +124,7 @@ def test_max_tokens_is_cut_to_the_context():
             "stopping.stop_token_ids[0]",
             tokens(1) + f"stopping {{ stop_token_ids: {VOCAB_SIZE} }}",
         ),
+        ("stopping.stop_token_ids", tokens(1) + f"stopping {{ {'stop_token_ids: 3 ' * 257} }}"),
         ("stopping.stop_strings", tokens(1) + f"stopping {{ {STOPS * 17} }}"),
         ("stopping.stop_strings", tokens(1) + 'stopping { stop_strings: "" }'),
         (
@@ -140,6 +149,7 @@ def test_wrong_field_is_named(field, request_text):
     "request_text",
     [
         f"stopping {{ {STOPS * 16} }}",
+        f"stopping {{ {'stop_token_ids: 3 ' * 256} }}",
         f'stopping {{ stop_strings: "{"x" * 256}" }}',
         "speculation { lookahead: 64 }",
         "speculation { lookahead: 1 num_branches: 1 }",

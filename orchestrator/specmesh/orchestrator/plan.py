@@ -17,6 +17,7 @@ from specmesh.v1 import confidence_pb2, generation_pb2, sampling_pb2
 
 MAX_LOOKAHEAD = 64
 MAX_BRANCHES = 64
+MAX_STOP_TOKENS = 256
 MAX_STOP_STRINGS = 16
 MAX_STOP_STRING_CHARS = 256
 
@@ -43,19 +44,19 @@ class Plan:
 
 def make_plan(
     request: generation_pb2.GenerateRequest,
+    prompt: tuple[int, ...],
     target: Target,
     defaults: Defaults,
     dice: random.Random,
 ) -> Plan:
-    """Check ``request``; raises ``InvalidField`` or ``NotFound``.
+    """Check ``request`` but for its prompt, whose tokens ``prompt`` are.
 
-    ``dice`` give the seed of a request that names none.
+    ``dice`` give the seed of a request that names none. Raises ``InvalidField`` or ``NotFound``.
     """
     if request.model not in {"", target.info.name}:
         raise NotFound(
             "MODEL_NOT_FOUND", f"no model {request.model!r} here, only {target.info.name!r}"
         )
-    prompt = _prompt(request, target)
     strategy = request.speculation.strategy or defaults.strategy
     if strategy not in STRATEGIES:
         known = ", ".join(STRATEGIES)
@@ -71,27 +72,6 @@ def make_plan(
     )
 
 
-def _prompt(request: generation_pb2.GenerateRequest, target: Target) -> tuple[int, ...]:
-    field = request.WhichOneof("prompt")
-    if field is None:
-        raise InvalidField("prompt", "must be set, as text or as tokens")
-    if field == "tokens":
-        prompt = tuple(request.tokens.ids)
-        check_tokens("tokens.ids", prompt, target.info.vocab_size)
-        name = "tokens.ids"
-    else:
-        prompt = tuple(target.tokenizer.encode(request.text).ids)
-        name = "text"
-    if not prompt:
-        raise InvalidField(name, "must not be empty")
-    if len(prompt) >= target.info.context_tokens:
-        raise InvalidField(
-            name,
-            f"{len(prompt)} tokens leave no room in the context of {target.info.context_tokens}",
-        )
-    return prompt
-
-
 def _goal(
     request: generation_pb2.GenerateRequest,
     target: Target,
@@ -104,6 +84,8 @@ def _goal(
     max_tokens = min(stopping.max_tokens, room) if stopping.HasField("max_tokens") else room
     if max_tokens < 1:
         raise InvalidField("stopping.max_tokens", "must be at least 1")
+    if len(stopping.stop_token_ids) > MAX_STOP_TOKENS:
+        raise InvalidField("stopping.stop_token_ids", f"holds more than {MAX_STOP_TOKENS}")
     check_tokens("stopping.stop_token_ids", stopping.stop_token_ids, target.info.vocab_size)
     speculation = request.speculation
     if speculation.predictor and speculation.predictor not in PREDICTORS:

@@ -12,6 +12,7 @@ from opentelemetry import trace
 from specmesh.orchestrator.answer import Answer
 from specmesh.orchestrator.mesh.calls import Mesh
 from specmesh.orchestrator.plan import Defaults, Plan, make_plan
+from specmesh.orchestrator.prompts import PromptReader
 from specmesh.orchestrator.request_metrics import RequestMetrics
 from specmesh.orchestrator.session_log import SessionLog, take
 from specmesh.orchestrator.strategies import NEEDS_DRAFTER, NEEDS_FILTER, STRATEGIES
@@ -50,6 +51,7 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         self._store = store
         self._defaults = defaults
         self._owner = owner
+        self._prompts = PromptReader()
 
     async def Generate(  # noqa: N802
         self, request: generation_pb2.GenerateRequest, context: GenerateContext
@@ -76,7 +78,8 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
     ) -> Answer:
         """An answer to a request, from its first token on."""
         target = self._target()
-        plan = make_plan(request, target, self._defaults, self._mesh.dice)
+        prompt = await self._prompts.read(request, target)
+        plan = make_plan(request, prompt, target, self._defaults, self._mesh.dice)
         _describe(plan, target, metrics)
         self._check_mesh(plan.strategy)
         session = await SessionLog.create(
@@ -99,12 +102,9 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
             owner=self._owner,
             epoch=request.epoch if request.HasField("epoch") else None,
         )
-        plan = make_plan(
-            generation_pb2.GenerateRequest.FromString(record.request),
-            target,
-            self._defaults,
-            self._mesh.dice,
-        )
+        prompt = tuple(record.token_ids[: record.num_prompt_tokens])
+        settled = generation_pb2.GenerateRequest.FromString(record.request)
+        plan = make_plan(settled, prompt, target, self._defaults, self._mesh.dice)
         # No check for drafters: the epoch is spent, so whoever took the session must answer.
         _describe(plan, target, metrics)
         return Answer(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import Self
 
 from tokenizers import Tokenizer
 
@@ -19,6 +20,16 @@ class Target:
     info: model_pb2.ModelInfo
     tokenizer_json: str
     tokenizer: Tokenizer
+    longest_token_bytes: int
+    """No token stands for more bytes of text."""
+
+    @classmethod
+    def of(cls, model: PeerModel) -> Self:
+        """The target that ``model`` is a replica of."""
+        tokenizer = Tokenizer.from_str(model.tokenizer_json)
+        # As vocabularies spell them, which is never shorter than the text.
+        longest = max(len(entry.encode()) for entry in tokenizer.get_vocab())
+        return cls(model.info, model.tokenizer_json, tokenizer, longest)
 
 
 class TargetRegistry:
@@ -37,8 +48,7 @@ class TargetRegistry:
         if not self._target.done():
             if not model.tokenizer_json:
                 return "the target has no tokenizer"
-            tokenizer = Tokenizer.from_str(model.tokenizer_json)
-            self._target.set_result(Target(model.info, model.tokenizer_json, tokenizer))
+            self._target.set_result(Target.of(model))
         ours = self._target.result().info
         for field in ("name", "vocab_size", "tokenizer_fingerprint", "num_parameters"):
             if getattr(ours, field) != getattr(model.info, field):

@@ -151,6 +151,9 @@ def read_shape(request: drafter_pb2.DraftRequest, tree_size: int) -> Shape:
     """What a request asks to draft; raises ``InvalidField``."""
     if not 1 <= request.depth <= MAX_DEPTH:
         raise InvalidField("depth", f"must be in [1, {MAX_DEPTH}]")
+    for name in ("from_nodes", "branching"):
+        if len(getattr(request, name)) > MAX_TREE_NODES:
+            raise InvalidField(name, f"holds more than {MAX_TREE_NODES}")
     from_nodes = tuple(request.from_nodes) or (0,)
     if max(from_nodes) > tree_size:
         raise InvalidField("from_nodes", f"names node {max(from_nodes)} of {tree_size}")

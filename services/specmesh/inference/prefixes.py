@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 from specmesh.decoding.errors import InvalidField
@@ -13,6 +14,9 @@ from specmesh.serving.wire import check_tokens
 from specmesh.v1 import tokens_pb2
 
 log = logging.getLogger(__name__)
+
+MANY_TOKENS = 1 << 15
+"""So many take milliseconds to digest, in which other calls go on."""
 
 
 class PrefixResolver:
@@ -29,17 +33,28 @@ class PrefixResolver:
         the base is neither cached here nor in the store: the caller then sends every token.
         """
         length, digest = prefix.base_length, prefix.base_digest
+        self._check_length(length + len(prefix.token_ids))
         check_tokens("prefix.token_ids", prefix.token_ids, self._model.description.vocab_size)
         if length % BLOCK_TOKENS:
             raise InvalidField("prefix.base_length", f"must be a multiple of {BLOCK_TOKENS}")
-        if not length + len(prefix.token_ids):
-            raise InvalidField("prefix", "must hold at least one token")
         chain = PrefixChain()
         if length:
             held = self._model.find_base(length, digest)
             chain = await self._read(prefix.session_id, length, digest) if held is None else held
-        chain.append(prefix.token_ids)
+        if len(prefix.token_ids) < MANY_TOKENS:
+            chain.append(prefix.token_ids)
+        else:
+            await asyncio.to_thread(chain.append, prefix.token_ids)
         return chain
+
+    def _check_length(self, length: int) -> None:
+        limit = self._model.description.context_tokens
+        if not length:
+            raise InvalidField("prefix", "must hold at least one token")
+        if limit and length > limit:
+            raise InvalidField(
+                "prefix", f"{length} tokens are more than the context of {limit} tokens"
+            )
 
     async def _read(self, session_id: str, length: int, digest: bytes) -> PrefixChain:
         if self._store is not None and session_id:

@@ -32,6 +32,9 @@ MAX_TREE_NODES = 1024
 MAX_PLACES = 256
 """Bounds how many draft tokens one call can have assessed."""
 
+MANY = 128
+"""Token ids from which on an array is worth making."""
+
 _ROUNDING = 1e-3
 """How far probabilities may add up to more than 1, for float32 in a drafter's softmax."""
 
@@ -84,8 +87,9 @@ def write_sampling(sampling: Sampling) -> sampling_pb2.SamplingParameters:
 
 def read_tree(message: tokens_pb2.TokenTree, vocab_size: int) -> TokenTree:
     """The tree of a request."""
-    if len(message.token_ids) > MAX_TREE_NODES:
-        raise InvalidField("tree.token_ids", f"holds more than {MAX_TREE_NODES} nodes")
+    for name, entries in (("token_ids", message.token_ids), ("parents", message.parents)):
+        if len(entries) > MAX_TREE_NODES:
+            raise InvalidField(f"tree.{name}", f"holds more than {MAX_TREE_NODES} nodes")
     check_tokens("tree.token_ids", message.token_ids, vocab_size)
     return TokenTree(tuple(message.token_ids), tuple(message.parents))
 
@@ -240,11 +244,18 @@ def _read_rule(message: confidence_pb2.FilterOptions) -> Rule | None:
 
 def check_tokens(field: str, token_ids: Sequence[int], vocab_size: int) -> None:
     """Raise ``InvalidField`` for an id outside the vocabulary."""
-    if token_ids and max(token_ids) >= vocab_size:
+    if _highest(token_ids) >= vocab_size:
         at = next(i for i, token in enumerate(token_ids) if token >= vocab_size)
         raise InvalidField(
             f"{field}[{at}]", f"token id {token_ids[at]} is outside the vocabulary of {vocab_size}"
         )
+
+
+def _highest(token_ids: Sequence[int]) -> int:
+    """-1 if there are none; of many without taking them one by one."""
+    if len(token_ids) < MANY:
+        return max(token_ids, default=-1)
+    return int(np.asarray(token_ids).max())
 
 
 def _check_choices(field: str, token_ids: Sequence[int], probabilities: Sequence[float]) -> None:
