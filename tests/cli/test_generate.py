@@ -45,7 +45,8 @@ class Orchestrator(GenerationServiceServicer):
     def ListModels(self, request, context):  # noqa: N802
         model = pb.ServedModel(num_verifiers=2, strategies=["autoregressive", "speculative"])
         model.target.name, model.target.num_parameters = "toy", 12_000_000
-        model.target.backend = "transformers"
+        model.target.backend, model.target.dtype = "transformers", "bfloat16"
+        model.target.weights_digest = "0123456789abcdef" * 4
         model.drafters.add(name="copycat", backend="prompt-lookup")
         return pb.ListModelsResponse(models=[model])
 
@@ -109,7 +110,10 @@ def test_nobody_there_is_one_line_and_exits_with_1():
 
 def test_models_are_listed_for_people_and_machines(orchestrator):
     words = invoke("models", "-t", orchestrator.address).stdout
-    assert "toy (12.0 M parameters, transformers), 2 verifier(s)" in words
+    assert (
+        "toy (12.0 M parameters, transformers, bfloat16, digest 0123456789ab), 2 verifier(s)"
+        in words
+    )
     assert "copycat (prompt-lookup)" in words
     (model,) = json.loads(invoke("models", "-t", orchestrator.address, "--json").stdout)
     assert model["target"]["name"] == "toy"

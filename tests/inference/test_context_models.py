@@ -21,7 +21,7 @@ NEVER = Cancellation()
 
 VOCAB_SIZE = 6
 tokens = st.integers(0, VOCAB_SIZE - 2)  # the last token never occurs
-DESCRIPTION = ModelDescription("guess", VOCAB_SIZE, 0, (), "", 0, "guess")
+DESCRIPTION = ModelDescription("guess", VOCAB_SIZE, 0, (), "", 0, "guess", "")
 
 
 def counted(corpus: list[int], order: int, context: list[int]) -> np.ndarray:

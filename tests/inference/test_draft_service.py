@@ -216,7 +216,7 @@ async def test_draft_ends_with_the_context(load, serve, room, num_levels):
 
 
 async def test_draft_without_a_guess_is_empty(serve):
-    description = ModelDescription("lookup", 60, 0, (), "", 0, "prompt-lookup")
+    description = ModelDescription("lookup", 60, 0, (), "", 0, "prompt-lookup", "")
     async with serve(ContextModel(description, PromptLookup(60))) as channel:
         assert await draft(channel, request(Shape((0,), 5, ()), prefix=[1, 2, 3])) == []
         responses = await draft(channel, request(Shape((0,), 5, ()), prefix=[1, 2, 3, 1]))

@@ -41,7 +41,7 @@ def draft(
 
 @pytest.fixture
 def random_model() -> ContextModel:
-    description = ModelDescription("random", 50, 0, (), "", 0, "random")
+    description = ModelDescription("random", 50, 0, (), "", 0, "random", "")
     return ContextModel(description, RandomTokens(50))
 
 

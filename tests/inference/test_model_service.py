@@ -18,7 +18,7 @@ async def ask(channel) -> tuple[model_pb2.ModelInfo, list[bytes]]:
 
 
 async def test_description_travels_whole(load, serve):
-    model = load("qwen2")
+    model = load("qwen2", cache_tokens=256)
     async with serve(model) as channel:
         info, _ = await ask(channel)
     assert info == model_pb2.ModelInfo(
@@ -29,7 +29,11 @@ async def test_description_travels_whole(load, serve):
         tokenizer_fingerprint=fingerprint(model.description.tokenizer_json),
         num_parameters=model.description.num_parameters,
         backend="transformers",
+        weights_digest=model.description.weights_digest,
+        dtype="float32",
+        kv_capacity_tokens=256,
     )
+    assert len(bytes.fromhex(info.weights_digest)) == 32
 
 
 @pytest.mark.parametrize("piece_bytes", [1 << 20, 100])
@@ -48,4 +52,6 @@ async def test_model_without_a_tokenizer_sends_none(serve):
     async with serve(EmptyModel()) as channel:
         info, pieces = await ask(channel)
     assert info.tokenizer_fingerprint == ""
+    assert (info.dtype, info.kv_capacity_tokens) == ("", 0)
+    assert info.weights_digest
     assert pieces == []

@@ -69,6 +69,7 @@ async def connect() -> AsyncIterator[Connect]:
                 Pool("drafter", Drafter.service, _addresses(drafters), targets.admit_drafter),
                 Pool("confidence_service", Filter.service, _addresses(filters), admit=None),
             )
+            targets.follow(mesh.verifiers, mesh.drafters)
             for pool in (mesh.drafters, mesh.verifiers, mesh.filters):
                 stack.push_async_callback(pool.close)
             peers = (*mesh.verifiers.peers, *mesh.drafters.peers, *mesh.filters.peers)

@@ -95,6 +95,8 @@ class Peer(model_pb2_grpc.ModelServiceServicer):
         self.faults: deque[Fault] = deque()
         self.always: Fault = passing
         self.arrived = asyncio.Event()
+        self.told = asyncio.Event()
+        """Set once somebody knows what it serves."""
         self.cancelled = asyncio.Event()
         self.num_open_calls = 0
         """Calls of VerifyEach or DraftEach so far."""
@@ -133,6 +135,7 @@ class Peer(model_pb2_grpc.ModelServiceServicer):
 
     async def GetTokenizer(self, request, context):  # noqa: N802
         yield model_pb2.GetTokenizerResponse(data=self.tokenizer_json.encode())
+        self.told.set()
 
     def _register(self, server: grpc.aio.Server) -> None:
         raise NotImplementedError

@@ -38,14 +38,21 @@ async def test_peer_that_died_comes_back_at_the_same_address(connect):
 
 async def test_peer_that_came_back_as_another_model_is_refused(connect):
     verifier = Verifier()
-    mesh = (await connect([verifier])).mesh
-    (peer,) = mesh.verifiers.peers
+    mesh = (await connect([verifier, Verifier()])).mesh
+    peer, _ = mesh.verifiers.peers
     await verifier.die()
     verifier.info.num_parameters += 1
     await verifier.start()
     await until(lambda: peer.refusal is not None, peer)
     assert "num_parameters" in peer.refusal
-    with pytest.raises(FailedPrecondition, match="num_parameters") as raised:
+    assert peer not in mesh.verifiers.ready
+
+
+async def test_pool_of_which_nobody_fits_says_why(connect):
+    verifier = Verifier()
+    verifier.tokenizer_json = ""
+    mesh = (await connect([verifier])).mesh
+    with pytest.raises(FailedPrecondition, match="has no tokenizer") as raised:
         mesh.verifiers.reserve({}).__enter__()
     assert raised.value.reason == "VERIFIER_REFUSED"
 

@@ -45,6 +45,9 @@ async def test_target_without_tokenizer_is_refused():
         ("vocab_size", 12),
         ("tokenizer_fingerprint", "beef"),
         ("num_parameters", 8),
+        ("context_tokens", 64),
+        ("weights_digest", "0123456789ab"),
+        ("dtype", "bfloat16"),
     ],
 )
 async def test_replica_of_another_model_is_refused(registry, field, value):
@@ -55,6 +58,20 @@ async def test_replica_of_another_model_is_refused(registry, field, value):
     assert field in refusal
     assert repr(value) in refusal
     assert registry.known.info == TARGET.info
+
+
+async def test_replica_that_ends_texts_elsewhere_is_refused(registry):
+    info = model_info("toy", end_of_text_ids=[3])
+    refusal = await registry.admit_verifier(PeerModel(info, TOKENIZER_JSON))
+    assert "its end_of_text_ids is [3], not [0]" in refusal
+
+
+async def test_commit_is_told_but_need_not_be_known(registry):
+    info = model_info("toy", revision="0123456789abcdef")
+    assert await registry.admit_verifier(PeerModel(info, TOKENIZER_JSON)) is None
+    info.dtype = "bfloat16"
+    refusal = await registry.admit_verifier(PeerModel(info, TOKENIZER_JSON))
+    assert "'toy' (bfloat16, revision 0123456789ab): its dtype is 'bfloat16', not ''" in refusal
 
 
 async def test_second_replica_is_admitted(registry):

@@ -179,5 +179,7 @@ def _in_words(result: GenerationResult) -> str:
 
 
 def _describe(model: Model) -> str:
-    size = f"{model.num_parameters / 1e6:.1f} M parameters, " if model.num_parameters else ""
-    return f"{model.name} ({size}{model.backend})"
+    size = f"{model.num_parameters / 1e6:.1f} M parameters" if model.num_parameters else ""
+    digest = f"digest {model.weights_digest[:12]}" if model.weights_digest else ""
+    words = filter(None, (size, model.backend, model.dtype, digest))
+    return f"{model.name} ({', '.join(words)})"

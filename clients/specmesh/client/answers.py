@@ -102,6 +102,9 @@ class Model:
     tokenizer_fingerprint: str
     num_parameters: int
     backend: str
+    weights_digest: str
+    dtype: str
+    revision: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,4 +169,7 @@ def _model_from(message: model_pb2.ModelInfo) -> Model:
         tokenizer_fingerprint=message.tokenizer_fingerprint,
         num_parameters=message.num_parameters,
         backend=message.backend,
+        weights_digest=message.weights_digest,
+        dtype=message.dtype,
+        revision=message.revision,
     )

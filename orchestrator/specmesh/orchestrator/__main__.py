@@ -95,6 +95,7 @@ class OrchestratorService:
                 admit=None,
             ),
         )
+        self._targets.follow(self._mesh.verifiers, self._mesh.drafters)
         await self._mesh.verifiers.wait_ready()
         if self._mesh.drafters.peers:
             await self._await_drafters(self._mesh.drafters)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from specmesh.orchestrator.driver import Driver
 from specmesh.orchestrator.mesh.calls import Calls, Mesh
+from specmesh.orchestrator.mesh.peer import kind_of
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.orchestrator.plan import Plan
 from specmesh.orchestrator.request_metrics import RequestMetrics
@@ -112,6 +113,7 @@ class Answer:
             self._plan.sampling,
             vocab_size=self._target.info.vocab_size,
             deadline=self._deadline,
+            target=kind_of(self._target.info),
             epoch=self._session.epoch,
             filter_options=self._plan.filter_options,
         )

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 from tokenizers import Tokenizer
 
 from specmesh.inference.context_models import ContextModel, Guess, PromptLookup, RandomTokens
+from specmesh.inference.digests import digest_of, digest_of_array
 from specmesh.inference.model import LanguageModel, ModelDescription, ModelNotLoadable
 from specmesh.inference.ngram import NGram
 from specmesh.inference.simulated_settings import SimulatedDrafterSettings
@@ -41,9 +43,12 @@ def load(
     vocab_size = loaded.get_vocab_size()
     name: str = backend
     guess: Guess
+    counted = ""
     if backend == "ngram":
-        guess = NGram(_count_from(corpus, loaded), vocab_size, ngram_order)
+        tokens = _count_from(corpus, loaded)
+        guess = NGram(tokens, vocab_size, ngram_order)
         name = f"{ngram_order}-gram"
+        counted = digest_of_array(np.asarray(tokens, np.int64))
     elif backend == "prompt-lookup":
         guess = PromptLookup(vocab_size)
     else:
@@ -56,6 +61,7 @@ def load(
         tokenizer_json=loaded.to_str(),
         num_parameters=0,
         backend=backend,
+        weights_digest=digest_of(name=name, vocab_size=vocab_size, counted=counted),
     )
     return ContextModel(description, guess)
 

@@ -65,6 +65,11 @@ class BlockPool:
         self._cached: OrderedDict[int, None] = OrderedDict()  # the least recently used first
 
     @property
+    def capacity_tokens(self) -> int:
+        """The most tokens that one sequence can hold, its tree's included."""
+        return self.num_blocks * BLOCK_TOKENS
+
+    @property
     def num_free(self) -> int:
         """Blocks that hold nothing."""
         return len(self._free)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from specmesh.decoding.tree import TokenTree
+from specmesh.inference.digests import digest_of
 from specmesh.inference.model import (
     DEFAULT_ROOM_TOKENS,
     Ask,
@@ -26,6 +27,7 @@ EMPTY_DESCRIPTION = ModelDescription(
     tokenizer_json="",
     num_parameters=0,
     backend="empty",
+    weights_digest=digest_of(backend="empty", vocab_size=VOCAB_SIZE),
 )
 
 

@@ -32,7 +32,9 @@ class ModelDescription:
     """What peers must know before they send work (``ModelInfo`` on the wire).
 
     ``tokenizer_json`` is empty for models that work on any token ids; ``context_tokens`` is
-    0 for models without a limit.
+    0 for models without a limit. Models with one ``weights_digest`` and one ``dtype`` say the
+    same, see ``digests.py``; without weights there is no number type. ``revision`` is the
+    Hugging Face commit, if known.
     """
 
     name: str
@@ -42,6 +44,9 @@ class ModelDescription:
     tokenizer_json: str
     num_parameters: int
     backend: str
+    weights_digest: str
+    dtype: str = ""
+    revision: str = ""
 
 
 class Cancellation(threading.Event):

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import grpc.aio
 
-from specmesh.inference.model import ModelDescription
+from specmesh.inference.model import LanguageModel
 from specmesh.serving.tokenizers import fingerprint
 from specmesh.v1 import model_pb2, model_pb2_grpc
 
@@ -14,9 +14,10 @@ PIECE_BYTES = 1 << 20
 
 
 class ModelServicer(model_pb2_grpc.ModelServiceServicer):
-    """Answers from a description that never changes."""
+    """Answers from what never changes of a model."""
 
-    def __init__(self, description: ModelDescription) -> None:
+    def __init__(self, model: LanguageModel) -> None:
+        description = model.description
         self._tokenizer = description.tokenizer_json.encode()
         self._info = model_pb2.ModelInfo(
             name=description.name,
@@ -26,6 +27,10 @@ class ModelServicer(model_pb2_grpc.ModelServiceServicer):
             tokenizer_fingerprint=fingerprint(description.tokenizer_json),
             num_parameters=description.num_parameters,
             backend=description.backend,
+            weights_digest=description.weights_digest,
+            dtype=description.dtype,
+            revision=description.revision,
+            kv_capacity_tokens=model.pool.capacity_tokens if model.pool is not None else 0,
         )
 
     async def GetModel(  # noqa: N802

@@ -88,16 +88,19 @@ class InferenceService(ABC):
         description = self._model.description
         log.info(
             "model ready",
-            extra={"model": description.name, "parameters": description.num_parameters},
+            extra={
+                "model": description.name,
+                "parameters": description.num_parameters,
+                "weights_digest": description.weights_digest,
+                "dtype": description.dtype,
+            },
         )
 
     def register(self, server: grpc.aio.Server) -> None:
         """Add the servicers of the role and of ModelService."""
         prefixes = PrefixResolver(self._model, self._store)
         self.add_servicer(server, self._model, prefixes)
-        model_pb2_grpc.add_ModelServiceServicer_to_server(
-            ModelServicer(self._model.description), server
-        )
+        model_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(self._model), server)
 
     async def stop(self) -> None:
         """End the engine's thread and the connection to Redis."""

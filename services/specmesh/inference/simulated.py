@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import accumulate
 
 import numpy as np
@@ -17,6 +17,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
 from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget, chained
 from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.inference.digests import digest_of
 from specmesh.inference.model import (
     DEFAULT_ROOM_TOKENS,
     Ask,
@@ -73,6 +74,7 @@ class SimulatedModel:
             tokenizer_json=simulated_tokenizer(self._target.vocab_size).to_str(),
             num_parameters=0,
             backend="simulated",
+            weights_digest=digest_of(backend="simulated", speaker=asdict(speaker)),
         )
         self._latency = latency
         self._cache: PrefixCache[list[int]] = PrefixCache(CACHED_TOKENS)

@@ -17,12 +17,15 @@ import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.cache_utils import DynamicCache, DynamicLayer
+from transformers.utils import CONFIG_NAME
 from transformers.utils import logging as transformers_logging
+from transformers.utils.hub import cached_file, extract_commit_hash
 
 from specmesh.decoding.prefix import PrefixChain
 from specmesh.inference.attention import PAGED_ATTENTION, PagedAttention
 from specmesh.inference.batch import Batch, Copy, pack
 from specmesh.inference.blocks import BlockPool
+from specmesh.inference.digests import digest_of_weights
 from specmesh.inference.engine_metrics import record_forward
 from specmesh.inference.forward_plan import is_scored, kind_of, plan_forward
 from specmesh.inference.kv_store import KVShape, KVStore
@@ -128,6 +131,12 @@ class TransformersModel:
             tokenizer_json=tokenizer.backend_tokenizer.to_str(),
             num_parameters=model.num_parameters(),
             backend="transformers",
+            # Of what was loaded, before anything is laid out anew.
+            weights_digest=digest_of_weights(
+                model, config, wanted=ranks is None or ranks.rank == 0
+            ),
+            dtype=dtype,
+            revision=extract_commit_hash(cached_file(name, CONFIG_NAME), None) or "",
         )
         model.eval()
         if ranks is None:

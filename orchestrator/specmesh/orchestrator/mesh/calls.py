@@ -40,7 +40,7 @@ from specmesh.orchestrator.strategies.base import (
     TaskId,
     Verify,
 )
-from specmesh.serving.errors import DeadlineExceeded, Unavailable
+from specmesh.serving.errors import DeadlineExceeded, FailedPrecondition, Unavailable
 from specmesh.serving.telemetry import client_span
 from specmesh.serving.verdicts import read_verdict
 from specmesh.serving.wire import write_sampling, write_stop, write_tree
@@ -95,7 +95,8 @@ class Moment:
 class Calls:
     """Everything one request asks of the mesh.
 
-    ``deadline`` is the request's, by the event loop's clock; ``epoch`` the session's. All
+    ``deadline`` is the request's, by the event loop's clock; ``epoch`` the session's.
+    ``target`` is the kind of the model that verifies, None if it is whichever is there. All
     calls raise ``AioRpcError`` or ``ServiceError`` once nobody is left to try, or no time.
     """
 
@@ -107,6 +108,7 @@ class Calls:
         *,
         vocab_size: int,
         deadline: float,
+        target: str | None = None,
         epoch: int = 1,
         filter_options: confidence_pb2.FilterOptions | None = None,
     ) -> None:
@@ -115,6 +117,7 @@ class Calls:
             mesh.filters, mesh.latencies, prefix, filter_options, deadline
         )
         self._vocab_size = vocab_size
+        self._target = target
         self._epoch = epoch
         self._prefix = prefix
         self._sampling = sampling
@@ -147,7 +150,7 @@ class Calls:
 
     async def verify(self, command: Verify, moment: Moment) -> Verdict:
         """The target's verdict, from whichever replica gives it."""
-        attempts = Attempts(self._mesh.verifiers, self._prefix, self._deadline)
+        attempts = Attempts(self._mesh.verifiers, self._prefix, self._deadline, self._target)
         while True:
             await self._await_verifier()
             with self._reserve(command.task, attempts) as peer:
@@ -330,6 +333,12 @@ class Calls:
             patience = min(NO_VERIFIER_SECONDS, self._deadline - asyncio.get_running_loop().time())
             with suppress(TimeoutError):  # the reservation that follows says who is missing
                 await asyncio.wait_for(self._mesh.verifiers.wait_ready(), patience)
+        served = self._mesh.verifiers.kinds
+        if self._target is not None and served and self._target not in served:
+            raise FailedPrecondition(
+                "TARGET_REPLACED",
+                f"the answer began with {self._target}, but the mesh serves {served[0]} by now",
+            )
 
 
 def _num_levels(tree: TokenTree, size: int) -> int:

@@ -54,6 +54,11 @@ class PeerModel:
     tokenizer_json: str
 
 
+def kind_of(model: model_pb2.ModelInfo) -> str:
+    """Names a model: replicas of one model have one kind."""
+    return f"{model.name}@{model.weights_digest}" if model.weights_digest else model.name
+
+
 Admit = Callable[[PeerModel], Awaitable[str | None]]
 """Decides whether a peer fits this mesh; says why not, or None."""
 
@@ -97,6 +102,11 @@ class Peer:
         self._watcher = asyncio.create_task(self._watch(), name=f"watch {address}")
 
     @property
+    def serving(self) -> bool:
+        """Whether the peer says that it serves, whatever it is."""
+        return self._serving
+
+    @property
     def ready(self) -> bool:
         """Whether the peer serves, and serves what this mesh needs."""
         known = self._admit is None or self.model is not None
@@ -104,8 +114,13 @@ class Peer:
 
     @property
     def kind(self) -> str:
-        """The name of the model it serves; empty before it has said so."""
-        return self.model.info.name if self.model is not None else ""
+        """Which model it serves; empty before it has said so."""
+        return kind_of(self.model.info) if self.model is not None else ""
+
+    def judge(self, refusal: str | None) -> None:
+        """It has been considered anew, since the mesh is another one."""
+        self.refusal = refusal
+        self._tell()
 
     async def close(self) -> None:
         """Stop watching and close the channel."""
@@ -153,6 +168,9 @@ class Peer:
         if serving != self._serving:
             log.info("peer", extra={"peer": self.address, "serving": serving})
         self._serving = serving
+        self._tell()
+
+    def _tell(self) -> None:
         self.changed.set()
         for watcher in list(self.watchers):
             watcher()

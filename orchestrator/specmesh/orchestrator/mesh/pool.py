@@ -80,8 +80,8 @@ class Pool:
 
         ``holds`` maps addresses to tokens held; addresses in ``avoid`` (they have just
         failed) are taken only if nobody else is ready; ``kind`` names a model, None any.
-        Raises ``Unavailable`` when nobody is ready, ``FailedPrecondition`` when those that
-        are there don't fit the mesh.
+        Raises ``Unavailable`` when nobody is ready, ``FailedPrecondition`` when none of them
+        fits the mesh.
         """
         ready = [peer for peer in self.ready if kind in {None, peer.kind}]
         if not ready:
@@ -127,6 +127,7 @@ class Pool:
     def _nobody(self) -> Exception:
         role = self._role.upper()
         refusals = [f"{peer.address}: {peer.refusal}" for peer in self.peers if peer.refusal]
-        if refusals:
+        if refusals and len(refusals) == len(self.peers):
             return FailedPrecondition(f"{role}_REFUSED", "; ".join(refusals))
-        return Unavailable(f"NO_{role}", f"none of {len(self.peers)} {self._role}s is ready")
+        nobody = f"none of {len(self.peers)} {self._role}s is ready"
+        return Unavailable(f"NO_{role}", "; ".join((nobody, *refusals)))

@@ -1,0 +1,75 @@
+"""What a model's answers are determined by, as one digest: equal where two say the same.
+
+In it are the weights as they are served, rounded to their number type, and the configuration
+with all its defaults (RoPE, norms, activations, sizes). Not in it is what changes answers by
+rounding alone: torch's version, the device, how many ranks share a model; nor from where and
+from how many files the weights were read. The tokenizer has a fingerprint of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+PIECE_BYTES = 16 << 20
+"""Of a tensor, hashed by one thread: hashlib lets the others run."""
+
+_WHERE_AND_HOW_SAVED = frozenset({"_name_or_path", "transformers_version", "dtype", "torch_dtype"})
+
+
+def digest_of(**settings: object) -> str:
+    """SHA-256 in hex over JSON values, for models that have no weights."""
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+
+
+def digest_of_array(array: npt.NDArray[Any]) -> str:
+    """SHA-256 in hex over type, shape and numbers of ``array``."""
+    found = hashlib.sha256(f"{array.dtype.str} {array.shape}".encode())
+    found.update(np.ascontiguousarray(array).data)
+    return found.hexdigest()
+
+
+def digest_of_weights(model: Any, config: Any, *, wanted: bool) -> str:
+    """Of a transformers model as it was loaded, and of its configuration.
+
+    Of a model in parts it is that of the whole one: all ranks must call it, for each gives its
+    part of every tensor. One on which it isn't ``wanted`` gets "". It takes about a second for
+    each GiB and core.
+    """
+    found = hashlib.sha256(json.dumps(_said(config.to_dict()), sort_keys=True).encode())
+    with ThreadPoolExecutor() as threads:
+        for name, tensor in sorted(model.state_dict().items()):
+            whole = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+            if wanted:
+                found.update(f"{name} {whole.dtype} {tuple(whole.shape)} ".encode())
+                for piece in threads.map(_sha256, _pieces(whole)):
+                    found.update(piece)
+    return found.hexdigest() if wanted else ""
+
+
+def _said(value: Any) -> Any:
+    """Of a configuration, what the model computes by."""
+    if isinstance(value, dict):
+        return {
+            str(key): _said(each) for key, each in value.items() if key not in _WHERE_AND_HOW_SAVED
+        }
+    if isinstance(value, (list, tuple)):
+        return [_said(each) for each in value]
+    return value if isinstance(value, (str, int, float, type(None))) else str(value)
+
+
+def _pieces(tensor: Any) -> list[memoryview]:
+    import torch
+
+    octets = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    whole = memoryview(octets.numpy())
+    return [whole[start : start + PIECE_BYTES] for start in range(0, len(whole), PIECE_BYTES)]
+
+
+def _sha256(piece: memoryview) -> bytes:
+    return hashlib.sha256(piece).digest()
