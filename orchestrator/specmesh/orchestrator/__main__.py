@@ -42,6 +42,12 @@ class OrchestratorSettings(ServerSettings, RedisSettings):
 
     model_config = SettingsConfigDict(env_prefix="SPECMESH_ORCHESTRATOR__")
 
+    max_request_bytes: int = Field(
+        8 * 2**20,
+        ge=1024,
+        le=2**30,
+        description="largest request that is taken in; a prompt must fit the context besides",
+    )
     verifiers: str = Field(description="addresses of the target's replicas, comma-separated")
     drafters: str = Field("", description="addresses of drafters, comma-separated")
     confidence: str = Field(

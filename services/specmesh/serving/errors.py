@@ -7,6 +7,8 @@
       ResourceExhausted    RESOURCE_EXHAUSTED   too much at once; come again later
       Unavailable          UNAVAILABLE          not here, not now; try another replica
       DeadlineExceeded     DEADLINE_EXCEEDED    the caller's time has run out
+      InvalidRequest       INVALID_ARGUMENT     the request as a whole can't be taken in
+      Unimplemented        UNIMPLEMENTED        there is no such method
     InvalidField           INVALID_ARGUMENT     a field of the request is wrong
 
 Each status carries ``google.rpc.ErrorInfo`` with a reason in UPPER_SNAKE_CASE, on which
@@ -28,6 +30,11 @@ from grpc_status import rpc_status
 from specmesh.decoding.errors import InvalidField
 
 DOMAIN = "specmesh"
+
+MAX_MESSAGE_BYTES = 1024
+MAX_VALUE_BYTES = 256
+"""Messages and metadata repeat what the caller sent; a client takes 8 KiB of trailers, in which a
+message is twice, once with up to three bytes for each."""
 
 _DETAILS_KEY = "grpc-status-details-bin"
 
@@ -96,19 +103,33 @@ class DeadlineExceeded(ServiceError):
     code = grpc.StatusCode.DEADLINE_EXCEEDED
 
 
+class InvalidRequest(ServiceError):
+    """The request cannot be taken in, whatever is in its fields."""
+
+    code = grpc.StatusCode.INVALID_ARGUMENT
+
+
+class Unimplemented(ServiceError):
+    """There is no such method."""
+
+    code = grpc.StatusCode.UNIMPLEMENTED
+
+
 def to_status(error: ServiceError | InvalidField) -> grpc.Status:
     """The status, with its ``google.rpc`` details, that tells ``error`` to the peer."""
     if isinstance(error, InvalidField):
-        violation = BadRequest.FieldViolation(field=error.field, description=error.reason)
+        field = _cut(error.field, MAX_VALUE_BYTES)
+        violation = BadRequest.FieldViolation(
+            field=field, description=_cut(error.reason, MAX_MESSAGE_BYTES)
+        )
         return _status(
             grpc.StatusCode.INVALID_ARGUMENT,
             str(error),
-            ErrorInfo(reason="INVALID_FIELD", domain=DOMAIN, metadata={"field": error.field}),
+            ErrorInfo(reason="INVALID_FIELD", domain=DOMAIN, metadata={"field": field}),
             BadRequest(field_violations=[violation]),
         )
-    details: list[Message] = [
-        ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=error.metadata)
-    ]
+    metadata = {key: _cut(value, MAX_VALUE_BYTES) for key, value in error.metadata.items()}
+    details: list[Message] = [ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=metadata)]
     if isinstance(error, ResourceExhausted) and error.retry_after_s is not None:
         retry = RetryInfo()
         retry.retry_delay.FromNanoseconds(round(error.retry_after_s * 1e9))
@@ -163,6 +184,14 @@ def _status(code: grpc.StatusCode, message: str, *details: Message) -> grpc.Stat
         packed.append(AnyMessage())
         packed[-1].Pack(detail)
     status: grpc.Status = rpc_status.to_status(
-        Status(code=code.value[0], message=message, details=packed)
+        Status(code=code.value[0], message=_cut(message, MAX_MESSAGE_BYTES), details=packed)
     )
     return status
+
+
+def _cut(text: str, most_bytes: int) -> str:
+    """``text``, or its beginning with dots after it."""
+    data = text.encode(errors="replace")
+    if len(data) <= most_bytes:
+        return text
+    return data[:most_bytes].decode(errors="ignore") + "..."

@@ -19,15 +19,23 @@ from contextlib import (
     aclosing,
     asynccontextmanager,
     nullcontext,
+    suppress,
 )
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import grpc.aio
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.serving.errors import ServiceError, internal_status, to_status
+from specmesh.serving.errors import (
+    ServiceError,
+    Unavailable,
+    Unimplemented,
+    internal_status,
+    to_status,
+)
+from specmesh.serving.intake import Intake, Taken, check_metadata
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +43,11 @@ Context = grpc.aio.ServicerContext[Any, Any]
 Continuation: TypeAlias = Callable[
     [grpc.HandlerCallDetails], Awaitable["grpc.RpcMethodHandler[Any, Any] | None"]
 ]
+
+STALL_SECONDS = 30.0
+"""How long a message may wait for a client that doesn't read."""
+TELLING_SECONDS = 1.0
+"""How long an error may: its handler ends then, and the client finds it when it reads on."""
 
 INFRASTRUCTURE = "/grpc."
 """Methods of gRPC's own services (health, reflection) begin so; they pass untouched."""
@@ -72,8 +85,15 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     between two requests the call counts for nothing.
     """
 
-    def __init__(self, layers: Sequence[Layer]) -> None:
+    def __init__(
+        self,
+        layers: Sequence[Layer],
+        intake: Intake | None = None,
+        stall_s: float = STALL_SECONDS,
+    ) -> None:
         self._layers = layers
+        self._intake = intake or Intake()
+        self._stall_s = stall_s
 
     async def intercept_service(
         self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
@@ -81,29 +101,43 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         """See ``grpc.aio.ServerInterceptor``."""
         handler = await continuation(handler_call_details)
         method = handler_call_details.method
-        if handler is None or method.startswith(INFRASTRUCTURE):
+        if handler is not None and method.startswith(INFRASTRUCTURE):
             return handler
+        try:
+            check_metadata(handler_call_details.invocation_metadata)
+        except ServiceError as error:
+            return _refusing(error)
+        if handler is None:
+            return _refusing(Unimplemented("NO_SUCH_METHOD", f"there is no method {method}"))
         behaviour, wrap = self._wrapped(method.removeprefix("/"), handler)
         wrapped: grpc.RpcMethodHandler[Any, Any] = wrap(
-            behaviour, handler.request_deserializer, handler.response_serializer
+            behaviour,
+            self._intake.deserializer(handler.request_deserializer),
+            handler.response_serializer,
         )
         return wrapped
 
     def _wrapped(self, method: str, handler: grpc.RpcMethodHandler[Any, Any]) -> tuple[Any, Any]:
         """The behaviour within the layers, and what makes a handler of it."""
 
-        async def unary(request: object, context: Context) -> object:
+        async def unary(taken: Taken, context: Context) -> object:
             async with self._around(Request(method, context)):
-                return await behaviour(request, context)
+                with self._intake.holding(taken) as request:
+                    return await behaviour(request, context)
 
-        async def streaming(request: object, context: Context) -> None:
+        async def streaming(taken: Taken, context: Context) -> None:
             async with self._around(Request(method, context)):
-                await _write_all(behaviour, request, context)
+                with self._intake.holding(taken) as request:
+                    await self._write_all(behaviour, request, context)
 
-        async def exchanging(requests: object, context: Context) -> None:
+        async def exchanging(requests: AsyncIterator[Taken], context: Context) -> None:
             one = method.removesuffix("Each")
             _exchange.set(lambda carrier: self._around(Request(one, context, carrier)))
-            await _write_all(behaviour, requests, context)
+            async with (
+                telling_errors(Request(one, context)),
+                aclosing(self._each(requests)) as each,
+            ):
+                await self._write_all(behaviour, each, context)
 
         behaviour: Any
         if handler.request_streaming:
@@ -115,6 +149,38 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         behaviour = handler.unary_unary
         return unary, grpc.unary_unary_rpc_method_handler
 
+    async def _each(self, requests: AsyncIterator[Taken]) -> AsyncGenerator[Any, None]:
+        async for taken in requests:
+            with self._intake.holding(taken) as request:
+                yield request
+
+    async def _write_all(self, behaviour: Any, request: object, context: Context) -> None:
+        """Send what a streaming handler yields.
+
+        gRPC would do so itself, but leave a cancelled generator to the garbage collector.
+        Closing it here runs its clean-up before the call ends. Nor would it mind a client that
+        doesn't read.
+        """
+        if inspect.iscoroutinefunction(behaviour):  # says itself why it sends nothing
+            await behaviour(request, context)
+            return
+        messages: AsyncGenerator[Any, None]
+        async with aclosing(behaviour(request, context)) as messages:
+            async for message in messages:
+                await self._write(message, context)
+
+    async def _write(self, message: object, context: Context) -> None:
+        limit = asyncio.timeout(self._stall_s)
+        try:
+            async with limit:
+                await context.write(message)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise Unavailable(
+                "READER_STALLED", f"a message waited {self._stall_s:g} s for its reader"
+            ) from None
+
     @asynccontextmanager
     async def _around(self, request: Request) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
@@ -123,19 +189,14 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             yield
 
 
-async def _write_all(behaviour: Any, request: object, context: Context) -> None:
-    """Send what a streaming handler yields.
+def _refusing(error: ServiceError) -> grpc.RpcMethodHandler[Any, Any]:
+    """Answers a call of any kind with ``error``, and reads nothing."""
 
-    gRPC would do so itself, but leave a cancelled generator to the garbage collector. Closing
-    it here runs its clean-up before the call ends.
-    """
-    if inspect.iscoroutinefunction(behaviour):  # says itself why it sends nothing
-        await behaviour(request, context)
-        return
-    messages: AsyncGenerator[Any, None]
-    async with aclosing(behaviour(request, context)) as messages:
-        async for message in messages:
-            await context.write(message)
+    async def refuse(requests: object, context: Context) -> None:  # noqa: ARG001
+        async with telling_errors(Request("", context)):
+            raise error
+
+    return grpc.stream_stream_rpc_method_handler(cast("Any", refuse))
 
 
 @asynccontextmanager
@@ -147,7 +208,14 @@ async def telling_errors(request: Request) -> AsyncIterator[None]:
         # Cancelled by the peer, already answered, or nobody left to answer: gRPC's to end.
         raise
     except (ServiceError, InvalidField) as error:
-        await request.context.abort_with_status(to_status(error))
+        await _abort(request.context, to_status(error))
     except Exception:
         log.exception("call failed", extra={"method": request.method})
-        await request.context.abort_with_status(internal_status())
+        await _abort(request.context, internal_status())
+
+
+async def _abort(context: Context, status: grpc.Status) -> None:
+    """End the call; a status waits for all before it to be read, but not its handler."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(TELLING_SECONDS):
+            await context.abort_with_status(status)

@@ -16,6 +16,7 @@ from grpc_reflection.v1alpha import reflection
 from specmesh.serving import logging as json_logging
 from specmesh.serving.drain import RequestGate
 from specmesh.serving.errors import Unavailable
+from specmesh.serving.intake import MAX_METADATA_BYTES, MAX_REQUEST_BYTES, Intake
 from specmesh.serving.interceptors import CallInterceptor, Context, Layer, telling_errors
 from specmesh.serving.settings import ServerSettings
 from specmesh.serving.telemetry import configure, tracing_enabled
@@ -23,14 +24,15 @@ from specmesh.serving.tracing import traced
 
 log = logging.getLogger(__name__)
 
-MAX_MESSAGE_BYTES = 32 * 2**20
-"""Room for the sparse distributions of a wide tree over a large vocabulary."""
+_UNTYPED_FACTOR = 2
+"""gRPC's own limits are so much wider than ours: what is between is refused with a reason."""
 
 _OPTIONS: Sequence[tuple[str, int]] = (
     # Two processes on one port would share its calls silently.
     ("grpc.so_reuseport", 0),
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_REQUEST_BYTES),
+    ("grpc.max_metadata_size", _UNTYPED_FACTOR * MAX_METADATA_BYTES),
+    ("grpc.absolute_max_metadata_size", 2 * _UNTYPED_FACTOR * MAX_METADATA_BYTES),
     # A peer that vanished without a word frees its calls within 30 s.
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
@@ -82,8 +84,15 @@ class Server:
         layers: list[Layer] = [telling_errors, self._gate.admit]
         if tracing_enabled():
             layers.insert(0, traced)
+        intake = Intake(settings.max_request_bytes)
         self._server = grpc.aio.server(
-            handlers=[self._handlers], interceptors=[CallInterceptor(layers)], options=_OPTIONS
+            handlers=[self._handlers],
+            interceptors=[CallInterceptor(layers, intake, settings.stall_seconds)],
+            options=(
+                *_OPTIONS,
+                ("grpc.max_receive_message_length", _UNTYPED_FACTOR * settings.max_request_bytes),
+                ("grpc.max_concurrent_streams", settings.max_concurrent_streams),
+            ),
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = (*service.names, health.SERVICE_NAME, reflection.SERVICE_NAME)

@@ -18,6 +18,8 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import AfterValidator, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
+from specmesh.serving.intake import MAX_REQUEST_BYTES
+
 Settings = TypeVar("Settings", bound=BaseSettings)
 
 _INJECTED = re.compile(r"\b(tcp|udp|sctp)://")
@@ -48,6 +50,18 @@ class ServerSettings(BaseSettings):
     )
     drain_seconds: float = Field(
         10.0, ge=0, description="how long running calls may go on after SIGTERM"
+    )
+    max_request_bytes: int = Field(
+        MAX_REQUEST_BYTES, ge=1024, le=2**30, description="largest request that is taken in"
+    )
+    max_concurrent_streams: int = Field(
+        1024,
+        ge=1,
+        lt=2**31,
+        description="calls that one connection may have open; more wait at their client",
+    )
+    stall_seconds: float = Field(
+        30.0, gt=0, description="how long a message may wait for a client that does not read"
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="least level that is logged"

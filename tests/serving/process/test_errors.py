@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 from google.rpc.error_details_pb2 import BadRequest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
 
 from specmesh.serving.errors import error_info, retry_after_s
@@ -93,8 +94,10 @@ async def test_unexpected_error_amid_a_stream_keeps_what_was_sent(calls: Calls):
 
 
 async def test_error_of_another_peer_has_no_reason(calls: Calls):
-    method = calls.channel.unary_unary("/specmesh.v1.VerifierService/Nothing")
-    assert error_info(await failure(method(b""))) is None
+    check = health_pb2_grpc.HealthStub(calls.channel).Check
+    error = await failure(check(health_pb2.HealthCheckRequest(service="nobody")))
+    assert error.code() is Code.NOT_FOUND
+    assert error_info(error) is None
 
 
 async def test_cancel_reaches_the_handler_and_is_no_failure(launch: Launch, connect: Connect):

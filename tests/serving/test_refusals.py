@@ -1,0 +1,198 @@
+"""Whatever a server refuses, it says why in a way that programs can act on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+
+import grpc
+import grpc.aio
+import pytest
+from tests.servers import running_server
+
+from specmesh.decoding.errors import InvalidField
+from specmesh.serving.errors import error_info
+from specmesh.serving.intake import MAX_METADATA_BYTES
+from specmesh.serving.settings import ServerSettings
+from specmesh.v1 import verifier_pb2, verifier_pb2_grpc
+from specmesh.v1.drafter_pb2 import DraftRequest, DraftResponse
+from specmesh.v1.drafter_pb2_grpc import (
+    DrafterServiceServicer,
+    add_DrafterServiceServicer_to_server,
+)
+
+VERIFY = "/specmesh.v1.VerifierService/Verify"
+EACH = "/specmesh.v1.VerifierService/VerifyEach"
+DRAFT = "/specmesh.v1.DrafterService/Draft"
+GARBAGE = b"\xff\xff\xff\xff"
+ECHO_BYTES = 3 * 10_240
+
+
+class Service(verifier_pb2_grpc.VerifierServiceServicer, DrafterServiceServicer):
+    """Refuses every session id by name; drafts for ever."""
+
+    role = "verifier"
+    names = ("specmesh.v1.VerifierService",)
+
+    def __init__(self) -> None:
+        self.draft_ended = asyncio.Event()
+        self.hold: asyncio.Event | None = None
+
+    async def start(self) -> None:
+        pass
+
+    def register(self, server: grpc.aio.Server) -> None:
+        verifier_pb2_grpc.add_VerifierServiceServicer_to_server(self, server)
+        add_DrafterServiceServicer_to_server(self, server)
+
+    async def stop(self) -> None:
+        pass
+
+    async def Verify(self, request, context):  # noqa: N802
+        if self.hold is not None:
+            await self.hold.wait()
+        if request.prefix.session_id:
+            raise InvalidField(request.prefix.session_id, f"no {request.prefix.session_id!r} here")
+        return verifier_pb2.VerifyResponse()
+
+    async def VerifyEach(self, request_iterator, context):  # noqa: N802
+        async for message in request_iterator:
+            yield verifier_pb2.VerifyEachResponse(
+                response=await self.Verify(message.request, context)
+            )
+
+    async def Draft(self, request, context):  # noqa: N802
+        try:
+            while True:
+                yield DraftResponse(token_ids=[7] * 50_000)
+        finally:
+            self.draft_ended.set()
+
+
+Connect = Callable[..., grpc.aio.Channel]
+
+
+@pytest.fixture
+def service() -> Service:
+    return Service()
+
+
+@pytest.fixture
+async def connect(service: Service) -> AsyncIterator[Connect]:
+    async with AsyncExitStack() as stack:
+
+        async def connected(**settings: float) -> grpc.aio.Channel:
+            parsed = ServerSettings(drain_seconds=0, **settings)
+            address = await stack.enter_async_context(running_server(parsed, service))
+            options = [("grpc.max_metadata_size", 1 << 20)]
+            channel = grpc.aio.insecure_channel(address, options=options)
+            return await stack.enter_async_context(channel)
+
+        yield connected
+
+
+async def reason(call: object) -> tuple[grpc.StatusCode, str | None]:
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await call
+    info = error_info(raised.value)
+    return raised.value.code(), info and info.reason
+
+
+INVALID = grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_bytes_that_are_no_message_are_an_invalid_request(connect: Connect):
+    channel = await connect()
+    assert await reason(channel.unary_unary(VERIFY)(GARBAGE)) == (INVALID, "UNDECODABLE")
+    stream = channel.unary_stream(DRAFT)(GARBAGE)
+    assert await reason(stream.read()) == (INVALID, "UNDECODABLE")
+    open_call = channel.stream_stream(EACH)()
+    await open_call.write(GARBAGE)
+    assert await reason(open_call.read()) == (INVALID, "UNDECODABLE")
+
+
+async def test_a_message_beyond_the_limit_says_so(connect: Connect):
+    channel = await connect(max_request_bytes=1 << 16)
+    verify = channel.unary_unary(VERIFY)
+    large = verifier_pb2.VerifyRequest(prefix={"token_ids": [1] * (1 << 16)}).SerializeToString()
+    assert await reason(verify(large)) == (INVALID, "MESSAGE_TOO_LARGE")
+    await verify(b"")
+
+
+async def test_a_message_beyond_grpc_s_own_limit_is_refused_without_harm(connect: Connect):
+    channel = await connect(max_request_bytes=1 << 16)
+    verify = channel.unary_unary(VERIFY)
+    code, _ = await reason(verify(b"\x00" * (1 << 20)))
+    assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    await verify(b"")
+
+
+async def test_too_much_metadata_says_so(connect: Connect):
+    channel = await connect()
+    metadata = (("x-note", "n" * (MAX_METADATA_BYTES + 1)),)
+    call = channel.unary_unary(VERIFY)(b"", metadata=metadata)
+    assert await reason(call) == (INVALID, "METADATA_TOO_LARGE")
+
+
+@pytest.mark.parametrize("method", ["/specmesh.v1.VerifierService/Falsify", "/nobody/nothing"])
+async def test_a_method_that_is_not_there_is_unimplemented(connect: Connect, method: str):
+    channel = await connect()
+    expected = (grpc.StatusCode.UNIMPLEMENTED, "NO_SUCH_METHOD")
+    assert await reason(channel.unary_unary(method)(b"")) == expected
+    assert await reason(channel.unary_stream(method)(b"").read()) == expected
+
+
+@pytest.mark.parametrize("letter", ["x", "\u6771", "\U0001f642", "%"])
+async def test_an_error_that_repeats_a_long_name_still_arrives(connect: Connect, letter: str):
+    channel = await connect()
+    name = letter * (ECHO_BYTES // len(letter.encode()))
+    stub = verifier_pb2_grpc.VerifierServiceStub(channel)
+    call = stub.Verify(verifier_pb2.VerifyRequest(prefix={"session_id": name}))
+    assert await reason(call) == (INVALID, "INVALID_FIELD")
+    assert len((await call.details()).encode()) < 1100
+
+
+async def test_a_reader_that_stalls_is_cut_off(connect: Connect, service: Service):
+    channel = await connect(stall_seconds=0.3)
+    stream = channel.unary_stream(DRAFT, DraftRequest.SerializeToString, DraftResponse.FromString)(
+        DraftRequest()
+    )
+    await stream.read()
+    async with asyncio.timeout(20):
+        await service.draft_ended.wait()
+
+    async def rest() -> None:
+        while await stream.read() is not grpc.aio.EOF:
+            pass
+
+    assert await reason(rest()) == (grpc.StatusCode.UNAVAILABLE, "READER_STALLED")
+
+
+async def test_calls_beyond_a_connection_s_limit_wait_at_the_client(
+    connect: Connect, service: Service
+):
+    channel = await connect(max_concurrent_streams=2)
+    await channel.unary_unary(VERIFY)(b"")  # the client knows the limit now
+    service.hold = asyncio.Event()
+    calls = [channel.unary_unary(VERIFY)(b"") for _ in range(5)]
+    await asyncio.sleep(0.1)
+    assert not any(call.done() for call in calls)
+    service.hold.set()
+    await asyncio.gather(*calls)
+
+
+async def test_bytes_held_for_calls_under_way_are_bounded(
+    connect: Connect, service: Service, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("specmesh.serving.intake.MAX_HELD_BYTES", 100_000)
+    service.hold = asyncio.Event()
+    channel = await connect()
+    verify = channel.unary_unary(VERIFY)
+    large = verifier_pb2.VerifyRequest(prefix={"token_ids": [1] * 60_000}).SerializeToString()
+    first = verify(large)
+    await asyncio.sleep(0.1)
+    assert await reason(verify(large)) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "OVERLOADED")
+    service.hold.set()
+    await first
+    await verify(large)
