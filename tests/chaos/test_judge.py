@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from specmesh.chaos.answers import Answer
-from specmesh.chaos.asks import DRAWING_TEMPERATURE, Ask
+from specmesh.chaos.asks import Ask
 from specmesh.chaos.judge import Fate, Stored, compare, judge
-from specmesh.chaos.truth import SimulatedTruth
+from specmesh.chaos.truth import DRAWING_TEMPERATURE, SimulatedTruth
 from specmesh.client import AcceptanceMode, FinishReason
 from specmesh.decoding.simulated import SimulatedTarget
 

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -85,6 +86,16 @@ async def test_a_process_that_dies_is_started_anew_at_its_address(supervisor, re
     async with asyncio.timeout(20):
         assert await reports.get() == "one died with status -9; starting it anew"
         assert await reports.get() == f"one serves again at {address}"
+    await accepts(address)
+    assert supervisor.pids["one"] != first
+
+
+async def test_a_process_that_is_ended_on_purpose_comes_back_when_it_is_told_to(supervisor):
+    (address,) = await supervisor.start(standin("one"))
+    first, began = supervisor.pids["one"], time.monotonic()
+    async with asyncio.timeout(20):
+        await supervisor.end_and_restart("one", signal.SIGKILL, 0.5)
+    assert time.monotonic() - began >= 0.5
     await accepts(address)
     assert supervisor.pids["one"] != first
 
@@ -192,3 +203,13 @@ async def test_redis_starts_on_a_socket_of_its_own(supervisor, tmp_path):
     async with redis.asyncio.from_url(url, decode_responses=True) as connection:
         assert await connection.ping()
         assert await connection.config_get("port") == {"port": "0"}
+
+
+async def test_redis_with_a_directory_keeps_what_it_held_when_it_was_killed(supervisor, tmp_path):
+    (url,) = await supervisor.start(redis_spec(tmp_path / "r.sock", directory=tmp_path))
+    async with redis.asyncio.from_url(url, decode_responses=True) as connection:
+        await connection.set("name", "value")
+    async with asyncio.timeout(20):
+        await supervisor.end_and_restart("redis", signal.SIGKILL, 0.0)
+    async with redis.asyncio.from_url(url, decode_responses=True) as connection:
+        assert await connection.get("name") == "value"

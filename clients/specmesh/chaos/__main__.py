@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from specmesh.chaos.pairs import ShippedPair, SimulatedPair
 from specmesh.chaos.report import as_json, bad, show, timeline
 from specmesh.chaos.run import Chaos, Plan
 from specmesh.cli.runner import FAILED, run, until_signalled
@@ -18,30 +19,56 @@ from specmesh.cli.runner import FAILED, run, until_signalled
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
+_MAX_UINT64 = 2**64 - 1
+
+
 @app.command()
 def main(
     minutes: Annotated[float, typer.Option(min=0.1, help="How long faults go on.")] = 5.0,
     seed: Annotated[
-        int, typer.Option(min=0, help="Of faults, requests, and what the model says.")
+        int,
+        typer.Option(
+            min=0, max=_MAX_UINT64, help="Of faults, requests, and what simulated models say."
+        ),
     ] = 0,
     streams: Annotated[int, typer.Option(min=1, help="Answers at once.")] = 8,
+    tokens: Annotated[int, typer.Option(min=1, help="Length of the longest answer.")] = 600,
+    shipped: Annotated[
+        bool, typer.Option("--shipped", help="Serve the shipped pair, not models that wait.")
+    ] = False,
     keep: Annotated[
         Path | None,
-        typer.Option(help="Folder for logs and timeline.json.", show_default="none"),
+        typer.Option(help="New folder for logs and timeline.json.", show_default="none"),
     ] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Kill, stop, slow and cut off the processes of a mesh at random while answers stream.
 
-    Half of the time Redis keeps what it holds, half of the time it forgets when it ends. Exits
+    Two orchestrators, three verifiers, two drafters, two confidence services and Redis, which
+    keeps what it holds half of the time and forgets it when it ends for the other half. At most
+    one orchestrator and two verifiers are out of reach at once, Redis for a few seconds. Exits
     with 1 if a token was lost, doubled or changed, or an answer failed.
+
+    The JSON has: faults (how many struck; faults_by_kind has each), finished, cancelled (by
+    their readers), exact (finished ones equal to the target's own text, where there is but
+    one), agreed (equal to what the store held then), lost, doubled and changed (answers, also
+    broken ones, of whose tokens some are missing, came twice, or are not what the target says
+    or the store holds), failed (answers by error class and reason), resumed (finished ones that
+    were carried on), longest_pause_s (in which a finished answer's reader waited for tokens,
+    from the request on), findings (whatever is wrong, with the last faults before it).
     """
     console = Console(stderr=True)
 
     async def work() -> int:
         with ExitStack() as stack:
             directory = keep or Path(stack.enter_context(TemporaryDirectory(prefix="specmesh-")))
-            plan = Plan(duration_s=minutes * 60, streams=streams, seed=seed)
+            plan = Plan(
+                duration_s=minutes * 60,
+                streams=streams,
+                seed=seed,
+                pair=ShippedPair() if shipped else SimulatedPair(seed),
+                longest=tokens,
+            )
             chaos = Chaos(
                 plan,
                 directory,

@@ -11,10 +11,9 @@ from specmesh.client import AcceptanceMode, Filter
 FILTER = "filter"
 STRATEGIES = ("autoregressive", "speculative", "dsi", "branch-prediction", "exhaustive", FILTER)
 
-SURE_TEMPERATURE = 0.8
-"""At it the simulated target's token is certain, whatever the mode."""
-DRAWING_TEMPERATURE = 15.0
-"""At it its token has three quarters of the probability."""
+_SHORTEST = 16
+_THRESHOLDS = (-0.5, 0.5)
+"""Of the filter; log-probabilities are never above the second, so nothing is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,28 +56,30 @@ class Ask:
         }
 
 
-def draw(rng: random.Random, vocab_size: int) -> Ask:
-    """A request to a simulated model with ``vocab_size`` tokens."""
-    prompt = tuple(rng.randrange(vocab_size) for _ in range(_magnitude(rng, 1, 300)))
-    return behaving(
-        rng,
-        Ask(
-            prompt=prompt,
-            strategy=rng.choice(STRATEGIES),
-            temperature=rng.choice((0.0, SURE_TEMPERATURE, DRAWING_TEMPERATURE)),
-            mode=rng.choice(list(AcceptanceMode)),
-            seed=rng.getrandbits(64),
-            max_tokens=_magnitude(rng, 16, 800),
-            lookahead=rng.choice((None, None, 1, 4, 8)),
-            # Of the simulated drafter's scores, which are 0 or nearly so at the first two.
-            threshold=rng.choice((None, -0.5, 0.5)),
-            stop_token_ids=(rng.randrange(vocab_size),) if rng.random() < 0.1 else (),  # noqa: PLR2004
-        ),
+def draw(
+    rng: random.Random,
+    *,
+    prompt: str | tuple[int, ...],
+    temperature: float,
+    seed: int,
+    longest: int,
+    stop_token_ids: tuple[int, ...] = (),
+) -> Ask:
+    """A request with any strategy and mode, for at most ``longest`` tokens.
+
+    Three readers in four read to the end; of the others half leave, half stall.
+    """
+    ask = Ask(
+        prompt=prompt,
+        strategy=rng.choice(STRATEGIES),
+        temperature=temperature,
+        mode=rng.choice(list(AcceptanceMode)),
+        seed=seed,
+        max_tokens=magnitude(rng, min(_SHORTEST, longest), longest),
+        lookahead=rng.choice((None, None, 1, 4, 8)),
+        threshold=rng.choice((None, *_THRESHOLDS)),
+        stop_token_ids=stop_token_ids,
     )
-
-
-def behaving(rng: random.Random, ask: Ask) -> Ask:
-    """Three readers in four read to the end; of the others half leave, half stall."""
     somewhere = rng.randrange(ask.max_tokens)
     match rng.randrange(8):
         case 0:
@@ -88,7 +89,7 @@ def behaving(rng: random.Random, ask: Ask) -> Ask:
     return ask
 
 
-def _magnitude(rng: random.Random, least: int, most: int) -> int:
+def magnitude(rng: random.Random, least: int, most: int) -> int:
     """As likely short as long, by orders of magnitude."""
     factor: float = (most / least) ** rng.random()
     return round(least * factor)

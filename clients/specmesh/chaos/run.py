@@ -9,20 +9,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from specmesh.chaos import asks
 from specmesh.chaos.answers import Answer
 from specmesh.chaos.asks import Ask
 from specmesh.chaos.faults import Faults
 from specmesh.chaos.judge import Stored, judge
 from specmesh.chaos.load import Load
 from specmesh.chaos.mesh import ChaosMesh, Setup
+from specmesh.chaos.pairs import Pair
 from specmesh.chaos.plan import REDIS, Kind, Shape, schedule
 from specmesh.chaos.report import Judged, Phase
 from specmesh.chaos.store import StoredSessions, Unreadable
-from specmesh.chaos.truth import SimulatedTruth, Truth
-from specmesh.cli.local.models import SimulatedModels
+from specmesh.chaos.truth import Truth
 from specmesh.client import Client
-from specmesh.decoding.simulated import SimulatedTarget
 
 GRACE_S = 45.0
 """For the answers that are under way when the last fault is over."""
@@ -37,10 +35,10 @@ class Plan:
     duration_s: float
     streams: int
     seed: int
+    pair: Pair
+    longest: int
+    """Tokens of an answer."""
     shape: Shape = field(default_factory=Shape)
-    target_ms: float = 8.0
-    drafter_ms: float = 2.0
-    acceptance: float = 0.8
 
 
 class Chaos:
@@ -52,7 +50,6 @@ class Chaos:
         self._directory = directory
         self._report = report
         self._mesh: ChaosMesh | None = None
-        self._target = SimulatedTarget(plan.seed & ((1 << 64) - 1))
 
     def kill(self) -> None:
         """End the mesh at once."""
@@ -68,7 +65,7 @@ class Chaos:
             directory.mkdir(parents=True)
             self._report(f"Redis {'keeps' if persistent else 'forgets'} what it holds")
             setup = Setup(
-                models=self._models(),
+                models=self._plan.pair.models,
                 shape=self._plan.shape,
                 persistent=persistent,
                 directory=directory,
@@ -82,15 +79,15 @@ class Chaos:
     async def _run_phase(self, phase: Phase, number: int, mesh: ChaosMesh) -> None:
         duration_s = self._plan.duration_s / 2
         faults = schedule(2 * self._plan.seed + number, duration_s, self._plan.shape)
-        began_s = time.monotonic()
-        carrying = Faults(mesh, began_s)
-        phase.faults = carrying.carried
         store = StoredSessions(mesh.redis_url)
-        bench = _Bench(phase, SimulatedTruth(self._target), store)
         try:
             async with Client(*mesh.addresses) as client, asyncio.TaskGroup() as group:
+                truth = await self._plan.pair.truth(client, self._plan.longest)
+                began_s = time.monotonic()
+                carrying = Faults(mesh, began_s)
+                phase.faults = carrying.carried
                 breaking = group.create_task(carrying.carry_out(faults))
-                load = Load(client, began_s, bench.done)
+                load = Load(client, began_s, _Bench(phase, truth, store).done)
                 await load.run(self._asks(number), duration_s, GRACE_S)
                 breaking.cancel()
         finally:
@@ -102,15 +99,7 @@ class Chaos:
     def _asks_of(self, number: int, stream: int) -> Iterator[Ask]:
         rng = random.Random(f"asks {self._plan.seed} {number} {stream}")  # noqa: S311
         while True:
-            yield asks.draw(rng, self._target.vocab_size)
-
-    def _models(self) -> SimulatedModels:
-        return SimulatedModels(
-            target_ms=self._plan.target_ms,
-            drafter_ms=self._plan.drafter_ms,
-            acceptance=self._plan.acceptance,
-            seed=self._target.seed,
-        )
+            yield self._plan.pair.draw(rng, self._plan.longest)
 
 
 class _Bench:

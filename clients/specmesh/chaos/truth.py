@@ -8,12 +8,16 @@ from typing import Protocol
 
 import numpy as np
 
-from specmesh.chaos.asks import DRAWING_TEMPERATURE, FILTER, Ask
+from specmesh.chaos.asks import FILTER, Ask
 from specmesh.client import AcceptanceMode
 from specmesh.decoding.sampling import AcceptanceMode as Mode
 from specmesh.decoding.sampling import Sampling, choose
 from specmesh.decoding.simulated import SimulatedTarget
 from specmesh.inference.simulated import CHOICE_LOGITS
+
+DRAWING_TEMPERATURE = 15.0
+"""At it a simulated target's token has three quarters of the probability; at those of real
+models it has all of it."""
 
 
 class Truth(Protocol):
@@ -81,22 +85,21 @@ class SimulatedTruth:
         return choose(logits, sampling, position)
 
 
+Question = tuple[str | tuple[int, ...], float, int]
+"""What the target's own text depends on: prompt, temperature and seed."""
+
+
 class AskedTruth:
     """What a mesh said in peace, by the target alone, to the same prompts; long enough."""
 
-    def __init__(self, said: Mapping[tuple[object, ...], Sequence[int]]) -> None:
+    def __init__(self, said: Mapping[Question, Sequence[int]]) -> None:
         self._said = said
-
-    @staticmethod
-    def key(ask: Ask) -> tuple[object, ...]:
-        """What the target's own answer depends on."""
-        return (ask.prompt, ask.temperature, ask.seed if ask.temperature else 0)
 
     def tokens(self, ask: Ask, length: int) -> tuple[int, ...] | None:
         """See ``Truth``."""
         if ask.strategy == FILTER or ask.mode_name == AcceptanceMode.REJECTION:
             return None
-        return tuple(self._said[self.key(ask)][:length])
+        return tuple(self._said[ask.prompt, ask.temperature, ask.seed][:length])
 
     def wrong_place(
         self,
