@@ -22,10 +22,13 @@ TOKENS = tuple(range(100, 112))
 """What the fake model always says; the text of token 100 is "100 ", and so on."""
 
 
-def started(epoch: int = 1, *, resumable: bool = True) -> pb.GenerationEvent:
+def started(epoch: int = 1, *, resumable: bool = True, heartbeat_ms: int = 0) -> pb.GenerationEvent:
     return pb.GenerationEvent(
         started=pb.GenerationStarted(
             session_id="s-1",
+            resume_token=b"secret",
+            model_fingerprint="w-1",
+            heartbeat_ms=heartbeat_ms,
             epoch=epoch,
             model="toy",
             strategy="speculative",

@@ -6,6 +6,8 @@ import sys
 
 import grpc
 import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.rpc.error_details_pb2 import RetryInfo
 from tests.client.conftest import (
     TOKENS,
     FakeOrchestrator,
@@ -24,6 +26,7 @@ from specmesh.client import (
     DeadlineExceeded,
     FinishReason,
     Internal,
+    SessionTaken,
     Timeouts,
     Unavailable,
 )
@@ -183,7 +186,10 @@ async def test_a_broken_stream_is_resumed_with_nothing_twice_and_nothing_lost(se
     assert got == list(TOKENS)
     assert stream.result.text == TEXT
     assert (stream.result.num_resumes, stream.result.epoch) == (1, 2)
-    assert second.resumes == [pb.ResumeRequest(session_id="s-1", num_received_tokens=4, epoch=1)]
+    received = pb.Received(token_ids=TOKENS[:4])
+    assert second.resumes == [
+        pb.ResumeRequest(session_id="s-1", resume_token=b"secret", epoch=2, received=received)
+    ]
 
 
 async def test_a_stream_survives_several_breaks_and_targets_that_are_down(serve):
@@ -202,8 +208,10 @@ async def test_a_stream_survives_several_breaks_and_targets_that_are_down(serve)
         assert await stream.text() == TEXT
     assert stream.result.num_resumes == 2
     resumes = [second.resumes[0], *first.resumes, second.resumes[1]]
-    assert [resume.num_received_tokens for resume in resumes] == [4, 8, 8]
-    assert [resume.epoch for resume in resumes] == [1, 2, 2]
+    assert [len(resume.received.token_ids) for resume in resumes] == [4, 8, 8]
+    # Each call has an epoch of its own, also those that found nobody.
+    epochs = [resume.epoch for resume in resumes]
+    assert epochs == sorted(set(epochs))
 
 
 async def test_an_orchestrator_killed_in_mid_stream_is_survived(serve, tmp_path):
@@ -256,39 +264,142 @@ async def test_a_silent_stream_counts_as_broken(serve):
         assert await client.generate("hello").text() == TEXT
 
 
-async def test_a_takeover_of_our_own_that_broke_is_waited_out(serve):
-    """The broken Resume moved the epoch on, so ours is stale until its lease runs out."""
-    stale = refuses_because("STALE_EPOCH")
-    held = refuses_because("SESSION_HELD")
+async def test_a_silent_stream_that_promised_heartbeats_is_left_early(serve):
+    async def frozen(_):
+        yield started(heartbeat_ms=50)
+        yield next(iter(chunks(0, 2)))
+        await asyncio.Event().wait()
+
+    silent = await serve(FakeOrchestrator([frozen]))
+    heir = await serve(FakeOrchestrator(resume=[rest_of_answer(2)]))
+    async with Client(silent.address, heir.address) as client, asyncio.timeout(5):
+        assert await client.generate("hello").text() == TEXT
+
+
+async def test_heartbeats_keep_a_slow_stream_and_are_not_told_to_the_reader(serve):
+    async def slow(_):
+        yield started(heartbeat_ms=50)
+        for _ in range(10):
+            await asyncio.sleep(0.05)
+            yield pb.GenerationEvent(heartbeat=pb.Heartbeat())
+        for event in chunks(0, len(TOKENS)):
+            yield event
+        yield finished()
+
+    fake = await serve(FakeOrchestrator([slow]))
+    async with Client(fake.address) as client:
+        stream = client.generate("hello")
+        assert await stream.text() == TEXT
+    assert stream.result.num_resumes == 0
+
+
+@pytest.mark.parametrize("reason", ["NO_STORE", "STORE_UNAVAILABLE", "SESSION_NOT_FOUND"])
+async def test_without_its_session_an_answer_goes_on_from_what_was_received(serve, reason):
+    code = grpc.StatusCode.NOT_FOUND if "NOT" in reason else grpc.StatusCode.UNAVAILABLE
     fake = await serve(
         FakeOrchestrator(
-            [breaks_after(4)],
-            [refuses(grpc.StatusCode.UNAVAILABLE), stale, held, rest_of_answer(4, epoch=3)],
+            [breaks_after(4), rest_of_answer(4, epoch=3)], [refuses(code, reason=reason)]
         )
     )
     async with Client(fake.address) as client:
-        assert await client.generate("hello").text() == TEXT
-    assert [resume.epoch if resume.HasField("epoch") else None for resume in fake.resumes] == [
-        1,
-        1,
-        None,
-        None,
-    ]
+        stream = client.generate("hello", max_tokens=12)
+        assert await stream.text() == TEXT
+    again = fake.requests[1]
+    assert again.received == pb.Received(token_ids=TOKENS[:4])
+    assert (again.epoch, again.sampling.seed, again.model_fingerprint) == (3, 7, "w-1")
+    assert (again.text, again.stopping.max_tokens) == ("hello", 12)
+    assert again.speculation.strategy == "speculative"
+    assert stream.result.num_resumes == 1
 
 
-async def test_without_the_store_a_break_is_final(serve):
-    fake = await serve(FakeOrchestrator([breaks_after(4, resumable=False)]))
+async def test_without_the_store_an_answer_goes_on_at_once_from_what_was_received(serve):
+    fake = await serve(FakeOrchestrator([breaks_after(4, resumable=False), rest_of_answer(4)]))
     async with Client(fake.address) as client:
-        got = []
-
-        async def read():
-            async for chunk in client.generate("hello"):
-                got.extend(chunk.token_ids)
-
-        with pytest.raises(Unavailable, match="gone"):
-            await read()
-    assert tuple(got) == TOKENS[:4]
+        assert await client.generate("hello").text() == TEXT
     assert fake.resumes == []
+    assert fake.requests[1].received == pb.Received(token_ids=TOKENS[:4])
+
+
+async def test_a_session_that_is_stored_late_is_resumed(serve):
+    async def stored_late(context):
+        yield started(resumable=False)
+        for event in chunks(0, 4):
+            event.chunk.resumable = True
+            yield event
+        await context.abort(grpc.StatusCode.UNAVAILABLE, "gone")
+
+    fake = await serve(FakeOrchestrator([stored_late], [rest_of_answer(4)]))
+    async with Client(fake.address) as client:
+        assert await client.generate("hello").text() == TEXT
+    assert len(fake.resumes) == 1
+
+
+async def test_what_was_not_checked_is_part_of_what_was_received(serve):
+    async def filtered(context):
+        yield started()
+        for event in chunks(0, 4):
+            event.chunk.unchecked.append(1)
+            yield event
+        await context.abort(grpc.StatusCode.UNAVAILABLE, "gone")
+
+    fake = await serve(FakeOrchestrator([filtered], [rest_of_answer(4)]))
+    async with Client(fake.address) as client:
+        await client.generate("hello").text()
+    assert fake.resumes[0].received == pb.Received(token_ids=TOKENS[:4], unchecked=[1, 3])
+
+
+@pytest.mark.parametrize(
+    "code", [grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.CANCELLED]
+)
+async def test_a_break_that_a_proxy_words_is_a_break(serve, code):
+    async def breaks(context):
+        yield started()
+        for event in chunks(0, 4):
+            yield event
+        await context.abort(code, "upstream connect error or disconnect/reset")
+
+    fake = await serve(FakeOrchestrator([breaks], [rest_of_answer(4)]))
+    async with Client(fake.address) as client:
+        assert await client.generate("hello").text() == TEXT
+
+
+async def test_a_bug_that_an_orchestrator_words_is_final(serve):
+    async def breaks(context):
+        yield started()
+        async for event in refuses(grpc.StatusCode.INTERNAL, reason="INTERNAL")(context):
+            yield event
+
+    fake = await serve(FakeOrchestrator([breaks]))
+    async with Client(fake.address) as client:
+        with pytest.raises(Internal):
+            await client.generate("hello").text()
+
+
+async def test_overload_within_an_answer_is_waited_out(serve):
+    retry = RetryInfo(retry_delay=Duration(nanos=50_000_000))
+    full = refuses(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", "OVERLOADED", retry)
+    fake = await serve(FakeOrchestrator([breaks_after(4)], [full, full, rest_of_answer(4)]))
+    async with Client(fake.address) as client:
+        assert await client.generate("hello").text() == TEXT
+    assert len(fake.resumes) == 3
+
+
+async def test_a_session_that_somebody_else_has_taken_is_final(serve):
+    taken = refuses(grpc.StatusCode.ABORTED, reason="STALE_EPOCH")
+    fake = await serve(FakeOrchestrator([breaks_after(4)], [taken]))
+    async with Client(fake.address) as client:
+        with pytest.raises(SessionTaken):
+            await client.generate("hello").text()
+    assert len(fake.resumes) == 1
+
+
+async def test_an_orchestrator_that_broke_a_stream_is_passed_over_by_others(serve):
+    broken = await serve(FakeOrchestrator([breaks_after(4)]))
+    well = await serve(FakeOrchestrator([whole_answer] * 3, [rest_of_answer(4)]))
+    async with Client(broken.address, well.address) as client:
+        for _ in range(4):
+            assert await client.generate("hello").text() == TEXT
+    assert len(broken.requests) == 1
 
 
 async def test_resumes_that_bring_nothing_are_limited(serve):
@@ -331,7 +442,3 @@ async def test_a_stream_that_breaks_the_protocol_is_an_internal_error(serve, mis
     async with Client(fake.address) as client:
         with pytest.raises(Internal):
             await client.generate("hello").text()
-
-
-def refuses_because(reason):
-    return refuses(grpc.StatusCode.FAILED_PRECONDITION, reason=reason)

@@ -7,6 +7,7 @@ import pytest
 from tests.e2e.answers import LONG, answer, disturbed, said
 
 from specmesh.client import Client
+from specmesh.serving.sessions import SessionStore
 
 SILENCE_SECONDS = 0.5
 
@@ -80,6 +81,37 @@ async def test_a_killed_drafter_costs_only_speed(mesh, processes, client, prompt
         undrafted = await answer(own, prompts[2], **LONG)
     assert said(undrafted) == said(undisturbed)
     assert undrafted.stats.num_draft_tokens == 0
+
+
+REJECTION = {"temperature": 0.8, "seed": 5, "acceptance_mode": "rejection"}
+
+
+async def test_no_two_answers_are_joined_where_redis_hung_before_the_orchestrator_died(
+    mesh, processes, prompts
+):
+    """In rejection mode another orchestrator would go on with other tokens from an older place."""
+    redis, redis_url = processes.redis()
+    first, second = (
+        processes.orchestrator(mesh.verifiers, [mesh.drafter], "--redis-url", redis_url)
+        for _ in range(2)
+    )
+    async with Client(first.address, second.address) as both:
+        stream = both.generate(prompts[0], **{**LONG, **REJECTION})
+        num_tokens = 0
+        async for chunk in stream:
+            if num_tokens < 10 <= num_tokens + len(chunk.token_ids):
+                redis.send(signal.SIGSTOP)
+                await asyncio.sleep(0.4)
+                redis.send(signal.SIGCONT)
+            if num_tokens < 70 <= num_tokens + len(chunk.token_ids):
+                first.kill()
+            num_tokens += len(chunk.token_ids)
+        result = stream.result
+    assert result.num_resumes == 1
+    store = SessionStore.from_url(redis_url, timeout_s=10)
+    stored = await store.read_prefix(result.session_id, 1 << 20)
+    await store.aclose()
+    assert stored[result.stats.num_prompt_tokens :] == result.token_ids
 
 
 async def test_without_redis_an_answer_completes_and_says_it_was_not_resumable(

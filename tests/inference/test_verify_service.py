@@ -15,6 +15,7 @@ from specmesh.drafter.growth import Shape
 from specmesh.inference.empty import EmptyModel
 from specmesh.inference.model import Cancellation
 from specmesh.serving.errors import error_info
+from specmesh.serving.session import Generated, Session, Writer
 from specmesh.serving.sessions import SessionStore
 from specmesh.serving.wire import write_sampling, write_tree
 from specmesh.v1 import tokens_pb2, verifier_pb2, verifier_pb2_grpc
@@ -161,10 +162,16 @@ async def test_digest_of_another_length_is_an_unknown_base(load, serve):
         assert error_info(error).reason == "PREFIX_UNKNOWN"
 
 
+WRITER = Writer(1, "test")
+
+
+def stored_session(prompt: list[int]) -> Session:
+    return Session("session", b"secret", model="", request=b"", prompt=tuple(prompt))
+
+
 async def test_lost_base_is_read_from_the_session(load, serve, redis_url):
     store = SessionStore.from_url(redis_url, timeout_s=10)
-    await store.create("session", owner="test", request=b"", prompt=PREFIX[:20])
-    await store.append("session", epoch=1, first_index=0, token_ids=PREFIX[20:36])
+    await store.put(stored_session(PREFIX[:20]), WRITER, Generated(tuple(PREFIX[20:36])))
     await store.aclose()
     async with serve(load(), redis_url) as channel:
         known = await ask(channel, request(by_base(session_id="session"), EMPTY, {}, COUPLED))
@@ -176,7 +183,7 @@ async def test_lost_base_is_read_from_the_session(load, serve, redis_url):
 async def test_session_that_does_not_hold_the_base_is_no_help(load, serve, redis_url, stored):
     if stored is not None:
         store = SessionStore.from_url(redis_url, timeout_s=10)
-        await store.create("session", owner="test", request=b"", prompt=stored)
+        await store.put(stored_session(stored), WRITER, Generated())
         await store.aclose()
     async with serve(load(), redis_url) as channel:
         message = request(by_base(session_id="session"), EMPTY, {}, COUPLED)

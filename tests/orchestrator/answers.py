@@ -63,11 +63,29 @@ class Answer:
             case "finished":
                 self.finished = event.finished
 
+    @property
+    def received(self) -> pb.Received:
+        """What its client has of it."""
+        places = [chunk.first_index + place for chunk in self.chunks for place in chunk.unchecked]
+        return pb.Received(token_ids=self.tokens, unchecked=places)
+
     def then(self, rest: Answer) -> Answer:
         """This answer, cut off, carried on by ``rest``."""
         if rest.chunks:
             assert rest.chunks[0].first_index == len(self.tokens)
         return Answer(rest.started, [*self.chunks, *rest.chunks], rest.finished)
+
+
+def resuming(begun: Answer, **fields: object) -> pb.ResumeRequest:
+    """What a client asks that has all of ``begun``, unless ``fields`` say otherwise."""
+    started = begun.started
+    defaults = {
+        "session_id": started.session_id,
+        "resume_token": started.resume_token,
+        "epoch": started.epoch + 1,
+        "received": begun.received,
+    }
+    return pb.ResumeRequest(**defaults | fields)
 
 
 async def collect(

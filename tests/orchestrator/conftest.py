@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from typing import Any
 
 import grpc.aio
 import pytest
@@ -98,7 +99,7 @@ async def store_on() -> AsyncIterator[StoreOn]:
     """Opens session stores."""
     async with AsyncExitStack() as stack:
 
-        def opened(url: str, **options: int) -> SessionStore:
+        def opened(url: str, **options: Any) -> SessionStore:
             store = SessionStore.from_url(url, **options)
             stack.push_async_callback(store.aclose)
             return store
@@ -115,10 +116,10 @@ async def serve(store_on: StoreOn) -> AsyncIterator[Serve]:
     async with AsyncExitStack() as stack:
 
         async def serving(
-            behind: Orchestrated, store: SessionStore | None = None, owner: str = "first"
+            behind: Orchestrated, store: SessionStore | None = None
         ) -> generation_pb2_grpc.GenerationServiceStub:
             defaults = Defaults("speculative", lookahead=4)
-            servicer = GenerationServicer(behind.mesh, behind.targets, store, defaults, owner)
+            servicer = GenerationServicer(behind.mesh, behind.targets, store, defaults)
             server = grpc.aio.server(interceptors=[CallInterceptor([telling_errors])])
             generation_pb2_grpc.add_GenerationServiceServicer_to_server(servicer, server)
             port = server.add_insecure_port("127.0.0.1:0")

@@ -15,6 +15,7 @@ from tests.orchestrator.answers import (
     collect,
     refusal,
     request,
+    resuming,
     said,
 )
 from tests.orchestrator.model import drafter_logits, target_logits
@@ -168,10 +169,22 @@ async def test_resumed_answer_still_says_what_was_not_checked(
     begun = await collect(call, num_chunks=2)
     call.cancel()
     # The client has lost all it had: everything is said again, from the store.
-    resumed = await collect(
-        second.Resume(
-            pb.ResumeRequest(session_id=begun.started.session_id, epoch=begun.started.epoch)
-        )
-    )
+    resumed = await collect(second.Resume(resuming(begun, received=pb.Received())))
     assert (resumed.tokens, unchecked(resumed)) == one_at_a_time(Sampling(temperature=0), 0.5)
     assert resumed.finished.stats.num_unchecked_tokens == len(unchecked(resumed))
+
+
+async def test_answer_carried_on_from_its_clients_tokens_knows_which_were_not_checked(
+    connect, serve
+):
+    peers = [Verifier()], [Drafter(agreement=AGREEMENT)], [Filter(0.5)]
+    stub = await serve(await connect(*peers))
+    call = stub.Generate(filtered())
+    begun = await collect(call, num_chunks=4)
+    call.cancel()
+    asked = filtered()
+    asked.received.CopyFrom(begun.received)
+    rest = await collect(stub.Generate(asked))
+    joined = begun.then(rest)
+    assert (joined.tokens, unchecked(joined)) == one_at_a_time(Sampling(temperature=0), 0.5)
+    assert joined.finished.stats.num_unchecked_tokens == len(unchecked(joined)) > 0

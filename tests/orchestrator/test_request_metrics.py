@@ -7,7 +7,7 @@ import asyncio
 import grpc
 import pytest
 from tests.metrics import Recorded, recorded
-from tests.orchestrator.answers import NUM_TOKENS, collect, refusal, request
+from tests.orchestrator.answers import NUM_TOKENS, alone, collect, refusal, request, resuming
 from tests.orchestrator.peers import Drafter, Hold, Verifier, hang, passing, raising
 
 from specmesh.serving.errors import Unavailable
@@ -154,7 +154,7 @@ async def test_request_that_is_refused_has_a_duration_too(connect, serve, record
     stub = await serve(await connect([Verifier()]))
     await refusal(stub.Generate(request(sampling={"temperature": -1})))
     await refusal(stub.Generate(request()))
-    await refusal(stub.Resume(pb.ResumeRequest(session_id="nobody's", epoch=1)))
+    await refusal(stub.Resume(pb.ResumeRequest(session_id="nobody's", epoch=2)))
     assert ends(recorded) == [
         failed("INVALID_ARGUMENT", UNHEARD),
         failed("FAILED_PRECONDITION"),
@@ -195,10 +195,8 @@ async def slow() -> None:
 
 
 def resumed(begun, num_received: int) -> pb.ResumeRequest:
-    started = begun.started
-    return pb.ResumeRequest(
-        session_id=started.session_id, epoch=started.epoch, num_received_tokens=num_received
-    )
+    tokens = alone(request().sampling)
+    return resuming(begun, received=pb.Received(token_ids=tokens[:num_received]))
 
 
 @pytest.mark.parametrize("num_received", [0, 7, 10])

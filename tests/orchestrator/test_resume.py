@@ -8,16 +8,28 @@ from dataclasses import dataclass
 import grpc
 import grpc.aio
 import pytest
-from tests.orchestrator.answers import NUM_TOKENS, Answer, alone, collect, refusal, request, said
+from redis.asyncio import Redis
+from tests.orchestrator.answers import (
+    NUM_TOKENS,
+    Answer,
+    alone,
+    collect,
+    refusal,
+    request,
+    resuming,
+    said,
+)
+from tests.orchestrator.model import END_OF_TEXT
 from tests.orchestrator.peers import Drafter, Hold, Verifier, passing
 
-from specmesh.orchestrator import session_log
-from specmesh.serving.errors import error_info
+from specmesh.orchestrator import answer
+from specmesh.serving.errors import error_info, invalid_field
 from specmesh.v1 import generation_pb2 as pb
 from specmesh.v1 import generation_pb2_grpc
 
 GREEDY = {"temperature": 0}
 COUPLED = {"temperature": 0.8, "seed": 11}
+REJECTION = {**COUPLED, "acceptance_mode": "ACCEPTANCE_MODE_REJECTION"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,23 +45,17 @@ class Pair:
 async def pair(connect, serve, store_on, redis_server) -> Pair:
     verifier, drafter = Verifier(), Drafter()
     stubs = [
-        await serve(await connect([verifier], [drafter]), store_on(redis_server.url), owner)
-        for owner in ("first", "second")
+        await serve(await connect([verifier], [drafter]), store_on(redis_server.url))
+        for _ in range(2)
     ]
     return Pair(*stubs, verifier)
 
 
 def resume(
-    stub: generation_pb2_grpc.GenerationServiceStub, answer: Answer, epoch: int | None = None
+    stub: generation_pb2_grpc.GenerationServiceStub, answer: Answer, **fields: object
 ) -> grpc.aio.UnaryStreamCall[pb.ResumeRequest, pb.ResumeResponse]:
     """Carry ``answer`` on from where it broke."""
-    return stub.Resume(
-        pb.ResumeRequest(
-            session_id=answer.started.session_id,
-            num_received_tokens=len(answer.tokens),
-            epoch=answer.started.epoch if epoch is None else epoch,
-        )
-    )
+    return stub.Resume(resuming(answer, **fields))
 
 
 async def dropped(
@@ -125,23 +131,12 @@ async def test_drawn_seed_outlives_its_orchestrator(pair):
 async def test_finished_answer_is_told_again_from_where_the_client_is(pair, num_received):
     whole = await collect(pair.first.Generate(request()))
     pair.verifier.requests.clear()
-    rest = await collect(
-        pair.second.Resume(
-            pb.ResumeRequest(
-                session_id=whole.started.session_id, num_received_tokens=num_received, epoch=1
-            )
-        )
-    )
+    received = pb.Received(token_ids=whole.tokens[:num_received])
+    rest = await collect(resume(pair.second, whole, received=received))
     assert rest.tokens == whole.tokens[num_received:]
     assert whole.text.endswith(rest.text)
     assert rest.finished.finish_reason == whole.finished.finish_reason
     assert pair.verifier.requests == []  # nothing is computed again
-
-
-async def test_finished_answer_needs_no_epoch(pair):
-    whole = await collect(pair.first.Generate(request()))
-    asked = pb.ResumeRequest(session_id=whole.started.session_id)
-    assert (await collect(pair.second.Resume(asked))).tokens == whole.tokens
 
 
 async def test_orchestrator_that_was_fenced_off_aborts(pair):
@@ -159,41 +154,157 @@ async def test_orchestrator_that_was_fenced_off_aborts(pair):
     assert begun.then(rest).tokens == alone(request().sampling)
 
 
-async def test_epoch_that_somebody_else_has_used_is_stale(pair):
+@pytest.mark.parametrize("epoch", [1, 2])
+async def test_epoch_that_is_no_higher_than_the_sessions_is_stale(pair, epoch):
     begun = await dropped(pair.first, request(), 1)
-    await collect(resume(pair.second, begun), num_chunks=1)
-    expected = (grpc.StatusCode.FAILED_PRECONDITION, "STALE_EPOCH")
-    assert await refusal(resume(pair.first, begun)) == expected
+    second = await collect(resume(pair.second, begun), num_chunks=1)
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await collect(resume(pair.first, begun, epoch=epoch))
+    assert raised.value.code() is grpc.StatusCode.ABORTED
+    info = error_info(raised.value)
+    assert (info.reason, info.metadata["current_epoch"]) == ("STALE_EPOCH", "2")
+    # And its writer was not disturbed.
+    rest = await collect(resume(pair.second, begun.then(second), epoch=3))
+    assert begun.then(second).then(rest).tokens == alone(request().sampling)
 
 
-async def test_session_in_good_hands_is_not_given_away_without_its_epoch(pair):
-    second = Hold()
-    pair.verifier.faults.extend([passing, second])
+@pytest.mark.parametrize("token", [b"", b"\x00" * 16])
+async def test_stranger_who_knows_the_session_and_its_epoch_gets_nothing(pair, token):
+    third = Hold()
+    pair.verifier.faults.extend([passing, passing, third])
     call = pair.first.Generate(request())
-    begun = await collect(call, num_chunks=1)
-    asked = pb.ResumeRequest(session_id=begun.started.session_id)
-    expected = (grpc.StatusCode.FAILED_PRECONDITION, "SESSION_HELD")
-    assert await refusal(pair.second.Resume(asked)) == expected
-    second.released.set()
-    answer = await collect(call, begun=begun)  # and its holder was not disturbed
+    begun = await collect(call, num_chunks=2)
+    await asyncio.wait_for(third.reached.wait(), 10)
+    stolen = resume(pair.second, begun, resume_token=token, received=pb.Received())
+    assert await refusal(stolen) == (grpc.StatusCode.NOT_FOUND, "SESSION_NOT_FOUND")
+    third.released.set()
+    answer = await collect(call, begun=begun)
     assert answer.tokens == alone(request().sampling)
 
 
-async def test_lease_outlives_a_call_that_takes_longer_than_it(
-    connect, serve, store_on, redis_server, monkeypatch
+async def test_no_two_sessions_have_one_resume_token(pair):
+    answers = [await dropped(pair.first, request(), 0) for _ in range(20)]
+    tokens = {answer.started.resume_token for answer in answers}
+    assert len(tokens) == 20
+    assert all(len(token) == 16 for token in tokens)
+
+
+async def test_resume_token_is_in_no_span_and_no_log_and_not_in_the_store(
+    pair, redis_server, caplog
 ):
-    monkeypatch.setattr(session_log, "RENEW_SECONDS", 0.02)
-    verifier, second = Verifier(), Hold()
-    verifier.faults.extend([passing, second])
-    behind = await connect([verifier], [Drafter()])
-    stub = await serve(behind, store_on(redis_server.url, lease_ms=200))
-    call = stub.Generate(request())
-    begun = await collect(call, num_chunks=1)
-    await asyncio.sleep(0.4)  # twice the lease
-    asked = pb.ResumeRequest(session_id=begun.started.session_id)
-    expected = (grpc.StatusCode.FAILED_PRECONDITION, "SESSION_HELD")
-    assert await refusal(stub.Resume(asked)) == expected
-    call.cancel()
+    caplog.set_level("DEBUG")
+    begun = await dropped(pair.first, request(), 1)
+    await collect(resume(pair.second, begun))
+    token = begun.started.resume_token
+    assert token.hex() not in caplog.text
+    assert repr(token) not in caplog.text
+    async with Redis.from_url(redis_server.url) as redis:
+        keys = await redis.keys(f"*{begun.started.session_id}*:session")
+        assert token not in (await redis.hgetall(keys[0])).values()
+
+
+async def test_model_that_is_served_no_more_is_not_mixed_with_another(
+    connect, serve, store_on, redis_server
+):
+    first, second = [
+        await serve(
+            await connect([Verifier(weights_digest=digest)], [Drafter()]),
+            store_on(redis_server.url),
+        )
+        for digest in ("ours", "others")
+    ]
+    begun = await dropped(first, request(), 1)
+    expected = (grpc.StatusCode.FAILED_PRECONDITION, "TARGET_REPLACED")
+    assert await refusal(resume(second, begun)) == expected
+    carried = request(
+        received=begun.received, epoch=2, model_fingerprint=begun.started.model_fingerprint
+    )
+    assert await refusal(second.Generate(carried)) == expected
+    rest = await collect(resume(first, begun))  # the failed take-over took nothing
+    assert begun.then(rest).tokens == alone(request().sampling)
+
+
+BAD_RECEIVED = {
+    "more than the answer may have": ({"token_ids": [5] * (NUM_TOKENS + 1)}, "token_ids"),
+    "no token": ({"token_ids": [10**6]}, "token_ids[0]"),
+    "after its end": ({"token_ids": [END_OF_TEXT, 5]}, "token_ids"),
+    "no such place": ({"token_ids": [5], "unchecked": [1]}, "unchecked"),
+    "places twice": ({"token_ids": [5, 6], "unchecked": [1, 1]}, "unchecked"),
+}
+
+
+@pytest.mark.parametrize(("received", "field"), BAD_RECEIVED.values(), ids=BAD_RECEIVED)
+async def test_what_no_client_can_have_is_refused_and_takes_nothing(pair, received, field):
+    asked = request(stopping={"max_tokens": NUM_TOKENS})
+    begun = await dropped(pair.first, asked, 1)
+    for call in (
+        resume(pair.second, begun, received=pb.Received(**received)),
+        pair.second.Generate(request(received=pb.Received(**received))),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await collect(call)
+        assert invalid_field(raised.value).field == f"received.{field}"
+    rest = await collect(resume(pair.second, begun))
+    assert begun.then(rest).tokens == alone(asked.sampling)
+
+
+async def test_resume_without_an_epoch_is_refused_by_the_fields_name(pair):
+    begun = await dropped(pair.first, request(), 1)
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await collect(resume(pair.second, begun, epoch=0))
+    assert invalid_field(raised.value).field == "epoch"
+
+
+async def test_answer_is_carried_on_from_its_clients_tokens_where_the_store_has_others(pair):
+    """Of a sampled answer the store may hold fewer tokens than its client, or others."""
+    asked = request(sampling=REJECTION)
+    begun = await dropped(pair.first, asked, 2)
+    others = pb.Received(token_ids=[7, 8, 9])
+    rest = await collect(resume(pair.second, begun, received=others))
+    assert rest.chunks[0].first_index == 3
+    # It is now the store's answer too, for whoever carries it on next.
+    theirs = [*others.token_ids, *rest.tokens]
+    told_again = resume(pair.first, rest, received=pb.Received(), epoch=3)
+    assert (await collect(told_again)).tokens == theirs
+
+
+async def test_stored_request_holds_neither_prompt_nor_what_is_unknown(pair, redis_server):
+    junk = b"\xfa\x3f\x80\x80\x40" + b"x" * 2**20  # an unknown field of a megabyte
+    asked = pb.GenerateRequest.FromString(request().SerializeToString() + junk)
+    begun = await dropped(pair.first, asked, 1)
+    async with Redis.from_url(redis_server.url) as redis:
+        keys = await redis.keys(f"*{begun.started.session_id}*")
+        sizes = [await redis.memory_usage(key) for key in keys]
+    assert sum(sizes) < 2000
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, COUPLED])
+async def test_answer_goes_on_from_what_its_client_has_without_any_session(pair, sampling):
+    asked = request(sampling=sampling)
+    begun = await dropped(pair.first, asked, 2)
+    asked.epoch, asked.sampling.seed = 2, begun.started.seed
+    asked.received.CopyFrom(begun.received)
+    rest = await collect(pair.second.Generate(asked))
+    assert rest.started.session_id != begun.started.session_id
+    assert rest.started.epoch == 2
+    joined = begun.then(rest)
+    assert joined.tokens == alone(asked.sampling)
+    assert joined.text == said(joined.tokens)
+    assert rest.finished.stats.num_output_tokens == NUM_TOKENS
+
+
+async def test_client_hears_heartbeats_while_the_target_thinks(pair, monkeypatch):
+    monkeypatch.setattr(answer, "HEARTBEAT_S", 0.02)
+    second = Hold()
+    pair.verifier.faults.extend([passing, second])
+    call = pair.first.Generate(request())
+    kinds = []
+    async for response in call:
+        kinds.append(response.event.WhichOneof("kind"))
+        if kinds.count("heartbeat") == 2:
+            second.released.set()
+    assert kinds[:4] == ["started", "chunk", "heartbeat", "heartbeat"]
+    assert kinds[-1] == "finished"
 
 
 async def test_orchestrator_without_drafters_carries_a_speculated_answer_on(
@@ -202,34 +313,13 @@ async def test_orchestrator_without_drafters_carries_a_speculated_answer_on(
     verifier = Verifier()
     drafting = await connect([verifier], [Drafter()])
     first = await serve(drafting, store_on(redis_server.url))
-    second = await serve(await connect([verifier]), store_on(redis_server.url), "second")
+    second = await serve(await connect([verifier]), store_on(redis_server.url))
     begun = await dropped(first, request(), 2)
     joined = begun.then(await collect(resume(second, begun)))
     assert joined.tokens == alone(request().sampling)
 
 
-async def test_session_of_a_lost_orchestrator_needs_no_epoch(
-    connect, serve, store_on, redis_server
-):
-    store = store_on(redis_server.url, lease_ms=50)
-    stub = await serve(await connect([Verifier()], [Drafter()]), store)
-    begun = await dropped(stub, request(), 2)
-    asked = pb.ResumeRequest(
-        session_id=begun.started.session_id, num_received_tokens=len(begun.tokens)
-    )
-    rest = None
-    async with asyncio.timeout(10):
-        while rest is None:
-            try:
-                rest = await collect(stub.Resume(asked))
-            except grpc.aio.AioRpcError as error:
-                if error_info(error).reason != "SESSION_HELD":
-                    raise
-                await asyncio.sleep(0.02)  # until the lease has run out
-    assert begun.then(rest).tokens == alone(request().sampling)
-
-
 async def test_unknown_session_is_not_found(pair):
     expected = (grpc.StatusCode.NOT_FOUND, "SESSION_NOT_FOUND")
-    unknown = pb.ResumeRequest(session_id="nobody's", epoch=1)
+    unknown = pb.ResumeRequest(session_id="nobody's", epoch=2)
     assert await refusal(pair.second.Resume(unknown)) == expected

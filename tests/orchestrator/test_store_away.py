@@ -1,19 +1,34 @@
-"""Without Redis answers come all the same, and say that they cannot be resumed."""
+"""Without Redis answers come all the same, and say that they cannot be resumed; once it is back
+they can be again."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import grpc
+import grpc.aio
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from tests.orchestrator.answers import alone, collect, refusal, request
+from tests.orchestrator.answers import (
+    NUM_TOKENS,
+    Answer,
+    alone,
+    collect,
+    refusal,
+    request,
+    resuming,
+)
 from tests.orchestrator.peers import Drafter, Hold, Verifier, passing
-from tests.serving.conftest import free_port
+from tests.serving.conftest import RedisServer, free_port
 
 from specmesh.orchestrator import session_log
 from specmesh.v1 import generation_pb2 as pb
+from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
+
+REJECTION = {"temperature": 0.8, "seed": 5, "acceptance_mode": "ACCEPTANCE_MODE_REJECTION"}
 
 
 @pytest.fixture
@@ -43,8 +58,7 @@ async def test_orchestrator_without_a_store_answers_but_resumes_nothing(connect,
     assert answer.tokens == alone(request().sampling)
     assert not answer.started.resumable
     assert not answer.finished.resumable
-    asked = pb.ResumeRequest(session_id=answer.started.session_id, epoch=1)
-    assert await refusal(stub.Resume(asked)) == (grpc.StatusCode.UNAVAILABLE, "NO_STORE")
+    assert await refusal(stub.Resume(resuming(answer))) == (grpc.StatusCode.UNAVAILABLE, "NO_STORE")
 
 
 async def test_redis_that_is_away_from_the_start_costs_only_resumption(
@@ -56,9 +70,8 @@ async def test_redis_that_is_away_from_the_start_costs_only_resumption(
     assert answer.tokens == alone(request().sampling)
     assert not answer.started.resumable
     assert not answer.finished.resumable
-    asked = pb.ResumeRequest(session_id=answer.started.session_id, epoch=1)
     expected = (grpc.StatusCode.UNAVAILABLE, "STORE_UNAVAILABLE")
-    assert await refusal(stub.Resume(asked)) == expected
+    assert await refusal(stub.Resume(resuming(answer))) == expected
     assert counted() == 1
 
 
@@ -79,3 +92,125 @@ async def test_redis_lost_within_an_answer_costs_only_resumption(
     assert answer.tokens == alone(request().sampling)
     assert not answer.finished.resumable
     assert counted() == 1
+
+
+class Turnstile:
+    """Lets verifications through one by one."""
+
+    def __init__(self) -> None:
+        self._passes = asyncio.Semaphore(0)
+
+    async def __call__(self) -> None:
+        await self._passes.acquire()
+
+    def turn(self, times: int = 1) -> None:
+        for _ in range(times):
+            self._passes.release()
+
+
+@dataclass
+class Reader:
+    """Reads an answer of one token a chunk, whose verifications wait at a turnstile."""
+
+    call: grpc.aio.UnaryStreamCall
+    turnstile: Turnstile
+    answer: Answer = field(default_factory=Answer)
+
+    async def next_chunk(self) -> pb.GenerationChunk:
+        self.turnstile.turn()
+        num_chunks = len(self.answer.chunks) + 1
+        async with asyncio.timeout(10):
+            await collect(self.call, num_chunks, begun=self.answer)
+        return self.answer.chunks[-1]
+
+    async def until_resumable(self, *, resumable: bool) -> None:
+        for _ in range(NUM_TOKENS):
+            if (await self.next_chunk()).resumable == resumable:
+                return
+            await asyncio.sleep(0.1)  # for Redis to come to itself
+        pytest.fail(f"no chunk came with resumable={resumable}")
+
+
+@pytest.fixture
+def read_slowly(connect, serve, store_on):
+    """Begins an answer on a store of its own."""
+
+    async def begun(url: str) -> tuple[Reader, GenerationServiceStub]:
+        verifier, turnstile = Verifier(), Turnstile()
+        verifier.always = turnstile
+        stubs = [
+            await serve(await connect([verifier]), store_on(url, timeout_s=0.3)) for _ in range(2)
+        ]
+        asked = request(speculation={"strategy": "autoregressive"}, sampling=REJECTION)
+        reader = Reader(stubs[0].Generate(asked), turnstile)
+        for _ in range(2):
+            assert (await reader.next_chunk()).resumable
+        return reader, stubs[1]
+
+    return begun
+
+
+def harmed_and_mended(redis: RedisServer, harm: str) -> tuple[Callable, Callable]:
+    if harm == "pause":
+        return redis.pause, redis.resume
+    if harm == "kill":
+        return redis.kill, redis.start
+    return redis.kill, redis.start_empty
+
+
+@pytest.mark.parametrize("harm", ["pause", "kill", "lose everything"])
+async def test_store_that_comes_back_gets_the_whole_answer(start_redis, read_slowly, harm):
+    redis = start_redis()
+    harming, mending = harmed_and_mended(redis, harm)
+    reader, heir = await read_slowly(redis.url)
+    await asyncio.to_thread(harming)
+    await reader.until_resumable(resumable=False)
+    await asyncio.to_thread(mending)
+    await reader.until_resumable(resumable=True)
+    reader.call.cancel()
+    told_again = heir.Resume(resuming(reader.answer, received=pb.Received()))
+    from_store = await collect(told_again, num_chunks=1)
+    assert from_store.tokens[: len(reader.answer.tokens)] == reader.answer.tokens
+    told_again.cancel()
+
+
+async def test_no_two_answers_are_joined_where_the_store_has_fewer_tokens_than_the_client(
+    start_redis, read_slowly
+):
+    redis = start_redis()
+    reader, heir = await read_slowly(redis.url)
+    redis.pause()
+    for _ in range(5):
+        await reader.next_chunk()
+    reader.call.cancel()
+    redis.resume()
+    reader.turnstile.turn(10 * NUM_TOKENS)
+    rest = await collect(heir.Resume(resuming(reader.answer)))
+    joined = reader.answer.then(rest)
+    told_again = heir.Resume(resuming(rest, received=pb.Received()))
+    assert (await collect(told_again)).tokens == joined.tokens
+
+
+async def test_slow_moment_of_the_store_costs_a_moment(start_redis, read_slowly, counted):
+    """Where one slow append was once enough to give the store up."""
+    redis = start_redis()
+    reader, _ = await read_slowly(redis.url)
+    redis.pause()
+    chunk = await reader.next_chunk()
+    assert not chunk.resumable
+    redis.resume()
+    await reader.until_resumable(resumable=True)
+    assert counted() == 1
+
+
+async def test_answer_that_was_taken_over_while_the_store_was_slow_ends(start_redis, read_slowly):
+    redis = start_redis()
+    reader, heir = await read_slowly(redis.url)
+    redis.pause()
+    await reader.next_chunk()
+    redis.resume()
+    taken = heir.Resume(resuming(reader.answer))
+    await taken.read()
+    reader.turnstile.turn(10 * NUM_TOKENS)
+    assert await refusal(reader.call) == (grpc.StatusCode.ABORTED, "STALE_EPOCH")
+    taken.cancel()

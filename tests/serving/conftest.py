@@ -53,6 +53,12 @@ class RedisServer:
                 return
         raise RuntimeError(f"redis-server did not start: {b''.join(log).decode()}")
 
+    def start_empty(self) -> None:
+        """Start it without what it stored."""
+        for path in sorted(self._folder.rglob("*"), reverse=True):
+            path.rmdir() if path.is_dir() else path.unlink()
+        self.start()
+
     def kill(self) -> None:
         """Kill it as a lost machine would: no goodbye, nothing flushed."""
         if self._process is not None:

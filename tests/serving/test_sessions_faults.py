@@ -7,23 +7,30 @@ import struct
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from redis.asyncio import Redis
 
-from specmesh.serving.sessions import (
-    SessionHeld,
-    SessionStore,
+from specmesh.serving.session import (
+    Generated,
+    Session,
     StaleEpoch,
     StoreConflict,
     StoreUnavailable,
+    Writer,
 )
+from specmesh.serving.sessions import SessionStore
 
 if TYPE_CHECKING:
     from tests.serving.conftest import RedisServer
 
+TIMEOUT_S = 0.2
 FAIL_FAST_S = 0.5
+SESSION = Session("s", b"secret", model="", request=b"", prompt=(1, 2))
+FIRST, SECOND, THIRD = (Writer(epoch, f"writer {epoch}") for epoch in (1, 2, 3))
+NOTHING = Generated()
 
 
 @pytest.fixture
@@ -33,8 +40,8 @@ def server(start_redis: Callable[[], RedisServer]) -> RedisServer:
 
 @pytest.fixture
 async def store(server: RedisServer) -> AsyncIterator[SessionStore]:
-    store = SessionStore.from_url(server.url)
-    await store.create("s", owner="a", request=b"", prompt=[1, 2])
+    store = SessionStore.from_url(server.url, timeout_s=TIMEOUT_S)
+    await store.put(SESSION, FIRST, NOTHING)
     yield store
     await store.aclose()
 
@@ -70,27 +77,19 @@ async def losing_first_answer_to(command: bytes, server: RedisServer) -> AsyncIt
         yield f"redis://{host}:{port}"
 
 
-async def is_renewed(store: SessionStore) -> bool:
+async def answers(store: SessionStore) -> bool:
     try:
-        await store.renew("s", epoch=1)
+        await store.ping()
     except StoreUnavailable:
         return False
     return True
-
-
-async def is_stale(store: SessionStore, epoch: int) -> bool:
-    try:
-        await store.renew("s", epoch=epoch)
-    except StaleEpoch:
-        return True
-    return False
 
 
 async def test_dead_redis_is_unavailable_at_once(store: SessionStore, server: RedisServer) -> None:
     server.kill()
     for _ in range(3):
         async with expect_unavailable():
-            await store.append("s", epoch=1, first_index=0, token_ids=[3])
+            await store.append("s", FIRST, first_index=0, token_ids=[3])
         async with expect_unavailable():
             await store.read_prefix("s", 1)
         async with expect_unavailable():
@@ -100,13 +99,13 @@ async def test_dead_redis_is_unavailable_at_once(store: SessionStore, server: Re
 async def test_restarted_redis_serves_the_very_next_call(
     store: SessionStore, server: RedisServer
 ) -> None:
-    await store.append("s", epoch=1, first_index=0, token_ids=[3])
+    await store.append("s", FIRST, first_index=0, token_ids=[3])
     server.kill()
     async with expect_unavailable():
-        await store.append("s", epoch=1, first_index=1, token_ids=[4])
+        await store.append("s", FIRST, first_index=1, token_ids=[4])
     server.start()
     # Its script cache is empty now, which the store must notice by itself.
-    await store.append("s", epoch=1, first_index=1, token_ids=[4])
+    await store.append("s", FIRST, first_index=1, token_ids=[4])
     assert await store.read_prefix("s", 10) == (1, 2, 3, 4)
 
 
@@ -122,8 +121,7 @@ async def test_restart_that_nobody_noticed_fails_no_call(
 async def test_flushed_scripts_are_loaded_again(store: SessionStore, server: RedisServer) -> None:
     async with Redis.from_url(server.url) as redis:
         await redis.script_flush()
-    await store.append("s", epoch=1, first_index=0, token_ids=[3])
-    await store.renew("s", epoch=1)
+    await store.append("s", FIRST, first_index=0, token_ids=[3])
     assert await store.read_prefix("s", 10) == (1, 2, 3)
 
 
@@ -132,9 +130,9 @@ async def test_hanging_redis_is_unavailable_within_the_deadline(
 ) -> None:
     server.pause()
     async with expect_unavailable():  # on a connection from before
-        await store.append("s", epoch=1, first_index=0, token_ids=[3])
+        await store.append("s", FIRST, first_index=0, token_ids=[3])
     async with expect_unavailable():  # on a new one, which the kernel still accepts
-        await store.append("s", epoch=1, first_index=0, token_ids=[3])
+        await store.append("s", FIRST, first_index=0, token_ids=[3])
 
 
 async def test_many_calls_to_a_hanging_redis_fail_together(
@@ -142,14 +140,12 @@ async def test_many_calls_to_a_hanging_redis_fail_together(
 ) -> None:
     server.pause()
     start = time.monotonic()
-    outcomes = await asyncio.gather(
-        *(store.renew("s", epoch=1) for _ in range(200)), return_exceptions=True
-    )
+    outcomes = await asyncio.gather(*(store.ping() for _ in range(200)), return_exceptions=True)
     assert {type(outcome) for outcome in outcomes} == {StoreUnavailable}
     assert time.monotonic() - start < 5  # and not one deadline of 0.2 s after the other
     server.resume()
     async with asyncio.timeout(10):  # it has to come to what it was sent while it hung
-        while not all(await asyncio.gather(*(is_renewed(store) for _ in range(20)))):
+        while not all(await asyncio.gather(*(answers(store) for _ in range(20)))):
             pass
 
 
@@ -158,49 +154,50 @@ async def test_append_that_timed_out_but_ran_may_be_repeated(
 ) -> None:
     server.pause()
     async with expect_unavailable():
-        await store.append("s", epoch=1, first_index=0, token_ids=[3, 4])
+        await store.append("s", FIRST, first_index=0, token_ids=[3, 4])
     server.resume()
     async with asyncio.timeout(10):
         while await store.read_prefix("s", 10) == (1, 2):
             pass  # Redis has not come to what it was sent while it hung
-    await store.append("s", epoch=1, first_index=0, token_ids=[3, 4])
+    await store.append("s", FIRST, first_index=0, token_ids=[3, 4])
     assert await store.read_prefix("s", 10) == (1, 2, 3, 4)
 
 
-async def test_take_that_timed_out_but_ran_fences_and_frees_itself(server: RedisServer) -> None:
-    store = SessionStore.from_url(server.url, lease_ms=50)
-    await store.create("s", owner="a", request=b"", prompt=[1, 2])
+async def test_take_that_timed_out_and_runs_late_takes_nothing_from_a_later_one(
+    store: SessionStore, server: RedisServer
+) -> None:
+    slow = SessionStore.from_url(server.url, timeout_s=TIMEOUT_S)
+    await slow.ping()
     server.pause()
     async with expect_unavailable():
-        await store.take("s", owner="b", epoch=1)
+        await slow.take("s", b"secret", SECOND, NOTHING)
+    patient = SessionStore.from_url(server.url, timeout_s=10)
+    third = asyncio.create_task(patient.take("s", b"secret", THIRD, NOTHING))
     server.resume()
-    async with asyncio.timeout(10):
-        while not await is_stale(store, epoch=1):
-            pass
-        while True:
-            try:
-                record = await store.take("s", owner="b", epoch=None)
-            except SessionHeld as held:
-                await asyncio.sleep(held.remaining_ms / 1000)
-            else:
-                break
-    assert record.epoch == 3
-    await store.aclose()
+    assert await third == NOTHING
+    await patient.append("s", THIRD, first_index=0, token_ids=[3])
+    for other in (FIRST, SECOND):
+        with pytest.raises(StaleEpoch):
+            await patient.append("s", other, first_index=0, token_ids=[3])
+    await slow.aclose()
+    await patient.aclose()
 
 
-async def test_call_whose_answer_was_lost_is_not_run_again(
+async def test_take_whose_answer_was_lost_is_not_run_again_and_harms_no_later_one(
     store: SessionStore, server: RedisServer
 ) -> None:
     async with losing_first_answer_to(b"EVALSHA", server) as url:
-        lossy = SessionStore.from_url(url)
+        lossy = SessionStore.from_url(url, timeout_s=TIMEOUT_S)
         async with expect_unavailable():
-            await lossy.take("s", owner="b", epoch=1)
+            await lossy.take("s", b"secret", SECOND, NOTHING)
         await lossy.aclose()
-    assert (await store.take("s", owner="c", epoch=2)).epoch == 3
+    with pytest.raises(StaleEpoch):  # it ran
+        await store.append("s", FIRST, first_index=0, token_ids=[3])
+    assert await store.take("s", b"secret", THIRD, NOTHING) == NOTHING
 
 
 async def test_cancelled_calls_harm_no_later_call(store: SessionStore) -> None:
-    await store.create("other", owner="a", request=b"", prompt=[9])
+    await store.put(replace(SESSION, session_id="other", prompt=(9,)), FIRST, NOTHING)
     for num_steps in range(100):  # cancelled everywhere between the first step and the last
         call = asyncio.create_task(store.read_prefix("s", 1))
         for _ in range(num_steps % 25):
@@ -216,19 +213,19 @@ async def test_redis_without_memory_is_unavailable_and_writes_nothing(
     async with Redis.from_url(server.url) as redis:
         await redis.config_set("maxmemory", 1)
         async with expect_unavailable():
-            await store.append("s", epoch=1, first_index=0, token_ids=[3])
+            await store.append("s", FIRST, first_index=0, token_ids=[3])
         await redis.config_set("maxmemory", 0)
     assert await store.read_prefix("s", 10) == (1, 2)
-    await store.append("s", epoch=1, first_index=0, token_ids=[3])
+    await store.append("s", FIRST, first_index=0, token_ids=[3])
 
 
 async def test_owner_restores_commits_that_redis_lost(
     store: SessionStore, server: RedisServer
 ) -> None:
-    await store.append("s", epoch=1, first_index=0, token_ids=[3, 4])
+    await store.append("s", FIRST, first_index=0, token_ids=[3, 4])
     async with Redis.from_url(server.url) as redis:  # as after a failover to a lagging replica
         await redis.set("specmesh:{s}:tokens", struct.pack("<3I", 1, 2, 3))
     with pytest.raises(StoreConflict, match="missing"):
-        await store.append("s", epoch=1, first_index=2, token_ids=[5])
-    await store.append("s", epoch=1, first_index=0, token_ids=[3, 4, 5])
+        await store.append("s", FIRST, first_index=2, token_ids=[5])
+    await store.put(SESSION, FIRST, Generated((3, 4, 5)))
     assert await store.read_prefix("s", 10) == (1, 2, 3, 4, 5)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from specmesh.serving.sessions import SessionNotFound, SessionStore, StoreUnavailable
+from specmesh.serving.session import SessionNotFound, StoreUnavailable
+from specmesh.serving.sessions import SessionStore
 
 _TIMEOUT_S = 2.0
 

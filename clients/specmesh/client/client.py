@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
@@ -12,6 +11,7 @@ import grpc
 
 from specmesh.client.answers import ServedModel, served_model_from
 from specmesh.client.errors import Unavailable
+from specmesh.client.recovery import Limits
 from specmesh.client.requests import (
     AcceptanceMode,
     Filter,
@@ -19,9 +19,9 @@ from specmesh.client.requests import (
     generate_request,
     sampling_parameters,
 )
-from specmesh.client.resumable import Limits, Target
 from specmesh.client.status import from_rpc_error
 from specmesh.client.stream import GenerationStream
+from specmesh.client.targets import Target, Targets
 from specmesh.client.timeouts import Timeouts
 from specmesh.v1 import generation_pb2 as pb
 from specmesh.v1 import sampling_pb2
@@ -48,11 +48,12 @@ class Client:
         self._timeouts = timeouts or Timeouts()
         self._max_resumes = max_resumes
         self._channels = [_channel(target, self._timeouts.connect_s) for target in targets]
-        self._targets = [
-            Target(address, GenerationServiceStub(channel))
-            for address, channel in zip(targets, self._channels, strict=True)
-        ]
-        self._turns = itertools.cycle(range(len(targets)))
+        self._targets = Targets(
+            [
+                Target(address, GenerationServiceStub(channel))
+                for address, channel in zip(targets, self._channels, strict=True)
+            ]
+        )
 
     def generate(
         self,
@@ -101,17 +102,18 @@ class Client:
         )
         limits = Limits(
             timeout_s=self._timeouts.generate_s if timeout_s is None else timeout_s,
+            start_s=self._timeouts.start_s,
             idle_s=self._timeouts.idle_s,
             max_starts=len(self._targets),
             max_resumes=self._max_resumes,
         )
-        return GenerationStream(self._targets_in_turn(), request, limits)
+        return GenerationStream(self._targets.in_turn(), request, limits)
 
     async def list_models(self) -> tuple[ServedModel, ...]:
         """The models served, from the first target that answers."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeouts.list_models_s
-        targets = self._targets_in_turn()
+        targets = self._targets.in_turn()
         for num_left in reversed(range(len(self._targets))):
             try:
                 response = await next(targets).stub.ListModels(
@@ -140,10 +142,6 @@ class Client:
     ) -> None:
         await self.aclose()
 
-    def _targets_in_turn(self) -> Iterator[Target]:
-        first = next(self._turns)
-        return itertools.cycle(self._targets[first:] + self._targets[:first])
-
 
 def _channel(target: str, connect_s: float) -> grpc.aio.Channel:
     return grpc.aio.insecure_channel(
@@ -154,5 +152,11 @@ def _channel(target: str, connect_s: float) -> grpc.aio.Channel:
             ("grpc.min_reconnect_backoff_ms", int(connect_s * 1000)),
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.max_reconnect_backoff_ms", 1000),
+            # An orchestrator that is frozen or cut off is noticed within 4 s, also by calls
+            # that have not been answered yet.
+            ("grpc.keepalive_time_ms", 2_000),
+            ("grpc.keepalive_timeout_ms", 2_000),
+            ("grpc.http2.ping_timeout_ms", 2_000),
+            ("grpc.http2.max_pings_without_data", 0),
         ),
     )

@@ -1,7 +1,11 @@
 """One answer over as many calls as it takes.
 
-A stream that breaks is carried on by ``Resume`` on the next target, from the token after
-the last one received, so that its reader sees one stream: nothing twice, nothing lost.
+A stream that breaks is carried on, on the next target, from the token after the last one
+received, so that its reader sees one stream: nothing twice, nothing lost. ``Resume`` does so
+where the session is stored; elsewhere ``Generate`` goes on from what was received.
+
+Each call has an epoch of its own, above those before: a call that hangs, and comes to life
+when the answer has gone on elsewhere, can't take it back.
 """
 
 from __future__ import annotations
@@ -9,49 +13,25 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import grpc
 
 from specmesh.client.errors import DeadlineExceeded, Internal, SpecmeshError, Unavailable
+from specmesh.client.recovery import Limits, Recovery, is_lost, is_not_stored
 from specmesh.client.status import from_rpc_error
+from specmesh.client.targets import Target
 from specmesh.client.telemetry import GenerateSpan
 from specmesh.v1 import generation_pb2 as pb
 
-if TYPE_CHECKING:  # The stub's asynchronous face exists for the type checker only.
-    from specmesh.v1.generation_pb2_grpc import GenerationServiceAsyncStub
-
+if TYPE_CHECKING:
     _Call = (
         grpc.aio.UnaryStreamCall[pb.GenerateRequest, pb.GenerateResponse]
         | grpc.aio.UnaryStreamCall[pb.ResumeRequest, pb.ResumeResponse]
     )
 
-
-_FIRST_BACKOFF_S = 0.1
-_LONGEST_BACKOFF_S = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """An orchestrator: its address (host:port) and the stub that calls it."""
-
-    address: str
-    stub: GenerationServiceAsyncStub
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """When to give up."""
-
-    timeout_s: float
-    """For the whole answer."""
-    idle_s: float
-    """Longest silence of an open stream."""
-    max_starts: int
-    """How many targets may be unreachable before the answer has begun."""
-    max_resumes: int
-    """How many broken calls in a row may bring no token once it has begun."""
+_HEARTBEATS_MISSED = 4
+"""So many in a row: the orchestrator is frozen or cut off."""
 
 
 class ResumableCall:
@@ -66,17 +46,19 @@ class ResumableCall:
     ) -> None:
         self.num_resumes = 0
         self.started: pb.GenerationStarted | None = None
-        self.num_received_tokens = 0
+        self._received = pb.Received()
         self._targets = targets
         self._request = request
         self._limits = limits
         self._deadline = asyncio.get_running_loop().time() + limits.timeout_s
         self._span = span
+        # It need not be unguessable.
+        self._recovery = Recovery(limits, random.Random())  # noqa: S311
+        self._target: Target | None = None
         self._call: _Call | None = None
-        self._num_broken = 0
-        self._epoch: int | None = None
-        # Each of these may have moved the epoch on before it broke.
-        self._num_unanswered_resumes = 0
+        self._has_answered = False
+        self._epoch = 0
+        self._is_stored = False
 
     async def next_event(self) -> pb.GenerationEvent:
         """The next event; `finished` is the last, and a later `started` follows each resume.
@@ -91,7 +73,8 @@ class ResumableCall:
                 self.cancel()
                 await self._prepare_next_call(error)
             else:
-                return event
+                if not event.HasField("heartbeat"):
+                    return event
 
     def cancel(self) -> None:
         """Stop the call at work, and with it all work behind it."""
@@ -101,21 +84,32 @@ class ResumableCall:
 
     async def _read(self) -> pb.GenerationEvent:
         if self._call is None:
-            self._call = self._open(next(self._targets))
+            self._has_answered = False
+            self._target = next(self._targets)
+            self._call = self._open(self._target)
+        silence_s = self._longest_silence_s()
         try:
-            async with asyncio.timeout(self._limits.idle_s):
+            async with asyncio.timeout(silence_s):
                 response = await self._call.read()
         except TimeoutError as error:
             raise Unavailable(
-                f"no event for {self._limits.idle_s:g} s", code=grpc.StatusCode.UNAVAILABLE
+                f"no event for {silence_s:g} s", code=grpc.StatusCode.UNAVAILABLE
             ) from error
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error) from error
         if not isinstance(response, pb.GenerateResponse | pb.ResumeResponse):
-            raise Internal(
-                "the stream ended without a `finished` event", code=grpc.StatusCode.INTERNAL
-            )
+            raise _bad_stream("the stream ended without a `finished` event")
         return response.event
+
+    def _longest_silence_s(self) -> float:
+        """Doubled with each break that brought nothing, for then it is the machine that is slow."""
+        if self.started is None:
+            return self._limits.start_s
+        heartbeat_s = self.started.heartbeat_ms / 1e3
+        if not heartbeat_s:
+            return self._limits.idle_s if self._has_answered else self._limits.start_s
+        promised_s = _HEARTBEATS_MISSED * heartbeat_s * 2.0**self._recovery.num_broken
+        return min(promised_s, self._limits.idle_s)
 
     def _open(self, target: Target) -> _Call:
         remaining_s = self._deadline - asyncio.get_running_loop().time()
@@ -123,64 +117,67 @@ class ResumableCall:
             raise DeadlineExceeded("the deadline passed", code=grpc.StatusCode.DEADLINE_EXCEEDED)
         self._span.calling(target.address)
         metadata = self._span.metadata()
-        if self.started is None:
-            return target.stub.Generate(self._request, timeout=remaining_s, metadata=metadata)
-        self._num_unanswered_resumes += 1
-        resume = pb.ResumeRequest(
-            session_id=self.started.session_id,
-            num_received_tokens=self.num_received_tokens,
+        self._epoch += 1
+        if self.started is not None and self._is_stored:
+            resume = self._resume_request(self.started)
+            return target.stub.Resume(resume, timeout=remaining_s, metadata=metadata)
+        request = self._request if self.started is None else self._carry_on_request(self.started)
+        return target.stub.Generate(request, timeout=remaining_s, metadata=metadata)
+
+    def _resume_request(self, started: pb.GenerationStarted) -> pb.ResumeRequest:
+        return pb.ResumeRequest(
+            session_id=started.session_id,
+            resume_token=started.resume_token,
             epoch=self._epoch,
+            received=self._received,
         )
-        return target.stub.Resume(resume, timeout=remaining_s, metadata=metadata)
+
+    def _carry_on_request(self, started: pb.GenerationStarted) -> pb.GenerateRequest:
+        request = pb.GenerateRequest()
+        request.CopyFrom(self._request)
+        request.sampling.seed = started.seed
+        request.speculation.strategy = started.strategy
+        request.model_fingerprint = started.model_fingerprint
+        request.epoch = self._epoch
+        request.received.CopyFrom(self._received)
+        return request
 
     def _note(self, event: pb.GenerationEvent) -> None:
+        self._has_answered = True
         if event.HasField("started"):
             if self.started is not None:
                 self.num_resumes += 1
             self.started = event.started
-            self._epoch = event.started.epoch
-            self._num_unanswered_resumes = 0
+            self._is_stored = event.started.resumable
         elif self.started is None:
-            raise Internal("the stream did not begin with `started`", code=grpc.StatusCode.INTERNAL)
+            raise _bad_stream("the stream did not begin with `started`")
         elif event.HasField("chunk"):
-            if event.chunk.first_index != self.num_received_tokens:
-                raise Internal(
-                    f"token {self.num_received_tokens} was due, "
-                    f"but the chunk begins at {event.chunk.first_index}",
-                    code=grpc.StatusCode.INTERNAL,
-                )
-            self.num_received_tokens += len(event.chunk.token_ids)
-            self._num_broken = 0
+            self._take(event.chunk)
+
+    def _take(self, chunk: pb.GenerationChunk) -> None:
+        num_received = len(self._received.token_ids)
+        if chunk.first_index != num_received:
+            raise _bad_stream(
+                f"token {num_received} was due, but the chunk begins at {chunk.first_index}"
+            )
+        self._received.unchecked.extend(num_received + place for place in chunk.unchecked)
+        self._received.token_ids.extend(chunk.token_ids)
+        # Once stored it can be resumed, from what was received if need be.
+        self._is_stored = self._is_stored or chunk.resumable
+        self._recovery.progressed()
 
     async def _prepare_next_call(self, error: SpecmeshError) -> None:
         """Return when another call may succeed where this one failed, else raise ``error``."""
-        self._num_broken += 1
-        if self.started is None:
-            # Nothing is lost yet, so the caller hears at once that nobody is there.
-            if isinstance(error, Unavailable) and self._num_broken < self._limits.max_starts:
-                return
+        if is_lost(error) and not is_not_stored(error) and self._target is not None:
+            self._target.broke()
+        if self._is_stored and is_not_stored(error):
+            self._is_stored = False
+            return
+        pause_s = self._recovery.pause_s(error, has_begun=self.started is not None)
+        if pause_s is None or asyncio.get_running_loop().time() + pause_s > self._deadline:
             raise error
-        backoff_s = self._backoff_s()
-        too_late = asyncio.get_running_loop().time() + backoff_s > self._deadline
-        exhausted = self._num_broken > self._limits.max_resumes
-        if exhausted or too_late or not self._may_resume(self.started, error):
-            raise error
-        await asyncio.sleep(backoff_s)
+        await asyncio.sleep(pause_s)
 
-    def _may_resume(self, started: pb.GenerationStarted, error: SpecmeshError) -> bool:
-        if isinstance(error, Unavailable):
-            return started.resumable
-        if error.reason == "STALE_EPOCH" and self._num_unanswered_resumes > 1:
-            # An earlier, broken Resume of our own took it. Its orchestrator's lease must run
-            # out first, for without the epoch we can't show that the session is ours.
-            self._epoch = None
-            return True
-        return error.reason == "SESSION_HELD" and self._epoch is None
 
-    def _backoff_s(self) -> float:
-        """None before the first resume, for the next target is likely well; then doubling."""
-        if self._num_broken == 1:
-            return 0.0
-        longest_s = min(_FIRST_BACKOFF_S * 2.0 ** (self._num_broken - 2), _LONGEST_BACKOFF_S)
-        # Jitter spreads the clients of a lost orchestrator; it need not be unguessable.
-        return longest_s * random.uniform(0.5, 1)  # noqa: S311
+def _bad_stream(message: str) -> Internal:
+    return Internal(message, code=grpc.StatusCode.INTERNAL, reason="BAD_STREAM")

@@ -15,7 +15,9 @@ from specmesh.client.answers import (
     stats_from,
 )
 from specmesh.client.errors import SpecmeshError
-from specmesh.client.resumable import Limits, ResumableCall, Target
+from specmesh.client.recovery import Limits
+from specmesh.client.resumable import ResumableCall
+from specmesh.client.targets import Target
 from specmesh.client.telemetry import GenerateSpan
 from specmesh.v1 import generation_pb2 as pb
 

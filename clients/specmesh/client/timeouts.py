@@ -11,8 +11,11 @@ class Timeouts:
 
     connect_s: float = 5.0
     """For one attempt to connect to one target."""
+    start_s: float = 15.0
+    """For the first event of a call, a wait for its turn included."""
     idle_s: float = 60.0
-    """For the next event of an open stream; a stream silent for longer counts as broken."""
+    """For the next event of an open stream; a stream silent for longer counts as broken. One
+    that promises heartbeats does so much sooner, after four that are missing."""
     generate_s: float = 600.0
     """For a whole answer, resumes included, unless the call names its own limit."""
     list_models_s: float = 10.0

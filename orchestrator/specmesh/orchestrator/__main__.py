@@ -76,7 +76,9 @@ class OrchestratorService:
         self._settings = settings
         self._mesh: Mesh | None = None
         url = settings.redis_url
-        self._store = SessionStore.from_url(url) if url is not None else None
+        self._store = (
+            None if url is None else SessionStore.from_url(url, prefix=settings.redis_prefix)
+        )
 
     async def start(self) -> None:
         """Find the mesh: at least one replica of the target, and drafters that fit it."""
@@ -114,7 +116,6 @@ class OrchestratorService:
             self._targets,
             self._store,
             Defaults(self._settings.strategy, self._settings.lookahead),
-            self._settings.name,
         )
         generation_pb2_grpc.add_GenerationServiceServicer_to_server(servicer, server)
 

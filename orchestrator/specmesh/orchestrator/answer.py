@@ -4,7 +4,7 @@ client, the client reads as it comes."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 
 from specmesh.orchestrator.driver import Driver
@@ -19,7 +19,11 @@ from specmesh.orchestrator.strategies.base import Commit, Finish, FinishReason
 from specmesh.orchestrator.strategies.progress import Progress
 from specmesh.orchestrator.target import Target
 from specmesh.orchestrator.text import TextStream
+from specmesh.serving.session import Generated
 from specmesh.v1 import generation_pb2
+
+HEARTBEAT_S = 0.5
+"""A client hears something at least this often."""
 
 REASONS = {
     FinishReason.END_OF_TEXT: generation_pb2.FINISH_REASON_END_OF_TEXT,
@@ -42,9 +46,8 @@ class Said:
 class Answer:
     """Streams one answer.
 
-    ``replayed`` are generated tokens that are committed already, those at the places
-    ``unchecked`` without the target's say; the client has ``num_received`` of the answer's
-    tokens and is not told those again.
+    ``replayed`` are generated tokens that are committed already; the client has
+    ``num_received`` of them and is not told those again.
     """
 
     def __init__(
@@ -53,10 +56,8 @@ class Answer:
         target: Target,
         session: SessionLog,
         metrics: RequestMetrics,
-        *,
-        replayed: Sequence[int] = (),
-        unchecked: Collection[int] = (),
-        num_received: int = 0,
+        replayed: Generated,
+        num_received: int,
     ) -> None:
         self._plan = plan
         self._target = target
@@ -64,44 +65,38 @@ class Answer:
         self._metrics = metrics
         self._deadline = metrics.deadline
         self._replayed = replayed
-        self._unchecked = unchecked
         self._num_received = num_received
         self._num_tokens = 0
         self._num_unchecked = 0
         self._text = TextStream(target.tokenizer, plan.prompt, plan.stop_strings)
-        self._prefix = CommittedPrefix(session.session_id, plan.prompt)
+        self._prefix = CommittedPrefix(session.session.session_id, plan.prompt)
         self._outbox: asyncio.Queue[Said | None] = asyncio.Queue()
         self._tally = metrics.tally
 
     async def events(self, mesh: Mesh) -> AsyncGenerator[generation_pb2.GenerationEvent, None]:
         """The events of the answer; closing the generator cancels all work behind it."""
-        yield generation_pb2.GenerationEvent(started=self._started())
-        work = asyncio.create_task(self._work(mesh))
-        work.add_done_callback(lambda _: self._outbox.put_nowait(None))
-        try:
-            async with self._session.lease():
-                while said := await self._next_said():
-                    await self._session.append(
-                        said[0].index,
-                        [one.token_id for one in said],
-                        [place for place, one in enumerate(said) if not one.checked],
-                    )
-                    if chunk := self._chunk(said):
-                        yield generation_pb2.GenerationEvent(chunk=chunk)
+        async with self._session.open():
+            yield generation_pb2.GenerationEvent(started=self._started())
+            work = asyncio.create_task(self._work(mesh))
+            work.add_done_callback(lambda _: self._outbox.put_nowait(None))
+            try:
+                while (said := await self._next_said()) is not None:
+                    if event := await self._event(said):
+                        yield event
                 reason = await work
                 await self._session.finish()
-            yield generation_pb2.GenerationEvent(finished=self._finished(reason))
-        finally:
-            work.cancel()
-            await asyncio.gather(work, return_exceptions=True)
+                yield generation_pb2.GenerationEvent(finished=self._finished(reason))
+            finally:
+                work.cancel()
+                await asyncio.gather(work, return_exceptions=True)
 
     async def _work(self, mesh: Mesh) -> FinishReason:
         """What was committed before, then the strategy for the rest."""
         progress = Progress(self._plan.goal)
-        for index, token in enumerate(self._replayed):
+        for index, token in enumerate(self._replayed.token_ids):
             *_, last = progress.commit((token,), num_accepted=0)
             self._prefix.commit((token,))
-            if reason := self._deliver(Commit((token,), 0, index not in self._unchecked)):
+            if reason := self._deliver(Commit((token,), 0, index not in self._replayed.unchecked)):
                 return reason
             if isinstance(last, Finish):
                 return last.reason
@@ -130,40 +125,61 @@ class Answer:
                 return FinishReason.STOP
         return None
 
-    async def _next_said(self) -> list[Said]:
-        """Everything committed since the last call, at least one token; empty at the end."""
+    async def _next_said(self) -> list[Said] | None:
+        """Everything committed since the last call: nothing if that takes long, None at the
+        end."""
         said: list[Said] = []
-        one = await self._outbox.get()
+        try:
+            async with asyncio.timeout(HEARTBEAT_S):
+                one = await self._outbox.get()
+        except TimeoutError:
+            return []
         while one is not None:
             said.append(one)
             if self._outbox.empty():
                 return said
             one = self._outbox.get_nowait()
-        if said:
-            self._outbox.put_nowait(None)  # the end comes after these
+        if not said:
+            return None
+        self._outbox.put_nowait(None)  # the end comes after these
         return said
 
-    def _chunk(self, said: list[Said]) -> generation_pb2.GenerationChunk | None:
+    async def _event(self, said: list[Said]) -> generation_pb2.GenerationEvent | None:
+        """Tells the client what was said, once it is stored; None if the client knows it."""
+        if not said:
+            return generation_pb2.GenerationEvent(heartbeat=generation_pb2.Heartbeat())
+        new = [one for one in said if one.index >= len(self._replayed.token_ids)]
+        await self._session.append(
+            [one.token_id for one in new],
+            [place for place, one in enumerate(new) if not one.checked],
+        )
         told = [one for one in said if one.index >= self._num_received]
-        self._metrics.said(sum(one.index >= len(self._replayed) for one in told))
+        self._metrics.said(len(new))
         if not told:
             return None
+        return generation_pb2.GenerationEvent(chunk=self._chunk(told))
+
+    def _chunk(self, told: list[Said]) -> generation_pb2.GenerationChunk:
         return generation_pb2.GenerationChunk(
             first_index=told[0].index,
             token_ids=[one.token_id for one in told],
             text="".join(one.text for one in told),
             unchecked=[place for place, one in enumerate(told) if not one.checked],
+            resumable=self._session.resumable,
         )
 
     def _started(self) -> generation_pb2.GenerationStarted:
         return generation_pb2.GenerationStarted(
-            session_id=self._session.session_id,
+            session_id=self._session.session.session_id,
             epoch=self._session.epoch,
             model=self._target.info.name,
             strategy=self._plan.strategy,
             seed=self._plan.sampling.seed,
             num_prompt_tokens=len(self._plan.prompt),
             resumable=self._session.resumable,
+            resume_token=self._session.session.resume_token,
+            model_fingerprint=kind_of(self._target.info),
+            heartbeat_ms=round(HEARTBEAT_S * 1e3),
         )
 
     def _finished(self, reason: FinishReason) -> generation_pb2.GenerationFinished:

@@ -9,20 +9,27 @@ from contextlib import aclosing
 import grpc.aio
 from opentelemetry import trace
 
+from specmesh.decoding.errors import InvalidField
 from specmesh.orchestrator.answer import Answer
 from specmesh.orchestrator.mesh.calls import Mesh
+from specmesh.orchestrator.mesh.peer import kind_of
 from specmesh.orchestrator.plan import Defaults, Plan, make_plan
 from specmesh.orchestrator.prompts import PromptReader
 from specmesh.orchestrator.request_metrics import RequestMetrics
-from specmesh.orchestrator.session_log import SessionLog, take
+from specmesh.orchestrator.session_log import SessionLog
+from specmesh.orchestrator.sessions import read_received, settled, told
 from specmesh.orchestrator.strategies import NEEDS_DRAFTER, NEEDS_FILTER, STRATEGIES
 from specmesh.orchestrator.target import Target, TargetRegistry
 from specmesh.serving.errors import FailedPrecondition, Unavailable
+from specmesh.serving.session import Generated, Session, Writer
 from specmesh.serving.sessions import SessionStore
 from specmesh.v1 import generation_pb2, generation_pb2_grpc
 
 REQUEST_SECONDS = 600.0
 """Limit of a request whose client set no deadline."""
+
+RESUME_TOKEN_BYTES = 16
+"""Nobody guesses one of 2^128."""
 
 GenerateContext = grpc.aio.ServicerContext[
     generation_pb2.GenerateRequest, generation_pb2.GenerateResponse
@@ -36,7 +43,7 @@ ListContext = grpc.aio.ServicerContext[
 
 
 class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
-    """Answers clients; ``owner`` names this orchestrator in the sessions it holds."""
+    """Answers clients."""
 
     def __init__(
         self,
@@ -44,13 +51,11 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         targets: TargetRegistry,
         store: SessionStore | None,
         defaults: Defaults,
-        owner: str,
     ) -> None:
         self._mesh = mesh
         self._targets = targets
         self._store = store
         self._defaults = defaults
-        self._owner = owner
         self._prompts = PromptReader()
 
     async def Generate(  # noqa: N802
@@ -76,45 +81,58 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
     async def _new(
         self, request: generation_pb2.GenerateRequest, metrics: RequestMetrics
     ) -> Answer:
-        """An answer to a request, from its first token on."""
+        """An answer to a request, from its first token on or from where its client is."""
         target = self._target()
+        _check_model(request.model_fingerprint, target)
         prompt = await self._prompts.read(request, target)
         plan = make_plan(request, prompt, target, self._defaults, self._mesh.dice)
+        received = read_received(request.received, plan.goal, target.info.vocab_size)
         _describe(plan, target, metrics)
-        self._check_mesh(plan.strategy)
-        session = await SessionLog.create(
-            self._store,
-            f"{self._mesh.dice.getrandbits(128):032x}",
-            owner=self._owner,
-            request=_settled(request, plan).SerializeToString(),
+        if not received.token_ids:  # an answer that has begun is finished, if slower
+            self._check_mesh(plan.strategy)
+        session = Session(
+            session_id=f"{self._mesh.dice.getrandbits(128):032x}",
+            resume_token=self._mesh.dice.randbytes(RESUME_TOKEN_BYTES),
+            model=kind_of(target.info),
+            request=settled(plan, target.info.name).SerializeToString(),
             prompt=plan.prompt,
         )
-        return Answer(plan, target, session, metrics)
+        log = self._log(session, self._writer(_epoch(request)), received, is_stored=False)
+        return Answer(plan, target, log, metrics, received, len(received.token_ids))
 
     async def _taken(
         self, request: generation_pb2.ResumeRequest, metrics: RequestMetrics
     ) -> Answer:
-        """The rest of an answer that was broken off, taken over from whoever held it."""
+        """The rest of an answer that was broken off, taken over from whoever wrote it.
+
+        Everything is checked first: a take-over that comes to nothing must take nothing.
+        """
         target = self._target()
-        record = await take(
-            self._store,
-            request.session_id,
-            owner=self._owner,
-            epoch=request.epoch if request.HasField("epoch") else None,
-        )
-        prompt = tuple(record.token_ids[: record.num_prompt_tokens])
-        settled = generation_pb2.GenerateRequest.FromString(record.request)
-        plan = make_plan(settled, prompt, target, self._defaults, self._mesh.dice)
-        # No check for drafters: the epoch is spent, so whoever took the session must answer.
+        if not request.epoch:
+            raise InvalidField("epoch", "must be set, above that of the stream that broke")
+        store = _required(self._store)
+        with told():
+            session = await store.read(request.session_id, request.resume_token)
+        _check_model(session.model, target)
+        settled_request = generation_pb2.GenerateRequest.FromString(session.request)
+        plan = make_plan(settled_request, session.prompt, target, self._defaults, self._mesh.dice)
+        received = read_received(request.received, plan.goal, target.info.vocab_size)
         _describe(plan, target, metrics)
-        return Answer(
-            plan,
-            target,
-            SessionLog(self._store, record.session_id, record.epoch),
-            metrics,
-            replayed=record.token_ids[record.num_prompt_tokens :],
-            unchecked=record.unchecked,
-            num_received=request.num_received_tokens,
+        writer = self._writer(request.epoch)
+        with told():
+            generated = await store.take(request.session_id, request.resume_token, writer, received)
+        log = self._log(session, writer, generated, is_stored=True)
+        return Answer(plan, target, log, metrics, generated, len(received.token_ids))
+
+    def _writer(self, epoch: int) -> Writer:
+        """This orchestrator's name for one stream: nobody else writes under it."""
+        return Writer(epoch, f"{self._mesh.dice.getrandbits(64):016x}")
+
+    def _log(
+        self, session: Session, writer: Writer, generated: Generated, *, is_stored: bool
+    ) -> SessionLog:
+        return SessionLog(
+            self._store, session, writer, generated, self._mesh.dice, is_stored=is_stored
         )
 
     async def ListModels(  # noqa: N802
@@ -156,18 +174,6 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
             )
 
 
-def _settled(request: generation_pb2.GenerateRequest, plan: Plan) -> generation_pb2.GenerateRequest:
-    """The request with every default filled in, so that it means the same anywhere."""
-    settled = generation_pb2.GenerateRequest()
-    settled.CopyFrom(request)
-    settled.sampling.seed = plan.sampling.seed
-    settled.stopping.max_tokens = plan.goal.max_tokens
-    settled.speculation.strategy = plan.strategy
-    if plan.goal.lookahead is not None:
-        settled.speculation.lookahead = plan.goal.lookahead
-    return settled
-
-
 def _deadline(context: GenerateContext | ResumeContext) -> float:
     remaining = context.time_remaining()
     return asyncio.get_running_loop().time() + (REQUEST_SECONDS if remaining is None else remaining)
@@ -187,4 +193,28 @@ def _describe(plan: Plan, target: Target, metrics: RequestMetrics) -> None:
                 "gen_ai.usage.input_tokens": len(plan.prompt),
                 "specmesh.strategy": plan.strategy,
             }
+        )
+
+
+def _epoch(request: generation_pb2.GenerateRequest) -> int:
+    epoch = request.epoch if request.HasField("epoch") else 1
+    if not epoch:
+        raise InvalidField("epoch", "must be at least 1")
+    return epoch
+
+
+def _required(store: SessionStore | None) -> SessionStore:
+    if store is None:
+        raise Unavailable("NO_STORE", "this orchestrator has no session store")
+    return store
+
+
+def _check_model(fingerprint: str, target: Target) -> None:
+    """An answer must not be the words of two models."""
+    served = kind_of(target.info)
+    if fingerprint not in {"", served}:
+        raise FailedPrecondition(
+            "TARGET_REPLACED",
+            f"the answer began with {fingerprint}, this mesh serves {served}",
+            {"began_with": fingerprint, "served": served},
         )

@@ -1,148 +1,183 @@
 """The stored side of one answer: what another orchestrator would carry on from.
 
-The store may be away: the answer goes on all the same, and says that it can't be resumed.
+Tokens are stored before the client sees them, as long as the store keeps up. One that is slow
+or away holds them back no longer than it deserves (``Patience``): then they go out unstored,
+the client is told so, and the log goes on trying until the store has everything again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
-from typing import Self
+from random import Random
 
 from opentelemetry import metrics
 
-from specmesh.serving.errors import Aborted, FailedPrecondition, NotFound, Unavailable
-from specmesh.serving.sessions import (
-    SessionError,
-    SessionHeld,
+from specmesh.serving.errors import Aborted
+from specmesh.serving.session import (
+    Generated,
+    Session,
     SessionNotFound,
-    SessionRecord,
-    SessionStore,
     StaleEpoch,
+    StoreConflict,
     StoreUnavailable,
+    Writer,
 )
+from specmesh.serving.sessions import SessionStore
 from specmesh.serving.telemetry import tracer
 
 log = logging.getLogger(__name__)
 
-RENEW_SECONDS = 1.0
+FIRST_BACKOFF_S = 0.05
+LONGEST_BACKOFF_S = 1.0
+"""How long after a failed write the next is tried, at most; what was said is kept meanwhile."""
 
 _meter = metrics.get_meter("specmesh.orchestrator")
 _not_resumable = _meter.create_counter(
     "specmesh.sessions.not_resumable",
     unit="{session}",
-    description="answers that were not, or not wholly, stored",
+    description="answers that went out faster than they could be stored, for a time at least",
 )
 
 
 class SessionLog:
-    """Appends to a session for as long as the store is there and the epoch is ours."""
+    """Writes one session, one write at a time, in order.
 
-    def __init__(self, store: SessionStore | None, session_id: str, epoch: int) -> None:
-        self._store = store
-        self.session_id = session_id
-        self.epoch = epoch
+    ``generated`` are the tokens it goes on from; ``is_stored`` says that the store has them.
+    Without a store it stores nothing. ``dice`` spread what is tried again.
+    """
 
-    @classmethod
-    async def create(
-        cls,
+    def __init__(
+        self,
         store: SessionStore | None,
-        session_id: str,
+        session: Session,
+        writer: Writer,
+        generated: Generated,
+        dice: Random,
         *,
-        owner: str,
-        request: bytes,
-        prompt: Sequence[int],
-    ) -> Self:
-        """Begin a session under epoch 1."""
-        session = cls(store, session_id, 1)
-        if store is None:
-            return session
-        try:
-            await store.create(session_id, owner=owner, request=request, prompt=prompt)
-        except SessionError as error:
-            session._give_up(error)
-        return session
+        is_stored: bool,
+    ) -> None:
+        self.session = session
+        self.epoch = writer.epoch
+        self._store = store
+        self._writer = writer
+        self._dice = dice
+        self._token_ids = list(generated.token_ids)
+        self._is_unchecked = [n in generated.unchecked for n in range(len(self._token_ids))]
+        # None: the store lacks the session, as far as we know.
+        self._num_stored = len(self._token_ids) if is_stored else None
+        self._finishing = False
+        self._finished = False
+        self._catching_up: asyncio.Task[None] | None = None
+        self._has_lagged = False
 
     @property
     def resumable(self) -> bool:
         """Whether everything said so far is in the store."""
-        return self._store is not None
+        return self._num_stored == len(self._token_ids)
 
-    async def append(
-        self, first_index: int, token_ids: Sequence[int], unchecked: Sequence[int]
-    ) -> None:
+    @property
+    def _is_caught_up(self) -> bool:
+        return self.resumable and self._finished == self._finishing
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Store the session unless it is, and write to it while the body runs."""
+        try:
+            await self._flush()
+            yield
+        finally:
+            if self._catching_up is not None:
+                self._catching_up.cancel()
+                await asyncio.gather(self._catching_up, return_exceptions=True)
+
+    async def append(self, token_ids: Sequence[int], unchecked: Collection[int]) -> None:
         """Store tokens before the client sees them; raises ``Aborted`` if we are fenced off.
 
         ``unchecked`` are the places in ``token_ids`` of those that the target did not check.
         """
-        if self._store is not None:
-            with tracer.start_as_current_span("specmesh.commit"):
-                await self._try(
-                    self._store.append(
-                        self.session_id,
-                        epoch=self.epoch,
-                        first_index=first_index,
-                        token_ids=token_ids,
-                        unchecked=unchecked,
-                    )
-                )
+        self._token_ids += token_ids
+        self._is_unchecked += (place in unchecked for place in range(len(token_ids)))
+        with tracer.start_as_current_span("specmesh.commit"):
+            await self._flush()
 
     async def finish(self) -> None:
         """Mark the answer complete."""
-        if self._store is not None:
-            await self._try(self._store.finish(self.session_id, epoch=self.epoch))
+        self._finishing = True
+        await self._flush()
 
-    @asynccontextmanager
-    async def lease(self) -> AsyncIterator[None]:
-        """Hold the session's lease while the body runs, however long one step takes."""
-        renewal = asyncio.create_task(self._renew())
-        try:
-            yield
-        finally:
-            renewal.cancel()
-            await asyncio.gather(renewal, return_exceptions=True)
-
-    async def _renew(self) -> None:
-        while (store := self._store) is not None:
-            await asyncio.sleep(RENEW_SECONDS)
-            try:
-                await store.renew(self.session_id, epoch=self.epoch)
-            except SessionError as error:
-                # The next append meets the same and decides.
-                log.debug("lease not renewed", extra={"reason": str(error)})
-
-    async def _try(self, write: Awaitable[None]) -> None:
-        try:
-            await write
-        except StaleEpoch as error:
-            raise Aborted("STALE_EPOCH", "another orchestrator has taken this session") from error
-        except SessionError as error:
-            self._give_up(error)
-
-    def _give_up(self, error: SessionError) -> None:
-        self._store = None
-        _not_resumable.add(1)
-        log.warning(
-            "session not resumable", extra={"session": self.session_id, "reason": str(error)}
+    async def _flush(self) -> None:
+        """Wait for the store, as long as it is worth waiting for."""
+        if self._store is None or self._is_caught_up:
+            return
+        if self._catching_up is not None and self._catching_up.done():
+            self._collect(self._catching_up)
+        lags = self._catching_up is not None
+        if self._catching_up is None:
+            self._catching_up = asyncio.create_task(self._catch_up(self._store))
+        await asyncio.wait(
+            {self._catching_up}, timeout=0.0 if lags else self._store.patience.seconds
         )
+        if self._catching_up.done():
+            self._collect(self._catching_up)
+        elif not self._has_lagged:
+            self._has_lagged = True
+            _not_resumable.add(1)
+            log.warning("store lags", extra={"session": self.session.session_id})
 
+    def _collect(self, caught_up: asyncio.Task[None]) -> None:
+        """What became of a task that is done."""
+        self._catching_up = None
+        try:
+            caught_up.result()
+        except StaleEpoch as error:
+            raise Aborted(
+                "STALE_EPOCH",
+                "the client has resumed this session elsewhere",
+                {"current_epoch": str(error.current_epoch)},
+            ) from error
 
-async def take(
-    store: SessionStore | None, session_id: str, *, owner: str, epoch: int | None
-) -> SessionRecord:
-    """Take a session over from whoever held it; raises what the client is to be told."""
-    if store is None:
-        raise Unavailable("NO_STORE", "this orchestrator has no session store")
-    try:
-        return await store.take(session_id, owner=owner, epoch=epoch)
-    except SessionNotFound as error:
-        raise NotFound("SESSION_NOT_FOUND", str(error)) from error
-    except StaleEpoch as error:
-        current = {"current_epoch": str(error.current_epoch)}
-        raise FailedPrecondition("STALE_EPOCH", str(error), current) from error
-    except SessionHeld as error:
-        raise FailedPrecondition("SESSION_HELD", str(error)) from error
-    except StoreUnavailable as error:
-        raise Unavailable("STORE_UNAVAILABLE", str(error)) from error
+    async def _catch_up(self, store: SessionStore) -> None:
+        """Write until the store has everything; raises StaleEpoch."""
+        backoff_s = FIRST_BACKOFF_S
+        while not self._is_caught_up:
+            try:
+                await self._write(store)
+            except (SessionNotFound, StoreConflict):
+                # It expired, or Redis lost it or its end. What we have is right.
+                self._num_stored = None
+            except StoreUnavailable as error:
+                log.debug("store away", extra={"reason": str(error)})
+                # Jitter, so that not all sessions come at once when it is back.
+                await asyncio.sleep(backoff_s * self._dice.uniform(0.5, 1))
+                backoff_s = min(2 * backoff_s, LONGEST_BACKOFF_S)
+
+    async def _write(self, store: SessionStore) -> None:
+        """Write what is due: the whole session, what is new of it, or that it is complete."""
+        session_id, start, num_tokens = (
+            self.session.session_id,
+            self._num_stored,
+            len(self._token_ids),
+        )
+        if start is None:
+            everything = Generated(tuple(self._token_ids), frozenset(self._unchecked_from(0)))
+            await store.put(self.session, self._writer, everything)
+            self._num_stored = num_tokens
+        elif start < num_tokens:
+            await store.append(
+                session_id,
+                self._writer,
+                first_index=start,
+                token_ids=self._token_ids[start:],
+                unchecked=self._unchecked_from(start),
+            )
+            self._num_stored = num_tokens
+        else:
+            await store.finish(session_id, self._writer)
+            self._finished = True
+
+    def _unchecked_from(self, start: int) -> set[int]:
+        flags = self._is_unchecked[start:]
+        return {place for place, is_unchecked in enumerate(flags) if is_unchecked}

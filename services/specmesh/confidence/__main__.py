@@ -122,7 +122,9 @@ class ConfidenceService:
         self._settings = settings
         url, max_batch = settings.redis_url, settings.max_batch
         self._cache = RequestCache(
-            None if url is None else RequestStore.from_url(url, max_batch=max_batch),
+            None
+            if url is None
+            else RequestStore.from_url(url, prefix=settings.redis_prefix, max_batch=max_batch),
             window_s=settings.window_ms / 1e3,
             max_batch=max_batch,
         )

@@ -18,7 +18,7 @@ from specmesh.confidence.metrics import record_batch, record_fallback, record_wa
 from specmesh.confidence.release import Escalation, Gathering, Waiting, wait_s
 from specmesh.confidence.request_store import Part, RequestStore
 from specmesh.confidence.sharing import Sharing
-from specmesh.serving.sessions import StoreUnavailable
+from specmesh.serving.session import StoreUnavailable
 
 log = logging.getLogger(__name__)
 

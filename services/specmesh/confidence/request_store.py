@@ -24,14 +24,15 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from specmesh.confidence.release import LIVE_S, Waiting
-from specmesh.serving.sessions import StoreUnavailable
+from specmesh.serving.session import StoreUnavailable
+from specmesh.serving.settings import DEFAULT_PREFIX
 
 GRACE_S = 0.1
 """A request that is overdue for so long belongs to a replica that can't be asked any more: one
 that lives has helped itself by then."""
 
 # The braces are a hash tag: a cluster keeps these keys on one node, as a script needs.
-_KEYS = [f"specmesh:{{request-cache}}:{name}" for name in ("waiting", "entries", "sessions")]
+_KEYS = [f"{{request-cache}}:{name}" for name in ("waiting", "entries", "sessions")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +57,9 @@ class Turn:
 class RequestStore:
     """The request cache in one Redis. Bound to the event loop it is first used on."""
 
-    def __init__(self, client: Redis, *, max_batch: int, timeout_s: float) -> None:
+    def __init__(self, client: Redis, *, prefix: str, max_batch: int, timeout_s: float) -> None:
         self._client = client
+        self.keys = [f"{prefix}:{key}" for key in _KEYS]
         self._max_batch = max_batch
         self._timeout_s = timeout_s
         self._script = client.register_script(
@@ -65,7 +67,9 @@ class RequestStore:
         )
 
     @classmethod
-    def from_url(cls, url: str, *, max_batch: int, timeout_s: float = 0.2) -> Self:
+    def from_url(
+        cls, url: str, *, prefix: str = DEFAULT_PREFIX, max_batch: int, timeout_s: float = 0.2
+    ) -> Self:
         """Make a store on ``redis://``, ``rediss://`` or ``unix://``; connects when used.
 
         Whatever takes longer than ``timeout_s`` raises ``StoreUnavailable``.
@@ -80,7 +84,7 @@ class RequestStore:
             socket_connect_timeout=None,
             protocol=2,
         )
-        return cls(Redis.from_pool(pool), max_batch=max_batch, timeout_s=timeout_s)
+        return cls(Redis.from_pool(pool), prefix=prefix, max_batch=max_batch, timeout_s=timeout_s)
 
     @asynccontextmanager
     async def join(self) -> AsyncIterator[Membership]:
@@ -88,7 +92,7 @@ class RequestStore:
         replica = uuid.uuid4().hex  # not of the process: what it left before is not its own
         pubsub = self._client.pubsub()
         try:
-            await self._answer(pubsub.subscribe(f"{_KEYS[0]}:{replica}"))
+            await self._answer(pubsub.subscribe(f"{self.keys[0]}:{replica}"))
             await self._answer(pubsub.get_message(timeout=None))  # that it is subscribed
             yield Membership(self, replica, pubsub)
         finally:
@@ -106,7 +110,7 @@ class RequestStore:
             "live_ms": round(LIVE_S * 1e3),
             "grace_ms": GRACE_S * 1e3,
         }
-        reply: list[Any] = await self._answer(self._script(keys=_KEYS, args=[json.dumps(turn)]))
+        reply: list[Any] = await self._answer(self._script(keys=self.keys, args=[json.dumps(turn)]))
         return reply
 
     async def _answer(self, command: Awaitable[Any]) -> Any:

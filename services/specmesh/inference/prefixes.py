@@ -9,7 +9,8 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
 from specmesh.inference.model import LanguageModel
 from specmesh.serving.errors import FailedPrecondition
-from specmesh.serving.sessions import SessionError, SessionStore
+from specmesh.serving.session import SessionError
+from specmesh.serving.sessions import SessionStore
 from specmesh.serving.wire import check_tokens
 from specmesh.v1 import tokens_pb2
 

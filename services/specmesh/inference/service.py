@@ -56,7 +56,9 @@ class InferenceService(ABC):
     def __init__(self, settings: InferenceSettings) -> None:
         self._settings = settings
         self._store = (
-            SessionStore.from_url(settings.redis_url) if settings.redis_url is not None else None
+            SessionStore.from_url(settings.redis_url, prefix=settings.redis_prefix)
+            if settings.redis_url is not None
+            else None
         )
 
     @property

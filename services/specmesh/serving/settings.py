@@ -22,6 +22,9 @@ from specmesh.serving.intake import MAX_REQUEST_BYTES
 
 Settings = TypeVar("Settings", bound=BaseSettings)
 
+DEFAULT_PREFIX = "specmesh"
+"""What keys in Redis begin with."""
+
 _INJECTED = re.compile(r"\b(tcp|udp|sctp)://")
 """In what Kubernetes says of a Service's port, and in nothing that a setting can be."""
 
@@ -91,6 +94,13 @@ class RedisSettings(BaseSettings):
         # An alias is read without the class's prefix.
         validation_alias="redis_url",
         description="Redis that keeps sessions; without it answers cannot be resumed",
+    )
+    redis_prefix: str = Field(
+        DEFAULT_PREFIX,
+        pattern=r"^[\w.-]+$",
+        validation_alias="redis_prefix",
+        description="what every key in Redis begins with: the same in all of a mesh, another in "
+        "each mesh that shares a Redis",
     )
 
 

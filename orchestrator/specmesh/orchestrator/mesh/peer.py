@@ -56,7 +56,8 @@ class PeerModel:
 
 def kind_of(model: model_pb2.ModelInfo) -> str:
     """Names a model: replicas of one model have one kind."""
-    return f"{model.name}@{model.weights_digest}" if model.weights_digest else model.name
+    what = ":".join(filter(None, (model.weights_digest, model.dtype)))
+    return f"{model.name}@{what}" if what else model.name
 
 
 Admit = Callable[[PeerModel], Awaitable[str | None]]

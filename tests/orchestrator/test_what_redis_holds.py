@@ -1,0 +1,49 @@
+"""The table in docs/architecture.md, counted."""
+
+from __future__ import annotations
+
+import asyncio
+
+from redis.asyncio import Redis
+from tests.orchestrator.answers import collect, request
+from tests.orchestrator.peers import Verifier
+
+NUM_ANSWERS = 1000
+NUM_AT_ONCE = 50
+BYTES_A_SESSION = 1500
+"""Redis's own overhead of two keys and their expiry included."""
+
+
+async def test_thousand_answers_leave_two_small_keys_each_that_expire(
+    connect, serve, store_on, start_redis
+):
+    redis = start_redis()
+    stub = await serve(await connect([Verifier()]), store_on(redis.url, timeout_s=10))
+    asked = request(stopping={"max_tokens": 3}, speculation={"strategy": "autoregressive"})
+
+    async def answer(number: int) -> bool:
+        call = stub.Generate(asked)
+        if number % 2:
+            await collect(call)
+        else:
+            await collect(call, num_chunks=1)
+            call.cancel()
+        return bool(number % 2)
+
+    async with Redis.from_url(redis.url) as client:
+        await collect(stub.Generate(asked))  # connections, scripts
+        before = (await client.info("memory"))["used_memory"]
+        for first in range(0, NUM_ANSWERS, NUM_AT_ONCE):
+            await asyncio.gather(*map(answer, range(first, first + NUM_AT_ONCE)))
+        keys = await client.keys("*")
+        assert len(keys) == 2 * (NUM_ANSWERS + 1)
+        assert {key.rpartition(b":")[2] for key in keys} == {b"session", b"tokens"}
+        used = (await client.info("memory"))["used_memory"] - before
+        assert used / NUM_ANSWERS < BYTES_A_SESSION
+        async with client.pipeline(transaction=False) as pipeline:
+            for key in keys:
+                pipeline.ttl(key)
+            lives = await pipeline.execute()
+    assert all(0 < life <= 600 for life in lives)
+    num_finished = sum(life <= 60 for life in lives)
+    assert num_finished >= 2 * (NUM_ANSWERS // 2)
