@@ -274,7 +274,7 @@ def test_no_room_leaves_all_as_it_was():
 
 def test_more_than_there_is_in_all_is_too_large():
     pool = BlockPool(3)
-    with pytest.raises(TooLarge, match="needs 4 blocks of KV cache, of 3 in all"):
+    with pytest.raises(TooLarge, match="49 tokens of KV cache, of which this replica has 48"):
         pool.open(PrefixChain(range(40)), 9)
     assert figures(pool) == figures(BlockPool(3))
     assert len(pool.open(PrefixChain(range(40)), 8).blocks) == 3

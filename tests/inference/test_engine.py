@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
@@ -12,11 +13,13 @@ import numpy as np
 import pytest
 
 from specmesh.decoding.tree import EMPTY
+from specmesh.inference import engine as engine_module
+from specmesh.inference import pulse
 from specmesh.inference.blocks import NoRoom, TooLarge
 from specmesh.inference.engine import Engine
 from specmesh.inference.job import Job
-from specmesh.inference.model import Ask, Cancellation, Interrupted, ModelNotLoadable
-from specmesh.serving.errors import ResourceExhausted, Unavailable
+from specmesh.inference.model import Ask, Cancellation, DeviceLost, Interrupted, ModelNotLoadable
+from specmesh.serving.errors import FailedPrecondition, ResourceExhausted, Unavailable
 
 PATIENCE_S = 10
 
@@ -276,22 +279,156 @@ async def test_error_before_the_first_ask_reaches_the_caller(engine):
         await engine.run(fail)
 
 
-async def test_error_of_a_forward_reaches_all_that_shared_it_and_the_engine_lives_on(model, jobs):
-    def out_of_memory(asks: Sequence[Ask]) -> None:
-        raise MemoryError
+def refuse(name: str, error: type[BaseException] = ValueError) -> Callable:
+    """Every forward fails that ``name`` has a part in."""
+
+    def fail(asks: Sequence[Ask]) -> None:
+        if name in [ask.scorer.name for ask in asks]:
+            raise error(name)
+
+    return fail
+
+
+async def test_failed_forward_is_run_for_each_job_alone_and_only_the_guilty_one_fails(model, jobs):
+    model.hold()
+    first = jobs.begin("a")
+    await model.began()
+    others = await jobs.queue("b", "bad", "c", num_forwards=2)
+    model.script += [lambda asks: None, *[refuse("bad")] * 5]
+    model.go_on(for_ever=True)
+    assert await first == [1]
+    assert await others[0] == [3, 6]
+    assert await others[2] == [5, 6]
+    with pytest.raises(ValueError, match="bad"):
+        await others[1]
+    assert model.batches == [["a"], ["b", "bad", "c"], ["b"], ["bad"], ["c"], ["b", "c"]]
+    assert sorted(jobs.closed) == ["a", "b", "bad", "c"]
+
+
+async def test_job_of_a_failed_forward_that_was_cancelled_is_not_run_again(model, jobs):
+    model.hold()
+    first = jobs.begin("a")
+    await model.began()
+    others = await jobs.queue("b", "c", "d")
+    model.script += [lambda asks: None, refuse("d")]
+    model.go_on()
+    await model.began()
+    others[1].cancel()
+    await asyncio.sleep(0)
+    model.go_on(for_ever=True)
+    await asyncio.wait([first, *others])
+    assert model.batches == [["a"], ["b", "c", "d"], ["b"], ["d"]]
+    assert await others[2] == [4]
+
+
+async def test_memory_of_a_failed_forward_is_free_before_its_jobs_run_apart(model, jobs):
+    class Activations:
+        pass
+
+    held: list[weakref.ref] = []
+
+    def fill_the_memory(asks: Sequence[Ask]) -> None:
+        activations = Activations()
+        held.append(weakref.ref(activations))
+        raise MemoryError(len(held))
+
+    def check_memory(asks: Sequence[Ask]) -> None:
+        assert held[0]() is None
 
     model.hold()
     first = jobs.begin("a")
     await model.began()
     others = await jobs.queue("b", "c")
-    model.script += [lambda asks: None, out_of_memory]
+    model.script += [lambda asks: None, fill_the_memory, check_memory]
     model.go_on(for_ever=True)
-    for task in others:
-        with pytest.raises(MemoryError):
-            await task
+    assert await asyncio.gather(first, *others) == [[1], [3], [4]]
+
+
+async def test_job_for_which_there_is_no_memory_alone_is_refused_by_name(model, jobs):
+    model.script.append(refuse("large", MemoryError))
+    with pytest.raises(ResourceExhausted) as refusal:
+        await jobs.begin("large")
+    assert refusal.value.reason == "OUT_OF_MEMORY"
+    assert await jobs.begin("small") == [2]
+
+
+async def broken(engine: Engine) -> str:
+    return await asyncio.wait_for(engine.broken(), PATIENCE_S)
+
+
+async def break_with(answer: Callable, model, jobs, engine) -> str:
+    """One job waits, two are in a forward that the thread doesn't survive."""
+    model.max_batch = 2
+    model.hold()
+    first = jobs.begin("a")
+    await model.began()
+    others = await jobs.queue("b", "c", "d")
+    model.script += [lambda asks: None, answer]
+    model.go_on(for_ever=True)
     assert await first == [1]
-    assert sorted(jobs.closed) == ["a", "b", "c"]
-    assert await jobs.begin("d") == [3]
+    reason = await broken(engine)
+    for task in others:
+        with pytest.raises(Unavailable) as failure:
+            await asyncio.wait_for(task, PATIENCE_S)
+        assert failure.value.reason == "ENGINE_BROKEN"
+    assert engine.is_broken
+    with pytest.raises(Unavailable, match="cannot compute"):
+        await jobs.begin("late")
+    return reason
+
+
+async def test_calls_of_an_engine_whose_thread_died_are_unavailable(model, jobs, engine):
+    assert "shorter" in await break_with(lambda asks: [], model, jobs, engine)
+
+
+async def test_engine_that_lost_its_device_is_broken(model, jobs, engine):
+    def lose(asks: Sequence[Ask]) -> None:
+        raise DeviceLost("illegal memory access")
+
+    assert "illegal memory access" in await break_with(lose, model, jobs, engine)
+
+
+async def test_calls_of_an_engine_that_hangs_are_unavailable(model, jobs, engine, monkeypatch):
+    monkeypatch.setattr(pulse, "LEAST_SECONDS", 0.02)
+    monkeypatch.setattr(engine_module, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(pulse, "LOOK_SECONDS", 0.01)
+    hanging = threading.Event()
+    try:
+        reason = await break_with(lambda asks: hanging.wait(PATIENCE_S), model, jobs, engine)
+        assert reason == "a forward does not end"
+        await asyncio.wait_for(asyncio.to_thread(engine.stop), PATIENCE_S)  # all the same
+    finally:
+        hanging.set()
+
+
+def test_thread_is_given_up_after_many_times_its_longest_step(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(pulse.time, "monotonic", lambda: now)
+    thread = pulse.Pulse()
+    thread.beat()
+    now = 3.0
+    thread.beat()
+    looks = [thread.has_stopped() for _ in range(152)]
+    assert looks.index(True) == 3 * pulse.TIMES_LONGEST
+
+
+def test_thread_that_rests_or_goes_on_is_not_given_up():
+    thread = pulse.Pulse()
+    for _ in range(200):
+        thread.beat()
+        assert not thread.has_stopped()
+    thread.rest()
+    assert not any(thread.has_stopped() for _ in range(200))
+
+
+def test_time_in_which_the_process_slept_does_not_count(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(pulse.time, "monotonic", lambda: now)
+    thread = pulse.Pulse()
+    thread.beat()
+    assert not thread.has_stopped()
+    now = 1e6
+    assert not thread.has_stopped()
 
 
 async def test_waiting_time_is_told(model, jobs, engine):
@@ -452,16 +589,18 @@ async def test_job_that_finds_no_room_in_an_idle_engine_is_refused(model, jobs):
     with pytest.raises(ResourceExhausted) as refusal:
         await jobs.begin("a")
     assert refusal.value.reason == "KV_CACHE_FULL"
+    assert refusal.value.retry_after_s
 
 
 async def test_job_that_never_fits_is_refused(engine):
     def work(job: Job):
-        raise TooLarge("8 blocks of 4")
+        raise TooLarge(130, 64)
         yield
 
-    with pytest.raises(ResourceExhausted, match="8 blocks of 4") as refusal:
+    with pytest.raises(FailedPrecondition, match="need 130 tokens") as refusal:
         await engine.run(work)
     assert refusal.value.reason == "KV_CACHE_TOO_SMALL"
+    assert refusal.value.metadata == {"num_tokens": "130", "kv_capacity_tokens": "64"}
 
 
 async def test_full_queue_refuses_at_once(model, jobs):

@@ -20,6 +20,7 @@ from specmesh.v1 import drafter_pb2, drafter_pb2_grpc, tokens_pb2, verifier_pb2,
 
 NEVER = Cancellation()
 SAMPLING = Sampling(temperature=0.9, seed=11)
+GUILTY = 59
 SYSTEM = [int(token) for token in np.random.default_rng(1).integers(0, 60, 40)]
 """How every other prompt begins."""
 
@@ -113,6 +114,39 @@ async def test_sessions_that_want_three_times_the_memory_are_all_answered_exactl
     assert model.pool.num_hit_tokens > 0
 
 
+async def test_failed_forwards_lose_nothing_but_the_call_that_makes_them_fail(
+    load, serve, monkeypatch
+):
+    """What they wrote to the cache before they failed harms nobody."""
+    model, oracle = load(cache_tokens=64 * BLOCK_TOKENS), Oracle(load())
+    compute, failed = model._compute, []
+
+    def fail_midway(batch, is_unwanted):
+        logits = compute(batch, is_unwanted)
+        num_sequences = sum(len(group.blocks) for group in batch.groups)
+        if num_sequences > 1 or list(batch.token_ids).count(GUILTY) > 20:
+            failed.append(num_sequences)
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+        return logits
+
+    monkeypatch.setattr(model, "_compute", fail_midway)
+    request = verifier_pb2.VerifyRequest(
+        prefix=tokens_pb2.Prefix(token_ids=[GUILTY] * 40), sampling=write_sampling(SAMPLING)
+    )
+    async with serve(model) as channel:
+        verifier = verifier_pb2_grpc.VerifierServiceStub(channel)
+        async with asyncio.TaskGroup() as group:
+            for number in range(4):
+                group.create_task(Session(number, channel, oracle).verify_a_few(3))
+            for _ in range(3):
+                with pytest.raises(grpc.aio.AioRpcError) as refusal:
+                    await verifier.Verify(request, timeout=60)
+                assert refusal.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+                assert error_info(refusal.value).reason == "OUT_OF_MEMORY"
+    assert max(failed) > 1
+    assert model.pool.num_used == 0
+
+
 async def test_what_never_fits_is_refused_with_the_reason(load, serve):
     model = load(cache_tokens=4 * BLOCK_TOKENS)
     async with serve(model) as channel:
@@ -121,7 +155,8 @@ async def test_what_never_fits_is_refused_with_the_reason(load, serve):
         )
         with pytest.raises(grpc.aio.AioRpcError) as refusal:
             await verifier_pb2_grpc.VerifierServiceStub(channel).Verify(request, timeout=10)
-    assert refusal.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert refusal.value.code() is grpc.StatusCode.FAILED_PRECONDITION
     info = error_info(refusal.value)
     assert info is not None
     assert info.reason == "KV_CACHE_TOO_SMALL"
+    assert info.metadata == {"num_tokens": "70", "kv_capacity_tokens": "64"}

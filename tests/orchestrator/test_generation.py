@@ -31,7 +31,7 @@ from tests.orchestrator.peers import (
 
 from specmesh.decoding.errors import InvalidField
 from specmesh.orchestrator.strategies import STRATEGIES
-from specmesh.serving.errors import ResourceExhausted, Unavailable
+from specmesh.serving.errors import FailedPrecondition, ResourceExhausted, Unavailable
 from specmesh.serving.tokenizers import fingerprint
 from specmesh.v1 import generation_pb2 as pb
 from specmesh.v1.drafter_pb2 import DraftResponse
@@ -251,6 +251,10 @@ async def test_mesh_without_a_known_target_is_unavailable(connect, serve):
             (grpc.StatusCode.RESOURCE_EXHAUSTED, "VERIFIERS_BUSY"),
         ),
         (Unavailable("DRAINING", "going"), (grpc.StatusCode.UNAVAILABLE, "VERIFIER_LOST")),
+        (
+            FailedPrecondition("KV_CACHE_TOO_SMALL", "needs 70 tokens, of 64"),
+            (grpc.StatusCode.FAILED_PRECONDITION, "KV_CACHE_TOO_SMALL"),
+        ),
         (InvalidField("tree", "broken"), (grpc.StatusCode.INTERNAL, "INTERNAL")),
     ],
 )

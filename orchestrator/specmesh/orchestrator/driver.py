@@ -39,7 +39,14 @@ from specmesh.orchestrator.strategies.base import (
     Verify,
 )
 from specmesh.orchestrator.tally import Tally
-from specmesh.serving.errors import ResourceExhausted, ServiceError, Unavailable, retry_after_s
+from specmesh.serving.errors import (
+    FailedPrecondition,
+    ResourceExhausted,
+    ServiceError,
+    Unavailable,
+    error_info,
+    retry_after_s,
+)
 
 log = logging.getLogger(__name__)
 
@@ -216,4 +223,7 @@ def _for_client(error: Exception) -> Exception:
             )
         if error.code() in LOST:
             return Unavailable("VERIFIER_LOST", f"no replica of the target answered: {details}")
+        info = error_info(error)
+        if info is not None and info.reason == "KV_CACHE_TOO_SMALL":
+            return FailedPrecondition(info.reason, details, info.metadata)
     return error

@@ -27,7 +27,15 @@ class NoRoom(Exception):
 
 
 class TooLarge(Exception):
-    """More blocks than there are in all: it can never be held."""
+    """More tokens than all blocks hold: there will never be room."""
+
+    def __init__(self, num_tokens: int, capacity_tokens: int) -> None:
+        super().__init__(
+            f"prefix and tree need {num_tokens} tokens of KV cache, of which this replica has "
+            f"{capacity_tokens}"
+        )
+        self.num_tokens = num_tokens
+        self.capacity_tokens = capacity_tokens
 
 
 @dataclass(eq=False, slots=True)
@@ -94,9 +102,10 @@ class BlockPool:
 
         Raises ``NoRoom`` or ``TooLarge``, and then leaves all as it was.
         """
-        num_blocks = -(-(len(chain) + room) // BLOCK_TOKENS)
-        if num_blocks > self.num_blocks:
-            raise TooLarge(f"needs {num_blocks} blocks of KV cache, of {self.num_blocks} in all")
+        num_tokens = len(chain) + room
+        if num_tokens > self.capacity_tokens:
+            raise TooLarge(num_tokens, self.capacity_tokens)
+        num_blocks = -(-num_tokens // BLOCK_TOKENS)
         with self._lock:
             return self._open(chain, num_blocks)
 

@@ -5,11 +5,15 @@ fight over the same cores. So calls share them: jobs join and leave between two 
 each forward is for all that are there (continuous batching, Yu et al., "Orca", OSDI 2022).
 A cancelled job is ended between two forwards, or within one that nobody else wants; its call
 ends when it has really stopped.
+
+A forward that fails is run again for each of its jobs alone, so that only those fail whose own
+doing it is. What the thread does not survive it tells: nothing is to be hoped for from it then.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 import threading
 from collections import deque
@@ -19,8 +23,11 @@ from typing import Any, TypeVar
 
 from specmesh.inference.blocks import NoRoom
 from specmesh.inference.job import End, Job, Work
-from specmesh.inference.model import Interrupted, LanguageModel
+from specmesh.inference.model import DeviceLost, Interrupted, LanguageModel, Logits
+from specmesh.inference.pulse import LOOK_SECONDS, Pulse
 from specmesh.serving.errors import ResourceExhausted, Unavailable
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -40,6 +47,11 @@ class Engine:
         # Wakes the thread when it has nothing to do; what to do is said elsewhere.
         self._signals: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._stopping = False
+        self._broken: Future[str] = Future()
+        """Why the thread will not answer any more."""
+        self._broken.set_running_or_notify_cancel()
+        self._running: list[Job[Any]] = []
+        self._pulse = Pulse()
         self._max_queue = max_queue
         self._thread = threading.Thread(target=self._live, args=(load,), name="engine", daemon=True)
         self._thread.start()
@@ -52,6 +64,19 @@ class Engine:
     def queue_depth(self) -> int:
         """How many jobs wait."""
         return len(self._waiting)
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the thread has died or hangs: no job will be answered any more."""
+        return self._broken.done()
+
+    async def broken(self) -> str:
+        """Return why, once it ``is_broken``; jobs that were there have failed by then."""
+        died = asyncio.wrap_future(self._broken)
+        while not (await asyncio.wait({died}, timeout=LOOK_SECONDS))[0]:
+            if self._pulse.has_stopped():
+                self._break("a forward does not end")
+        return await died
 
     async def stream(self, work: Work[T]) -> AsyncGenerator[T, None]:
         """Run ``work`` and yield its items.
@@ -77,11 +102,15 @@ class Engine:
         return item
 
     def stop(self) -> None:
-        """End the thread after the jobs that came before; cancelled ones do not run."""
+        """End the thread after the jobs that came before; cancelled ones do not run.
+
+        A broken one is left to itself: it may hang.
+        """
         with self._lock:
             self._stopping = True
         self._signals.put(None)
-        self._thread.join()
+        if not self.is_broken:
+            self._thread.join()
 
     def _enqueue(self, work: Work[T]) -> Job[T]:
         if self.queue_depth >= self._max_queue:
@@ -90,6 +119,8 @@ class Engine:
             )
         job = Job(work)
         with self._lock:
+            if self.is_broken:
+                raise _engine_broken()
             if self._stopping:
                 raise Unavailable("DRAINING", "this replica is shutting down")
             self._waiting.append(job)
@@ -118,18 +149,61 @@ class Engine:
             self._loaded.set_exception(error)
             return
         self._loaded.set_result(model)
-        running: list[Job[Any]] = []
-        while running or self._awaits_job():
-            running = [job for job in running if not _ended_if_cancelled(job)]
-            self._admit(running, model.max_batch)
-            if running:
-                running = _forward(model, running)
+        try:
+            while not self.is_broken and (self._running or self._awaits_job()):
+                self._step(model)
+        except BaseException as error:
+            log.exception("engine broke")
+            self._break(f"the engine's thread died: {error!r}")
+
+    def _step(self, model: LanguageModel) -> None:
+        self._pulse.beat()
+        running = self._running
+        running[:] = [job for job in running if not _ended_if_cancelled(job)]
+        self._admit(running, model.max_batch)
+        if running:
+            running[:] = self._forward(model, running)
+
+    def _forward(self, model: LanguageModel, running: list[Job[Any]]) -> list[Job[Any]]:
+        """One forward for all; the jobs that want another."""
+        results = _results(model, running)
+        if not isinstance(results, BaseException):
+            return [
+                job for job, result in zip(running, results, strict=True) if _go_on(job, result)
+            ]
+        if len(running) == 1 or isinstance(results, Interrupted):
+            return [job for job in running if _fail(job, results)]
+        log.warning("forward failed: its jobs run apart", extra={"error": repr(results)})
+        del results  # and with it what its forward held in memory
+        return self._apart(model, running)
+
+    def _apart(self, model: LanguageModel, running: list[Job[Any]]) -> list[Job[Any]]:
+        """A forward for each job alone, after one for all has failed."""
+        following = []
+        for job in running:
+            if _ended_if_cancelled(job):
+                continue
+            self._pulse.beat()
+            following += self._forward(model, [job])
+        return following
+
+    def _break(self, reason: str) -> None:
+        """From here on nobody waits for the thread. Called by itself, or where it hangs."""
+        with self._lock:
+            if self.is_broken:
+                return
+            self._broken.set_result(reason)
+            lost = [*self._running, *self._waiting]
+            self._waiting.clear()
+        for job in lost:
+            job.fail(_engine_broken())
 
     def _awaits_job(self) -> bool:
         """Block until a job waits; False if there will be none."""
         while not self._waiting:
             if self._stopping:
                 return False
+            self._pulse.rest()
             self._signals.get()
         return True
 
@@ -138,12 +212,14 @@ class Engine:
         while len(running) < max_batch and (job := self._pop()):
             if _ended_if_cancelled(job):
                 continue
+            running.append(job)  # so that it is told if the thread dies of it
             try:
-                if job.start():
-                    running.append(job)
+                if not job.start():
+                    running.pop()
             except NoRoom as error:
+                running.pop()
                 if not running:  # nobody who would give any back
-                    job.fail(ResourceExhausted("KV_CACHE_FULL", str(error)))
+                    job.fail(ResourceExhausted("KV_CACHE_FULL", str(error), retry_after_s=0.05))
                     continue
                 with self._lock:
                     self._waiting.appendleft(job)
@@ -161,16 +237,23 @@ def _ended_if_cancelled(job: Job[Any]) -> bool:
     return True
 
 
-def _forward(model: LanguageModel, running: list[Job[Any]]) -> list[Job[Any]]:
-    """One forward for all; the jobs that want another."""
+def _results(model: LanguageModel, running: list[Job[Any]]) -> list[Logits | None] | BaseException:
+    """What a forward for all of ``running`` gives, or why it failed."""
     try:
-        results = model.forward([job.ask for job in running])
-    except Interrupted as interruption:
-        return [job for job in running if not _ended_if_cancelled(job) and job.throw(interruption)]
-    except BaseException as error:  # of whom, nobody knows
-        return [job for job in running if job.throw(error)]
-    return [
-        job
-        for job, logits in zip(running, results, strict=True)
-        if logits is None or job.resume(logits)
-    ]
+        return model.forward([job.ask for job in running])
+    except DeviceLost:
+        raise
+    except BaseException as error:
+        return error
+
+
+def _go_on(job: Job[Any], logits: Logits | None) -> bool:
+    return logits is None or job.resume(logits)
+
+
+def _fail(job: Job[Any], error: BaseException) -> bool:
+    return not _ended_if_cancelled(job) and job.throw(error)
+
+
+def _engine_broken() -> Unavailable:
+    return Unavailable("ENGINE_BROKEN", "this replica cannot compute any more")

@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 
 from specmesh.inference.blocks import NoRoom, TooLarge
 from specmesh.inference.model import Ask, Cancellation, Logits
-from specmesh.serving.errors import ResourceExhausted
+from specmesh.serving.errors import FailedPrecondition, ResourceExhausted
 
 log = logging.getLogger(__name__)
 
@@ -159,7 +159,9 @@ class Job(Generic[T]):
         except StopIteration:
             items.append(End())
         except TooLarge as error:
-            items.append(End(ResourceExhausted("KV_CACHE_TOO_SMALL", str(error))))
+            items.append(End(_never_fits(error)))
+        except MemoryError as error:
+            items.append(End(_out_of_memory(error)))
         except BaseException as error:  # the caller decides
             items.append(End(error))
         finally:
@@ -181,3 +183,17 @@ class Job(Generic[T]):
             self._loop.call_soon_threadsafe(self._receive, items)
         except RuntimeError:  # the loop is gone, and with it whoever waited
             self.cancel()
+
+
+def _never_fits(error: TooLarge) -> FailedPrecondition:
+    numbers = {
+        "num_tokens": str(error.num_tokens),
+        "kv_capacity_tokens": str(error.capacity_tokens),
+    }
+    return FailedPrecondition("KV_CACHE_TOO_SMALL", str(error), numbers)
+
+
+def _out_of_memory(error: MemoryError) -> ResourceExhausted:
+    """Another replica may have more memory, and this one may later."""
+    log.error("no memory for a job alone", extra={"error": str(error)})
+    return ResourceExhausted("OUT_OF_MEMORY", "there is no memory for this call on this replica")

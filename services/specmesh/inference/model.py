@@ -23,6 +23,10 @@ class ModelNotLoadable(Exception):
     """The named model cannot be loaded; the message says what was tried."""
 
 
+class DeviceLost(Exception):
+    """What computes is gone, and with it all that it held: no forward will ever succeed."""
+
+
 class Interrupted(Exception):
     """A forward was left unfinished, since nobody wants its result any more."""
 

@@ -104,6 +104,15 @@ class InferenceService(ABC):
         self.add_servicer(server, self._model, prefixes)
         model_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(self._model), server)
 
+    @property
+    def is_broken(self) -> bool:
+        """Whether there will be no more answers."""
+        return hasattr(self, "_engine") and self._engine.is_broken
+
+    async def broken(self) -> str:
+        """See ``Breakable``."""
+        return await self._engine.broken()
+
     async def stop(self) -> None:
         """End the engine's thread and the connection to Redis."""
         if hasattr(self, "_engine"):

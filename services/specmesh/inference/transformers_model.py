@@ -34,6 +34,7 @@ from specmesh.inference.model import (
     DEFAULT_ROOM_TOKENS,
     Ask,
     Cancellation,
+    DeviceLost,
     Logits,
     ModelDescription,
     ModelNotLoadable,
@@ -200,9 +201,25 @@ class TransformersModel:
             return self._ranks.lead(batch, self.compute)
         return self.compute(batch, is_unwanted)
 
-    @torch.inference_mode()
     def compute(self, batch: Batch, is_unwanted: Callable[[], bool] = lambda: False) -> Logits:
-        """``batch`` on this process's weights. Ranks must not disagree on what is unwanted."""
+        """``batch`` on this process's weights. Ranks must not disagree on what is unwanted.
+
+        Raises ``MemoryError`` if there is none left, ``DeviceLost`` if no forward will succeed
+        any more.
+        """
+        try:
+            return self._compute(batch, is_unwanted)
+        except torch.OutOfMemoryError as error:
+            raise MemoryError(str(error)) from None
+        except torch.AcceleratorError as error:  # its context is in an undefined state
+            raise DeviceLost(str(error)) from error
+        except RuntimeError as error:
+            if "DefaultCPUAllocator" in str(error):
+                raise MemoryError(str(error)) from None
+            raise
+
+    @torch.inference_mode()
+    def _compute(self, batch: Batch, is_unwanted: Callable[[], bool]) -> Logits:
         for copy in batch.copies:
             self._store.copy(copy)
             del self._copies[:1]  # not before: what it fills counts as cached already

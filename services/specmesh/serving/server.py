@@ -7,7 +7,7 @@ import logging
 import signal
 import time
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -68,6 +68,14 @@ class Service(Protocol):
         or never ran."""
 
 
+@runtime_checkable
+class Breakable(Protocol):
+    """A service that may lose what it needs while it serves."""
+
+    async def broken(self) -> str:
+        """Return why, once no call can be answered any more; never otherwise."""
+
+
 class CannotStart(Exception):
     """The process cannot do its work as configured; the message is for whoever started it."""
 
@@ -115,6 +123,13 @@ class Server:
         await self._service.start()
         self._service.register(cast("grpc.aio.Server", self._handlers))
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
+
+    async def broken(self) -> None:
+        """Return once the service can do its work no more."""
+        if not isinstance(self._service, Breakable):
+            await asyncio.Event().wait()
+        else:
+            log.critical("broken", extra={"reason": await self._service.broken()})
 
     async def drain(self) -> None:
         """Say NOT_SERVING, refuse new calls, let running ones end within ``drain_seconds``."""
@@ -172,7 +187,8 @@ async def serve(settings: ServerSettings, service: Service) -> int:
     """Run a whole process; return its exit status.
 
     SIGTERM or SIGINT drains it (status 0), a second one breaks off the calls that still run
-    (status 1, as when it cannot start), a third one kills.
+    (status 1, as when it cannot start), a third one kills. A service that breaks ends it with
+    status 1, so that it is started again.
     """
     json_logging.configure(settings.log_level, service.role, settings.name)
     telemetry = configure(service.role, settings.name)
@@ -197,12 +213,14 @@ async def _live(server: Server, signals: _Signals) -> int:
     began = time.monotonic()
     address = await server.listen()
     log.info("starting", extra={"address": address})
+    broke = False
     if await _ends_before(signals.first, server.start()):
         seconds = round(time.monotonic() - began, 3)
         log.info("serving", extra={"address": address, "start_seconds": seconds})
-        await signals.first.wait()
+        broke = await _ends_before(signals.first, server.broken())
     log.info("draining")
-    return 0 if await _ends_before(signals.second, server.drain()) else 1
+    drained = await _ends_before(signals.second, server.drain())
+    return 0 if drained and not broke else 1
 
 
 class _Signals:

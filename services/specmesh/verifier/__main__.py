@@ -88,9 +88,9 @@ class VerifierService(InferenceService):
         model.follow()
 
     async def stop(self) -> None:
-        """See ``InferenceService``; the other ranks end too."""
+        """See ``InferenceService``; the other ranks end too, if need be as rank 0 is lost."""
         await super().stop()
-        if self._ranks is not None:
+        if self._ranks is not None and not self.is_broken:
             await asyncio.to_thread(self._ranks.dismiss)
 
     def add_servicer(

@@ -1,0 +1,54 @@
+"""Whether the engine's thread still gets anywhere.
+
+A forward has no natural limit, but one that lasts so many times longer than any before will not
+end: a device hangs, or a lock. What counts is time in which this process was awake: one that was
+stopped for a minute has missed nothing.
+"""
+
+from __future__ import annotations
+
+import time
+
+LEAST_SECONDS = 60.0
+TIMES_LONGEST = 50
+"""A prefill may have that many times the tokens of the forwards that warm a model up."""
+LOOK_SECONDS = 1.0
+"""How often it is looked at."""
+
+
+class Pulse:
+    """Beats before each step of the thread, and rests when there is nothing to do."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._longest_s = 0.0
+        self._seen: float | None = None
+        self._patience_s = 0.0
+
+    # On the engine's thread.
+
+    def beat(self) -> None:
+        """The next step begins, and whatever was before is over."""
+        now = time.monotonic()
+        if self._since is not None:
+            self._longest_s = max(self._longest_s, now - self._since)
+        self._since = now
+
+    def rest(self) -> None:
+        """There is nothing to do until the next beat."""
+        self.beat()
+        self._since = None
+
+    # On another one.
+
+    def has_stopped(self) -> bool:
+        """Whether one step has lasted too long; to be asked every ``LOOK_SECONDS``."""
+        since = self._since
+        if since is None or since != self._seen:
+            self._seen, self._patience_s = (
+                since,
+                max(LEAST_SECONDS, TIMES_LONGEST * self._longest_s),
+            )
+            return False
+        self._patience_s -= LOOK_SECONDS
+        return self._patience_s <= 0

@@ -1,0 +1,41 @@
+"""A verifier process whose engine dies of the token 1, and hangs at the token 2."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+
+from specmesh.inference import pulse
+from specmesh.inference.empty import EmptyModel
+from specmesh.serving.server import serve
+from specmesh.serving.settings import parse
+from specmesh.verifier.__main__ import VerifierService, VerifierSettings
+
+DIES, HANGS = 1, 2
+
+
+class BreakingModel(EmptyModel):
+    def open(self, prefix, cancellation, room=0):
+        scorer = super().open(prefix, cancellation, room)
+        scorer.last = prefix[-1]
+        return scorer
+
+    def forward(self, asks):
+        (ask,) = asks
+        if ask.scorer.last == DIES:
+            return []  # not an answer for each
+        if ask.scorer.last == HANGS:
+            time.sleep(1e6)
+        return super().forward(asks)
+
+
+class BreakingService(VerifierService):
+    def load(self):
+        return BreakingModel()
+
+
+if __name__ == "__main__":
+    pulse.LEAST_SECONDS = 0.5
+    settings = parse(VerifierSettings, sys.argv[1:], "breaking-verifier")
+    sys.exit(asyncio.run(serve(settings, BreakingService(settings))))

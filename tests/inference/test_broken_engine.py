@@ -1,0 +1,49 @@
+"""A replica whose engine is lost says so and ends, so that it is started again."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from tests.e2e.processes import Process
+from tests.inference.breaking_verifier import DIES, HANGS
+
+from specmesh.serving.errors import error_info
+from specmesh.v1 import verifier_pb2, verifier_pb2_grpc
+
+PATIENCE_S = 30
+SCRIPT = Path(__file__).parent / "breaking_verifier.py"
+
+
+@pytest.mark.parametrize(
+    ("token", "reason"), [(DIES, "the engine's thread died"), (HANGS, "a forward does not end")]
+)
+async def test_replica_whose_engine_is_lost_is_not_serving_and_ends(token, reason):
+    process = Process("breaking", [sys.executable, str(SCRIPT), "--port", "0"], {})
+    try:
+        async with grpc.aio.insecure_channel(process.address) as channel:
+            request = health_pb2.HealthCheckRequest(service="specmesh.v1.VerifierService")
+            health = health_pb2_grpc.HealthStub(channel).Watch(request, timeout=PATIENCE_S)
+            statuses = [(await health.read()).status]
+            stub = verifier_pb2_grpc.VerifierServiceStub(channel)
+            bad, waiting = (stub.Verify(message(each), timeout=PATIENCE_S) for each in (token, 3))
+            for call in (bad, waiting) if token == HANGS else (bad,):
+                with pytest.raises(grpc.aio.AioRpcError) as failure:
+                    await call
+                assert failure.value.code() is grpc.StatusCode.UNAVAILABLE
+                assert error_info(failure.value).reason == "ENGINE_BROKEN"
+            statuses.append((await health.read()).status)
+        serving = health_pb2.HealthCheckResponse
+        assert statuses == [serving.SERVING, serving.NOT_SERVING]
+        assert reason in process.wait_event("broken")["reason"]
+        assert await asyncio.to_thread(process.wait_exit) == 1
+    finally:
+        process.kill()
+
+
+def message(token: int) -> verifier_pb2.VerifyRequest:
+    return verifier_pb2.VerifyRequest(prefix={"token_ids": [token]}, sampling={"temperature": 0})
