@@ -33,6 +33,24 @@ async def test_a_killed_orchestrators_answer_is_carried_on_by_another(
     assert resumed.finish_reason == undisturbed.finish_reason
 
 
+async def test_a_frozen_orchestrators_answer_is_carried_on_within_seconds(
+    mesh, processes, client, prompts
+):
+    flags = ("--redis-url", mesh.redis_url)
+    first, second = (
+        processes.orchestrator(mesh.verifiers, [mesh.drafter], *flags) for _ in range(2)
+    )
+    undisturbed = await answer(client, prompts[0], **LONG)
+
+    async def freeze():
+        first.send(signal.SIGSTOP)
+
+    async with Client(first.address, second.address) as both, asyncio.timeout(20):
+        resumed = await disturbed(both, prompts[0], freeze, **LONG)
+    assert said(resumed) == said(undisturbed)
+    assert resumed.num_resumes >= 1
+
+
 async def test_a_verifier_killed_during_a_call_does_no_harm(mesh, processes, client, prompts):
     flags = ("--redis-url", mesh.redis_url)
     victim = processes.verifier(*flags)
