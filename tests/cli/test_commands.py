@@ -138,6 +138,14 @@ def test_a_comparison_of_what_is_not_there_is_refused(options, said):
     assert said in done.stderr
 
 
+@pytest.mark.parametrize("command", [("up",), ("demo",), ("bench", "strategies")])
+def test_a_password_in_the_arguments_is_refused_unsaid(command):
+    done = specmesh(*command, "--redis-url", "redis://:s3cret@127.0.0.1:1")
+    assert done.returncode == 2
+    assert "REDIS_URL" in done.stderr
+    assert "s3cret" not in done.stdout + done.stderr
+
+
 def test_a_mesh_that_cannot_start_says_why_in_the_failed_process_words(tmp_path, no_process_left):
     done = specmesh("up", "--port", "0", "--target", str(tmp_path), "--drafter", "random")
     assert done.returncode == 1

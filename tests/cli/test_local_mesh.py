@@ -40,6 +40,9 @@ async def test_a_mesh_answers_and_a_stream_outlives_its_orchestrator(
     reports = asyncio.Queue()
     async with LocalMesh(options, tmp_path, reports.put_nowait) as mesh:
         assert sorted(mesh.pids) == ["drafter", "orchestrator", "redis", "verifier-0", "verifier-1"]
+        (socket,) = re.findall(r"unix://(\S+)", mesh.addresses["redis"])
+        for name in mesh.pids.keys() - {"redis"}:  # a URL may hold a password
+            assert socket not in " ".join(psutil.Process(mesh.pids[name]).cmdline())
         async with Client(mesh.address) as client:
             whole = await ask(client, "autoregressive", num_tokens=64).text()
             stream = ask(client, "speculative", num_tokens=64)

@@ -53,6 +53,22 @@ def test_redis_url_has_no_prefix(monkeypatch: pytest.MonkeyPatch):
     assert VerifierSettings(redis_url="rediss://given").redis_url == "rediss://given"
 
 
+@pytest.mark.parametrize(
+    "url", ["redis://:s3cret@host", "redis://user:s3cret@host/0", "redis://host?password=s3cret"]
+)
+def test_a_password_is_taken_from_the_environment_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], url: str
+):
+    for argv in (("--redis-url", url), (f"--redis-url={url}",)):
+        with pytest.raises(SystemExit):
+            parsed(*argv)
+        said = capsys.readouterr().err
+        assert "environment" in said
+        assert "s3cret" not in said
+    monkeypatch.setenv("REDIS_URL", url)
+    assert parsed().redis_url == url
+
+
 def test_wrong_values_are_all_named_and_exit_2(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
+from typer import CallbackParam
 
 from specmesh import models
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
@@ -47,10 +49,26 @@ Lookahead = Annotated[
     ),
 ]
 Threads = Annotated[int, typer.Option(min=1, help="Threads of each process with a model.")]
+
+
+def _from_environment(
+    context: typer.Context, parameter: CallbackParam, url: str | None
+) -> str | None:
+    """``url``; refuses a password that ps shows to everybody."""
+    source = context.get_parameter_source(parameter.name or "")
+    typed = source is not None and source.name == "COMMANDLINE"
+    if url and typed and urlsplit(url).password:
+        raise typer.BadParameter("a URL with a password is for the environment: set REDIS_URL")
+    return url
+
+
 RedisUrl = Annotated[
     str | None,
     typer.Option(
-        envvar="REDIS_URL", help="Redis that keeps sessions.", show_default="a Redis of its own"
+        envvar="REDIS_URL",
+        help="Redis that keeps sessions; with a password only as REDIS_URL.",
+        show_default="a Redis of its own",
+        callback=_from_environment,
     ),
 ]
 

@@ -27,6 +27,8 @@ DEFAULT_PREFIX = "specmesh"
 
 _INJECTED = re.compile(r"\b(tcp|udp|sctp)://")
 """In what Kubernetes says of a Service's port, and in nothing that a setting can be."""
+_PASSWORD = re.compile(r"://[^/@\s]*:[^/\s]+@|[?&]password=")
+"""In a URL that holds one."""
 
 
 def host_pid() -> str:
@@ -110,7 +112,7 @@ def parse(settings_class: type[Settings], argv: Sequence[str], prog: str) -> Set
     A wrong value ends the process with status 2 and a line that names the field, as does a
     variable that is spelt as it was once; ``--help`` with status 0.
     """
-    problems = _renamed(settings_class)
+    problems = [*_renamed(settings_class), *_exposed(argv)]
     try:
         settings = settings_class(
             _cli_parse_args=list(argv),
@@ -149,6 +151,13 @@ def _renamed(settings_class: type[BaseSettings]) -> list[str]:
         if old != variable and old in given and not _INJECTED.search(given[old]):
             lines.append(f"{old} is called {variable} now")
     return lines
+
+
+def _exposed(argv: Sequence[str]) -> list[str]:
+    """What to say of passwords among the arguments, which everybody on the machine can read."""
+    if not any(_PASSWORD.search(argument) for argument in argv):
+        return []
+    return ["a URL with a password is for the environment: ps shows arguments to everybody"]
 
 
 def _spellings(settings_class: type[BaseSettings], field: str) -> str:

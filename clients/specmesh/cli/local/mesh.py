@@ -57,6 +57,7 @@ class LocalMesh:
         self, options: MeshOptions, directory: Path, report: Callable[[str], None]
     ) -> None:
         self.address = ""
+        self._redis_url = ""
         self._options = options
         self._placement = place(available(), options.num_verifiers, options.threads)
         self._exit_stack = AsyncExitStack()
@@ -108,7 +109,8 @@ class LocalMesh:
         redis_url = options.redis_url
         if redis_url is None:
             (redis_url,) = await self._supervisor.start(redis_spec(redis_socket, cores.rest))
-        common = ("--redis-url", redis_url, "--drain-seconds", f"{options.drain_s:g}")
+        self._redis_url = redis_url
+        common = ("--drain-seconds", f"{options.drain_s:g}")
         verifiers = [
             self._service(
                 "verifier", f"verifier-{number}", own, (*options.models.verifier(), *common)
