@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import replace
 
 import pytest
 from google.protobuf import text_format
@@ -24,7 +25,7 @@ from specmesh.orchestrator.plan import Defaults, Plan, make_plan
 from specmesh.orchestrator.prompts import PromptReader
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.target import Target
-from specmesh.serving.errors import NotFound
+from specmesh.serving.errors import FailedPrecondition, NotFound
 from specmesh.v1 import generation_pb2
 
 TARGET = Target.of(PeerModel(model_info("toy"), TOKENIZER_JSON))
@@ -39,9 +40,17 @@ def plan(request: str) -> Plan:
     return planned(message, DEFAULTS)
 
 
-def planned(request: generation_pb2.GenerateRequest, defaults: Defaults) -> Plan:
-    prompt = asyncio.run(PromptReader().read(request, TARGET))
-    return make_plan(request, prompt, TARGET, defaults, DICE)
+def planned(
+    request: generation_pb2.GenerateRequest, defaults: Defaults, target: Target = TARGET
+) -> Plan:
+    prompt = asyncio.run(PromptReader().read(request, target))
+    return make_plan(request, prompt, target, defaults, DICE)
+
+
+def planned_within(kv_capacity_tokens: int, request: str) -> Plan:
+    """The plan where the least replica holds so many tokens."""
+    message = text_format.Parse(request, generation_pb2.GenerateRequest())
+    return planned(message, DEFAULTS, replace(TARGET, kv_capacity_tokens=kv_capacity_tokens))
 
 
 def tokens(count: int) -> str:
@@ -102,6 +111,31 @@ def test_every_field_is_taken_over():
 def test_max_tokens_is_cut_to_the_context():
     assert plan(tokens(CONTEXT_TOKENS - 2) + "stopping { max_tokens: 9 }").goal.max_tokens == 2
     assert plan(tokens(CONTEXT_TOKENS - 1)).goal.max_tokens == 1
+
+
+def test_without_max_tokens_an_answer_is_as_long_as_the_kv_cache_allows():
+    assert planned_within(64, tokens(40)).goal.max_tokens == 24
+    assert planned_within(10_000, tokens(40)).goal.max_tokens == CONTEXT_TOKENS - 40
+
+
+def test_an_answer_that_the_kv_cache_can_just_hold_is_let_in():
+    assert planned_within(64, tokens(40) + "stopping { max_tokens: 24 }").goal.max_tokens == 24
+
+
+@pytest.mark.parametrize(
+    ("request_text", "max_tokens"),
+    [
+        (tokens(40) + "stopping { max_tokens: 25 }", "25"),
+        (tokens(64), "1"),
+        (tokens(CONTEXT_TOKENS - 2) + "stopping { max_tokens: 9 }", "2"),
+    ],
+)
+def test_what_can_never_fit_into_kv_is_refused_with_numbers(request_text, max_tokens):
+    with pytest.raises(FailedPrecondition) as raised:
+        planned_within(64, request_text)
+    assert raised.value.reason == "KV_CACHE_TOO_SMALL"
+    assert raised.value.metadata["max_tokens"] == max_tokens
+    assert raised.value.metadata["kv_capacity_tokens"] == "64"
 
 
 @pytest.mark.parametrize(

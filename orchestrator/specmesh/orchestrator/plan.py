@@ -11,7 +11,7 @@ from specmesh.decoding.sampling import Sampling
 from specmesh.orchestrator.strategies import NEEDS_FILTER, STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.target import Target
-from specmesh.serving.errors import NotFound
+from specmesh.serving.errors import FailedPrecondition, NotFound
 from specmesh.serving.wire import check_tokens, read_filter_options, read_sampling
 from specmesh.v1 import confidence_pb2, generation_pb2, sampling_pb2
 
@@ -51,7 +51,8 @@ def make_plan(
 ) -> Plan:
     """Check ``request`` but for its prompt, whose tokens ``prompt`` are.
 
-    ``dice`` give the seed of a request that names none. Raises ``InvalidField`` or ``NotFound``.
+    ``dice`` give the seed of a request that names none. Raises ``InvalidField``, ``NotFound``, or
+    ``FailedPrecondition`` with reason KV_CACHE_TOO_SMALL for what no replica could finish.
     """
     if request.model not in {"", target.info.name}:
         raise NotFound(
@@ -80,10 +81,7 @@ def _goal(
     seed: int,
 ) -> Goal:
     stopping = request.stopping
-    room = target.info.context_tokens - num_prompt
-    max_tokens = min(stopping.max_tokens, room) if stopping.HasField("max_tokens") else room
-    if max_tokens < 1:
-        raise InvalidField("stopping.max_tokens", "must be at least 1")
+    max_tokens = _max_tokens(stopping, target, num_prompt)
     if len(stopping.stop_token_ids) > MAX_STOP_TOKENS:
         raise InvalidField("stopping.stop_token_ids", f"holds more than {MAX_STOP_TOKENS}")
     check_tokens("stopping.stop_token_ids", stopping.stop_token_ids, target.info.vocab_size)
@@ -103,6 +101,27 @@ def _goal(
         predictor=speculation.predictor or None,
         seed=seed,
     )
+
+
+def _max_tokens(stopping: sampling_pb2.StoppingCriteria, target: Target, num_prompt: int) -> int:
+    """Tokens that are asked for and fit. No call for the answer is longer than it can become."""
+    room = target.info.context_tokens - num_prompt
+    kv_room = target.kv_capacity_tokens - num_prompt if target.kv_capacity_tokens else room
+    wanted = min(stopping.max_tokens, room) if stopping.HasField("max_tokens") else None
+    if wanted == 0:
+        raise InvalidField("stopping.max_tokens", "must be at least 1")
+    if kv_room < (wanted or 1):
+        raise FailedPrecondition(
+            "KV_CACHE_TOO_SMALL",
+            f"a prompt of {num_prompt} tokens and an answer of {wanted or 1} do not fit into the "
+            f"KV cache of every replica: the least has room for {target.kv_capacity_tokens}",
+            {
+                "num_prompt_tokens": str(num_prompt),
+                "max_tokens": str(wanted or 1),
+                "kv_capacity_tokens": str(target.kv_capacity_tokens),
+            },
+        )
+    return min(room, kv_room) if wanted is None else wanted
 
 
 def _filter_options(

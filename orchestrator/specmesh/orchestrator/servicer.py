@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 
 import grpc.aio
 from opentelemetry import trace
@@ -156,7 +157,10 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         target = self._targets.known
         if target is None:
             raise Unavailable("NO_VERIFIER", "no replica of the target has come up yet")
-        return target
+        # Also of those that are away: they may be back when an answer has grown.
+        replicas = [peer for peer in self._mesh.verifiers.peers if not peer.refusal]
+        capacities = [peer.model.info.kv_capacity_tokens for peer in replicas if peer.model]
+        return replace(target, kv_capacity_tokens=min(filter(None, capacities), default=0))
 
     def _check_mesh(self, strategy: str) -> None:
         """A mesh that can never do it says so; one that just cannot now falls back."""

@@ -50,6 +50,9 @@ class Target:
     tokenizer: Tokenizer
     longest_token_bytes: int
     """No token stands for more bytes of text."""
+    kv_capacity_tokens: int = 0
+    """What the replica with the least room can hold of one answer, prompt included; 0 is no
+    limit."""
 
     @classmethod
     def of(cls, model: PeerModel) -> Self:
