@@ -102,7 +102,7 @@ def test_scorer_gives_each_node_the_guess_after_its_path():
     assert first.argmax(axis=1).tolist() == [2, 3, 1]
     more = scorer.score(TokenTree((2, 3, 3), (0, 0, 1)))
     assert more.argmax(axis=1).tolist() == [1]
-    assert scorer.num_computed_tokens == 4
+    assert scorer.num_computed_tokens == 3 + 4  # what comes before the prompt's last, and nodes
 
 
 def test_tokens_of_a_closed_scorer_are_found_as_a_base():
@@ -113,6 +113,7 @@ def test_tokens_of_a_closed_scorer_are_found_as_a_base():
     scorer.close((1, 3))
     again = model.open([*[1] * 30, 2, 4, 5], NEVER)
     assert again.num_cached_tokens == 32
+    assert model.open([*[1] * 30, 2], NEVER).num_cached_tokens == 30  # its last is asked about
 
 
 def draft(guess, prefix: list[int], depth: int) -> list[int]:

@@ -121,13 +121,29 @@ async def test_rounds_of_verification_write_the_targets_own_text(load, serve):
     assert text[len(PREFIX) :][:12] == list(alone[-1].tree.token_ids)
 
 
+@pytest.mark.parametrize("named", [whole, by_base])
+async def test_a_guess_at_somebody_elses_next_token_is_told_nothing(load, serve, named):
+    """Right or wrong, of all that is within a block."""
+    secret = [int(token) for token in np.random.default_rng(8).integers(1, 60, 44)]
+    async with serve(load()) as channel:
+        await ask(channel, request(whole(secret), EMPTY, {}, GREEDY))
+        told = set()
+        for length in range(33, 44):
+            for guess in (secret[length], secret[length] % 59 + 1):
+                prefix = named([*secret[:length], guess, 5, 6])
+                cost = (await ask(channel, request(prefix, EMPTY, {}, GREEDY))).cost
+                told.add((cost.num_cached_tokens, cost.num_computed_tokens))
+    assert told == {(32, 1)}
+
+
 async def test_cost_tells_what_was_held_and_what_was_computed(load, serve):
     message = request(whole(), TokenTree.chain([1, 2, 3]), {}, GREEDY)
     async with serve(load()) as channel:
         first = (await ask(channel, message)).cost
         second = (await ask(channel, message)).cost
-    assert (first.num_cached_tokens, first.num_computed_tokens) == (0, 40 + 3)
-    assert (second.num_cached_tokens, second.num_computed_tokens) == (39, 1 + 3)
+    # To whole blocks: of 40 tokens, 39 come before the one whose logits are wanted.
+    assert (first.num_cached_tokens, first.num_computed_tokens) == (0, 32 + 1 + 3)
+    assert (second.num_cached_tokens, second.num_computed_tokens) == (32, 1 + 3)
     assert first.forward_ms > 0
     assert first.queue_ms > 0
 

@@ -13,7 +13,7 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import TokenTree
 from specmesh.drafter.growth import Growth, Level, Shape
-from specmesh.inference.accounts import add_cost, record_cost
+from specmesh.inference.accounts import add_cost, record_cost, tell_in_blocks
 from specmesh.inference.engine import Engine
 from specmesh.inference.job import Job, Steps
 from specmesh.inference.model import Ask, LanguageModel, Scorer
@@ -63,10 +63,14 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
             return self._draft(job, prefix, tree, shape, sampling, levels_per_message)
 
         total = model_pb2.ComputeCost()
+        first = True
         try:
             async with aclosing(self._engine.stream(work)) as responses:
                 async for response in responses:
                     add_cost(total, response.cost)
+                    if first:  # the prefix is in this one
+                        tell_in_blocks(response.cost, len(prefix))
+                    first = False
                     yield response
         finally:
             record_cost(total)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from opentelemetry import metrics
 
+from specmesh.decoding.prefix import BLOCK_TOKENS
 from specmesh.serving.telemetry import MILLISECONDS, annotate
 from specmesh.v1 import model_pb2
 
@@ -40,6 +41,20 @@ def record_cost(cost: model_pb2.ComputeCost) -> None:
     _forward_time.record(cost.forward_ms)
     _computed.add(cost.num_computed_tokens)
     _cached.add(cost.num_cached_tokens)
+
+
+def tell_in_blocks(cost: model_pb2.ComputeCost, num_prefix_tokens: int) -> None:
+    """Round what ``cost`` says of the prefix to whole blocks, before a caller is told.
+
+    What is held may be of somebody else's text. Told to the token, it would be found out token
+    by token: each right guess would count one more.
+    """
+    before_last = num_prefix_tokens - 1
+    held = min(cost.num_cached_tokens, before_last)
+    told = held // BLOCK_TOKENS * BLOCK_TOKENS
+    read, told_as_read = before_last - held, (before_last - told) // BLOCK_TOKENS * BLOCK_TOKENS
+    cost.num_cached_tokens = told
+    cost.num_computed_tokens = max(0, cost.num_computed_tokens - read + told_as_read)
 
 
 def add_cost(total: model_pb2.ComputeCost, part: model_pb2.ComputeCost) -> None:

@@ -82,13 +82,15 @@ class ContextScorer:
         self._origin, self._shared = cache.longest(self._chain)
         self._tree = EMPTY
         self._num_rows = 0
-        self.num_cached_tokens = self._shared
+        self.num_cached_tokens = min(self._shared, len(prefix) - 1)
         self.num_computed_tokens = 0
 
     def score(self, tree: TokenTree) -> Logits:
         """See ``Scorer.score``."""
         nodes = range(self._num_rows, len(tree) + 1)
         rows = [self._guess([*self._chain, *tree.tokens_on(tree.path(node))]) for node in nodes]
+        if not self._num_rows:
+            self.num_computed_tokens += len(self._chain) - self.num_cached_tokens - 1
         self._tree, self._num_rows = tree, len(tree) + 1
         self.num_computed_tokens += len(rows)
         return np.stack(rows)

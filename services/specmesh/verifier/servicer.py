@@ -12,7 +12,7 @@ from specmesh.decoding.bonus import MAX_BONUS_CANDIDATES
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import Distribution, Sampling
 from specmesh.decoding.tree import TokenTree
-from specmesh.inference.accounts import record_cost
+from specmesh.inference.accounts import record_cost, tell_in_blocks
 from specmesh.inference.engine import Engine
 from specmesh.inference.job import Job, Steps
 from specmesh.inference.model import Ask, LanguageModel
@@ -71,6 +71,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
 
         response = await self._engine.run(work)
         record_cost(response.cost)
+        tell_in_blocks(response.cost, len(prefix))
         return response
 
     def _verify(
