@@ -5,10 +5,10 @@ SEED := 0
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format proto bench chaos train clean
+.PHONY: help setup demo test schedules check format proto bench chaos train clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## make .venv with all that is needed
 
@@ -24,6 +24,9 @@ demo: $(READY) ## start a mesh, answer prompts with every strategy, compare
 
 test: $(READY) ## run all tests
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+
+schedules: $(READY) ## run the orchestrator through 100,000 schedules on a virtual clock
+	$(BIN)/python -m tests.schedules $(ARGS)
 
 check: $(READY) ## lint, types and protos
 	$(BIN)/ruff check

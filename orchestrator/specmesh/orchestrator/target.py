@@ -83,7 +83,7 @@ class TargetRegistry:
         """From here on, move on to another target when none of its replicas is left."""
         self._verifiers, self._drafters = verifiers.peers, drafters.peers
         for peer in self._verifiers:
-            peer.watchers.add(self._reconsider)
+            peer.watchers[self._reconsider] = None
         self._reconsider()
 
     async def admit_verifier(self, model: PeerModel) -> str | None:

@@ -95,8 +95,8 @@ class Peer:
         """Calls that are being cancelled."""
         self.changed = asyncio.Event()
         """Set whenever ``ready`` or ``refusal`` may have changed."""
-        self.watchers: set[Callable[[], None]] = set()
-        """Called then, too."""
+        self.watchers: dict[Callable[[], None], None] = {}
+        """Called then, too, in the order in which they came."""
         self._serving = False
         self._service = service
         self._admit = admit

@@ -101,12 +101,12 @@ class Pool:
     def watched(self, watcher: Callable[[], None]) -> Iterator[None]:
         """Call ``watcher`` whenever a peer may have come or gone, while the block lasts."""
         for peer in self.peers:
-            peer.watchers.add(watcher)
+            peer.watchers[watcher] = None
         try:
             yield
         finally:
             for peer in self.peers:
-                peer.watchers.discard(watcher)
+                peer.watchers.pop(watcher, None)
 
     async def wait_ready(self) -> None:
         """Return once a peer is ready or every one of them was refused."""

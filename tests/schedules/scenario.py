@@ -1,0 +1,137 @@
+"""What a seed chooses before anything happens. All times are virtual seconds."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from tests.schedules.models import VOCAB_SIZE
+
+from specmesh.decoding.sampling import AcceptanceMode, Sampling
+from specmesh.orchestrator.strategies import NEEDS_DRAFTER, NEEDS_FILTER, STRATEGIES
+
+LONGEST_FAULT_S = 8.0
+LAST_FAULT_S = 10.0
+"""By then everything is well again, and stays so."""
+
+KINDS = {
+    "kill orchestrator": 4,
+    "freeze orchestrator": 4,
+    "break calls": 3,
+    "proxy error": 2,
+    "stall call": 2,
+    "kill verifier": 2,
+    "freeze verifier": 2,
+    "sick verifier": 4,
+    "sick drafter": 2,
+    "sick confidence": 1,
+    "kill drafter": 1,
+    "cut": 2,
+    "bad links": 2,
+    "kill redis": 2,
+    "freeze redis": 4,
+    "late redis": 3,
+    "lossy redis": 3,
+}
+"""Faults, and how often each is chosen."""
+PENDING = frozenset({"sick verifier"})
+"""What the orchestrator and the SDK do not stand yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that goes wrong at ``at`` and is well again ``lasts`` later."""
+
+    kind: str
+    at: float
+    lasts: float
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What one client asks."""
+
+    prompt: tuple[int, ...]
+    max_tokens: int
+    sampling: Sampling
+    strategy: str
+    lookahead: int | None
+    asked_at: float
+    leaves_at: float | None
+    """When it loses interest, if it does."""
+
+    @property
+    def has_truth(self) -> bool:
+        """Whether the text is known beforehand."""
+        exact = self.strategy not in NEEDS_FILTER
+        return exact and self.sampling.mode is not AcceptanceMode.REJECTION
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A mesh, its load and its faults."""
+
+    num_orchestrators: int
+    num_verifiers: int
+    agreements: tuple[float, ...]
+    """Of each drafter."""
+    has_filter: bool
+    has_store: bool
+    latency_s: float
+    target_s: float
+    drafter_s: float
+    redis_s: float
+    questions: tuple[Question, ...]
+    faults: tuple[Fault, ...] = field(default=())
+
+
+def choose_scenario(dice: random.Random) -> Scenario:
+    """Short answers, and faults while they come."""
+    questions = tuple(_question(dice) for _ in range(dice.choice((1, 1, 1, 2))))
+    target_s = dice.choice((0.005, 0.02, 0.05, 0.2))
+    busy_s = target_s * max(question.max_tokens for question in questions)
+    speculates = any(question.strategy in NEEDS_DRAFTER for question in questions)
+    return Scenario(
+        num_orchestrators=dice.choice((1, 2, 2, 2, 3)),
+        num_verifiers=dice.choice((1, 2, 2, 3)),
+        agreements=tuple(
+            dice.choice((0.0, 0.5, 0.8, 1.0)) for _ in range(dice.choice((1, 1, 2)) * speculates)
+        ),
+        has_filter=any(question.strategy in NEEDS_FILTER for question in questions),
+        has_store=dice.random() < 0.95,
+        latency_s=dice.choice((0.0002, 0.001, 0.01)),
+        target_s=target_s,
+        drafter_s=target_s * dice.choice((0.05, 0.2, 1.0)),
+        redis_s=dice.choice((0.0003, 0.002, 0.02)),
+        questions=questions,
+        faults=tuple(
+            fault
+            for _ in range(dice.choice((0, 1, 1, 2, 2, 3, 4)))
+            if (fault := _fault(dice, busy_s)).kind not in PENDING
+        ),
+    )
+
+
+def _question(dice: random.Random) -> Question:
+    mode = dice.choice((AcceptanceMode.GREEDY, AcceptanceMode.COUPLED, AcceptanceMode.REJECTION))
+    asked_at = dice.choice((0.0, dice.random() * 0.2))
+    return Question(
+        prompt=tuple(dice.randrange(1, VOCAB_SIZE) for _ in range(dice.choice((1, 3, 9, 20)))),
+        max_tokens=dice.randint(3, 14),
+        sampling=Sampling(
+            temperature=0.0 if mode is AcceptanceMode.GREEDY else 1.0,
+            seed=dice.getrandbits(64),
+            mode=mode,
+        ),
+        strategy=dice.choice(tuple(STRATEGIES)),
+        lookahead=dice.choice((None, None, 1, 3)),
+        asked_at=asked_at,
+        leaves_at=asked_at + dice.random() if dice.random() < 0.05 else None,
+    )
+
+
+def _fault(dice: random.Random, busy_s: float) -> Fault:
+    at = dice.random() * min(busy_s * 1.5, LAST_FAULT_S - LONGEST_FAULT_S)
+    lasts = LONGEST_FAULT_S * 10 ** -(dice.random() * 3)
+    (kind,) = dice.choices(tuple(KINDS), tuple(KINDS.values()))
+    return Fault(kind, at, lasts)

@@ -1,0 +1,3 @@
+"""Seeds whose schedules found a bug once."""
+
+REGRESSIONS: tuple[int, ...] = ()

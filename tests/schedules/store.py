@@ -1,0 +1,173 @@
+"""A simulated Redis at the level of the client that ``SessionStore`` works with.
+
+A command may be late, also behind others that were sent after it; its reply may be lost; a
+restart may lose all, or what was written last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import copy_context
+from typing import Any
+
+import redis.exceptions
+from tests.schedules import lua
+from tests.schedules.clock import Process
+from tests.schedules.keyspace import Keyspace
+
+Written = Callable[[dict[bytes, Any], dict[bytes, Any], Any], None]
+"""Told the keys before and after a script that changed them, and who ran it."""
+
+_KEPT = 12
+
+
+class Redis:
+    """The server."""
+
+    def __init__(
+        self,
+        dice: random.Random,
+        latency_s: float,
+        written: Written,
+        trace: Callable[..., None],
+    ) -> None:
+        self.latency_s = latency_s
+        self.late = 0.0
+        """How often a command or its reply takes up to ``late_s`` longer."""
+        self.late_s = 0.0
+        self.lost = 0.0
+        """How often a connection is lost with a command: half of them have run."""
+        self.process = Process("redis")
+        self.dice = dice
+        self.trace = trace
+        self._written = written
+        self._loop = asyncio.get_running_loop()
+        self.keys = Keyspace(self._loop.time)
+        self._snapshots: deque[Any] = deque(maxlen=_KEPT)
+        self._waiting: dict[asyncio.Future[Any], Any] = {}
+
+    def calm(self) -> None:
+        """Work well from now on."""
+        self.late = self.lost = 0.0
+
+    def kill(self) -> None:
+        """Drop dead, and all connections with it."""
+        self.process.kill()
+        for future, context in list(self._waiting.items()):
+            error = redis.exceptions.ConnectionError("Connection closed by server.")
+            self._loop.call_later(self.latency_s, _fail, future, error, context=context)
+
+    def restart(self, num_lost: int | None) -> None:
+        """Come back, without the last ``num_lost`` writes; None: without anything."""
+        if self.process.alive:
+            return
+        self.process = Process("redis")
+        if num_lost is None:
+            self.keys = Keyspace(self._loop.time)
+            self._snapshots.clear()
+        elif num_lost and self._snapshots:
+            for _ in range(min(num_lost, len(self._snapshots))):
+                snapshot = self._snapshots.pop()
+            self.keys.restore(snapshot)
+
+    async def run(self, work: Callable[[], Any], who: Any, what: str) -> Any:
+        """Send a command and await its reply."""
+        future = self._loop.create_future()
+        context = copy_context()
+        self._waiting[future] = context
+        try:
+            self._send(future, context, work, who, what)
+            return await future
+        finally:
+            self._waiting.pop(future, None)
+
+    def _send(self, future: Any, context: Any, work: Any, who: Any, what: str) -> None:
+        if not self.process.alive:
+            error = redis.exceptions.ConnectionError("Connection refused.")
+            self._loop.call_later(self._delay(), _fail, future, error)
+            return
+        runs = True
+        if self.lost and self.dice.random() < self.lost:
+            runs = self.dice.random() < 0.5
+            self.trace("redis", "loses", what, "which runs" if runs else "which never runs")
+            error = redis.exceptions.ConnectionError("Connection reset by peer.")
+            self._loop.call_later(self._delay() * 2, _fail, future, error)
+        if runs:
+            self._loop.call_later(
+                self._delay(),
+                *(self._perform, future, context, work, who, what),
+                context=self.process.context,
+            )
+
+    def _delay(self) -> float:
+        seconds = self.latency_s * (0.5 + self.dice.random())
+        if self.late and self.dice.random() < self.late:
+            seconds += self.dice.random() * self.late_s
+        return seconds
+
+    def _perform(self, future: Any, context: Any, work: Any, who: Any, what: str) -> None:
+        before = self.keys.snapshot()
+        try:
+            reply, deliver = work(), _answer
+        except redis.exceptions.RedisError as error:
+            reply, deliver = error, _fail
+        self.trace("redis", what, reply)
+        if self.keys.values != before[0]:
+            self._snapshots.append(before)
+            self._written(before[0], self.keys.values, who)
+        self._loop.call_later(self._delay(), deliver, future, reply, context=context)
+
+
+class Client:
+    """What stands in for ``redis.asyncio.Redis``; ``who`` names whose commands they are."""
+
+    def __init__(self, server: Redis, who: Callable[[], Any]) -> None:
+        self._server = server
+        self._who = who
+
+    def register_script(self, script: str) -> Callable[..., Awaitable[Any]]:
+        """See ``redis.asyncio.Redis``."""
+        server = self._server
+
+        def called(keys: Sequence[Any] = (), args: Sequence[Any] = ()) -> Awaitable[Any]:
+            names, words = [_encoded(key) for key in keys], [_encoded(arg) for arg in args]
+            what = f"{b' '.join(words[:1]).decode()} {[_short(word) for word in words[1:]]}"
+            return server.run(
+                lambda: lua.run(script, names, words, server.keys.call), self._who(), what
+            )
+
+        return called
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        def called(*args: Any) -> Awaitable[Any]:
+            words = [name.encode(), *map(_encoded, args)]
+            return self._server.run(
+                lambda: self._server.keys.call(*words), self._who(), f"{name} {args}"
+            )
+
+        return called
+
+    async def aclose(self) -> None:
+        """See ``redis.asyncio.Redis``."""
+
+
+def _answer(future: asyncio.Future[Any], reply: Any) -> None:
+    if not future.done():
+        future.set_result(reply)
+
+
+def _fail(future: asyncio.Future[Any], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
+def _encoded(value: Any) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
+def _short(word: bytes) -> str:
+    text = word.hex() if any(byte < 32 or byte > 126 for byte in word) else word.decode()
+    return text if len(text) <= 48 else f"{text[:48]}..({len(word)})"

@@ -1,0 +1,49 @@
+"""The orchestrator under thousands of schedules on virtual time; see ``run`` and ``ledger``."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.schedules.__main__ import run_batch
+from tests.schedules.run import run
+from tests.schedules.seeds import REGRESSIONS
+
+FIRST_SEED = 1_000_000
+COUNT = 400
+PARTS = 2
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_schedule_violates_an_invariant(part):
+    size = COUNT // PARTS
+    total = run_batch(range(FIRST_SEED + part * size, FIRST_SEED + (part + 1) * size))
+    assert total.violated == {}
+    assert total.finished > 0.9 * total.answers
+
+
+@pytest.mark.parametrize("seed", REGRESSIONS)
+def test_schedule_that_once_found_a_bug_is_well(seed):
+    assert run(seed).violations == ()
+
+
+def test_seed_gives_the_same_schedule_again_in_another_process():
+    """Neither the order of hashes nor that of addresses in memory has a say."""
+    for seed in (3, 14):
+        traces = {_trace(seed, hash_seed) for hash_seed in (1, 2)}
+        assert len(traces) == 1
+        assert "finished" in traces.pop()
+
+
+def _trace(seed: int, hash_seed: int) -> str:
+    command = [sys.executable, "-m", "tests.schedules", "--seed", str(seed)]
+    environment = os.environ | {"PYTHONHASHSEED": str(hash_seed)}
+    shown = subprocess.run(
+        command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False
+    )
+    assert not shown.stderr
+    return shown.stdout
