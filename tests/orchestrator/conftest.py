@@ -67,8 +67,14 @@ async def connect() -> AsyncIterator[Connect]:
             targets = TargetRegistry()
             mesh = Mesh(
                 Pool("verifier", Verifier.service, _addresses(verifiers), targets.admit_verifier),
-                Pool("drafter", Drafter.service, _addresses(drafters), targets.admit_drafter),
-                Pool("confidence_service", Filter.service, _addresses(filters), admit=None),
+                Pool(
+                    *("drafter", Drafter.service, _addresses(drafters), targets.admit_drafter),
+                    dispensable=True,
+                ),
+                Pool(
+                    *("confidence_service", Filter.service, _addresses(filters), None),
+                    dispensable=True,
+                ),
             )
             targets.follow(mesh.verifiers, mesh.drafters)
             for pool in (mesh.drafters, mesh.verifiers, mesh.filters):

@@ -15,19 +15,17 @@ from tests.orchestrator.conftest import until
 from tests.orchestrator.model import VOCAB_SIZE, target_only
 from tests.orchestrator.peers import NOT_SERVING, SERVING, Drafter, Hold, Verifier, hang, raising
 
-from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.lookahead import DraftStop
 from specmesh.decoding.platt import Platt
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.tree import TokenTree
 from specmesh.orchestrator.mesh import attempts as attempts_module
-from specmesh.orchestrator.mesh import calls as calls_module
+from specmesh.orchestrator.mesh import draft_calls
 from specmesh.orchestrator.mesh.calls import Calls, Mesh
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.orchestrator.strategies.base import Choices, Draft, Drafted, Verify
 from specmesh.serving.errors import (
     DeadlineExceeded,
-    FailedPrecondition,
     ResourceExhausted,
     Unavailable,
 )
@@ -135,24 +133,6 @@ async def test_forgotten_prefix_is_sent_again_whole(connect):
     assert [request.prefix.base_length for request in verifier.requests] == [0, 32, 0]
 
 
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [
-        (InvalidField("tree", "wrong"), grpc.StatusCode.INVALID_ARGUMENT),
-        (FailedPrecondition("OTHER", "no"), grpc.StatusCode.FAILED_PRECONDITION),
-        (ZeroDivisionError(), grpc.StatusCode.INTERNAL),
-    ],
-)
-async def test_error_that_would_come_again_is_not_retried(connect, error, code):
-    verifiers = [Verifier(), Verifier()]
-    calls = calls_on((await connect(verifiers)).mesh)
-    verifiers[0].faults.extend(raising(error))
-    with pytest.raises(grpc.aio.AioRpcError) as raised:
-        await verified(calls)
-    assert raised.value.code() is code
-    assert verifiers[1].requests == []
-
-
 async def test_deadline_of_the_request_ends_a_call_that_hangs(connect):
     verifiers = [Verifier(), Verifier()]
     for verifier in verifiers:
@@ -203,15 +183,6 @@ async def test_replica_that_dies_within_a_call_does_no_harm(connect):
     await asyncio.wait_for(verifiers[0].arrived.wait(), 10)
     await verifiers[0].die()
     assert await call == ANSWER
-
-
-async def test_frozen_replica_is_passed_over_at_the_cap_of_its_call(connect, monkeypatch):
-    monkeypatch.setattr(calls_module, "VERIFY_SECONDS", 0.3)
-    verifiers = [Verifier(), Verifier()]
-    calls = calls_on((await connect(verifiers)).mesh)
-    verifiers[0].always = hang
-    assert await verified(calls) == ANSWER
-    await asyncio.wait_for(verifiers[0].cancelled.wait(), 10)
 
 
 async def test_calls_at_once_spread_over_the_replicas(connect):
@@ -274,7 +245,7 @@ async def test_draft_that_broke_later_is_not_repeated(connect):
 
 
 async def test_frozen_drafter_fails_the_draft_at_its_cap(connect, monkeypatch):
-    monkeypatch.setattr(calls_module, "DRAFT_SECONDS", 0.2)
+    monkeypatch.setattr(draft_calls, "DRAFT_SECONDS", 0.2)
     drafter = Drafter()
     drafter.always = hang
     calls = calls_on((await connect([Verifier()], [drafter])).mesh)
@@ -402,10 +373,11 @@ async def test_nothing_is_kept_of_calls_that_are_over(connect):
     await verified(calls)
     await drafted(calls, command=replace(DRAFT, task=2))
     drafter.corrupt = outside_the_vocabulary
-    with pytest.raises(Unavailable):
+    with pytest.raises(grpc.aio.AioRpcError):
         await drafted(calls, command=replace(DRAFT, task=3))
-    assert not calls._reservations
-    assert not calls._drafts
+    assert not calls._verifications._places
+    assert not calls._drafts._reservations
+    assert not calls._drafts._exchanges
 
 
 def outside_the_vocabulary(message: drafter_pb2.DraftResponse) -> None:
@@ -443,9 +415,9 @@ async def test_draft_that_makes_no_sense_ends_as_a_bad_draft(connect, corrupt):
     drafter.corrupt = corrupt
     calls = calls_on((await connect([Verifier()], [drafter])).mesh)
     parts: list[Drafted] = []
-    with pytest.raises(Unavailable) as refusal:
+    with pytest.raises(grpc.aio.AioRpcError, match="bad draft"):
         await drafted(calls, parts)
-    assert (refusal.value.reason, parts) == ("BAD_DRAFT", [])
+    assert parts == []
 
 
 REJECTION = Sampling(seed=3, mode=AcceptanceMode.REJECTION)
@@ -483,9 +455,9 @@ async def test_draft_that_was_not_drawn_from_what_it_says_ends_as_a_bad_draft(co
     drafter.corrupt = corrupt
     calls = calls_on((await connect([Verifier()], [drafter])).mesh, sampling=REJECTION)
     parts: list[Drafted] = []
-    with pytest.raises(Unavailable) as refusal:
+    with pytest.raises(grpc.aio.AioRpcError, match="bad draft"):
         await drafted(calls, parts)
-    assert (refusal.value.reason, parts) == ("BAD_DRAFT", [])
+    assert parts == []
 
 
 async def test_after_a_resumption_drafts_have_noise_of_their_own_again(connect):
@@ -510,14 +482,3 @@ async def test_bonus_distribution_comes_if_a_draft_token_may_meet_it(
     if verdict.bonus is not None:
         assert verdict.bonus.position == len(PROMPT)
         assert verdict.bonus.meet([]) == verdict.next_token
-
-
-async def test_bonus_distribution_that_makes_no_sense_is_asked_of_another_replica(connect):
-    broken, sound = Verifier(), Verifier()
-    broken.corrupt = lambda message: message.bonus.ClearField("probabilities")
-    calls = calls_on((await connect([broken, sound])).mesh, sampling=REJECTION)
-    command = Verify(1, (), TokenTree.chain(()), drafting_on=True)
-    verdict = await calls.verify(command, calls.moment(Context()))
-    assert verdict.bonus is not None
-    assert verdict.bonus.meet([]) == verdict.next_token
-    assert (len(broken.requests), len(sound.requests)) == (1, 1)

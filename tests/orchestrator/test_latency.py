@@ -147,14 +147,14 @@ async def test_tokens_of_a_prompt_are_not_charged_to_the_draft(connect, monkeypa
     verifier = Verifier()
 
     def read_the_prompt(message: verifier_pb2.VerifyResponse) -> None:
-        message.cost.num_computed_tokens = 500
+        message.cost.num_computed_tokens = 4
 
     verifier.corrupt = read_the_prompt
     calls = calls_on((await connect([verifier])).mesh)
     added: list[int] = []
     monkeypatch.setattr(RunningSlope, "add", lambda self, width, seconds: added.append(width))
     await calls.verify(Verify(1, (), TokenTree.chain((1, 2))), calls.moment(Context()))
-    assert added == [500]
+    assert added == [4]
 
 
 @pytest.mark.parametrize(("num_read", "counts"), [(4, True), (60, False)])

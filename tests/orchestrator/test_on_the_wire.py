@@ -43,7 +43,9 @@ class Threaded(verifier_pb2_grpc.VerifierServiceServicer):
     def VerifyEach(self, request_iterator: Any, context: Any) -> Iterator[Any]:  # noqa: N802
         for _ in request_iterator:
             self.arrived.release()
-            response = verifier_pb2.VerifyResponse(next_token_id=7)
+            response = verifier_pb2.VerifyResponse(
+                next_token_id=7, next_token_kind=verifier_pb2.NEXT_TOKEN_KIND_BONUS
+            )
             yield verifier_pb2.VerifyEachResponse(response=response)
 
 

@@ -10,6 +10,7 @@ from tests.metrics import Recorded, recorded
 from tests.orchestrator.answers import NUM_TOKENS, alone, collect, refusal, request, resuming
 from tests.orchestrator.peers import Drafter, Hold, Verifier, hang, passing, raising
 
+from specmesh.decoding.errors import InvalidField
 from specmesh.serving.errors import Unavailable
 from specmesh.v1 import generation_pb2 as pb
 
@@ -132,7 +133,10 @@ async def test_answer_whose_deadline_passes_failed_with_it(answering, recorded, 
 
 @pytest.mark.parametrize(
     ("error", "status"),
-    [(Unavailable("DRAINING", "going"), "UNAVAILABLE"), (RuntimeError("a bug"), "INTERNAL")],
+    [
+        (Unavailable("DRAINING", "going"), "UNAVAILABLE"),
+        (InvalidField("tree", "no tree"), "INTERNAL"),
+    ],
 )
 async def test_answer_that_the_mesh_fails_tells_the_status(
     answering, recorded, monkeypatch, error, status

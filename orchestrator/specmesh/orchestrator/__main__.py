@@ -95,12 +95,14 @@ class OrchestratorService:
                 "specmesh.v1.DrafterService",
                 _addresses(self._settings.drafters),
                 self._targets.admit_drafter,
+                dispensable=True,
             ),
             Pool(
                 "confidence_service",
                 "specmesh.v1.ConfidenceService",
                 _addresses(self._settings.confidence),
                 admit=None,
+                dispensable=True,
             ),
         )
         self._targets.follow(self._mesh.verifiers, self._mesh.drafters)

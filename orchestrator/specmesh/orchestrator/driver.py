@@ -16,7 +16,9 @@ import grpc.aio
 from opentelemetry import metrics
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.orchestrator.mesh.calls import Calls, Moment
+from specmesh.orchestrator.mesh.calls import Calls
+from specmesh.orchestrator.mesh.faults import Fault, fault_of
+from specmesh.orchestrator.mesh.moment import Moment
 from specmesh.orchestrator.rounds import Rounds
 from specmesh.orchestrator.strategies.base import (
     Assess,
@@ -54,9 +56,6 @@ _meter = metrics.get_meter("specmesh.orchestrator")
 _failures = _meter.create_counter(
     "specmesh.task.failures", unit="{task}", description="drafts and verifications that failed"
 )
-
-BUSY = frozenset({grpc.StatusCode.RESOURCE_EXHAUSTED})
-LOST = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
 
 Answered = Drafted | Verified | Assessed | Released | Failed
 
@@ -215,15 +214,17 @@ async def on_the_wire() -> None:
 
 def _for_client(error: Exception) -> Exception:
     """What the client is told when the mesh behind us fails; it knows nothing of replicas."""
-    if isinstance(error, grpc.aio.AioRpcError):
-        details = error.details() or ""
-        if error.code() in BUSY:
-            return ResourceExhausted(
-                "VERIFIERS_BUSY", details, retry_after_s=retry_after_s(error) or 1.0
-            )
-        if error.code() in LOST:
-            return Unavailable("VERIFIER_LOST", f"no replica of the target answered: {details}")
-        info = error_info(error)
-        if info is not None and info.reason == "KV_CACHE_TOO_SMALL":
+    if not isinstance(error, grpc.aio.AioRpcError):
+        return error
+    details = error.details() or ""
+    match fault_of(error):
+        case Fault.BUSY:
+            retry_s = retry_after_s(error) or 1.0
+            return ResourceExhausted("VERIFIERS_BUSY", details, retry_after_s=retry_s)
+        case Fault.TOO_SMALL:
+            info = error_info(error)
+            assert info is not None
             return FailedPrecondition(info.reason, details, info.metadata)
-    return error
+        case Fault.REFUSED:
+            return error  # what was checked before is wrong after all: a fault of ours
+    return Unavailable("VERIFIER_LOST", f"no replica of the target answered: {details}")

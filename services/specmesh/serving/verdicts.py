@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.bonus import Bonus
 from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.sampling import AcceptanceMode, Sampling
+from specmesh.decoding.tree import TokenTree
 from specmesh.v1 import model_pb2, verifier_pb2
+
+ROUNDING = 1e-3
+"""By how much the probabilities of a distribution may miss 1 in all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a verdict is about: ``tree`` below a prefix of ``position`` tokens, and whether the
+    distribution of a bonus token was asked for, with so many candidates."""
+
+    tree: TokenTree
+    position: int
+    sampling: Sampling
+    vocab_size: int
+    num_bonus_candidates: int = 0
 
 
 def write_verdict(verdict: Verdict, cost: model_pb2.ComputeCost) -> verifier_pb2.VerifyResponse:
@@ -23,21 +43,53 @@ def write_verdict(verdict: Verdict, cost: model_pb2.ComputeCost) -> verifier_pb2
     )
 
 
-def read_verdict(response: verifier_pb2.VerifyResponse, seed: int, position: int) -> Verdict:
-    """The verdict on a tree whose first level stands at ``position``, drawn with ``seed``.
+def read_verdict(response: verifier_pb2.VerifyResponse, question: Question) -> Verdict:
+    """The verdict, which ``verify`` could have given on ``question`` for some logits.
 
-    Raises ``InvalidField`` for a bonus distribution that is none.
+    Raises ``InvalidField`` otherwise.
     """
+    tree = question.tree
     accepted = tuple(response.accepted_nodes)
+    end = _end_of_path(tree, accepted)
+    _check_next_token(response, end, question)
     bonus = None
     if response.HasField("bonus"):
-        bonus = _read_bonus(response.bonus, seed, position + len(accepted))
-    return Verdict(
-        accepted,
-        response.next_token_id,
-        response.next_token_kind == verifier_pb2.NEXT_TOKEN_KIND_RECOVERED,
-        bonus,
+        bonus = _read_bonus(response.bonus, question, question.position + len(accepted))
+        if tree.children(end):
+            raise InvalidField("bonus", "is given, but the next token is none")
+        drawable = {*bonus.token_ids.tolist(), *([bonus.tail_token] if bonus.tail_mass else [])}
+        if response.next_token_id not in drawable:
+            raise InvalidField("bonus", "gives the next token no probability")
+    elif question.num_bonus_candidates and not tree.children(end):
+        raise InvalidField("bonus", "was asked for and is not given")
+    return Verdict(accepted, response.next_token_id, bool(tree.children(end)), bonus)
+
+
+def _end_of_path(tree: TokenTree, accepted: Sequence[int]) -> int:
+    """The last of ``accepted``, which lead from the root downwards; 0 if there are none."""
+    end = 0
+    for node in accepted:
+        if not 1 <= node <= len(tree) or tree.parents[node - 1] != end:
+            raise InvalidField("accepted_nodes", f"{node} does not hang from {end}")
+        end = node
+    return end
+
+
+def _check_next_token(response: verifier_pb2.VerifyResponse, end: int, question: Question) -> None:
+    """It must come after the node ``end``, and say rightly whether it replaces a draft token."""
+    tree, token = question.tree, response.next_token_id
+    if token >= question.vocab_size:
+        raise InvalidField("next_token_id", f"{token} is outside the vocabulary")
+    kind = (
+        verifier_pb2.NEXT_TOKEN_KIND_RECOVERED
+        if tree.children(end)
+        else verifier_pb2.NEXT_TOKEN_KIND_BONUS
     )
+    if response.next_token_kind != kind:
+        raise InvalidField("next_token_kind", f"must be {kind} after node {end}")
+    at_random = question.sampling.mode is AcceptanceMode.REJECTION
+    if not at_random and tree.child_with(end, token) is not None:
+        raise InvalidField("next_token_id", f"{token} is a child of node {end}, not accepted")
 
 
 def _write_bonus(bonus: Bonus) -> verifier_pb2.BonusDistribution:
@@ -50,20 +102,36 @@ def _write_bonus(bonus: Bonus) -> verifier_pb2.BonusDistribution:
     )
 
 
-def _read_bonus(message: verifier_pb2.BonusDistribution, seed: int, position: int) -> Bonus:
+def _read_bonus(
+    message: verifier_pb2.BonusDistribution, question: Question, position: int
+) -> Bonus:
     token_ids = np.asarray(message.token_ids, dtype=np.int64)
     probabilities = np.asarray(message.probabilities, dtype=np.float64)
     if len(token_ids) != len(probabilities) or not len(token_ids):
         raise InvalidField("bonus", "token_ids and probabilities must be of one length, not 0")
+    if len(token_ids) > question.num_bonus_candidates:
+        raise InvalidField("bonus.token_ids", f"more than {question.num_bonus_candidates}")
     if (np.diff(token_ids) <= 0).any():
         raise InvalidField("bonus.token_ids", "must ascend")
+    if token_ids[-1] >= question.vocab_size:
+        raise InvalidField("bonus.token_ids", f"{token_ids[-1]} is outside the vocabulary")
     if not (probabilities > 0).all():  # so that a NaN is refused as well
         raise InvalidField("bonus.probabilities", "must be above 0")
-    if not 0 <= message.tail_mass <= 1:
-        raise InvalidField("bonus.tail_mass", "must be in [0, 1]")
-    if message.tail_mass and not 0 < message.tail_token_probability <= message.tail_mass:
-        raise InvalidField("bonus.tail_token_probability", "must be in (0, tail_mass]")
+    _check_tail(message, question.vocab_size)
+    if not abs(float(probabilities.sum()) + message.tail_mass - 1) <= ROUNDING:
+        raise InvalidField("bonus", "probabilities and tail_mass must add up to 1")
     return Bonus(
-        *(seed, position, token_ids, probabilities),
+        *(question.sampling.seed, position, token_ids, probabilities),
         *(message.tail_mass, message.tail_token_id, message.tail_token_probability),
     )
+
+
+def _check_tail(message: verifier_pb2.BonusDistribution, vocab_size: int) -> None:
+    if not 0 <= message.tail_mass <= 1:
+        raise InvalidField("bonus.tail_mass", "must be in [0, 1]")
+    if not message.tail_mass:
+        return
+    if not 0 < message.tail_token_probability <= message.tail_mass:
+        raise InvalidField("bonus.tail_token_probability", "must be in (0, tail_mass]")
+    if message.tail_token_id >= vocab_size or message.tail_token_id in message.token_ids:
+        raise InvalidField("bonus.tail_token_id", "must be a token that is not listed")

@@ -3,61 +3,183 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
+from contextlib import suppress
 
 import grpc
 import grpc.aio
+from opentelemetry import metrics
 
+from specmesh.orchestrator.mesh.blame import Blame
+from specmesh.orchestrator.mesh.faults import Fault, fault_of
+from specmesh.orchestrator.mesh.outliers import Cause
 from specmesh.orchestrator.mesh.peer import Peer
 from specmesh.orchestrator.mesh.pool import Pool, Reservation
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
-from specmesh.serving.errors import error_info, retry_after_s
+from specmesh.serving.errors import FailedPrecondition, retry_after_s
 
 MAX_ATTEMPTS = 6
+"""Tries of a call, if there are no more replicas than that."""
 PAUSE_SECONDS = 0.05
 
-ELSEWHERE = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
-"""The replica is gone, draining or stuck: another may answer."""
+_quarantines = metrics.get_meter("specmesh.orchestrator").create_counter(
+    "specmesh.quarantined.calls",
+    unit="{call}",
+    description="calls that broke several replicas in turn and were tried nowhere else",
+)
+
+
+class Quarantined(FailedPrecondition):
+    """The request breaks one replica after the other."""
+
+    def __init__(self, num_broken: int, num_replicas: int, num_attempts: int) -> None:
+        super().__init__(
+            "REQUEST_BREAKS_REPLICAS",
+            f"{num_broken} of {num_replicas} replicas broke on this request, one after the other; "
+            "it is tried nowhere else",
+            {
+                "num_broken": str(num_broken),
+                "num_replicas": str(num_replicas),
+                "num_attempts": str(num_attempts),
+            },
+        )
 
 
 class Attempts:
     """The tries of one call. ``deadline`` is the request's, by the event loop's clock.
 
-    ``kind`` names the model that must answer, None any of the pool.
+    ``kind`` names the model that must answer, None any of the pool. ``patient``: those that
+    failed are asked again once nobody else is left.
     """
 
     def __init__(
-        self, pool: Pool, prefix: CommittedPrefix, deadline: float, kind: str | None = None
+        self,
+        pool: Pool,
+        prefix: CommittedPrefix,
+        deadline: float,
+        kind: str | None = None,
+        *,
+        patient: bool = True,
     ) -> None:
         self._pool = pool
         self._kind = kind
         self._prefix = prefix
         self._deadline = deadline
+        self._patient = patient
+        self._blame = Blame(pool.outliers, prefix.session_id)
         self._failed_at: set[str] = set()
-        self._num_failed = 0
+        self._forgetful: set[str] = set()
+        self._charges: list[tuple[Peer, float, Cause]] = []
+        """Failures that are the replicas', unless the call turns out to be the cause."""
+        self._error: grpc.aio.AioRpcError | None = None
+        self._pause_s = 0.0
+        self.num_failed = 0
+        """Tries so far."""
+        self.num_late = 0
+        """Those of them that had no answer in time."""
 
     def reserve(self) -> Reservation:
         """A place at the replica for the next try; raises as ``Pool.reserve``."""
-        return self._pool.reserve(self._prefix.holds, self._failed_at, self._kind)
+        return self._pool.reserve(
+            self._prefix.holds,
+            self._failed_at,
+            self._kind,
+            only=self._blame.confined_to,
+            proven=self._blame.second_opinion,
+        )
 
-    async def failed(self, peer: Peer, error: grpc.aio.AioRpcError) -> None:
-        """Return when the call may be tried again; raise ``error`` if that is useless."""
-        self._num_failed += 1
-        info = error_info(error)
-        pause_s = 0.0
-        if info is not None and info.reason == "PREFIX_UNKNOWN":
+    def can_reserve_another(self, peer: Peer) -> bool:
+        """Whether somebody else than ``peer`` is there who hasn't failed."""
+        return self._untried({*self._failed_at, peer.address})
+
+    def reserve_another(self, peer: Peer) -> Reservation:
+        """A place for the same try at another replica; raises as ``Pool.reserve``."""
+        avoid = {*self._failed_at, peer.address}
+        return self._pool.reserve(
+            self._prefix.holds, avoid, self._kind, only=self._blame.confined_to
+        )
+
+    async def wait_ready(self, patience_s: float) -> None:
+        """Return once a replica is ready for the call, or the time is up.
+
+        Raises ``FailedPrecondition`` if only such are ready as the call must not break.
+        """
+        only = self._blame.confined_to
+        if self._pool.ready_for(self._kind, only):
+            return
+        with suppress(TimeoutError):  # the reservation that follows says who is missing
+            await asyncio.wait_for(self._pool.wait_ready(only), patience_s)
+        if only is not None and self._pool.ready and not self._pool.ready_for(self._kind, only):
+            raise self._quarantined()
+
+    def answered(self, peer: Peer, began: float, pace: float | None = None) -> None:
+        """``peer`` has answered a try begun at ``began``: those that failed are to blame."""
+        self.close()
+        self._pool.answered(peer, began, pace)
+
+    def overtaken(self, peer: Peer, began: float) -> None:
+        """A try at ``peer`` had no answer when a later one had."""
+        self._charges.append((peer, began, Cause.LATENCY))
+
+    def failed(self, peer: Peer, began: float, error: grpc.aio.AioRpcError) -> None:
+        """Take in that a try failed. Raises if another one would be useless, or do harm."""
+        self.num_failed += 1
+        self._error = error
+        fault = fault_of(error)
+        if fault is Fault.FORGOTTEN and peer.address not in self._forgetful:
+            self._forgetful.add(peer.address)
             self._prefix.forgotten_by(peer.address)
-        elif error.code() in ELSEWHERE:
-            self._failed_at.add(peer.address)
-            self._prefix.forgotten_by(peer.address)
-            fit = (p for p in self._pool.ready if self._kind in {None, p.kind})
-            if self._failed_at.issuperset(p.address for p in fit):
-                pause_s = PAUSE_SECONDS * 2**self._num_failed  # nobody untried: let them recover
-        elif error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
-            self._failed_at.add(peer.address)  # another may have room
-            pause_s = retry_after_s(error) or PAUSE_SECONDS
+            self._pause_s = 0.0
+            return
+        self._failed_at.add(peer.address)
+        recovery_s = PAUSE_SECONDS * 2**self.num_failed
+        if fault is Fault.TOO_SMALL and not self._untried(self._failed_at):
+            raise error
+        if fault in {Fault.BUSY, Fault.TOO_SMALL}:
+            recovery_s = retry_after_s(error) or PAUSE_SECONDS
         else:
-            raise error
-        resumes_at = asyncio.get_running_loop().time() + pause_s
-        if self._num_failed >= MAX_ATTEMPTS or resumes_at >= self._deadline:
-            raise error
-        await asyncio.sleep(pause_s)
+            self._prefix.forgotten_by(peer.address)
+            late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            self.num_late += late
+            self._charges.append((peer, began, Cause.LATENCY if late else Cause.ERRORS))
+            self._find_blame(fault, peer, error)
+        self._pause_s = 0.0 if self._untried(self._failed_at) else recovery_s
+
+    async def pause(self) -> None:
+        """Return when the call may be tried again; raise its error if that is useless."""
+        assert self._error is not None
+        given_up = self.num_failed >= MAX_ATTEMPTS or not self._patient
+        if given_up and not self._untried(self._failed_at):
+            raise self._error
+        if asyncio.get_running_loop().time() + self._pause_s >= self._deadline:
+            raise self._error
+        await asyncio.sleep(self._pause_s)
+
+    def close(self) -> None:
+        """The call is over, however it ended: what failed is held against the replicas."""
+        for peer, began, cause in self._charges:
+            self._pool.failed(peer, began, cause)
+        self._charges.clear()
+
+    def _find_blame(self, fault: Fault, peer: Peer, error: grpc.aio.AioRpcError) -> None:
+        match fault:
+            case Fault.REFUSED:
+                agreed = self._blame.refused()
+                if agreed or not self._untried(self._failed_at):
+                    self._charges.clear()
+                    raise error
+            case Fault.BROKE | Fault.FORGOTTEN if self._blame.broke(peer.address):
+                raise self._quarantined()
+            case Fault.LOST if self._blame.lost(peer.address, peer.num_starts):
+                raise self._quarantined()
+
+    def _quarantined(self) -> Quarantined:
+        self._charges.clear()
+        self._blame.found_guilty()
+        _quarantines.add(1)
+        return Quarantined(len(self._blame.broken), len(self._pool.peers), self.num_failed)
+
+    def _untried(self, tried: Collection[str]) -> bool:
+        only = self._blame.confined_to
+        usable = self._pool.usable(self._kind)
+        return any(p.address not in tried for p in usable if only is None or p.address in only)

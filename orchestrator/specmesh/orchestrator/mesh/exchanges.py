@@ -46,10 +46,11 @@ class Exchange(Generic[Request, Response]):
                 raise call_error(grpc.StatusCode.UNAVAILABLE, "the call broke") from error
             raise
 
-    async def read(self) -> Response:
-        """The next message. Raises ``AioRpcError``, also when there is none (in time)."""
+    async def read(self, by: float | None = None) -> Response:
+        """The next message. Raises ``AioRpcError``, also when there is none in time, or ``by``
+        then."""
         try:
-            async with self._in_time():
+            async with self._in_time(by):
                 message: Any = await self._call.read()
         except TimeoutError:
             raise _late() from None
@@ -58,8 +59,8 @@ class Exchange(Generic[Request, Response]):
         response: Response = message
         return response
 
-    def _in_time(self) -> asyncio.Timeout:
-        return asyncio.timeout_at(self._deadline)
+    def _in_time(self, by: float | None = None) -> asyncio.Timeout:
+        return asyncio.timeout_at(self._deadline if by is None else min(by, self._deadline))
 
 
 class Exchanges(Generic[Request, Response]):

@@ -6,6 +6,8 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from statistics import median
 
+from specmesh.orchestrator.mesh.patience import Patience
+
 WINDOW = 64
 """How many of the latest calls count."""
 MIN_HALF = 8
@@ -52,6 +54,15 @@ class RunningSlope:
             self.value = 0.0
 
 
+VERIFY_SECONDS = 60.0
+"""Cap of one Verify, until calls have told how long they take, and after."""
+DRAFT_SECONDS = 10.0
+"""Cap of one Draft, every try of it: past it the round goes on without one."""
+UNKNOWN_DRAFT_SECONDS = 3.0
+"""Likewise, until calls have told."""
+DRAFT_FLOOR_SECONDS = 0.5
+
+
 class Latencies:
     """Seconds of one verification, and of one drafted level by the drafter's model."""
 
@@ -60,7 +71,13 @@ class Latencies:
         self.target_token_s = RunningSlope()
         self.target_load = RunningMedian()
         """How long verifications wait at a replica, by how long they take; 1 at most."""
+        self.verifications = Patience(VERIFY_SECONDS, VERIFY_SECONDS)
         self._drafter_s: defaultdict[str, RunningMedian] = defaultdict(RunningMedian)
+        self._drafts: defaultdict[str, Patience] = defaultdict(_draft_patience)
+
+    def drafts(self, kind: str) -> Patience:
+        """How long drafts of the model ``kind`` may take."""
+        return self._drafts[kind]
 
     def drafter_s(self, kind: str) -> RunningMedian:
         """Of the drafters that serve the model ``kind``."""
@@ -69,3 +86,7 @@ class Latencies:
 
 def _medians(calls: Sequence[tuple[int, float]]) -> tuple[float, float]:
     return median(call[0] for call in calls), median(call[1] for call in calls)
+
+
+def _draft_patience() -> Patience:
+    return Patience(DRAFT_SECONDS, UNKNOWN_DRAFT_SECONDS, DRAFT_FLOOR_SECONDS)

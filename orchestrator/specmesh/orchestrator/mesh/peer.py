@@ -93,6 +93,8 @@ class Peer:
         """Calls whose answers are wanted."""
         self.num_ending = 0
         """Calls that are being cancelled."""
+        self.num_starts = 0
+        """How often it has begun to serve."""
         self.changed = asyncio.Event()
         """Set whenever ``ready`` or ``refusal`` may have changed."""
         self.watchers: dict[Callable[[], None], None] = {}
@@ -168,6 +170,7 @@ class Peer:
     def _set_serving(self, serving: bool) -> None:
         if serving != self._serving:
             log.info("peer", extra={"peer": self.address, "serving": serving})
+            self.num_starts += serving
         self._serving = serving
         self._tell()
 

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
 
+from opentelemetry import metrics
+
+from specmesh.orchestrator.mesh.outliers import Cause, Outliers
 from specmesh.orchestrator.mesh.peer import Admit, OpenChannel, Peer, insecure_channel
 from specmesh.serving.errors import FailedPrecondition, Unavailable
+
+log = logging.getLogger(__name__)
+
+_ejections = metrics.get_meter("specmesh.orchestrator").create_counter(
+    "specmesh.replica.ejections",
+    unit="{ejection}",
+    description="replicas left out for a while since they failed or were slow",
+)
 
 
 class Reservation:
@@ -50,7 +63,10 @@ class Reservation:
 
 
 class Pool:
-    """The peers of one role, ready or not."""
+    """The peers of one role, ready or not.
+
+    If they are ``dispensable``, all may be left out for what they do (see ``Outliers``).
+    """
 
     def __init__(
         self,
@@ -59,9 +75,15 @@ class Pool:
         addresses: Sequence[str],
         admit: Admit | None,
         open_channel: OpenChannel = insecure_channel,
+        *,
+        dispensable: bool = False,
     ) -> None:
         self._role = role
+        self.outliers = Outliers(last_stays=not dispensable)
         self.peers = [Peer(address, service, admit, open_channel) for address in addresses]
+        self._num_starts = dict.fromkeys(addresses, 0)
+        for peer in self.peers:
+            peer.watchers[partial(self._came_or_went, peer)] = None
 
     @property
     def ready(self) -> list[Peer]:
@@ -73,29 +95,64 @@ class Pool:
         """The different models that ready peers serve, in the order of their addresses."""
         return list(dict.fromkeys(peer.kind for peer in self.ready))
 
+    def ready_for(self, kind: str | None, only: Collection[str] | None = None) -> list[Peer]:
+        """Those ready that serve the model ``kind`` (None: any) and are among ``only``."""
+        return [
+            peer
+            for peer in self.ready
+            if kind in {None, peer.kind} and (only is None or peer.address in only)
+        ]
+
+    def usable(self, kind: str | None = None, only: Collection[str] | None = None) -> list[Peer]:
+        """Those of ``ready_for`` that are not left out for what they did."""
+        ready = self.ready_for(kind, only)
+        fit = self.outliers.fit([peer.address for peer in ready], _now())
+        return ready if len(fit) == len(ready) else [p for p in ready if p.address in fit]
+
     def reserve(
-        self, holds: dict[str, int], avoid: Collection[str] = (), kind: str | None = None
+        self,
+        holds: dict[str, int],
+        avoid: Collection[str] = (),
+        kind: str | None = None,
+        *,
+        only: Collection[str] | None = None,
+        proven: bool = False,
     ) -> Reservation:
         """A place at the least busy peer, then at the one that holds most of the prefix.
 
         ``holds`` maps addresses to tokens held; addresses in ``avoid`` (they have just
-        failed) are taken only if nobody else is ready; ``kind`` names a model, None any.
-        Raises ``Unavailable`` when nobody is ready, ``FailedPrecondition`` when none of them
+        failed) are taken only if nobody else is usable; ``kind`` and ``only`` as in
+        ``ready_for``; ``proven`` prefers those that have answered and not failed since.
+        Raises ``Unavailable`` when nobody is usable, ``FailedPrecondition`` when none of them
         fits the mesh.
         """
-        ready = [peer for peer in self.ready if kind in {None, peer.kind}]
-        if not ready:
+        usable = self.usable(kind, only)
+        if not usable:
             raise self._nobody()
+        now, outliers = _now(), self.outliers
         peer = min(
-            ready,
+            usable,
             key=lambda p: (
                 p.address in avoid,
+                bool(avoid) or not outliers.due(p.address, now),  # it is time to try it again
+                proven and not outliers.proven(p.address),
                 p.num_outstanding,
                 p.num_ending,
                 -holds.get(p.address, 0),
             ),
         )
+        outliers.called(peer.address, now)
         return Reservation(peer)
+
+    def answered(self, peer: Peer, began: float, pace: float | None = None) -> None:
+        """See ``Outliers.answered``."""
+        among = self._like(peer)
+        self._tell(peer, self.outliers.answered(peer.address, among, began, _now(), pace))
+
+    def failed(self, peer: Peer, began: float, cause: Cause = Cause.ERRORS) -> None:
+        """See ``Outliers.failed``."""
+        among = self._like(peer)
+        self._tell(peer, self.outliers.failed(peer.address, among, began, _now(), cause))
 
     @contextmanager
     def watched(self, watcher: Callable[[], None]) -> Iterator[None]:
@@ -108,26 +165,50 @@ class Pool:
             for peer in self.peers:
                 peer.watchers.pop(watcher, None)
 
-    async def wait_ready(self) -> None:
-        """Return once a peer is ready or every one of them was refused."""
-        while not (self.ready or (self.peers and all(peer.refusal for peer in self.peers))):
-            for peer in self.peers:
-                peer.changed.clear()
-            waits = [asyncio.create_task(peer.changed.wait()) for peer in self.peers]
-            try:
-                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for wait in waits:
-                    wait.cancel()
+    async def wait_ready(self, only: Collection[str] | None = None) -> None:
+        """Return once a peer (of ``only``) is ready or every one of them was refused."""
+        peers = [peer for peer in self.peers if only is None or peer.address in only]
+        while not (any(peer.ready for peer in peers) or all(peer.refusal for peer in peers)):
+            await _changed(peers)
 
     async def close(self) -> None:
         """Close every channel."""
         await asyncio.gather(*(peer.close() for peer in self.peers))
+
+    def _like(self, peer: Peer) -> list[str]:
+        """The addresses of those that could take the calls of ``peer``, itself included."""
+        return [p.address for p in self.peers if p is peer or (p.ready and p.kind == peer.kind)]
+
+    def _tell(self, peer: Peer, cause: Cause | None) -> None:
+        if cause is not None:
+            _ejections.add(1, {"specmesh.role": self._role, "specmesh.cause": cause.value})
+            log.warning("replica left out", extra={"peer": peer.address, "cause": cause.value})
+
+    def _came_or_went(self, peer: Peer) -> None:
+        if peer.num_starts > self._num_starts[peer.address]:
+            self._num_starts[peer.address] = peer.num_starts
+            self.outliers.restarted(peer.address, _now())
 
     def _nobody(self) -> Exception:
         role = self._role.upper()
         refusals = [f"{peer.address}: {peer.refusal}" for peer in self.peers if peer.refusal]
         if refusals and len(refusals) == len(self.peers):
             return FailedPrecondition(f"{role}_REFUSED", "; ".join(refusals))
-        nobody = f"none of {len(self.peers)} {self._role}s is ready"
+        nobody = f"none of {len(self.peers)} {self._role}s is usable"
         return Unavailable(f"NO_{role}", "; ".join((nobody, *refusals)))
+
+
+async def _changed(peers: Sequence[Peer]) -> None:
+    """Return when one of them may have come or gone."""
+    for peer in peers:
+        peer.changed.clear()
+    waits = [asyncio.create_task(peer.changed.wait()) for peer in peers]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -28,14 +28,17 @@ class CommittedPrefix:
 
     def message(self, address: str, length: int, path: Sequence[int]) -> tokens_pb2.Prefix:
         """The first ``length`` tokens and ``path``, without the blocks that the replica holds."""
-        held = min(self.holds.get(address, 0), length)
-        base_length = held // BLOCK_TOKENS * BLOCK_TOKENS
+        base_length = self._base_length(address, length)
         return tokens_pb2.Prefix(
             base_length=base_length,
             base_digest=self._chain.digest_at(base_length),
             token_ids=[*self._chain[base_length:length], *path],
             session_id=self.session_id,
         )
+
+    def num_to_send(self, address: str, length: int) -> int:
+        """How many of the first ``length`` tokens the replica does not hold."""
+        return length - self._base_length(address, length)
 
     def digest(self, length: int) -> bytes:
         """Names the first ``length`` tokens, up to their last full block."""
@@ -48,3 +51,7 @@ class CommittedPrefix:
     def forgotten_by(self, address: str) -> None:
         """The replica says that it lacks the base."""
         self.holds.pop(address, None)
+
+    def _base_length(self, address: str, length: int) -> int:
+        held = min(self.holds.get(address, 0), length)
+        return held // BLOCK_TOKENS * BLOCK_TOKENS

@@ -1,0 +1,249 @@
+"""What one request asks of the target.
+
+Verify is a pure function, so a call that fails is sent to another replica, and one that is late
+to a second one beside the first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import grpc
+import grpc.aio
+from opentelemetry import metrics
+
+from specmesh.decoding.acceptance import Verdict
+from specmesh.decoding.bonus import MAX_BONUS_CANDIDATES
+from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.sampling import AcceptanceMode, Sampling
+from specmesh.orchestrator.mesh.attempts import Attempts
+from specmesh.orchestrator.mesh.exchanges import call_error
+from specmesh.orchestrator.mesh.hedging import Hedge, HedgeBudget
+from specmesh.orchestrator.mesh.latency import Latencies
+from specmesh.orchestrator.mesh.moment import Moment
+from specmesh.orchestrator.mesh.peer import Peer
+from specmesh.orchestrator.mesh.pool import Pool, Reservation
+from specmesh.orchestrator.mesh.prefix import CommittedPrefix
+from specmesh.orchestrator.strategies.base import TaskId, Verify
+from specmesh.serving.errors import DeadlineExceeded, FailedPrecondition
+from specmesh.serving.telemetry import client_span
+from specmesh.serving.verdicts import Question, read_verdict
+from specmesh.serving.wire import write_sampling, write_tree
+from specmesh.v1 import model_pb2, verifier_pb2
+
+log = logging.getLogger(__name__)
+
+NO_VERIFIER_SECONDS = 5.0
+"""How long a request waits for a replica of the target to come (back)."""
+
+METHOD = "specmesh.v1.VerifierService/Verify"
+
+_hedges = metrics.get_meter("specmesh.orchestrator").create_counter(
+    "specmesh.verify.hedges",
+    unit="{call}",
+    description="second calls for verifications that were late, by whether they came first",
+)
+
+
+class Verifications:
+    """See the module. ``deadline`` is the request's, by the event loop's clock; ``target`` the
+    kind of the model that must answer, None any."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        latencies: Latencies,
+        hedges: HedgeBudget,
+        prefix: CommittedPrefix,
+        sampling: Sampling,
+        *,
+        vocab_size: int,
+        deadline: float,
+        target: str | None,
+    ) -> None:
+        self._pool = pool
+        self._latencies = latencies
+        self._hedges = hedges
+        self._prefix = prefix
+        self._sampling = sampling
+        self._sampling_message = write_sampling(sampling)
+        self._vocab_size = vocab_size
+        self._deadline = deadline
+        self._target = target
+        self._places: defaultdict[TaskId, list[Reservation]] = defaultdict(list)
+
+    async def ask(self, command: Verify, moment: Moment) -> Verdict:
+        """The target's verdict.
+
+        Raises ``AioRpcError`` or ``ServiceError`` once nobody is left to try, or no time.
+        """
+        loop = asyncio.get_running_loop()
+        attempts = Attempts(self._pool, self._prefix, self._deadline, self._target)
+        with closing(attempts):
+            while True:
+                patience = min(NO_VERIFIER_SECONDS, self._deadline - loop.time())
+                await attempts.wait_ready(patience)
+                self._check_target()
+                verdict = await self._hedged(command, moment, attempts)
+                if verdict is not None:
+                    self._hedges.earn()
+                    return verdict
+                await attempts.pause()
+
+    def cancel(self, task: TaskId) -> None:
+        """The task is about to be cancelled: others may have its places already."""
+        for reservation in self._places.get(task, ()):
+            reservation.cancel()
+
+    async def _hedged(self, command: Verify, moment: Moment, attempts: Attempts) -> Verdict | None:
+        """A try, and a second one elsewhere if it is late; None if they failed."""
+        with self._place(command.task, attempts.reserve()) as peer:
+            began = asyncio.get_running_loop().time()
+            late_s = self._latencies.verifications.late_after(
+                self._prefix.num_to_send(peer.address, moment.num_committed)
+                + len(command.path)
+                + len(command.tree)
+            )
+            hedge = Hedge(
+                late_s,
+                may_begin=lambda: self._may_hedge(peer, attempts),
+                second=lambda: self._elsewhere(peer, command, moment, attempts),
+            )
+            try:
+                return await hedge.race(self._try(peer, command, moment, attempts))
+            finally:
+                if hedge.overtaken:
+                    attempts.overtaken(peer, began)
+                if hedge.begun:
+                    _hedges.add(1, {"specmesh.hedge.won": hedge.overtaken})
+
+    def _may_hedge(self, peer: Peer, attempts: Attempts) -> bool:
+        if not attempts.can_reserve_another(peer):
+            return False
+        if self._pool.outliers.is_out(peer.address):  # it is no use to wait
+            return True
+        return self._hedges.spend()
+
+    async def _elsewhere(
+        self, late: Peer, command: Verify, moment: Moment, attempts: Attempts
+    ) -> Verdict | None:
+        with self._place(command.task, attempts.reserve_another(late)) as peer:
+            return await self._try(peer, command, moment, attempts, hedge=True)
+
+    def _check_target(self) -> None:
+        served = self._pool.kinds
+        if self._target is not None and served and self._target not in served:
+            raise FailedPrecondition(
+                "TARGET_REPLACED",
+                f"the answer began with {self._target}, but the mesh serves {served[0]} by now",
+            )
+
+    @contextmanager
+    def _place(self, task: TaskId, reservation: Reservation) -> Iterator[Peer]:
+        self._places[task].append(reservation)
+        try:
+            with reservation as peer:
+                yield peer
+        finally:
+            self._places[task].remove(reservation)
+            if not self._places[task]:
+                del self._places[task]
+
+    async def _try(
+        self,
+        peer: Peer,
+        command: Verify,
+        moment: Moment,
+        attempts: Attempts,
+        *,
+        hedge: bool = False,
+    ) -> Verdict | None:
+        """One call; None if it failed. Raises if that is the end of it."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        num_tokens = moment.num_committed + len(command.path) + len(command.tree)
+        given_up_s = self._latencies.verifications.given_up_after(
+            num_tokens, peer.num_outstanding - 1, attempts.num_late
+        )
+        attributes = {"specmesh.draft.tokens": len(command.tree), "specmesh.hedge": hedge}
+        try:
+            with client_span(METHOD, peer.address, attributes, moment.parent) as (span, carrier):
+                span.update_name("specmesh.verify")
+                question = self._question(command, moment)
+                message = self._message(peer, command, moment, question, carrier)
+                deadline = min(self._deadline, began + given_up_s)
+                async with peer.verifications.ask(message, deadline) as exchange:
+                    response = (await exchange.read()).response
+                span.set_attribute("specmesh.accepted.tokens", len(response.accepted_nodes))
+                verdict = _read(response, question, peer)
+        except grpc.aio.AioRpcError as error:
+            if loop.time() >= self._deadline:
+                raise DeadlineExceeded("DEADLINE", "the request's deadline has passed") from error
+            attempts.failed(peer, began, error)
+            return None
+        pace = self._observe(peer, message.request, response.cost, loop.time() - began)
+        attempts.answered(peer, began, pace)
+        self._prefix.seen_by(peer.address, moment.num_committed)
+        return verdict
+
+    def _question(self, command: Verify, moment: Moment) -> Question:
+        at_random = self._sampling.mode is AcceptanceMode.REJECTION
+        return Question(
+            command.tree,
+            moment.num_committed + len(command.path),
+            self._sampling,
+            self._vocab_size,
+            MAX_BONUS_CANDIDATES if at_random and command.drafting_on else 0,
+        )
+
+    def _message(
+        self,
+        peer: Peer,
+        command: Verify,
+        moment: Moment,
+        question: Question,
+        carrier: dict[str, str],
+    ) -> verifier_pb2.VerifyEachRequest:
+        request = verifier_pb2.VerifyRequest(
+            prefix=self._prefix.message(peer.address, moment.num_committed, command.path),
+            tree=write_tree(command.tree, command.distributions),
+            sampling=self._sampling_message,
+            num_bonus_candidates=question.num_bonus_candidates,
+        )
+        return verifier_pb2.VerifyEachRequest(request=request, trace_context=carrier)
+
+    def _observe(
+        self,
+        peer: Peer,
+        request: verifier_pb2.VerifyRequest,
+        cost: model_pb2.ComputeCost,
+        seconds: float,
+    ) -> float:
+        """Learn from what a call took; returns its pace."""
+        latencies, num_drafted = self._latencies, len(request.tree.token_ids)
+        num_most = request.prefix.base_length + len(request.prefix.token_ids) + num_drafted
+        # Tokens of the prefix that the replica lacked take as long as those of the tree.
+        num_computed = min(cost.num_computed_tokens, num_most)
+        latencies.target_s.add(seconds)
+        latencies.target_token_s.add(num_computed or num_drafted, seconds)
+        latencies.target_load.add(_load(cost))
+        num_sent = len(request.prefix.token_ids) + num_drafted
+        return latencies.verifications.add(peer.address, num_computed or num_sent, seconds)
+
+
+def _read(response: verifier_pb2.VerifyResponse, question: Question, peer: Peer) -> Verdict:
+    """A replica that makes no sense has broken: another is asked."""
+    try:
+        return read_verdict(response, question)
+    except InvalidField as error:
+        log.warning("bad verdict", extra={"peer": peer.address, "reason": str(error)})
+        raise call_error(grpc.StatusCode.INTERNAL, f"bad verdict: {error}") from error
+
+
+def _load(cost: model_pb2.ComputeCost) -> float:
+    """How long a call waited, by how long it took; 1 at most."""
+    return cost.queue_ms / cost.forward_ms if cost.queue_ms < cost.forward_ms else 1.0

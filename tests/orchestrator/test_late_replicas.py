@@ -1,0 +1,221 @@
+"""A replica that hangs while its gRPC and its health answer holds nobody up."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from opentelemetry.context import Context
+from tests.orchestrator.answers import alone, collect, request
+from tests.orchestrator.model import VOCAB_SIZE, target_only
+from tests.orchestrator.peers import Drafter, Verifier, hang, passing
+
+from specmesh.decoding.sampling import Sampling
+from specmesh.decoding.tree import TokenTree
+from specmesh.orchestrator.mesh.calls import Calls, Mesh
+from specmesh.orchestrator.mesh.hedging import HEDGES_PER_CALL, MAX_HEDGES, HedgeBudget
+from specmesh.orchestrator.mesh.patience import Patience
+from specmesh.orchestrator.mesh.prefix import CommittedPrefix
+from specmesh.orchestrator.strategies.base import Verify
+
+PROMPT = tuple(range(1, 41))
+SAMPLING = Sampling(temperature=0.8, seed=5)
+SAID = target_only(PROMPT, 3, SAMPLING)
+VERIFY = Verify(1, (), TokenTree.chain(SAID[:2]))
+ANSWER = ((1, 2), SAID[2])
+
+
+def calls_on(mesh: Mesh, session: str = "s", seconds: float = 30.0) -> Calls:
+    deadline = asyncio.get_running_loop().time() + seconds
+    prefix = CommittedPrefix(session, PROMPT)
+    return Calls(mesh, prefix, SAMPLING, vocab_size=VOCAB_SIZE, deadline=deadline)
+
+
+async def verified(calls: Calls) -> tuple[tuple[int, ...], int]:
+    verdict = await calls.verify(VERIFY, calls.moment(Context()))
+    return verdict.accepted_nodes, verdict.next_token
+
+
+def learn(mesh: Mesh, seconds: float = 0.002) -> None:
+    """As after some calls."""
+    for peer in mesh.verifiers.peers:
+        for num_tokens in (1, 8, 64):
+            for _ in range(20):
+                mesh.latencies.verifications.add(peer.address, num_tokens, seconds)
+
+
+async def test_stream_with_one_hung_and_two_healthy_replicas_goes_on(connect, serve):
+    verifiers = [Verifier() for _ in range(3)]
+    behind = await connect(verifiers, [Drafter()])
+    stub = await serve(behind)
+    await collect(stub.Generate(request()))
+    for verifier in verifiers:
+        verifier.requests.clear()
+    verifiers[0].always = hang
+    began = asyncio.get_running_loop().time()
+    for _ in range(10):
+        assert (await collect(stub.Generate(request()))).tokens == alone(request().sampling)
+    assert asyncio.get_running_loop().time() - began < 10
+    # Remembered from one request to the next: left out, but for a trial now and then.
+    assert behind.mesh.verifiers.outliers.is_out(verifiers[0].address)
+    assert len(verifiers[0].requests) <= 8
+
+
+async def test_late_call_is_answered_by_another_replica_within_a_fraction_of_a_second(connect):
+    verifiers = [Verifier() for _ in range(3)]
+    mesh = (await connect(verifiers)).mesh
+    learn(mesh)
+    verifiers[0].always = hang
+    began = asyncio.get_running_loop().time()
+    assert await verified(calls_on(mesh)) == ANSWER
+    assert asyncio.get_running_loop().time() - began < 0.5
+    await asyncio.wait_for(verifiers[0].cancelled.wait(), 10)
+    assert sum(peer.num_outstanding for peer in mesh.verifiers.peers) == 0
+
+
+async def test_even_the_first_call_of_all_does_not_wait_long_for_a_hung_replica(connect):
+    verifiers = [Verifier(), Verifier()]
+    mesh = (await connect(verifiers)).mesh
+    verifiers[0].always = hang
+    assert await asyncio.wait_for(verified(calls_on(mesh)), 3) == ANSWER
+
+
+async def test_first_answer_wins_and_the_other_call_is_cancelled(connect):
+    verifiers = [Verifier(), Verifier()]
+    mesh = (await connect(verifiers)).mesh
+    learn(mesh)
+    verifiers[0].faults.append(verifiers[1].arrived.wait)
+    verifiers[1].always = hang
+    assert await verified(calls_on(mesh)) == ANSWER
+    await asyncio.wait_for(verifiers[1].cancelled.wait(), 10)
+    assert sum(peer.num_outstanding for peer in mesh.verifiers.peers) == 0
+
+
+async def test_cancelled_verification_cancels_both_calls(connect):
+    verifiers = [Verifier(), Verifier()]
+    mesh = (await connect(verifiers)).mesh
+    learn(mesh)
+    for verifier in verifiers:
+        verifier.always = hang
+    calls = calls_on(mesh)
+    task = asyncio.create_task(verified(calls))
+    await asyncio.gather(*(asyncio.wait_for(v.arrived.wait(), 10) for v in verifiers))
+    calls.cancel(VERIFY.task)
+    assert [peer.num_outstanding for peer in mesh.verifiers.peers] == [0, 0]
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    for verifier in verifiers:
+        await asyncio.wait_for(verifier.cancelled.wait(), 10)
+    assert [peer.num_ending for peer in mesh.verifiers.peers] == [0, 0]
+    assert not calls._verifications._places
+
+
+async def test_second_call_that_fails_leaves_the_first_alone(connect):
+    verifiers = [Verifier(), Verifier()]
+    mesh = (await connect(verifiers)).mesh
+    learn(mesh)
+    failed = asyncio.Event()
+
+    async def fail() -> None:
+        asyncio.get_running_loop().call_later(0.05, failed.set)
+        raise ZeroDivisionError
+
+    verifiers[0].faults.append(failed.wait)
+    verifiers[1].faults.append(fail)
+    assert await verified(calls_on(mesh)) == ANSWER
+    assert [len(verifier.requests) for verifier in verifiers] == [1, 1]
+
+
+async def test_first_call_that_fails_leaves_it_to_the_second(connect):
+    verifiers = [Verifier(), Verifier(), Verifier()]
+    mesh = (await connect(verifiers)).mesh
+    learn(mesh)
+    failed = asyncio.Event()
+
+    async def fail() -> None:
+        await verifiers[1].arrived.wait()
+        asyncio.get_running_loop().call_later(0.05, failed.set)
+        raise ZeroDivisionError
+
+    verifiers[0].faults.append(fail)
+    verifiers[1].faults.append(failed.wait)
+    assert await verified(calls_on(mesh)) == ANSWER
+    assert [len(verifier.requests) for verifier in verifiers] == [1, 1, 0]
+
+
+async def test_there_is_one_second_call_at_most(connect):
+    verifiers = [Verifier() for _ in range(3)]
+    mesh = (await connect(verifiers)).mesh
+    learn(mesh)
+    for verifier in verifiers:
+        verifier.always = hang
+    task = asyncio.create_task(verified(calls_on(mesh)))
+    await asyncio.sleep(0.5)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert sum(len(verifier.requests) for verifier in verifiers) == 2
+
+
+async def test_second_calls_are_few_when_all_replicas_are_slow(connect):
+    """Else an overload would feed itself."""
+    verifiers = [Verifier(), Verifier()]
+    mesh = (await connect(verifiers)).mesh
+    learn(mesh)
+
+    async def slow() -> None:
+        await asyncio.sleep(0.3)
+
+    for verifier in verifiers:
+        verifier.always = slow
+    for _ in range(3):
+        await asyncio.gather(*(verified(calls_on(mesh, str(n))) for n in range(20)))
+    num_calls = sum(len(verifier.requests) for verifier in verifiers)
+    assert num_calls <= 60 + MAX_HEDGES + 60 * HEDGES_PER_CALL
+    assert len(mesh.verifiers.usable()) == 2
+
+
+def test_budget_is_a_share_of_the_calls():
+    budget = HedgeBudget()
+    assert sum(budget.spend() for _ in range(1000)) == MAX_HEDGES
+    spent = 0
+    for _ in range(1000):
+        budget.earn()
+        spent += budget.spend()
+    assert spent == pytest.approx(1000 * HEDGES_PER_CALL, abs=1)
+
+
+async def test_sole_replica_that_hung_is_given_up_and_asked_again(connect):
+    verifier = Verifier()
+    mesh = (await connect([verifier])).mesh
+    mesh.latencies.verifications = Patience(ceiling_s=60.0, unknown_s=60.0, floor_s=0.2)
+    learn(mesh)
+    verifier.faults.append(hang)
+    assert await asyncio.wait_for(verified(calls_on(mesh)), 5) == ANSWER
+    await asyncio.wait_for(verifier.cancelled.wait(), 10)
+
+
+async def test_hung_replica_comes_back_once_it_answers_again(connect):
+    verifiers = [Verifier(), Verifier()]
+    mesh = (await connect(verifiers)).mesh
+    learn(mesh)
+    verifiers[0].always = hang
+    while not mesh.verifiers.outliers.is_out(verifiers[0].address):
+        assert await verified(calls_on(mesh)) == ANSWER
+    verifiers[0].always = passing
+    async with asyncio.timeout(10):
+        while mesh.verifiers.outliers.is_out(verifiers[0].address):
+            assert await verified(calls_on(mesh)) == ANSWER
+            await asyncio.sleep(0.05)
+
+
+async def test_hung_drafter_stalls_a_few_rounds_and_no_more(connect, serve):
+    drafter = Drafter()
+    behind = await connect([Verifier()], [drafter])
+    stub = await serve(behind)
+    await collect(stub.Generate(request()))
+    drafter.always = hang
+    began = asyncio.get_running_loop().time()
+    assert (await collect(stub.Generate(request()))).tokens == alone(request().sampling)
+    assert asyncio.get_running_loop().time() - began < 5
+    assert behind.mesh.drafters.outliers.is_out(drafter.address)

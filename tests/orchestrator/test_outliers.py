@@ -1,0 +1,169 @@
+"""Who is left out, for how long, and who never is."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specmesh.orchestrator.mesh.outliers import (
+    BASE_SECONDS,
+    FORGIVEN_SECONDS,
+    MAX_FAILURES,
+    MAX_IN_A_ROW,
+    MAX_SECONDS,
+    MIN_PACES,
+    SLOW,
+    Cause,
+    Outliers,
+)
+
+ALL = ("a", "b", "c")
+
+
+def fail(outliers: Outliers, replica: str, times: int, now: float = 0.0) -> list[Cause | None]:
+    return [outliers.failed(replica, ALL, now, now) for _ in range(times)]
+
+
+def answer(
+    outliers: Outliers, replica: str, times: int, pace: float | None = 1.0, now: float = 0.0
+) -> list[Cause | None]:
+    return [outliers.answered(replica, ALL, now, now, pace) for _ in range(times)]
+
+
+def test_failures_in_a_row_leave_a_replica_out():
+    outliers = Outliers()
+    assert fail(outliers, "a", MAX_IN_A_ROW + 1) == [*[None] * MAX_IN_A_ROW, Cause.ERRORS]
+    assert outliers.fit(ALL, 0.0) == ["b", "c"]
+
+
+def test_an_answer_now_and_then_does_not_hide_failures():
+    outliers = Outliers()
+    causes = []
+    for _ in range(MAX_FAILURES + 1):
+        causes += answer(outliers, "a", 2) + fail(outliers, "a", 1)
+    assert causes[-1] is Cause.ERRORS
+    assert outliers.is_out("a")
+
+
+def test_rare_failures_are_nothing():
+    outliers = Outliers()
+    for _ in range(20):
+        answer(outliers, "a", 9)
+        fail(outliers, "a", 1)
+    assert outliers.fit(ALL, 0.0) == [*ALL]
+
+
+def test_replica_much_slower_than_the_others_is_left_out():
+    outliers = Outliers()
+    answer(outliers, "b", MIN_PACES)
+    answer(outliers, "c", MIN_PACES)
+    assert Cause.LATENCY in answer(outliers, "a", MIN_PACES, pace=SLOW + 0.1)
+
+
+def test_all_slow_together_is_nobodys_fault():
+    outliers = Outliers()
+    for _ in range(5):
+        assert not any(answer(outliers, r, MIN_PACES, pace=50.0)[-1] for r in ALL)
+
+
+def test_replica_is_tried_by_one_call_a_while_and_taken_back_by_its_answer():
+    outliers = Outliers()
+    fail(outliers, "a", MAX_IN_A_ROW + 1)
+    assert not outliers.due("a", BASE_SECONDS * 0.99)
+    assert outliers.due("a", BASE_SECONDS)
+    outliers.called("a", BASE_SECONDS)
+    assert outliers.fit(ALL, BASE_SECONDS) == ["b", "c"]
+    answer(outliers, "a", 1, now=BASE_SECONDS)
+    assert outliers.fit(ALL, BASE_SECONDS) == [*ALL]
+
+
+def test_answer_of_a_call_from_before_proves_nothing():
+    outliers = Outliers()
+    fail(outliers, "a", MAX_IN_A_ROW + 1, now=1.0)
+    outliers.answered("a", ALL, began=0.5, now=1.5)
+    assert outliers.is_out("a")
+
+
+def test_answer_that_is_still_slow_does_not_take_a_replica_back():
+    outliers = Outliers()
+    for other in ("b", "c"):
+        answer(outliers, other, MIN_PACES)
+    answer(outliers, "a", MIN_PACES, pace=SLOW * 2)
+    answer(outliers, "a", 1, pace=SLOW * 2, now=BASE_SECONDS)
+    assert outliers.is_out("a")
+    answer(outliers, "a", 1, now=BASE_SECONDS * 3)
+    assert not outliers.is_out("a")
+
+
+def test_each_trial_that_fails_doubles_the_wait():
+    outliers = Outliers()
+    fail(outliers, "a", MAX_IN_A_ROW + 1)
+    now, waits = 0.0, []
+    for _ in range(10):
+        wait = next(s for s in range(1, 200) if outliers.due("a", now + s))
+        waits.append(wait)
+        now += wait
+        outliers.called("a", now)
+        fail(outliers, "a", 1, now)
+    assert waits == [1, 2, 4, 8, 16, 32, *[MAX_SECONDS] * 4]
+
+
+def test_good_conduct_shortens_the_next_wait():
+    outliers = Outliers()
+    fail(outliers, "a", MAX_IN_A_ROW + 1)
+    fail(outliers, "a", 1, now=1.0)
+    answer(outliers, "a", 1, now=3.0)
+    later = 3.0 + 2 * FORGIVEN_SECONDS
+    fail(outliers, "a", MAX_IN_A_ROW + 1, now=later)
+    assert outliers.due("a", later + BASE_SECONDS)
+
+
+def test_replica_that_came_up_anew_is_tried_at_once():
+    outliers = Outliers()
+    fail(outliers, "a", MAX_IN_A_ROW + 1)
+    outliers.restarted("a", 0.1)
+    assert outliers.due("a", 0.1)
+
+
+def test_dispensable_replicas_may_all_be_left_out():
+    outliers = Outliers(last_stays=False)
+    for replica in ALL:
+        fail(outliers, replica, MAX_IN_A_ROW + 1)
+    assert outliers.fit(ALL, 0.0) == []
+
+
+def test_if_only_those_left_out_are_there_they_are_used():
+    outliers = Outliers()
+    fail(outliers, "a", MAX_IN_A_ROW + 1)
+    assert outliers.fit(["a"], 0.0) == ["a"]
+
+
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from(["answered", "failed", "restarted", "called"]),
+        st.integers(0, 8),
+        st.floats(0, 5),
+        st.floats(0.1, 20),
+    ),
+    max_size=200,
+)
+
+
+@given(num_replicas=st.integers(1, 9), events=EVENTS)
+def test_a_third_stays_whatever_happens(num_replicas, events):
+    outliers = Outliers()
+    replicas = [str(number) for number in range(num_replicas)]
+    now = 0.0
+    for kind, number, seconds, pace in events:
+        replica = replicas[number % num_replicas]
+        began, now = now, now + seconds
+        match kind:
+            case "answered":
+                outliers.answered(replica, replicas, began, now, pace)
+            case "failed":
+                outliers.failed(replica, replicas, began, now)
+            case "restarted":
+                outliers.restarted(replica, now)
+            case "called":
+                outliers.called(replica, now)
+        assert len(outliers.fit(replicas, now)) >= num_replicas / 3
