@@ -13,6 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.schedules.mutations import MUTATIONS, find
 from tests.schedules.run import Outcome, collecting_seldom, run
 
 NUM_PROCESSES = 2
@@ -75,7 +76,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--first-seed", type=int, default=0, help="seed of the first")
     parser.add_argument("--seed", type=int, help="run this one alone and show what happens")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--mutations", action="store_true", help="take each fix out, find it again")
     options = parser.parse_args(arguments)
+    if options.mutations:
+        return _mutate(range(options.first_seed, options.first_seed + options.count))
     if options.seed is not None:
         return _show(options.seed)
     began = time.monotonic()
@@ -99,6 +103,16 @@ def _show(seed: int) -> int:
     outcome = run(seed, traced=True)
     _print(outcome.scenario, *outcome.trace, *(f"VIOLATED {each}" for each in outcome.violations))
     return 1 if outcome.violations else 0
+
+
+def _mutate(seeds: range) -> int:
+    logging.disable(logging.WARNING)
+    missed = 0
+    for name, mutation in MUTATIONS.items():
+        found = find(mutation, seeds)
+        missed += found is None
+        _print(f"{name}: " + (f"seed {found.seed}, {found.violations[0]}" if found else "MISSED"))
+    return 1 if missed else 0
 
 
 def _progress(total: Total, seconds: float) -> None:

@@ -118,6 +118,13 @@ class Faults:
         if calls:
             self._dice.choice(calls).stalled = True
 
+    def _theft(self, lasts: float) -> None:
+        """A stranger who has read an id in a log asks for the answer."""
+        orchestrator = self._one(self._world.orchestrators)
+        sessions = [session for record in self._world.records for session in record.sessions]
+        if sessions:
+            self._world.steal(orchestrator, self._dice.choice(sessions), self._dice)
+
     def _cut(self, lasts: float) -> None:
         orchestrator = self._world.orchestrators[self._one(self._world.orchestrators)]
         others = {**self._world.verifiers, **self._world.drafters}
@@ -145,6 +152,20 @@ class Faults:
         if process.alive:
             process.freeze()
         return process.thaw
+
+    def _lag_and_die(self, lasts: float) -> Heal:
+        """The store falls behind, and an orchestrator dies before it has caught up."""
+        lags = self._dice.uniform(0.2, 1.2)
+        thaw = self._freeze_redis(lags)
+        self._loop.call_later(lags, thaw)
+        address = self._one(self._world.orchestrators)
+        dies = lags * self._dice.uniform(0.3, 1.1)
+        self._loop.call_later(dies, lambda: self._world.kill(self._process_at(address)))
+        self._loop.call_later(dies + lasts, self._world.start_orchestrator, address)
+        return thaw
+
+    def _process_at(self, address: str) -> Process:
+        return self._world.orchestrators[address].process
 
     def _late_redis(self, lasts: float) -> Heal:
         redis = self._world.redis

@@ -25,14 +25,15 @@ _table_type = type(_lua.table())
 
 
 @cache
-def _compiled(script: str) -> Any:
+def compiled(script: str) -> Any:
+    """The script as a function of KEYS and ARGV."""
     return _lua.execute(b"return function(KEYS, ARGV) " + script.encode() + b"\nend")
 
 
 def run(script: str, keys: Sequence[bytes], args: Sequence[bytes], call: Call) -> Any:
     """What the script returns to a client, its ``redis.call`` being ``call``."""
     _prepare(lambda *words: _to_lua(call(*map(_word, words))))
-    return _reply(_compiled(script)(_lua.table_from(keys), _lua.table_from(args)))
+    return _reply(compiled(script)(_lua.table_from(keys), _lua.table_from(args)))
 
 
 def _word(value: Any) -> bytes:

@@ -7,7 +7,7 @@ import gc
 import logging
 import random
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ from typing import Any
 
 import grpc.aio
 from tests.schedules.clock import Stuck, VirtualLoop
-from tests.schedules.scenario import Scenario, choose_scenario
+from tests.schedules.scenario import KINDS, Scenario, choose_scenario
 from tests.schedules.world import World
 
 from specmesh.client import resumable
@@ -48,14 +48,17 @@ class Outcome:
     trace: tuple[str, ...]
 
 
-def run(seed: int, *, traced: bool = False) -> Outcome:
-    """Run the schedule of ``seed``; ``traced`` keeps what happened, line by line."""
+def run(seed: int, *, traced: bool = False, kinds: Collection[str] = tuple(KINDS)) -> Outcome:
+    """Run the schedule of ``seed``, with faults of ``kinds``.
+
+    ``traced`` keeps what happened, line by line.
+    """
     global _world  # noqa: PLW0603 - one schedule at a time; a constructor asks for it
     answer.CommittedPrefix = _WatchedPrefix  # type: ignore[misc]
     dice = random.Random(seed)
     # The SDK's jitter. Its generator seeds itself with what nobody can have again.
     resumable.random = SimpleNamespace(Random=lambda: random.Random(seed))  # type: ignore[attr-defined]
-    scenario = choose_scenario(dice)
+    scenario = choose_scenario(dice, kinds)
     loop = VirtualLoop()
     lines: list[str] = []
 

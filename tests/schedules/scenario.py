@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from tests.schedules.models import VOCAB_SIZE
@@ -32,6 +33,8 @@ KINDS = {
     "freeze redis": 4,
     "late redis": 3,
     "lossy redis": 3,
+    "lag and die": 4,
+    "theft": 2,
 }
 """Faults, and how often each is chosen."""
 PENDING = frozenset({"sick verifier"})
@@ -85,8 +88,8 @@ class Scenario:
     faults: tuple[Fault, ...] = field(default=())
 
 
-def choose_scenario(dice: random.Random) -> Scenario:
-    """Short answers, and faults while they come."""
+def choose_scenario(dice: random.Random, kinds: Collection[str]) -> Scenario:
+    """Short answers, and faults of ``kinds`` while they come."""
     questions = tuple(_question(dice) for _ in range(dice.choice((1, 1, 1, 2))))
     target_s = dice.choice((0.005, 0.02, 0.05, 0.2))
     busy_s = target_s * max(question.max_tokens for question in questions)
@@ -107,7 +110,7 @@ def choose_scenario(dice: random.Random) -> Scenario:
         faults=tuple(
             fault
             for _ in range(dice.choice((0, 1, 1, 2, 2, 3, 4)))
-            if (fault := _fault(dice, busy_s)).kind not in PENDING
+            if (fault := _fault(dice, busy_s, kinds)).kind not in PENDING
         ),
     )
 
@@ -130,8 +133,8 @@ def _question(dice: random.Random) -> Question:
     )
 
 
-def _fault(dice: random.Random, busy_s: float) -> Fault:
+def _fault(dice: random.Random, busy_s: float, kinds: Collection[str]) -> Fault:
     at = dice.random() * min(busy_s * 1.5, LAST_FAULT_S - LONGEST_FAULT_S)
     lasts = LONGEST_FAULT_S * 10 ** -(dice.random() * 3)
-    (kind,) = dice.choices(tuple(KINDS), tuple(KINDS.values()))
+    (kind,) = dice.choices(tuple(kinds), [KINDS[kind] for kind in kinds])
     return Fault(kind, at, lasts)

@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 from tests.schedules.__main__ import run_batch
+from tests.schedules.mutations import MUTATIONS, find
 from tests.schedules.run import run
 from tests.schedules.seeds import REGRESSIONS
 
 FIRST_SEED = 1_000_000
 COUNT = 400
 PARTS = 2
+MOST_SEEDS = 500
+"""Until a mutation is found, should its seed mean something else by now."""
 REPOSITORY = Path(__file__).parents[2]
 
 
@@ -29,6 +32,13 @@ def test_no_schedule_violates_an_invariant(part):
 @pytest.mark.parametrize("seed", REGRESSIONS)
 def test_schedule_that_once_found_a_bug_is_well(seed):
     assert run(seed).violations == ()
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_fix_that_is_taken_out_is_missed(name):
+    found = find(MUTATIONS[name], range(MOST_SEEDS))
+    assert found is not None
+    assert run(found.seed, kinds=MUTATIONS[name].kinds).violations == ()
 
 
 def test_seed_gives_the_same_schedule_again_in_another_process():

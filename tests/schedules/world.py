@@ -6,7 +6,9 @@ import asyncio
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
+import grpc.aio
 from tests.schedules.clock import Process
 from tests.schedules.drafter import Confidence, Drafter
 from tests.schedules.faults import Faults
@@ -22,11 +24,15 @@ from specmesh.client import client as sdk
 from specmesh.client.errors import SpecmeshError
 from specmesh.client.timeouts import Timeouts
 from specmesh.decoding.sampling import AcceptanceMode
+from specmesh.v1 import generation_pb2
+from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
 
 PATIENCE_S = 120.0
 """How long a client waits for its whole answer."""
 START_S = 20.0
 """How long an orchestrator may take to find a mesh that is well."""
+LONGEST_LAG_S = 1.5
+"""Of the store, before an orchestrator dies of another fault."""
 SETTLE_S = 1.0
 """After the last answer: what was cancelled has ended by then."""
 
@@ -71,7 +77,7 @@ class World:
         await asyncio.gather(*clients)
         over = asyncio.get_running_loop().time()
         if self._scenario.faults:
-            last = max(fault.at + fault.lasts for fault in self._scenario.faults)
+            last = max(fault.at + fault.lasts + LONGEST_LAG_S for fault in self._scenario.faults)
             await asyncio.sleep(max(0.0, began + last - over))
         await self._all_up()
         await asyncio.sleep(SETTLE_S)
@@ -170,6 +176,24 @@ class World:
         except TimeoutError:
             self.trace("client", "left")
         await client.aclose()
+
+    def steal(self, address: str, session_id: str, dice: random.Random) -> None:
+        """Somebody who knows of a session, and not its secret, asks for the rest of it."""
+        process = Process("thief")
+        self.processes.append(process)
+        request = generation_pb2.ResumeRequest(
+            session_id=session_id,
+            resume_token=dice.randbytes(dice.choice((0, 16))),
+            epoch=dice.choice((1, 2, 1000)),
+        )
+        process.start(self._steal(address, request))
+
+    async def _steal(self, address: str, request: generation_pb2.ResumeRequest) -> None:
+        stub = GenerationServiceStub(self.network.channel(address))
+        call: Any = stub.Resume(request, timeout=PATIENCE_S)
+        with suppress(grpc.aio.AioRpcError):
+            async for message in call:
+                self.ledger.violated(f"a stranger is told {message.event.WhichOneof('kind')}")
 
     async def _check_rest(self) -> None:
         """Nothing is at work any more, and nothing stays when all leave."""

@@ -1,0 +1,112 @@
+"""Fixes taken out again, to see that the schedules would have found what they mended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+from tests.schedules import lua
+from tests.schedules.run import Outcome, run
+
+from specmesh.client.resumable import ResumableCall
+from specmesh.serving import sessions
+from specmesh.serving.session import Generated
+from specmesh.serving.sessions import SessionStore
+
+NOTHING = Generated((), frozenset())
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """``applied`` takes a fix out; ``kinds`` are the faults that it was for; ``seed`` found it."""
+
+    applied: Callable[[], Any]
+    kinds: tuple[str, ...]
+    seed: int
+
+
+def find(mutation: Mutation, seeds: range) -> Outcome | None:
+    """The first schedule that notices it: the one that did, or one of ``seeds``, for what a seed
+    means changes with the code."""
+    with mutation.applied():
+        for seed in (mutation.seed, *seeds):
+            outcome = run(seed, kinds=mutation.kinds)
+            if outcome.violations:
+                return outcome
+    return None
+
+
+@contextmanager
+def _store_goes_on_from_its_own_tokens() -> Iterator[None]:
+    """What the client has received has no say."""
+    take = SessionStore.take
+
+    async def taken(
+        self: Any, session_id: str, resume_token: bytes, writer: Any, received: Generated
+    ) -> Generated:
+        return await take(self, session_id, resume_token, writer, NOTHING)
+
+    with patch.object(SessionStore, "take", taken):
+        yield
+
+
+@contextmanager
+def _anybody_may_resume() -> Iterator[None]:
+    with patch.object(sessions, "_hash", lambda resume_token: b"the same for all"):
+        yield
+
+
+@contextmanager
+def _writes_are_not_fenced() -> Iterator[None]:
+    with _edited(("local ahead = ahead_of(ARGV[3], ARGV[4])", "local ahead = 0")):
+        yield
+
+
+@contextmanager
+def _epochs_have_no_owner() -> Iterator[None]:
+    """The client does not count its calls, and who writes under an epoch is not asked."""
+    opened = ResumableCall._open
+
+    def opened_under_one_epoch(self: Any, target: Any) -> Any:
+        self._epoch = min(self._epoch, 1)
+        return opened(self, target)
+
+    edits = (
+        ("stored.writer ~= writer", "false"),
+        ("if ahead_of(epoch, writer) >= 0", "if ahead_of(epoch, writer) > 0"),
+    )
+    with _edited(*edits), patch.object(ResumableCall, "_open", opened_under_one_epoch):
+        yield
+
+
+@contextmanager
+def _edited(*edits: tuple[str, str]) -> Iterator[None]:
+    """The sessions' script, with ``edits``."""
+    compiled = lua.compiled
+
+    def edited(script: str) -> Any:
+        for old, new in edits:
+            assert old in script, old
+            script = script.replace(old, new)
+        return compiled(script)
+
+    with patch.object(lua, "compiled", edited):
+        yield
+
+
+MUTATIONS = {
+    "the store goes on from its own tokens": Mutation(
+        _store_goes_on_from_its_own_tokens, ("lag and die",), seed=252
+    ),
+    "anybody may resume": Mutation(_anybody_may_resume, ("theft",), seed=1),
+    "writes are not fenced": Mutation(
+        _writes_are_not_fenced, ("late redis", "kill orchestrator", "lag and die"), seed=81
+    ),
+    "epochs have no owner": Mutation(
+        _epochs_have_no_owner, ("late redis", "kill orchestrator", "lag and die"), seed=66
+    ),
+}
+"""By what is wrong with them."""
