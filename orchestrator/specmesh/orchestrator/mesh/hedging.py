@@ -50,6 +50,8 @@ class Hedge(Generic[Answer]):
         self._may_begin = may_begin
         self._begin = second
         self._second: asyncio.Task[Answer | None] | None = None
+        self._over = False
+        """Whether the first has ended."""
         self.overtaken = False
         """Whether the second try ended the call before the first one had a result."""
 
@@ -68,7 +70,7 @@ class Hedge(Generic[Answer]):
         try:
             answer = await first
             if answer is None and self._second is not None:
-                self._second.remove_done_callback(self._second_done)
+                self._over = True
                 answer = await self._second
             return answer
         except asyncio.CancelledError:
@@ -76,9 +78,9 @@ class Hedge(Generic[Answer]):
                 raise
             return self._second.result()
         finally:
+            self._over = True
             self._timer.cancel()
             if self._second is not None:
-                self._second.remove_done_callback(self._second_done)
                 self._second.cancel()
                 await asyncio.gather(self._second, return_exceptions=True)
 
@@ -90,8 +92,13 @@ class Hedge(Generic[Answer]):
         self._second.add_done_callback(self._second_done)
 
     def _second_done(self, second: asyncio.Task[Answer | None]) -> None:
-        """Whatever it brought but nothing ends the first, which is still under way."""
-        if second.cancelled() or (second.exception() is None and second.result() is None):
+        """Whatever it brought but nothing ends the first, if that is still under way.
+
+        Both may have ended in one step of the event loop, and then this comes all the same.
+        """
+        if self._over or second.cancelled():
+            return
+        if second.exception() is None and second.result() is None:
             return
         self.overtaken = True
         self._task.cancel()
