@@ -2,5 +2,6 @@
 
 Reading order: ``plan`` (which fault when), ``mesh`` (what is broken), ``links`` and ``proxy``
 (connections that can be broken), ``faults`` (breaking it), ``asks``, ``pairs`` and ``load`` (the
-streams), ``truth``, ``store`` and ``judge`` (was it right?), ``run``, ``report``.
+streams), ``truth``, ``store`` and ``judge`` (was it right?), ``starvation`` (was it the
+machine?), ``run``, ``report``.
 """

@@ -53,9 +53,11 @@ def main(
     their readers), exact (finished ones equal to the target's own text, where there is but
     one), agreed (equal to what the store held then), lost, doubled and changed (answers, also
     broken ones, of whose tokens some are missing, came twice, or are not what the target says
-    or the store holds), failed (answers by error class and reason), resumed (finished ones that
-    were carried on), longest_pause_s (in which a finished answer's reader waited for tokens,
-    from the request on), findings (whatever is wrong, with the last faults before it).
+    or the store holds), failed (answers by error class and reason; stuck: no end long after the
+    last fault), resumed (finished ones that were carried on), longest_pause_s (in which a
+    finished answer's reader waited for tokens, from the request on), proxy_late_s (the longest
+    that the links' proxy took to answer: seconds of it mean that the machine is too busy to
+    tell), findings (whatever is wrong, with the last faults before it).
     """
     console = Console(stderr=True)
 

@@ -33,6 +33,7 @@ class Answer:
     cancelled: bool = False
     failure: str = ""
     message: str = ""
+    last_token_s: float | None = None
     longest_pause_s: float = 0.0
     """In which the reader waited for tokens."""
     paused_at_s: float = 0.0

@@ -38,6 +38,10 @@ class Links:
         """From now on."""
         await self._order({"weather": name, **asdict(weather)})
 
+    async def ping(self) -> None:
+        """Return when the proxy has got round to answer."""
+        await self._order({})
+
     def close(self) -> None:
         """Give no more orders."""
         self._writer.close()

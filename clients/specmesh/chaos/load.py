@@ -85,7 +85,8 @@ class Load:
         async with stream:
             async for chunk in stream:
                 _absorb(chunk, answer)
-                pause_s = self._now_s() - waits_since_s
+                answer.last_token_s = self._now_s()
+                pause_s = answer.last_token_s - waits_since_s
                 if pause_s > answer.longest_pause_s:
                     answer.longest_pause_s, answer.paused_at_s = pause_s, waits_since_s
                 num_tokens = len(answer.token_ids)

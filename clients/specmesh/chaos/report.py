@@ -13,6 +13,7 @@ from rich.table import Table
 from specmesh.chaos.answers import Answer
 from specmesh.chaos.faults import Carried
 from specmesh.chaos.judge import Fate, Verdict
+from specmesh.chaos.starvation import Watch
 
 _NUM_AFTER = 3
 _RECENT_S = 12.0
@@ -34,9 +35,10 @@ class Phase:
     persistent: bool
     judged: list[Judged] = field(default_factory=list)
     faults: list[Carried] = field(default_factory=list)
+    watch: Watch | None = None
 
     def faults_before(self, moment_s: float) -> list[Carried]:
-        """Those at work not long before, the last begun first."""
+        """Those at work then or not long before, the last begun first."""
         recent = [
             each
             for each in self.faults
@@ -68,6 +70,7 @@ def as_json(seed: int, phases: Sequence[Phase]) -> dict[str, Any]:
             "p95": _quantile(pauses, 0.95),
             "max": _quantile(pauses, 1.0),
         },
+        "proxy_late_s": round(max((p.watch.longest_s for p in phases if p.watch), default=0.0), 3),
         "tokens": sum(len(each.answer.token_ids) for each in judged),
         "faults_by_kind": dict(
             sorted(Counter(str(c.fault) for phase in phases for c in phase.faults).items())
@@ -89,6 +92,7 @@ def timeline(phases: Sequence[Phase]) -> list[dict[str, Any]]:
         {
             "persistent": phase.persistent,
             "faults": [_fault(each) for each in phase.faults],
+            "proxy_late": [asdict(each) for each in phase.watch.late] if phase.watch else [],
             "answers": sorted(
                 (_answer(each) for each in phase.judged), key=lambda each: each["began_s"]
             ),
@@ -110,6 +114,7 @@ def show(figures: dict[str, Any], console: Console) -> None:
         table.add_row("", f"{count} {reason}")
     pauses = figures["longest_pause_s"]
     table.add_row("longest pause", ", ".join(f"{k} {v:.2f} s" for k, v in pauses.items()))
+    table.add_row("proxy late by", f"{figures['proxy_late_s']:.2f} s at most")
     console.print(table)
     for line, count in Counter(map(_line, figures["findings"])).items():
         console.print(f"{count} x {line}", highlight=False, markup=False)
@@ -122,9 +127,12 @@ def _line(finding: dict[str, Any]) -> str:
 
 
 def _finding(phase: Phase, judged: Judged) -> dict[str, Any]:
+    answer = judged.answer
+    fell_silent_s = answer.last_token_s or answer.began_s
+    moment_s = fell_silent_s if answer.failure else answer.ended_s
     after = [
         f"{each.fault} at {each.began_s:.1f} s for {each.fault.lasts_s:.1f} s"
-        for each in phase.faults_before(judged.answer.ended_s)[:_NUM_AFTER]
+        for each in phase.faults_before(moment_s)[:_NUM_AFTER]
     ]
     return {"persistent": phase.persistent, **_answer(judged), "after": after}
 
@@ -143,6 +151,7 @@ def _answer(judged: Judged) -> dict[str, Any]:
         "max_tokens": ask.max_tokens,
         "began_s": round(answer.began_s, 3),
         "ended_s": round(answer.ended_s, 3),
+        "last_token_s": answer.last_token_s and round(answer.last_token_s, 3),
         "num_tokens": len(answer.token_ids),
         "num_resumes": answer.num_resumes,
         "resumable": answer.resumable,

@@ -18,6 +18,7 @@ from specmesh.chaos.mesh import ChaosMesh, Setup
 from specmesh.chaos.pairs import Pair
 from specmesh.chaos.plan import REDIS, Kind, Shape, schedule
 from specmesh.chaos.report import Judged, Phase
+from specmesh.chaos.starvation import Watch
 from specmesh.chaos.store import StoredSessions, Unreadable
 from specmesh.chaos.truth import Truth
 from specmesh.client import Client
@@ -86,10 +87,13 @@ class Chaos:
                 began_s = time.monotonic()
                 carrying = Faults(mesh, began_s)
                 phase.faults = carrying.carried
+                phase.watch = Watch(mesh.links, began_s)
+                watching = group.create_task(phase.watch.run())
                 breaking = group.create_task(carrying.carry_out(faults))
                 load = Load(client, began_s, _Bench(phase, truth, store).done)
                 await load.run(self._asks(number), duration_s, GRACE_S)
                 breaking.cancel()
+                watching.cancel()
         finally:
             await store.aclose()
 
