@@ -9,7 +9,7 @@ from tests.e2e.answers import answer
 from tokenizers import Tokenizer
 
 from specmesh import models
-from specmesh.client import Client, FailedPrecondition, InvalidRequest, NotFound
+from specmesh.client import Client, InvalidRequest, NotFound, SessionTaken
 from specmesh.client.status import from_rpc_error
 from specmesh.v1 import generation_pb2 as pb
 from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
@@ -77,6 +77,13 @@ async def test_an_unknown_model_is_not_found(client):
     assert refused.value.reason == "MODEL_NOT_FOUND"
 
 
+async def begin(mesh):
+    """What is settled when an answer begins; it is broken off then."""
+    async with grpc.aio.insecure_channel(mesh.orchestrator.address) as channel:
+        call = GenerationServiceStub(channel).Generate(pb.GenerateRequest(text="def f("))
+        return (await call.read()).event.started
+
+
 async def resume(mesh, **fields):
     """The error of a Resume that must fail."""
     async with grpc.aio.insecure_channel(mesh.orchestrator.address) as channel:
@@ -86,15 +93,24 @@ async def resume(mesh, **fields):
     return from_rpc_error(refused.value)
 
 
-async def test_a_stale_epoch_is_refused(mesh, client):
-    result = await answer(client, "def f(", temperature=0, max_tokens=4)
-    error = await resume(mesh, session_id=result.session_id, epoch=result.epoch + 7)
-    assert isinstance(error, FailedPrecondition)
+async def test_an_epoch_that_was_used_is_refused(mesh):
+    started = await begin(mesh)
+    error = await resume(
+        mesh, session_id=started.session_id, resume_token=started.resume_token, epoch=1
+    )
+    assert isinstance(error, SessionTaken)
     assert error.reason == "STALE_EPOCH"
-    assert error.metadata == {"current_epoch": str(result.epoch)}
+    assert error.metadata == {"current_epoch": "1"}
+
+
+async def test_a_session_is_not_found_by_who_does_not_know_its_token(mesh):
+    started = await begin(mesh)
+    error = await resume(mesh, session_id=started.session_id, resume_token=b"guess", epoch=2)
+    assert isinstance(error, NotFound)
+    assert error.reason == "SESSION_NOT_FOUND"
 
 
 async def test_an_unknown_session_is_not_found(mesh):
-    error = await resume(mesh, session_id="nobody", epoch=1)
+    error = await resume(mesh, session_id="nobody", epoch=2)
     assert isinstance(error, NotFound)
     assert error.reason == "SESSION_NOT_FOUND"
