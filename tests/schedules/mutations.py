@@ -12,9 +12,15 @@ from tests.schedules import lua
 from tests.schedules.run import Outcome, run
 
 from specmesh.client.resumable import ResumableCall
+from specmesh.decoding.acceptance import Verdict
+from specmesh.orchestrator import driver
+from specmesh.orchestrator.mesh import verifications
+from specmesh.orchestrator.mesh.attempts import Attempts
+from specmesh.orchestrator.mesh.faults import Fault, fault_of
 from specmesh.serving import sessions
 from specmesh.serving.session import Generated
 from specmesh.serving.sessions import SessionStore
+from specmesh.v1 import verifier_pb2
 
 NOTHING = Generated((), frozenset())
 
@@ -83,6 +89,34 @@ def _epochs_have_no_owner() -> Iterator[None]:
 
 
 @contextmanager
+def _first_error_is_final() -> Iterator[None]:
+    """A verification that breaks a replica is asked nowhere else, and the client told so."""
+    failed = Attempts.failed
+
+    def failed_for_good(self: Any, peer: Any, began: float, error: Any) -> None:
+        if fault_of(error) is Fault.BROKE:
+            raise error
+        failed(self, peer, began, error)
+
+    with (
+        patch.object(Attempts, "failed", failed_for_good),
+        patch.object(driver, "_for_client", lambda error: error),
+    ):
+        yield
+
+
+@contextmanager
+def _verdicts_are_believed() -> Iterator[None]:
+    def believed(response: Any, question: Any, peer: Any) -> Verdict:
+        accepted = tuple(response.accepted_nodes)
+        recovered = response.next_token_kind == verifier_pb2.NEXT_TOKEN_KIND_RECOVERED
+        return Verdict(accepted, response.next_token_id, recovered, None)
+
+    with patch.object(verifications, "_read", believed):
+        yield
+
+
+@contextmanager
 def _edited(*edits: tuple[str, str]) -> Iterator[None]:
     """The sessions' script, with ``edits``."""
     compiled = lua.compiled
@@ -108,5 +142,7 @@ MUTATIONS = {
     "epochs have no owner": Mutation(
         _epochs_have_no_owner, ("late redis", "kill orchestrator", "lag and die"), seed=66
     ),
+    "the first error is final": Mutation(_first_error_is_final, ("sick verifier",), seed=7),
+    "verdicts are believed": Mutation(_verdicts_are_believed, ("sick verifier",), seed=18),
 }
 """By what is wrong with them."""

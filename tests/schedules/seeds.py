@@ -1,3 +1,0 @@
-"""Seeds whose schedules found a bug once."""
-
-REGRESSIONS: tuple[int, ...] = ()
