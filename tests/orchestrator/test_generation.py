@@ -247,7 +247,8 @@ async def test_mesh_without_a_known_target_is_unavailable(connect, serve):
     ("error", "expected"),
     [
         (
-            ResourceExhausted("QUEUE_FULL", "full", retry_after_s=0.001),
+            # Longer than the answer may take: else it would be waited for.
+            ResourceExhausted("QUEUE_FULL", "full", retry_after_s=3600),
             (grpc.StatusCode.RESOURCE_EXHAUSTED, "VERIFIERS_BUSY"),
         ),
         (Unavailable("DRAINING", "going"), (grpc.StatusCode.UNAVAILABLE, "VERIFIER_LOST")),

@@ -12,6 +12,7 @@ import grpc.aio
 from pydantic import AfterValidator, Field
 from pydantic_settings import SettingsConfigDict
 
+from specmesh.orchestrator.admission import MAX_WAIT_SECONDS, Admission
 from specmesh.orchestrator.mesh.calls import Mesh
 from specmesh.orchestrator.mesh.pool import Pool
 from specmesh.orchestrator.plan import MAX_LOOKAHEAD, Defaults
@@ -57,6 +58,12 @@ class OrchestratorSettings(ServerSettings, RedisSettings):
     )
     strategy: Annotated[str, AfterValidator(_check_strategy)] = Field(
         "speculative", description="strategy of requests that name none"
+    )
+    max_wait_seconds: float = Field(
+        MAX_WAIT_SECONDS,
+        ge=0,
+        description="how long a request may wait for its turn while the mesh is full; who would "
+        "wait longer is refused at once",
     )
     lookahead: int | None = Field(
         None,
@@ -104,6 +111,7 @@ class OrchestratorService:
                 admit=None,
                 dispensable=True,
             ),
+            admission=Admission(self._settings.max_wait_seconds),
         )
         self._targets.follow(self._mesh.verifiers, self._mesh.drafters)
         await self._mesh.verifiers.wait_ready()

@@ -4,7 +4,7 @@ client, the client reads as it comes."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, replace
 
 from specmesh.orchestrator.driver import Driver
@@ -73,12 +73,18 @@ class Answer:
         self._outbox: asyncio.Queue[Said | None] = asyncio.Queue()
         self._tally = metrics.tally
 
-    async def events(self, mesh: Mesh) -> AsyncGenerator[generation_pb2.GenerationEvent, None]:
-        """The events of the answer; closing the generator cancels all work behind it."""
+    async def events(
+        self, mesh: Mesh, worked: Callable[[], None]
+    ) -> AsyncGenerator[generation_pb2.GenerationEvent, None]:
+        """The events of the answer; closing the generator cancels all work behind it.
+
+        ``worked`` is called when the mesh has done its part, read or not.
+        """
         async with self._session.open():
             yield generation_pb2.GenerationEvent(started=self._started())
             work = asyncio.create_task(self._work(mesh))
             work.add_done_callback(lambda _: self._outbox.put_nowait(None))
+            work.add_done_callback(lambda _: worked())
             try:
                 while (said := await self._next_said()) is not None:
                     if event := await self._event(said):

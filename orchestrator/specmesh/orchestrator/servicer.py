@@ -12,6 +12,7 @@ from opentelemetry import trace
 
 from specmesh.decoding.errors import InvalidField
 from specmesh.orchestrator.answer import Answer
+from specmesh.orchestrator.entrance import Entrance
 from specmesh.orchestrator.mesh.calls import Mesh
 from specmesh.orchestrator.mesh.peer import kind_of
 from specmesh.orchestrator.plan import Defaults, Plan, make_plan
@@ -58,6 +59,9 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         self._store = store
         self._defaults = defaults
         self._prompts = PromptReader()
+        self._entrance = Entrance(
+            mesh.admission, lambda: len(mesh.verifiers.ready), mesh.dice.random
+        )
 
     async def Generate(  # noqa: N802
         self, request: generation_pb2.GenerateRequest, context: GenerateContext
@@ -65,7 +69,11 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         """See generation.proto."""
         with RequestMetrics(_deadline(context)) as metrics:
             answer = await self._new(request, metrics)
-            async with aclosing(answer.events(self._mesh)) as events:
+            resumed = bool(request.received.token_ids)
+            async with (
+                self._entrance.place(metrics.deadline, resumed=resumed) as place,
+                aclosing(answer.events(self._mesh, place.leave)) as events,
+            ):
                 async for event in events:
                     yield generation_pb2.GenerateResponse(event=event)
 
@@ -74,10 +82,12 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
     ) -> AsyncGenerator[generation_pb2.ResumeResponse, None]:
         """See generation.proto."""
         with RequestMetrics(_deadline(context)) as metrics:
-            answer = await self._taken(request, metrics)
-            async with aclosing(answer.events(self._mesh)) as events:
-                async for event in events:
-                    yield generation_pb2.ResumeResponse(event=event)
+            async with self._entrance.place(metrics.deadline, resumed=True) as place:
+                # Whoever may not begin must not take the session from another.
+                answer = await self._taken(request, metrics)
+                async with aclosing(answer.events(self._mesh, place.leave)) as events:
+                    async for event in events:
+                        yield generation_pb2.ResumeResponse(event=event)
 
     async def _new(
         self, request: generation_pb2.GenerateRequest, metrics: RequestMetrics

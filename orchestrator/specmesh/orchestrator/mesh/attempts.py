@@ -21,6 +21,8 @@ from specmesh.serving.errors import FailedPrecondition, retry_after_s
 MAX_ATTEMPTS = 6
 """Tries of a call, if there are no more replicas than that."""
 PAUSE_SECONDS = 0.05
+MAX_BUSY_SECONDS = 1.0
+"""How long a replica whose queue is full is left alone, unless it asks for more."""
 
 _quarantines = metrics.get_meter("specmesh.orchestrator").create_counter(
     "specmesh.quarantined.calls",
@@ -73,6 +75,8 @@ class Attempts:
         """Failures that are the replicas', unless the call turns out to be the cause."""
         self._error: grpc.aio.AioRpcError | None = None
         self._pause_s = 0.0
+        self.began = asyncio.get_running_loop().time()
+        self._num_busy = 0
         self.num_failed = 0
         """Tries so far."""
         self.num_late = 0
@@ -136,7 +140,9 @@ class Attempts:
         if fault is Fault.TOO_SMALL and not self._untried(self._failed_at):
             raise error
         if fault in {Fault.BUSY, Fault.TOO_SMALL}:
-            recovery_s = retry_after_s(error) or PAUSE_SECONDS
+            self._num_busy += fault is Fault.BUSY
+            asked_s = retry_after_s(error) or PAUSE_SECONDS
+            recovery_s = max(asked_s, min(MAX_BUSY_SECONDS, asked_s * 2 ** min(self._num_busy, 10)))
         else:
             self._prefix.forgotten_by(peer.address)
             late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
@@ -148,7 +154,9 @@ class Attempts:
     async def pause(self) -> None:
         """Return when the call may be tried again; raise its error if that is useless."""
         assert self._error is not None
-        given_up = self.num_failed >= MAX_ATTEMPTS or not self._patient
+        # A full queue is no failure: what has begun waits, for as long as its deadline lets it.
+        num_failed = self.num_failed - self._num_busy
+        given_up = num_failed >= MAX_ATTEMPTS or not self._patient
         if given_up and not self._untried(self._failed_at):
             raise self._error
         if asyncio.get_running_loop().time() + self._pause_s >= self._deadline:

@@ -15,6 +15,7 @@ from opentelemetry.context import Context
 
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.sampling import Sampling
+from specmesh.orchestrator.admission import Admission
 from specmesh.orchestrator.mesh.assessments import Assessments
 from specmesh.orchestrator.mesh.draft_calls import DraftCalls
 from specmesh.orchestrator.mesh.hedging import HedgeBudget
@@ -45,6 +46,7 @@ class Mesh:
     filters: Pool
     """Replicas of the confidence service."""
     latencies: Latencies = field(default_factory=Latencies)
+    admission: Admission = field(default_factory=Admission)
     hedges: HedgeBudget = field(default_factory=HedgeBudget)
     """Of verifications."""
     dice: random.Random = field(default_factory=random.SystemRandom)
@@ -77,7 +79,7 @@ class Calls:
             mesh.filters, mesh.latencies, prefix, filter_options, deadline
         )
         self._verifications = Verifications(
-            *(mesh.verifiers, mesh.latencies, mesh.hedges, prefix, sampling),
+            *(mesh.verifiers, mesh.latencies, mesh.hedges, mesh.admission, prefix, sampling),
             vocab_size=vocab_size,
             deadline=deadline,
             target=target,

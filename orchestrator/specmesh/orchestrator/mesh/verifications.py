@@ -20,8 +20,10 @@ from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.bonus import MAX_BONUS_CANDIDATES
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
+from specmesh.orchestrator.admission import Admission, Spent
 from specmesh.orchestrator.mesh.attempts import Attempts
 from specmesh.orchestrator.mesh.exchanges import call_error
+from specmesh.orchestrator.mesh.faults import Fault, fault_of
 from specmesh.orchestrator.mesh.hedging import Hedge, HedgeBudget
 from specmesh.orchestrator.mesh.latency import Latencies
 from specmesh.orchestrator.mesh.moment import Moment
@@ -58,6 +60,7 @@ class Verifications:
         pool: Pool,
         latencies: Latencies,
         hedges: HedgeBudget,
+        admission: Admission,
         prefix: CommittedPrefix,
         sampling: Sampling,
         *,
@@ -68,6 +71,7 @@ class Verifications:
         self._pool = pool
         self._latencies = latencies
         self._hedges = hedges
+        self._admission = admission
         self._prefix = prefix
         self._sampling = sampling
         self._sampling_message = write_sampling(sampling)
@@ -183,10 +187,13 @@ class Verifications:
         except grpc.aio.AioRpcError as error:
             if loop.time() >= self._deadline:
                 raise DeadlineExceeded("DEADLINE", "the request's deadline has passed") from error
+            if fault_of(error) is Fault.BUSY:
+                self._admission.refused()
             attempts.failed(peer, began, error)
             return None
         pace = self._observe(peer, message.request, response.cost, loop.time() - began)
         attempts.answered(peer, began, pace)
+        self._admit(response.cost, loop.time() - attempts.began)
         self._prefix.seen_by(peer.address, moment.num_committed)
         return verdict
 
@@ -233,6 +240,11 @@ class Verifications:
         latencies.target_load.add(_load(cost))
         num_sent = len(request.prefix.token_ids) + num_drafted
         return latencies.verifications.add(peer.address, num_computed or num_sent, seconds)
+
+    def _admit(self, cost: model_pb2.ComputeCost, seconds: float) -> None:
+        """Tell how long a verification took, with the tries that failed."""
+        spent = Spent.of(seconds * 1e3, cost.queue_ms, cost.forward_ms)
+        self._admission.verified(len(self._pool.ready), spent)
 
 
 def _read(response: verifier_pb2.VerifyResponse, question: Question, peer: Peer) -> Verdict:

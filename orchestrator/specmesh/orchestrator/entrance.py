@@ -1,0 +1,112 @@
+"""Where answers wait for their turn: first come, first served, but those begun elsewhere before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from specmesh.orchestrator.admission import Admission
+from specmesh.serving.errors import ResourceExhausted
+
+
+class Place:
+    """An answer's right to be at work; given back at the latest when its block is left."""
+
+    def __init__(self, leave: Callable[[], None]) -> None:
+        self._leave: Callable[[], None] | None = leave
+
+    def leave(self) -> None:
+        """The mesh works for this answer no longer, whether or not its client has read it."""
+        leave, self._leave = self._leave, None
+        if leave is not None:
+            leave()
+
+
+class Entrance:
+    """Lets answers in as ``admission`` decides.
+
+    ``num_replicas`` says how many of the target are ready, ``die`` draws from [0, 1).
+    """
+
+    def __init__(
+        self,
+        admission: Admission,
+        num_replicas: Callable[[], int],
+        die: Callable[[], float],
+    ) -> None:
+        self._admission = admission
+        self._num_replicas = num_replicas
+        self._die = die
+        self._resumed: deque[asyncio.Future[None]] = deque()
+        self._new: deque[asyncio.Future[None]] = deque()
+        admission.watcher = self._let_in
+
+    @asynccontextmanager
+    async def place(self, deadline: float, *, resumed: bool) -> AsyncIterator[Place]:
+        """Wait for a place until ``deadline`` by the event loop's clock, and hold it.
+
+        Raises ``ResourceExhausted`` with reason OVERLOADED, at once where that is foreseen.
+        """
+        await self._turn(deadline, resumed)
+        loop = asyncio.get_running_loop()
+        began, num_at_first = loop.time(), self._admission.num_running
+
+        def leave() -> None:
+            self._admission.ended(loop.time() - began, num_at_first, self._num_replicas())
+            self._let_in()
+
+        place = Place(leave)
+        try:
+            yield place
+        finally:
+            place.leave()
+
+    def _let_in(self) -> None:
+        """Give the places that are free to those who wait."""
+        for waiting, resumed in ((self._resumed, True), (self._new, False)):
+            while waiting and self._fits(resumed=resumed):
+                turn = waiting.popleft()
+                if not turn.done():
+                    self._admission.began()
+                    turn.set_result(None)
+
+    async def _turn(self, deadline: float, resumed: bool) -> None:
+        """Return when the answer is one of those at work."""
+        waiting = self._resumed if resumed else self._new
+        if not waiting and self._fits(resumed=resumed):
+            self._admission.began()
+            return
+        time_left_s = deadline - asyncio.get_running_loop().time()
+        num_waiting = len(self._resumed) + len(self._new)
+        num_before = len(self._resumed) if resumed else num_waiting
+        if not self._admission.may_wait(num_before, num_waiting, time_left_s):
+            raise self._overload(self._admission.expected_wait_s(num_before))
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting.append(turn)
+        patience_s = self._admission.patience_s(time_left_s)
+        try:
+            async with asyncio.timeout(patience_s):
+                await turn
+        except BaseException as error:
+            self._give_up(waiting, turn)
+            if isinstance(error, TimeoutError):
+                raise self._overload(patience_s) from None
+            raise
+
+    def _overload(self, wait_s: float) -> ResourceExhausted:
+        num_waiting = len(self._resumed) + len(self._new)
+        return self._admission.overload(
+            self._num_replicas(), num_waiting, wait_s, self._die()
+        ).error()
+
+    def _give_up(self, waiting: deque[asyncio.Future[None]], turn: asyncio.Future[None]) -> None:
+        if turn.done() and not turn.cancelled():  # it came at the last moment
+            self._admission.gave_up()
+            self._let_in()
+        elif turn in waiting:
+            waiting.remove(turn)
+
+    def _fits(self, *, resumed: bool) -> bool:
+        return self._admission.fits(self._num_replicas(), resumed=resumed)
