@@ -13,7 +13,7 @@ from opentelemetry.context import Context
 from tests.orchestrator.answers import PROMPT_IDS, alone, collect, refusal, request
 from tests.orchestrator.conftest import until
 from tests.orchestrator.model import VOCAB_SIZE, target_only
-from tests.orchestrator.peers import Drafter, Verifier, hang, passing, raising
+from tests.orchestrator.peers import Drafter, Filter, Verifier, hang, passing, raising
 
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
@@ -406,3 +406,13 @@ async def test_request_whose_drafts_break_drafters_drafts_no_more(connect):
             await drafted(calls)
         assert raised.value.reason == "REQUEST_BREAKS_REPLICAS"
     assert sum(len(drafter.requests) for drafter in drafters) == 2
+
+
+async def test_confidence_service_that_fails_is_left_out(connect, serve):
+    bad, good = Filter(), Filter()
+    stub = await serve(await connect([Verifier()], [Drafter()], [bad, good]))
+    (bad.always,) = raising(ZeroDivisionError())
+    for _ in range(5):
+        await collect(stub.Generate(request(speculation={"strategy": "filter"})))
+    assert len(bad.assessed) == 3
+    assert len(good.assessed) > len(bad.assessed)

@@ -71,7 +71,7 @@ def test_replica_is_tried_by_one_call_a_while_and_taken_back_by_its_answer():
     fail(outliers, "a", MAX_IN_A_ROW + 1)
     assert not outliers.due("a", BASE_SECONDS * 0.99)
     assert outliers.due("a", BASE_SECONDS)
-    outliers.called("a", BASE_SECONDS)
+    outliers.tried("a", BASE_SECONDS)
     assert outliers.fit(ALL, BASE_SECONDS) == ["b", "c"]
     answer(outliers, "a", 1, now=BASE_SECONDS)
     assert outliers.fit(ALL, BASE_SECONDS) == [*ALL]
@@ -103,7 +103,7 @@ def test_each_trial_that_fails_doubles_the_wait():
         wait = next(s for s in range(1, 200) if outliers.due("a", now + s))
         waits.append(wait)
         now += wait
-        outliers.called("a", now)
+        outliers.tried("a", now)
         fail(outliers, "a", 1, now)
     assert waits == [1, 2, 4, 8, 16, 32, *[MAX_SECONDS] * 4]
 
@@ -140,7 +140,7 @@ def test_if_only_those_left_out_are_there_they_are_used():
 
 EVENTS = st.lists(
     st.tuples(
-        st.sampled_from(["answered", "failed", "restarted", "called"]),
+        st.sampled_from(["answered", "failed", "restarted", "tried"]),
         st.integers(0, 8),
         st.floats(0, 5),
         st.floats(0.1, 20),
@@ -164,6 +164,6 @@ def test_a_third_stays_whatever_happens(num_replicas, events):
                 outliers.failed(replica, replicas, began, now)
             case "restarted":
                 outliers.restarted(replica, now)
-            case "called":
-                outliers.called(replica, now)
+            case "tried" if outliers.due(replica, now):
+                outliers.tried(replica, now)
         assert len(outliers.fit(replicas, now)) >= num_replicas / 3

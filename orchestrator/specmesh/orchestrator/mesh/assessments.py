@@ -7,7 +7,8 @@ for the strategy then asks the target about everything, which is always right.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
 
 import grpc.aio
 from opentelemetry import metrics, trace
@@ -65,7 +66,7 @@ class Assessments:
         span = tracer.start_span("specmesh.assess", context=parent)
         span.set_attribute("specmesh.filter.places", len(command.places))
         try:
-            with self._pool.reserve(holds={}) as peer:
+            with self._pool.reserve(holds={}) as peer, self._judged(peer):
                 context = trace.set_span_in_context(span, parent)
                 async for event in self._ask(peer, command, length, context):
                     yield event
@@ -76,6 +77,18 @@ class Assessments:
             raise _refusal(error) or error from error
         finally:
             span.end()
+
+    @contextmanager
+    def _judged(self, peer: Peer) -> Iterator[None]:
+        """What comes of the call is held for or against the replica."""
+        began = asyncio.get_running_loop().time()
+        try:
+            yield
+        except Exception as error:
+            if _refusal(error) is None:
+                self._pool.failed(peer, began)
+            raise
+        self._pool.answered(peer, began)
 
     async def _ask(
         self, peer: Peer, command: Assess, length: int, parent: Context

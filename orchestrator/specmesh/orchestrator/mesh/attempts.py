@@ -103,17 +103,20 @@ class Attempts:
             self._prefix.holds, avoid, self._kind, only=self._blame.confined_to
         )
 
+    @property
+    def somebody_is_ready(self) -> bool:
+        """Whether there is a replica for the next try."""
+        return bool(self._pool.ready_for(self._kind, self._blame.confined_to))
+
     async def wait_ready(self, patience_s: float) -> None:
-        """Return once a replica is ready for the call, or the time is up.
+        """Return once a replica has come up, or the time is up.
 
         Raises ``FailedPrecondition`` if only such are ready as the call must not break.
         """
         only = self._blame.confined_to
-        if self._pool.ready_for(self._kind, only):
-            return
         with suppress(TimeoutError):  # the reservation that follows says who is missing
             await asyncio.wait_for(self._pool.wait_ready(only), patience_s)
-        if only is not None and self._pool.ready and not self._pool.ready_for(self._kind, only):
+        if only is not None and self._pool.ready and not self.somebody_is_ready:
             raise self._quarantined()
 
     def answered(self, peer: Peer, began: float, pace: float | None = None) -> None:

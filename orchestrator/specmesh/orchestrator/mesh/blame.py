@@ -43,6 +43,8 @@ class Blame:
         A call whose connection broke may have killed the replica, or somebody else has.
         After two it stays with those two: they are all that it can have killed.
         """
+        if len(self._lost) < MAX_BROKEN:
+            return None
         lost = {replica for replica, _ in self._lost}
         return lost if len(lost) >= MAX_BROKEN else None
 

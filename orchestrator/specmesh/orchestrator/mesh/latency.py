@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Sequence
+from operator import itemgetter
 from statistics import median
 
 from specmesh.orchestrator.mesh.patience import Patience
+from specmesh.orchestrator.mesh.sliding import SlidingWindow
 
 WINDOW = 64
 """How many of the latest calls count."""
 MIN_HALF = 8
 """With fewer calls on either side a slope is noise."""
+
+_WIDTH = itemgetter(0)
 
 
 class RunningMedian:
@@ -20,12 +24,12 @@ class RunningMedian:
     def __init__(self) -> None:
         self.value: float | None = None
         """None before the first."""
-        self._latest: deque[float] = deque(maxlen=WINDOW)
+        self._latest = SlidingWindow(WINDOW)
 
     def add(self, value: float) -> None:
         """Take a value in."""
-        self._latest.append(value)
-        self.value = float(f"{median(self._latest):.1e}")
+        self._latest.add(value)
+        self.value = float(f"{self._latest.median:.1e}")
 
 
 class RunningSlope:
@@ -40,7 +44,7 @@ class RunningSlope:
     def add(self, num_tokens: int, seconds: float) -> None:
         """Take a call in."""
         self._latest.append((num_tokens, seconds))
-        by_width = sorted(self._latest, key=lambda call: call[0])
+        by_width = sorted(self._latest, key=_WIDTH)
         half = len(by_width) // 2
         if half < MIN_HALF:
             return
@@ -85,7 +89,8 @@ class Latencies:
 
 
 def _medians(calls: Sequence[tuple[int, float]]) -> tuple[float, float]:
-    return median(call[0] for call in calls), median(call[1] for call in calls)
+    widths, seconds = zip(*calls, strict=True)
+    return median(widths), median(seconds)
 
 
 def _draft_patience() -> Patience:

@@ -65,6 +65,12 @@ class Outliers:
     def __init__(self, *, last_stays: bool = True) -> None:
         self._staying = STAYING if last_stays else 0.0
         self._records: dict[str, _Record] = {}
+        self._num_out = 0
+
+    @property
+    def any_out(self) -> bool:
+        """Whether any replica is left out."""
+        return self._num_out > 0
 
     def fit(self, among: Sequence[str], now: float) -> list[str]:
         """Those that calls may go to: neither left out nor, once its time has come, tried.
@@ -83,11 +89,10 @@ class Outliers:
         record = self._of(replica)
         return record.out_since is not None and now >= record.probe_at
 
-    def called(self, replica: str, now: float) -> None:
-        """A call goes there. The next one that tries a replica must wait as long again."""
+    def tried(self, replica: str, now: float) -> None:
+        """A call tries a replica that is ``due``. The next one must wait as long again."""
         record = self._of(replica)
-        if record.out_since is not None and now >= record.probe_at:
-            record.probe_at = now + self._seconds_out(record)
+        record.probe_at = now + self._seconds_out(record)
 
     def restarted(self, replica: str, now: float) -> None:
         """It has come up anew, so it may be another than before: a call may try it at once."""
@@ -195,6 +200,7 @@ class Outliers:
             return None
         num_forgiven = int((now - record.back_at) / FORGIVEN_SECONDS)
         record.times_out = max(0, record.times_out - num_forgiven)
+        self._num_out += 1
         self._go_on(record, now)
         return cause
 
@@ -216,5 +222,6 @@ class Outliers:
             self._go_on(record, now)
             return
         record.out_since, record.back_at = None, now
+        self._num_out -= 1
         record.failures.clear()
         record.paces.clear()

@@ -8,9 +8,10 @@ calls, so that all calls tell how far they spread. No clock, no I/O; times are i
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections import deque
 from statistics import median_low
+from typing import TypeVar
+
+from specmesh.orchestrator.mesh.sliding import SlidingWindow
 
 WINDOW = 128
 """How many of the latest calls count, of each size and of each replica."""
@@ -28,6 +29,8 @@ GIVEN_UP = 10.0
 """A call is given up after so many times what the slowest take."""
 GIVEN_UP_FLOOR_SECONDS = 2.0
 
+Key = TypeVar("Key")
+
 
 class Patience:
     """See the module. ``ceiling_s`` bounds every call, ``unknown_s`` those before the first
@@ -39,20 +42,20 @@ class Patience:
         self._ceiling_s = ceiling_s
         self._unknown_s = unknown_s
         self._floor_s = floor_s
-        self._by_size: dict[int, _Sorted] = {}
+        self._by_size: dict[int, SlidingWindow] = {}
         """Seconds, by the number of bits of the number of tokens."""
-        self._paces: dict[str, _Sorted] = {}
+        self._paces: dict[str, SlidingWindow] = {}
         """By replica."""
         self._tail = 1.0
 
     def add(self, replica: str, num_tokens: int, seconds: float) -> float:
         """Take in a call that was answered; returns its pace."""
-        of_its_size = self._by_size.setdefault(num_tokens.bit_length(), _Sorted())
+        of_its_size = _window(self._by_size, num_tokens.bit_length())
         of_its_size.add(seconds)
-        pace = (seconds + BASE_SECONDS) / (of_its_size.at(0.5) + BASE_SECONDS)
-        self._paces.setdefault(replica, _Sorted()).add(pace)
+        pace = (seconds + BASE_SECONDS) / (of_its_size.median + BASE_SECONDS)
+        _window(self._paces, replica).add(pace)
         # A replica that is slow must not make the others' calls seem to spread.
-        self._tail = median_low(paces.at(TAIL) for paces in self._paces.values())
+        self._tail = median_low([paces.at(TAIL) for paces in self._paces.values()])
         return pace
 
     def late_after(self, num_tokens: int) -> float:
@@ -82,29 +85,19 @@ class Patience:
         size = num_tokens.bit_length()
         known = self._by_size.get(size)
         if known is not None:
-            return known.at(0.5)
+            return known.median
         if not self._by_size:
             return None
         smaller = [known for known in self._by_size if known < size]
         if not smaller:
-            return self._by_size[min(self._by_size)].at(0.5)
+            return self._by_size[min(self._by_size)].median
         nearest = max(smaller)
         least_tokens = 1 << max(0, nearest - 1)
-        return self._by_size[nearest].at(0.5) * num_tokens / least_tokens
+        return self._by_size[nearest].median * num_tokens / least_tokens
 
 
-class _Sorted:
-    """The latest values, in order."""
-
-    def __init__(self) -> None:
-        self._latest: deque[float] = deque()
-        self._in_order: list[float] = []
-
-    def add(self, value: float) -> None:
-        if len(self._latest) == WINDOW:
-            del self._in_order[bisect_left(self._in_order, self._latest.popleft())]
-        self._latest.append(value)
-        insort(self._in_order, value)
-
-    def at(self, quantile: float) -> float:
-        return self._in_order[int(quantile * (len(self._in_order) - 1))]
+def _window(windows: dict[Key, SlidingWindow], key: Key) -> SlidingWindow:
+    window = windows.get(key)
+    if window is None:
+        window = windows[key] = SlidingWindow(WINDOW)
+    return window

@@ -87,6 +87,8 @@ class Peer:
             confidence_pb2_grpc.ConfidenceServiceStub(self.channel).AssessEach
         )
         self.model: PeerModel | None = None
+        self.kind = ""
+        """Which model it serves; empty before it has said so."""
         self.refusal: str | None = None
         """Why the peer doesn't fit the mesh, if it doesn't."""
         self.num_outstanding = 0
@@ -114,11 +116,6 @@ class Peer:
         """Whether the peer serves, and serves what this mesh needs."""
         known = self._admit is None or self.model is not None
         return self._serving and known and self.refusal is None
-
-    @property
-    def kind(self) -> str:
-        """Which model it serves; empty before it has said so."""
-        return kind_of(self.model.info) if self.model is not None else ""
 
     def judge(self, refusal: str | None) -> None:
         """It has been considered anew, since the mesh is another one."""
@@ -163,6 +160,7 @@ class Peer:
             ]
             described = PeerModel(model.model, b"".join(pieces).decode())
             self.refusal = await admit(described)
+            self.kind = kind_of(described.info)
             self.model = described  # last: what broke the admission is to be asked again
             if self.refusal:
                 log.error("peer refused", extra={"peer": self.address, "reason": self.refusal})

@@ -100,14 +100,16 @@ class Pool:
         return [
             peer
             for peer in self.ready
-            if kind in {None, peer.kind} and (only is None or peer.address in only)
+            if (kind is None or kind == peer.kind) and (only is None or peer.address in only)
         ]
 
     def usable(self, kind: str | None = None, only: Collection[str] | None = None) -> list[Peer]:
         """Those of ``ready_for`` that are not left out for what they did."""
         ready = self.ready_for(kind, only)
+        if not self.outliers.any_out:
+            return ready
         fit = self.outliers.fit([peer.address for peer in ready], _now())
-        return ready if len(fit) == len(ready) else [p for p in ready if p.address in fit]
+        return [peer for peer in ready if peer.address in fit]
 
     def reserve(
         self,
@@ -129,20 +131,29 @@ class Pool:
         usable = self.usable(kind, only)
         if not usable:
             raise self._nobody()
-        now, outliers = _now(), self.outliers
         peer = min(
             usable,
             key=lambda p: (
                 p.address in avoid,
-                bool(avoid) or not outliers.due(p.address, now),  # it is time to try it again
-                proven and not outliers.proven(p.address),
+                proven and not self.outliers.proven(p.address),
                 p.num_outstanding,
                 p.num_ending,
                 -holds.get(p.address, 0),
             ),
         )
-        outliers.called(peer.address, now)
+        if self.outliers.any_out:
+            peer = self._on_trial(peer, () if avoid else usable)
         return Reservation(peer)
+
+    def _on_trial(self, chosen: Peer, instead: Sequence[Peer]) -> Peer:
+        """One of ``instead`` that was left out for long enough, if there is any; this call
+        tries it then, as it does if ``chosen`` is such a one."""
+        now = _now()
+        due = [p for p in (*instead, chosen) if self.outliers.due(p.address, now)]
+        if not due:
+            return chosen
+        self.outliers.tried(due[0].address, now)
+        return due[0]
 
     def answered(self, peer: Peer, began: float, pace: float | None = None) -> None:
         """See ``Outliers.answered``."""

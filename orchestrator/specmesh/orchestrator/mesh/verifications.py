@@ -89,9 +89,10 @@ class Verifications:
         attempts = Attempts(self._pool, self._prefix, self._deadline, self._target)
         with closing(attempts):
             while True:
-                patience = min(NO_VERIFIER_SECONDS, self._deadline - loop.time())
-                await attempts.wait_ready(patience)
-                self._check_target()
+                if not attempts.somebody_is_ready:
+                    patience = min(NO_VERIFIER_SECONDS, self._deadline - loop.time())
+                    await attempts.wait_ready(patience)
+                    self._check_target()
                 verdict = await self._hedged(command, moment, attempts)
                 if verdict is not None:
                     self._hedges.earn()
