@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 import pytest
 from tests.orchestrator.answers import collect, request
-from tests.orchestrator.peers import Drafter, Verifier, raising
+from tests.orchestrator.peers import Drafter, Hold, Verifier, raising
 from tests.servers import running_server
 
 from specmesh.orchestrator.__main__ import OrchestratorService, OrchestratorSettings
@@ -85,3 +85,18 @@ async def test_an_answer_that_has_begun_waits_while_queues_are_full(connect, ser
     full = ResourceExhausted("QUEUE_FULL", "full", retry_after_s=0.001)
     verifier.faults.extend(raising(*[full] * 3 * MAX_ATTEMPTS))
     assert (await collect(stub.Generate(request()))).finished is not None
+
+
+async def test_a_client_that_reads_nothing_keeps_no_place_from_others(connect, serve):
+    verifier = Verifier()
+    verifier.always = held = Hold()
+    behind = await connect([verifier], [Drafter()])
+    stub = await serve(behind)
+    unread = stub.Generate(request())
+    await held.reached.wait()
+    assert behind.mesh.admission.num_running == 1
+    held.released.set()
+    async with asyncio.timeout(10):
+        while behind.mesh.admission.num_running:
+            await asyncio.sleep(0.01)
+    assert not unread.done()
