@@ -97,6 +97,6 @@ async def test_a_client_that_reads_nothing_keeps_no_place_from_others(connect, s
     assert behind.mesh.admission.num_running == 1
     held.released.set()
     async with asyncio.timeout(10):
-        while behind.mesh.admission.num_running:
+        while behind.mesh.admission.num_running:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     assert not unread.done()
