@@ -12,6 +12,7 @@ from tests.orchestrator.conftest import until
 from tests.orchestrator.peers import Drafter, Verifier, hang, passing
 
 from specmesh.orchestrator.mesh import exchanges as exchanges_module
+from specmesh.orchestrator.mesh.exchanges import OpenCall
 from specmesh.orchestrator.mesh.peer import Peer
 from specmesh.v1 import drafter_pb2, verifier_pb2
 
@@ -145,3 +146,68 @@ async def test_a_peer_that_is_gone_is_unavailable(verifier):
     with pytest.raises(grpc.aio.AioRpcError) as raised:
         await verify(peer, soon(5))
     assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+class SlowCall:
+    """Stands in for a gRPC call: opened, and ended by its peer, when the events are set."""
+
+    def __init__(self) -> None:
+        self.opened = asyncio.Event()
+        self.ended = asyncio.Event()
+        self.cancelled = asyncio.Event()
+        self.num_broken_off = 0
+
+    def cancel(self) -> None:
+        self.cancelled.set()
+        self.ended.set()
+
+    async def initial_metadata(self) -> None:
+        await self._until(self.opened)
+
+    async def read(self) -> object:
+        await self._until(self.ended)
+        if self.cancelled.is_set():
+            raise asyncio.CancelledError
+        return grpc.aio.EOF
+
+    async def _until(self, event: asyncio.Event) -> None:
+        try:
+            await event.wait()
+        except asyncio.CancelledError:
+            self.num_broken_off += 1
+            raise
+
+
+@pytest.mark.parametrize("opened", [True, False])
+async def test_a_cancelled_request_leaves_it_to_grpc_to_end_what_it_waits_for(opened: bool):
+    call = SlowCall()
+    if opened:
+        call.opened.set()
+    asked = OpenCall(call)
+    reading = asyncio.create_task(asked.read())
+    await asyncio.sleep(0)
+    reading.cancel()
+    asked.cancel()
+    await asyncio.wait([reading])
+    assert asked.over
+    assert call.cancelled.is_set() == opened
+    call.opened.set()
+    await asyncio.wait_for(call.cancelled.wait(), 10)
+    assert call.num_broken_off == 0
+
+
+async def test_what_ended_a_call_is_told_to_every_reader():
+    call = SlowCall()
+    call.opened.set()
+    call.ended.set()
+    ended = OpenCall(call)
+    for _ in range(2):
+        with pytest.raises(grpc.aio.AioRpcError, match="the peer ended the call"):
+            await ended.read()
+
+
+async def test_a_request_that_is_cancelled_before_its_call_is_open_ends_at_once():
+    asked = OpenCall(SlowCall())
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked.read()

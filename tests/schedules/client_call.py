@@ -72,6 +72,9 @@ class ClientCall:
             self._network.give_up(self, self.server)
         return True
 
+    async def initial_metadata(self) -> None:
+        """A call is open at once, or as good as: until it is nothing comes of what is asked."""
+
     async def write(self, message: Any) -> None:
         """Send a message."""
         if self._status is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -129,3 +130,11 @@ async def test_a_request_at_work_is_answered_and_the_next_refused_while_draining
     for one in (call, third):
         assert (await one.read()).response.next_token_id == 7
     assert await process.ended() == 0
+
+
+async def test_a_call_is_open_before_anything_is_asked(launch: Launch, connect: Connect):
+    """gRPC leaks in a client that cancels before it has heard from the server."""
+    call = open_call(connect((await launch()).address))
+    async with asyncio.timeout(10):
+        assert await call.initial_metadata() is not None
+    call.cancel()
