@@ -1,14 +1,17 @@
 """What a model takes in memory under a load that wants more: real figures of a real process."""
 
+import ctypes
 import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 from transformers import LlamaConfig
 
 SCRIPT = Path(__file__).with_name("beyond_memory.py")
+MANY_WIDTHS = Path(__file__).with_name("many_widths.py")
 CACHE_BYTES = 128 << 20
 SLACK_BYTES = 64 << 20
 """What a forward of 256 tokens may take beside KV, and what the allocator keeps of it."""
@@ -46,3 +49,15 @@ def test_load_that_wants_three_times_the_cache_stays_within_it(model_of_large_kv
     assert found["used"] == 0
     assert found["held_bytes"] > 0.9 * CACHE_BYTES  # it was filled
     assert found["peak_bytes"] < CACHE_BYTES + SLACK_BYTES
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="only glibc tells")
+@pytest.mark.skipif(
+    not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="layers are packed for oneDNN alone"
+)
+def test_code_for_forwards_of_many_widths_is_not_kept():
+    done = subprocess.run(
+        [sys.executable, MANY_WIDTHS], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 64 << 20

@@ -8,6 +8,7 @@ which takes time where they don't fit in a core's cache.
 
 from __future__ import annotations
 
+import os
 import sys
 
 import torch
@@ -24,6 +25,13 @@ FP32_PACKED_FROM_BYTES = 1 << 20
 
 TYPICAL_TOKENS = 8
 """oneDNN chooses the layout by it; any number of tokens can be computed in it."""
+
+_CAPACITIES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
+"""Of the caches of machine code: oneDNN's, and that of torch in front of it."""
+CACHED_PRIMITIVES = "64"
+"""For each width of a forward and shape of a layer code is made, which takes a millisecond, and
+half a megabyte if both caches hold it. At their own 1024 each, forwards of all widths grow a
+process by hundreds of megabytes; few widths at a time come back soon."""
 
 
 class PackedLinear(nn.Module):
@@ -65,6 +73,8 @@ def pack_linears(model: nn.Module) -> None:
     """Replace the plain linear layers of ``model`` where that is faster."""
     if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return  # an old processor, or no oneDNN
+    for capacity in _CAPACITIES:
+        os.environ.setdefault(capacity, CACHED_PRIMITIVES)  # read when the first is made
     dtypes = set(DTYPES)
     if not torch.ops.mkldnn._is_mkldnn_fp16_supported():
         dtypes.remove(torch.float16)  # many a processor computes in bf16 alone

@@ -1,0 +1,47 @@
+"""A layer's forwards at many widths; prints how many bytes they leave allocated.
+
+Run in a process of its own, for the caches that count are the process's.
+"""
+
+import ctypes
+import sys
+
+import torch
+from torch import nn
+
+from specmesh.inference.linear import FP32_PACKED_FROM_TOKENS, PackedLinear, pack_linears
+
+NUM_WIDTHS = 200
+
+
+class MallInfo2(ctypes.Structure):
+    """glibc's ``struct mallinfo2``."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+        )
+    ]
+
+
+mallinfo2 = ctypes.CDLL(None).mallinfo2
+mallinfo2.restype = MallInfo2
+
+
+def allocated_bytes() -> int:
+    told = mallinfo2()
+    return int(told.uordblks + told.hblkhd)
+
+
+torch.set_num_threads(1)
+layers = nn.Sequential(nn.Linear(1024, 384, bias=False))
+pack_linears(layers)
+assert isinstance(layers[0], PackedLinear)
+with torch.inference_mode():
+    layers(torch.zeros(1, FP32_PACKED_FROM_TOKENS, 1024))
+    before = allocated_bytes()
+    for width in range(NUM_WIDTHS):
+        layers(torch.zeros(1, FP32_PACKED_FROM_TOKENS + width, 1024))
+sys.stdout.write(f"{allocated_bytes() - before}\n")
