@@ -12,6 +12,7 @@ from specmesh.cli.filter.command import bench_filter
 from specmesh.cli.generate import generate, models
 from specmesh.cli.hops.measure import measure_hops
 from specmesh.cli.lookahead.command import bench_lookahead
+from specmesh.cli.memory.command import bench_memory
 from specmesh.cli.programs import PROGRAMS, Program
 from specmesh.cli.runner import run
 from specmesh.cli.strategies.command import bench_strategies
@@ -38,6 +39,7 @@ bench.command("strategies")(bench_strategies)
 bench.command("lookahead")(bench_lookahead)
 bench.command("mesh")(bench_mesh)
 bench.command("filter")(bench_filter)
+bench.command("memory")(bench_memory)
 
 
 @bench.command()

@@ -1,0 +1,61 @@
+"""What is asked: requests of every kind, each a function of its number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from specmesh.client import AcceptanceMode, Filter
+
+STRATEGIES = (
+    *("autoregressive", "speculative", "dsi", "branch-prediction", "exhaustive", "filter"),
+)
+MAX_TOKENS = 12
+MAX_PROMPT_CHARACTERS = 800
+ABANDONED_SHARE = 0.1
+_FILTERS = (Filter(threshold=-0.2), Filter(threshold=-2.0), Filter(escalation_rate=0.5))
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One answer to ask for."""
+
+    prompt: str
+    options: Mapping[str, Any]
+    """Keyword arguments of ``Client.generate``."""
+    abandon_after: int | None
+    """The chunk after which its reader goes away, from 0, its very beginning; None reads all."""
+
+
+def request(number: int, texts: Sequence[str]) -> Request:
+    """The request ``number``; its prompt is a piece of one of ``texts``.
+
+    No two have one prompt, so that caches are filled and have to let go again.
+    """
+    random = Random(number)  # noqa: S311 - nothing secret
+    text = random.choice(texts)
+    length = min(len(text), round(MAX_PROMPT_CHARACTERS ** random.random()))
+    first = random.randrange(len(text) - length + 1)
+    strategy = random.choice(STRATEGIES)
+    return Request(
+        prompt=f"{number} {text[first : first + length]}",
+        options={
+            "strategy": strategy,
+            "max_tokens": random.randint(1, MAX_TOKENS),
+            "ignore_end_of_text": True,
+            "seed": number,
+            **random.choice(_SAMPLINGS),
+            **({"filter": random.choice(_FILTERS)} if strategy == "filter" else {}),
+        },
+        abandon_after=random.randrange(4) if random.random() < ABANDONED_SHARE else None,
+    )
+
+
+_SAMPLINGS: Sequence[Mapping[str, Any]] = (
+    {"temperature": 0.0},
+    {"temperature": 0.8},
+    {"temperature": 0.8, "top_k": 20, "top_p": 0.9},
+    {"temperature": 0.8, "acceptance_mode": AcceptanceMode.REJECTION},
+)
