@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.confidence.conftest import LONG_S
+from tests.confidence.conftest import LONG_S, PATIENCE_S
 
+from specmesh.confidence import request_cache, request_store
 from specmesh.confidence.request_store import GRACE_S
 
 if TYPE_CHECKING:
@@ -21,6 +22,15 @@ if TYPE_CHECKING:
     from tests.serving.conftest import RedisServer
 
 ENTRIES = "specmesh:{request-cache}:entries"
+START_S = 90
+"""Fails a test whose process does not start; on a busy machine that takes its time."""
+
+
+@pytest.fixture(autouse=True)
+def _redis_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However late it is asked and answers on a busy machine: lateness is tested elsewhere."""
+    monkeypatch.setattr(request_cache, "LATE_S", PATIENCE_S)
+    monkeypatch.setattr(request_store, "GRACE_S", PATIENCE_S)
 
 
 @pytest.fixture(params=["redis", "memory"])
@@ -29,11 +39,11 @@ def url(request: pytest.FixtureRequest, redis: Redis, redis_server: RedisServer)
     return redis_server.url if request.param == "redis" else None
 
 
-async def has_entries(redis: Redis, count: int) -> None:
+async def has_entries(redis: Redis, count: int, patience_s: float = PATIENCE_S) -> None:
     """Wait until so many requests wait in Redis."""
-    async with asyncio.timeout(20):
-        while await redis.hlen(ENTRIES) != count:
-            pass
+    async with asyncio.timeout(patience_s):
+        while await redis.hlen(ENTRIES) != count:  # noqa: ASYNC110
+            await asyncio.sleep(0.002)
 
 
 async def test_a_lone_session_never_waits(replica: MakeReplica, url: str | None):
@@ -58,16 +68,17 @@ async def test_requests_go_together_once_all_sessions_at_work_wait(
 
 
 async def test_requests_go_when_the_oldest_is_due(replica: MakeReplica, url: str | None):
-    one = await replica(url, window_s=0.05)
+    one = await replica(url, window_s=0.3)
     one.cache.see("busy")
     began = time.monotonic()
     first = one.ask("a")
     await asyncio.sleep(0.02)
     second = one.ask("b")
     released = await asyncio.gather(first, second)
-    assert 0.05 <= time.monotonic() - began < 5
+    assert 0.3 <= time.monotonic() - began < 5
     assert [each.batch_size for each in released] == [2, 2]
-    assert released[0].waited_ms >= 50 > released[1].waited_ms - 25
+    assert released[0].waited_ms >= 300
+    assert released[0].waited_ms - released[1].waited_ms >= 20
 
 
 async def test_a_full_batch_goes_at_once_least_sure_first(replica: MakeReplica, url: str | None):
@@ -182,7 +193,7 @@ async def stranger(
         *(sys.executable, str(program), redis_server.url, str(window_s)),
         stdout=asyncio.subprocess.PIPE,
     )
-    await has_entries(redis, 1)
+    await has_entries(redis, 1, START_S)
     yield process
     if process.returncode is None:
         process.kill()
@@ -207,17 +218,22 @@ async def test_a_killed_replica_blocks_nobody_and_is_not_counted(
     stranger.kill()
     await stranger.wait()
     one = await replica(redis_server.url, max_batch=2)
+    one.cache.see("busy")
     first = one.ask("a")
     await asyncio.sleep(0.05)
-    assert not first.done()  # its session was at work a moment ago
+    assert not first.done()
     assert await redis.hlen(ENTRIES) == 1
     assert {each.batch_size for each in await asyncio.gather(first, one.ask("b"))} == {2}
 
 
 @pytest.mark.parametrize("stranger", [1.0], indirect=True)
 async def test_a_replica_that_hangs_is_forgotten_after_its_time(
-    replica: MakeReplica, redis_server: RedisServer, stranger: asyncio.subprocess.Process
+    replica: MakeReplica,
+    redis_server: RedisServer,
+    stranger: asyncio.subprocess.Process,
+    monkeypatch: pytest.MonkeyPatch,
 ):
+    monkeypatch.setattr(request_store, "GRACE_S", GRACE_S)
     stranger.send_signal(signal.SIGSTOP)
     await asyncio.sleep(1.0 + GRACE_S)
     one = await replica(redis_server.url, max_batch=2)

@@ -1,16 +1,16 @@
 """What ``specmesh calibrate confidence`` observes and writes, and how answers are judged."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from specmesh.decoding.calibration import Calibration
 from specmesh.decoding.drafting import draw_children
 from specmesh.decoding.sampling import AcceptanceMode, Sampling, choose
 from specmesh.decoding.tree import EMPTY
+from specmesh.inference.calibrate.__main__ import app
 from specmesh.inference.calibrate.collect import collect
 from specmesh.inference.fidelity import judge
 from specmesh.inference.model import Cancellation
@@ -90,9 +90,9 @@ def test_a_model_agrees_with_itself(target):
 def test_calibrating_the_shipped_pair_writes_a_file_that_reads_back(tmp_path):
     pytest.importorskip("specmesh.models")
     file = tmp_path / "confidence.json"
-    command = [sys.executable, "-m", "specmesh.inference.calibrate"]
-    options = ["--prompts", "8", "--tokens", "32", "--output", str(file), "--json"]
-    done = subprocess.run([*command, *options], capture_output=True, text=True, check=True)
+    options = ["--prompts", "8", "--tokens", "32", "--threads", "1"]
+    options += ["--output", str(file), "--json"]
+    done = CliRunner().invoke(app, options, catch_exceptions=False)
     report = json.loads(done.stdout)
     assert (report["fitted"], report["places"]) == (256, 256)
     assert 0 <= report["ece"] < 0.25

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from specmesh.decoding.sampling import Sampling, coupled_scores
-from specmesh.inference.rounding import Differences, Drawn, measure
+from specmesh.inference.rounding import Differences, Drawn, app, measure
 
 PROMPTS = ([5, 6, 7], list(range(8, 40)), [30])
 NUM_TOKENS = 17
@@ -74,9 +73,8 @@ def test_every_shape_goes_through_every_place(load, monkeypatch):
 
 def test_bfloat16_is_counted_on_the_shipped_target():
     pytest.importorskip("specmesh.models")
-    command = [sys.executable, "-m", "specmesh.inference.rounding", "--dtype", "bfloat16"]
-    options = ["--prompts", "2", "--tokens", "4", "--threads", "1"]
-    done = subprocess.run([*command, *options], capture_output=True, text=True, check=True)
+    options = ["--dtype", "bfloat16", "--prompts", "2", "--tokens", "4", "--threads", "1"]
+    done = CliRunner().invoke(app, options, catch_exceptions=False)
     for by_sampling in json.loads(done.stdout).values():
         assert {each["places"] for each in by_sampling.values()} == {8}
         whole = by_sampling["not truncated"]

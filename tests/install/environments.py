@@ -38,24 +38,37 @@ def build_wheel(folder: Path) -> Path:
     return wheel
 
 
-class Environment:
-    """``specmesh[extra]`` alone, or ``specmesh`` if ``extra`` is empty."""
+class Installed:
+    """The wheel, installed by pip in a virtual environment without anything that it needs."""
 
-    def __init__(self, folder: Path, wheel: Path, extra: str) -> None:
+    def __init__(self, folder: Path, wheel: Path) -> None:
+        self.folder = folder
         venv.create(folder, with_pip=False)
-        self._folder = folder
+        _pip(folder, "install", "--quiet", "--no-deps", "--no-index", str(wheel))
+        (site,) = folder.glob("lib/python*/site-packages")
+        (self.specmesh,) = distributions(path=[str(site)])
+
+    def with_extra(self, extra: str) -> Environment:
+        """``specmesh[extra]`` alone, or ``specmesh`` if ``extra`` is empty."""
+        return Environment(self, extra)
+
+
+class Environment:
+    """``installed``, and beside it what ``extra`` asks for."""
+
+    def __init__(self, installed: Installed, extra: str) -> None:
+        self._folder = installed.folder
+        required = self._folder / f"with-{extra or 'nothing'}"
         self._variables = {
-            "TMPDIR": str(folder),
+            "TMPDIR": str(self._folder),
+            "PYTHONPATH": str(required),
             "PYTHONUTF8": "1",
             "PYTHONDONTWRITEBYTECODE": "1",  # what is linked belongs to others
         }
-        (site,) = folder.glob("lib/python*/site-packages")
-        _pip(folder, "install", "--quiet", "--no-deps", "--no-index", str(wheel))
-        (specmesh,) = distributions(path=[str(site)])
-        self.extras = _all_extras(specmesh, extra)
+        self.extras = _all_extras(installed.specmesh, extra)
         """``extra`` and those it is made of."""
-        for each in _required(specmesh, self.extras):
-            _link(each, site)
+        for each in _required(installed.specmesh, self.extras):
+            _link(each, required)
 
     def run(self, program: str, *arguments: str, **environment: str) -> Ended:
         """Run ``program`` of this environment: "python", "specmesh"."""
@@ -120,18 +133,19 @@ def _applying(of: Distribution, extras: Iterable[str]) -> list[Requirement]:
     ]
 
 
-def _link(installed: Distribution, site: Path) -> None:
+def _link(installed: Distribution, folder: Path) -> None:
     """Scripts are left out: they name the interpreter of the environment they come from."""
-    for path in _own_paths(installed):
-        link = site / path
+    for path in _own_paths(installed.name):
+        link = folder / path
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(Path(str(installed.locate_file(path))))
 
 
-def _own_paths(installed: Distribution) -> set[PurePosixPath]:
+@cache
+def _own_paths(name: str) -> set[PurePosixPath]:
     """Its files, those in a folder that no other distribution has files in as that folder."""
     paths = set()
-    for file in _files(installed):
+    for file in _files(name):
         outermost_first = list(file.parents)[-2::-1]
         own = (folder for folder in outermost_first if len(_owners()[folder]) == 1)
         paths.add(next(own, file))
@@ -142,13 +156,14 @@ def _own_paths(installed: Distribution) -> set[PurePosixPath]:
 def _owners() -> Mapping[PurePosixPath, set[str]]:
     """Who has files in a folder, of all that is installed where the tests run."""
     owners = defaultdict(set)
-    for each in distributions():
-        name = each.name
-        for folder in {folder for file in _files(each) for folder in file.parents}:
+    for name in {each.name for each in distributions()}:
+        for folder in {folder for file in _files(name) for folder in file.parents}:
             owners[folder].add(name)
     return owners
 
 
-def _files(installed: Distribution) -> list[PurePosixPath]:
+@cache
+def _files(name: str) -> list[PurePosixPath]:
     """Those in site-packages."""
-    return [PurePosixPath(file) for file in installed.files or () if ".." not in file.parts]
+    files = distribution(name).files or ()
+    return [PurePosixPath(file) for file in files if ".." not in file.parts]

@@ -11,6 +11,8 @@ from tests.orchestrator.answers import NUM_TOKENS, alone, collect, refusal, requ
 from tests.orchestrator.peers import Drafter, Hold, Verifier, hang, passing, raising
 
 from specmesh.decoding.errors import InvalidField
+from specmesh.orchestrator import request_metrics
+from specmesh.orchestrator.request_metrics import RequestMetrics
 from specmesh.serving.errors import Unavailable
 from specmesh.v1 import generation_pb2 as pb
 
@@ -119,16 +121,32 @@ async def test_answer_that_said_nothing_has_no_first_token(answering, recorded):
     assert recorded.total(WASTED) == 4
 
 
-@pytest.mark.parametrize("timeout_s", [0.3, 1.001])
-async def test_answer_whose_deadline_passes_failed_with_it(answering, recorded, timeout_s):
-    """Servers are told 1.001 s as 1.01 s, so that the client gives up before its deadline."""
+async def test_answer_whose_deadline_passes_failed_with_it(answering, recorded, monkeypatch):
+    """The client's deadline ends the call, and comes before the server's by as much as the
+    request was under way: long, on a busy machine."""
+    monkeypatch.setattr(request_metrics, "ROUNDING", 0.5)
     stub, verifier = answering
     verifier.always = hang
     with pytest.raises(grpc.aio.AioRpcError):
-        await collect(stub.Generate(request(), timeout=timeout_s))
+        await collect(stub.Generate(request(), timeout=0.3))
     await recorded.wait_for(DURATION)
     assert ends(recorded) == [failed("DEADLINE_EXCEEDED")]
-    assert recorded.points(DURATION)[0].sum > 0.98 * timeout_s
+    assert recorded.points(DURATION)[0].sum > 0.5 * 0.3
+
+
+@pytest.mark.parametrize(
+    ("ended_s", "status"),
+    [(0.95, "CANCELLED"), (1.001, "DEADLINE_EXCEEDED"), (1.02, "DEADLINE_EXCEEDED")],
+)
+async def test_call_that_ends_with_its_clients_deadline_did_not_meet_it(
+    recorded, monkeypatch, ended_s, status
+):
+    """Servers are told 1.001 s as 1.01 s, so that the client gives up before their deadline."""
+    with monkeypatch.context() as patch:
+        patch.setattr(asyncio.get_running_loop(), "time", iter([0.0, ended_s, ended_s]).__next__)
+        RequestMetrics(deadline=1.01).__exit__(None, asyncio.CancelledError(), None)
+    (point,) = recorded.points(DURATION)
+    assert (point.attributes["error.type"], point.sum) == (status, ended_s)
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import typer
 from rich.console import Console
-from transformers.utils import logging
 
 from specmesh.training.corpus import standard_library
-from specmesh.training.pipeline import Plan, WorkFolderError, run
-from specmesh.training.samples import SamplePlan
 
 
 def main(
@@ -32,6 +28,13 @@ def main(
 
     A run that was stopped goes on where it was when started again.
     """
+    # Here, so that --help does not wait for them.
+    import torch
+    from transformers.utils import logging
+
+    from specmesh.training.pipeline import Plan, WorkFolderError, run
+    from specmesh.training.samples import SamplePlan
+
     console = Console(highlight=False)
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     if threads:
