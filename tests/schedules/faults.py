@@ -116,7 +116,7 @@ class Faults:
     def _stall_call(self, lasts: float) -> None:
         calls = self._world.network.open_calls
         if calls:
-            self._dice.choice(calls).stalled = True
+            self._world.network.stall(self._dice.choice(calls))
 
     def _theft(self, lasts: float) -> None:
         """A stranger who has read an id in a log asks for the answer."""

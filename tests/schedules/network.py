@@ -212,6 +212,18 @@ class Network:
         if call.server is not None and call.server_process is not None:
             self._loop.call_at(soon, call.server.cancel, context=call.server_process.context)
 
+    def stall(self, call: ClientCall) -> None:
+        """Nothing comes any more; keepalive notices, where there is one."""
+        self.trace("stall", call)
+        call.stalled = True
+        if call.keepalive:
+            noticed = self._loop.time() + self.dice.uniform(*KEEPALIVE_S)
+            self._loop.call_at(noticed, self._notice, call, context=copy_context())
+
+    def _notice(self, call: ClientCall) -> None:
+        if call.stalled and not call.done():
+            self.break_call(call)
+
     def reset(self, process: Process) -> None:
         """Break every call of a process that has died."""
         for call in self.calls_of(process):
@@ -259,8 +271,7 @@ class Network:
             self.break_call(call)
             return None
         if self.stalls and dice.random() < self.stalls:
-            self.trace("stall", call)
-            call.stalled = True
+            self.stall(call)
             return None
         if self._cuts:
             seconds += max(0.0, self._cuts.get(_pair(call.process, call.server_process), 0.0) - now)
