@@ -376,6 +376,23 @@ async def test_sole_replica_that_breaks_now_and_then_is_asked_again(connect):
     assert await verified(calls_on(mesh)) == (2, SAID[2])
 
 
+async def test_sole_replica_that_answers_others_and_not_this_call_is_asked_again(connect):
+    """It may be ill: a call is to blame for what several replicas say of it."""
+    verifier = Verifier()
+    mesh = (await connect([verifier])).mesh
+    assert await verified(calls_on(mesh, "before")) == (2, SAID[2])
+    verifier.faults.extend(raising(ZeroDivisionError()))
+    verifier.faults.append(partial(between, mesh, verifier))
+    assert await verified(calls_on(mesh)) == (2, SAID[2])
+
+
+async def between(mesh: Mesh, verifier: Verifier) -> None:
+    """Another call is answered, and the one at hand broken."""
+    verifier.faults.appendleft(passing)
+    assert await verified(calls_on(mesh, "other")) == (2, SAID[2])
+    raise ZeroDivisionError
+
+
 @pytest.mark.parametrize("error", [ZeroDivisionError(), Unavailable("DRAINING", "")], ids=repr)
 async def test_bad_drafter_is_left_out_even_if_it_is_the_last(connect, error):
     drafter = Drafter()

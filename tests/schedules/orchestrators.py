@@ -73,7 +73,10 @@ class Orchestrator:
     async def _start(self) -> None:
         targets = TargetRegistry()
         self.pools = [
-            Pool(role, service, addresses, admit, self._network.channel)
+            Pool(
+                *(role, service, addresses, admit, self._network.channel),
+                dispensable=role != "verifier",
+            )
             for role, service, addresses, admit in (
                 ("verifier", Verifier.service, self._addresses.verifiers, targets.admit_verifier),
                 ("drafter", Drafter.service, self._addresses.drafters, targets.admit_drafter),

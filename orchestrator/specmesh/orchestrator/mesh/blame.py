@@ -23,8 +23,7 @@ class Blame:
     def __init__(self, outliers: Outliers, request: str) -> None:
         self._outliers = outliers
         self._request = request
-        self._broken: set[tuple[str, int]] = set()
-        """Replicas, and how many calls they had answered when they broke."""
+        self._broken: set[str] = set()
         self._all_may_be_sound = True
         self._one_is_sound = False
         self._lost: set[tuple[str, int]] = set()
@@ -51,7 +50,7 @@ class Blame:
     @property
     def broken(self) -> Set[str]:
         """The replicas that broke or went away in the call."""
-        return {replica for replica, _ in self._broken | self._lost}
+        return self._broken | {replica for replica, _ in self._lost}
 
     def refused(self) -> bool:
         """A replica found fault with the request. Returns whether that is so."""
@@ -59,8 +58,9 @@ class Blame:
         return self._num_refusals >= MAX_REFUSALS
 
     def broke(self, replica: str) -> bool:
-        """A replica broke. Returns whether the request is to blame."""
-        self._broken.add((replica, self._outliers.num_answers(replica)))
+        """A replica broke. Returns whether the request is to blame: never for what a single
+        replica says, which may be ill, however often it says so."""
+        self._broken.add(replica)
         self._all_may_be_sound &= self._outliers.may_be_sound(replica, self._request)
         self._one_is_sound |= self._outliers.sound(replica)
         believed = self._all_may_be_sound or self._one_is_sound

@@ -161,10 +161,6 @@ class Outliers:
         record = self._of(replica)
         return bool(record.failures) and not any(record.failures) and record.suspect is None
 
-    def num_answers(self, replica: str) -> int:
-        """How many calls it has answered so far."""
-        return self._of(replica).num_answers
-
     def proven(self, replica: str) -> bool:
         """Whether it has answered, and not failed since."""
         record = self._of(replica)
