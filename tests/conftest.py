@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import settings
 
 # Elsewhere every run explores new cases; CI repeats the same ones, so that it judges the
@@ -11,3 +12,23 @@ from hypothesis import settings
 settings.register_profile("explore", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "explore")
+
+LONGEST_FIRST = (
+    "tests/e2e",
+    "tests/schedules",
+    "tests/install",
+    "tests/inference",
+    "tests/orchestrator/test_strategy",
+    "tests/orchestrator/test_filter_law",
+    "tests/cli",
+)
+"""Where files take long: none of them may be what the last of several workers is left with."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def place(item: pytest.Item) -> int:
+        begins = [item.nodeid.startswith(path) for path in LONGEST_FIRST]
+        return begins.index(True) if True in begins else len(begins)
+
+    items.sort(key=place)

@@ -150,7 +150,7 @@ def any_scene(dice: random.Random) -> Scene:
 
 @pytest.mark.parametrize("strategy", LOSSLESS)
 def test_every_lossless_strategy_keeps_the_law_whatever_happens(strategy):
-    counts = sample(strategy, any_scene, (TARGET, DRAFTERS), num_samples=3_000)
+    counts = sample(strategy, any_scene, (TARGET, DRAFTERS), num_samples=2_000)
     assert excess(counts, exact_law(TARGET, Sampling())) < 1
 
 
@@ -174,7 +174,7 @@ def sample_two_drafters() -> Counter[tuple[int, ...]]:
     capacity = Capacity(num_verifiers=8, num_drafters=2)
     chances = Chances(quick_draft=1.0)
     models = (by_position(0.5), drafters)
-    return sample("dsi", (Goal(2, lookahead=1), capacity, chances), models, num_samples=3_000)
+    return sample("dsi", (Goal(2, lookahead=1), capacity, chances), models, num_samples=1_500)
 
 
 def test_two_drafters_that_agree_by_chance_do_not_tip_the_scales():
@@ -233,7 +233,7 @@ def sample_unsure_drafter() -> Counter[tuple[int, ...]]:
     """A drafter that is wrong about the first token, and now and then unsure of it."""
     models = (by_position(0.5, 0.5, 0.5), [by_position(0.9, 0.5, 0.5)])
     capacity = Capacity(target_s=0.01, drafter_s=0.003)
-    return sample("speculative", (Goal(3), capacity, Chances()), models, num_samples=3_000)
+    return sample("speculative", (Goal(3), capacity, Chances()), models, num_samples=2_500)
 
 
 def test_a_draft_that_ends_where_the_drafter_is_unsure_does_not_tip_the_scales():
@@ -255,7 +255,7 @@ def test_leaving_out_the_token_that_the_drafter_is_unsure_of_would_be_seen(monke
 def sample_bonus() -> Counter[tuple[int, ...]]:
     """The first token is mostly told by a verification that has nothing to check."""
     scene = Goal(2), Capacity(num_verifiers=3), Chances(quick_draft=0.9)
-    return sample("dsi", scene, (by_position(0.5), [by_position(0.6)]), num_samples=3_000)
+    return sample("dsi", scene, (by_position(0.5), [by_position(0.6)]), num_samples=1_500)
 
 
 def test_a_draft_token_that_meets_the_bonus_distribution_does_not_tip_the_scales():
