@@ -20,7 +20,7 @@ from specmesh.cli.memory.measure import Load, Measured, Sample
 from specmesh.cli.memory.report import as_json, table
 from specmesh.cli.memory.summary import NUM_BLOCKS, summarise
 from specmesh.cli.runner import FAILED, run, until_signalled
-from specmesh.cli.up import real_models, shipped_calibration
+from specmesh.cli.up import RedisUrl, real_models, shipped_calibration
 from specmesh.client import Client
 
 _CACHE_BYTES = str(32 << 20)
@@ -33,6 +33,7 @@ def bench_memory(
     simulated: Annotated[
         bool, typer.Option(help="Models that compute nothing: quicker, but torch is not measured.")
     ] = False,
+    redis_url: RedisUrl = None,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Answer many short requests of every kind, and see whether any process grows with them.
@@ -44,7 +45,7 @@ def bench_memory(
 
     async def work() -> int:
         directory = Path(mkdtemp(prefix="specmesh-"))
-        mesh = LocalMesh(_options(simulated=simulated), directory, console.print)
+        mesh = LocalMesh(_options(redis_url, simulated=simulated), directory, console.print)
         return await until_signalled(measure(mesh), mesh.kill)
 
     async def measure(mesh: LocalMesh) -> int:
@@ -60,7 +61,7 @@ def bench_memory(
     run(work())
 
 
-def _options(*, simulated: bool) -> MeshOptions:
+def _options(redis_url: str | None, *, simulated: bool) -> MeshOptions:
     cached = {f"SPECMESH_{role}__CACHE_BYTES": _CACHE_BYTES for role in ("VERIFIER", "DRAFTER")}
     return MeshOptions(
         models=(
@@ -71,6 +72,7 @@ def _options(*, simulated: bool) -> MeshOptions:
         num_verifiers=2,
         num_confidence=1,
         calibration=None if simulated else shipped_calibration(None, None),
+        redis_url=redis_url,
         drain_s=1.0,
         environment=cached,
     )
