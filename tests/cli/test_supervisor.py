@@ -14,7 +14,7 @@ import pytest
 import redis.asyncio
 
 from specmesh.cli.local.logs import serving_address
-from specmesh.cli.local.process import PORT, ProcessSpec, StartError
+from specmesh.cli.local.process import PORT, Process, ProcessSpec, StartError
 from specmesh.cli.local.redis import redis_spec
 from specmesh.cli.local.supervisor import Supervisor
 
@@ -98,6 +98,15 @@ async def test_a_process_that_is_ended_on_purpose_comes_back_when_it_is_told_to(
     assert time.monotonic() - began >= 0.5
     await accepts(address)
     assert supervisor.pids["one"] != first
+
+
+async def test_a_signal_that_comes_as_the_process_ends_leaves_its_exit_status(tmp_path):
+    spec = ProcessSpec("brief", ("sh", "-c", "echo; exec sleep 20"), ready=lambda line: line)
+    for _ in range(20):
+        brief = await Process.start(spec, tmp_path, timeout_s=20)
+        for _ in range(200):
+            brief.kill()
+        assert await brief.wait() == -signal.SIGKILL
 
 
 async def test_a_failed_start_says_why_and_leaves_no_process(supervisor):

@@ -114,8 +114,11 @@ class Process:
 
     def send(self, number: signal.Signals) -> None:
         """Send it a signal; harmless when it has ended."""
-        with suppress(ProcessLookupError):
-            self._child.send_signal(number)
+        # Not by send_signal: it reaps a child that has just ended, asyncio then finds none,
+        # complains, and makes up an exit status.
+        if self._child.returncode is None:
+            with suppress(ProcessLookupError):
+                os.kill(self._child.pid, number)
 
     def kill(self) -> None:
         """SIGKILL."""
