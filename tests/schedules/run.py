@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import grpc.aio
 from tests.schedules.clock import Stuck, VirtualLoop
@@ -53,11 +54,18 @@ def run(seed: int, *, traced: bool = False, kinds: Collection[str] = tuple(KINDS
 
     ``traced`` keeps what happened, line by line.
     """
+    # The SDK's jitter: its own generator seeds itself with what nobody can have again.
+    jitter = SimpleNamespace(Random=lambda: random.Random(seed))
+    with (
+        patch.object(answer, "CommittedPrefix", _WatchedPrefix),
+        patch.object(resumable, "random", jitter),
+    ):
+        return _run(seed, traced=traced, kinds=kinds)
+
+
+def _run(seed: int, *, traced: bool, kinds: Collection[str]) -> Outcome:
     global _world  # noqa: PLW0603 - one schedule at a time; a constructor asks for it
-    answer.CommittedPrefix = _WatchedPrefix  # type: ignore[misc]
     dice = random.Random(seed)
-    # The SDK's jitter. Its generator seeds itself with what nobody can have again.
-    resumable.random = SimpleNamespace(Random=lambda: random.Random(seed))  # type: ignore[attr-defined]
     scenario = choose_scenario(dice, kinds)
     loop = VirtualLoop()
     lines: list[str] = []

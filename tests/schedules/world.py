@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
+from unittest.mock import patch
 
 import grpc.aio
 from tests.schedules.clock import Process
@@ -152,10 +153,7 @@ class World:
 
     async def _ask(self, question: Question, record: Record) -> None:
         await asyncio.sleep(question.asked_at)
-        sdk._channel = lambda address, _: self.network.observed_channel(
-            address, lambda call, message: self.ledger.read(record, call, message)
-        )
-        client = sdk.Client(*self.orchestrators, timeouts=Timeouts(generate_s=PATIENCE_S))
+        client = self._sdk(record)
         stream = client.generate(
             question.prompt,
             temperature=question.sampling.temperature,
@@ -176,6 +174,15 @@ class World:
         except TimeoutError:
             self.trace("client", "left")
         await client.aclose()
+
+    def _sdk(self, record: Record) -> sdk.Client:
+        def channel(address: str, _: float) -> Any:
+            return self.network.observed_channel(
+                address, lambda call, message: self.ledger.read(record, call, message)
+            )
+
+        with patch.object(sdk, "_channel", channel):
+            return sdk.Client(*self.orchestrators, timeouts=Timeouts(generate_s=PATIENCE_S))
 
     def steal(self, address: str, session_id: str, dice: random.Random) -> None:
         """Somebody who knows of a session, and not its secret, asks for the rest of it."""
