@@ -47,8 +47,10 @@ class Engine:
         # Wakes the thread when it has nothing to do; what to do is said elsewhere.
         self._signals: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._stopping = False
+        self.is_broken = False
+        """Whether the thread has died or hangs: no job will be answered any more."""
         self._broken: Future[str] = Future()
-        """Why the thread will not answer any more."""
+        """Why."""
         self._broken.set_running_or_notify_cancel()
         self._running: list[Job[Any]] = []
         self._pulse = Pulse()
@@ -64,11 +66,6 @@ class Engine:
     def queue_depth(self) -> int:
         """How many jobs wait."""
         return len(self._waiting)
-
-    @property
-    def is_broken(self) -> bool:
-        """Whether the thread has died or hangs: no job will be answered any more."""
-        return self._broken.done()
 
     async def broken(self) -> str:
         """Return why, once it ``is_broken``; jobs that were there have failed by then."""
@@ -192,6 +189,7 @@ class Engine:
         with self._lock:
             if self.is_broken:
                 return
+            self.is_broken = True
             self._broken.set_result(reason)
             lost = [*self._running, *self._waiting]
             self._waiting.clear()

@@ -6,10 +6,8 @@ loop. So its own limits are wider than these.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
 
 from google.protobuf.message import DecodeError
 
@@ -23,8 +21,7 @@ MAX_METADATA_BYTES = 16 * 2**10
 RETRY_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(NamedTuple):
     """A request as it came."""
 
     message: Any
@@ -59,9 +56,8 @@ class Intake:
 
         return taken
 
-    @contextmanager
-    def holding(self, taken: Taken) -> Iterator[Any]:
-        """The message, whose bytes count for as long as the block lasts; raises what is wrong."""
+    def hold(self, taken: Taken) -> Any:
+        """The message, whose bytes count until ``release``; raises what is wrong."""
         if isinstance(taken, InvalidRequest):
             raise taken
         if self._num_held + taken.num_bytes > MAX_HELD_BYTES:
@@ -71,10 +67,12 @@ class Intake:
                 retry_after_s=RETRY_SECONDS,
             )
         self._num_held += taken.num_bytes
-        try:
-            yield taken.message
-        finally:
-            self._num_held -= taken.num_bytes
+        return taken.message
+
+    def release(self, taken: Taken) -> None:
+        """What ``hold`` has let in is answered."""
+        assert isinstance(taken, Received)
+        self._num_held -= taken.num_bytes
 
 
 def check_metadata(metadata: Any) -> None:

@@ -15,7 +15,6 @@ from collections.abc import (
 )
 from contextlib import (
     AbstractAsyncContextManager,
-    AsyncExitStack,
     aclosing,
     asynccontextmanager,
     nullcontext,
@@ -30,12 +29,12 @@ import grpc.aio
 from specmesh.decoding.errors import InvalidField
 from specmesh.serving.errors import (
     ServiceError,
-    Unavailable,
     Unimplemented,
     internal_status,
     to_status,
 )
 from specmesh.serving.intake import Intake, Taken, check_metadata
+from specmesh.serving.stalls import Stalls
 
 log = logging.getLogger(__name__)
 
@@ -91,9 +90,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         intake: Intake | None = None,
         stall_s: float = STALL_SECONDS,
     ) -> None:
-        self._layers = layers
+        self._around = _nested(layers)
         self._intake = intake or Intake()
-        self._stall_s = stall_s
+        self._stalls = Stalls(stall_s)
 
     async def intercept_service(
         self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
@@ -122,13 +121,19 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
         async def unary(taken: Taken, context: Context) -> object:
             async with self._around(Request(method, context)):
-                with self._intake.holding(taken) as request:
+                request = self._intake.hold(taken)
+                try:
                     return await behaviour(request, context)
+                finally:
+                    self._intake.release(taken)
 
         async def streaming(taken: Taken, context: Context) -> None:
             async with self._around(Request(method, context)):
-                with self._intake.holding(taken) as request:
+                request = self._intake.hold(taken)
+                try:
                     await self._write_all(behaviour, request, context)
+                finally:
+                    self._intake.release(taken)
 
         async def exchanging(requests: AsyncIterator[Taken], context: Context) -> None:
             # A client that cancels before it has these leaves 100 bytes behind in its gRPC
@@ -154,8 +159,11 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     async def _each(self, requests: AsyncIterator[Taken]) -> AsyncGenerator[Any, None]:
         async for taken in requests:
-            with self._intake.holding(taken) as request:
+            request = self._intake.hold(taken)
+            try:
                 yield request
+            finally:
+                self._intake.release(taken)
 
     async def _write_all(self, behaviour: Any, request: object, context: Context) -> None:
         """Send what a streaming handler yields.
@@ -170,26 +178,23 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         messages: AsyncGenerator[Any, None]
         async with aclosing(behaviour(request, context)) as messages:
             async for message in messages:
-                await self._write(message, context)
+                await self._stalls.write(context, message)
 
-    async def _write(self, message: object, context: Context) -> None:
-        limit = asyncio.timeout(self._stall_s)
-        try:
-            async with limit:
-                await context.write(message)
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            raise Unavailable(
-                "READER_STALLED", f"a message waited {self._stall_s:g} s for its reader"
-            ) from None
 
+def _nested(layers: Sequence[Layer]) -> Layer:
+    """One layer of them all."""
+    outermost, *others = layers
+    if not others:
+        return outermost
+    inner = _nested(others)
+
+    # An AsyncExitStack for each request takes longer than all that the layers do.
     @asynccontextmanager
-    async def _around(self, request: Request) -> AsyncIterator[None]:
-        async with AsyncExitStack() as stack:
-            for layer in self._layers:
-                await stack.enter_async_context(layer(request))
+    async def around(request: Request) -> AsyncIterator[None]:
+        async with outermost(request), inner(request):
             yield
+
+    return around
 
 
 def _refusing(error: ServiceError) -> grpc.RpcMethodHandler[Any, Any]:

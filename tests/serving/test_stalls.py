@@ -1,0 +1,64 @@
+"""Messages wait for their readers, but not for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, cast
+
+import pytest
+
+from specmesh.serving.errors import Unavailable
+from specmesh.serving.stalls import Stalls
+
+STALL_S = 0.2
+
+
+class Reader:
+    """Takes a message once it ``reads``; stands in for a call's context."""
+
+    def __init__(self) -> None:
+        self.reads = asyncio.Event()
+        self.messages: list[object] = []
+
+    async def write(self, message: object) -> None:
+        await self.reads.wait()
+        self.messages.append(message)
+
+
+def sending(stalls: Stalls, reader: Reader) -> asyncio.Task[None]:
+    return asyncio.create_task(stalls.write(cast("Any", reader), "message"))
+
+
+async def test_a_message_that_nobody_takes_is_given_up_and_others_are_not():
+    stalls, stalled, slow = Stalls(STALL_S), Reader(), Reader()
+    began = time.monotonic()
+    first = sending(stalls, stalled)
+    await asyncio.sleep(STALL_S / 2)
+    second = sending(stalls, slow)
+    with pytest.raises(Unavailable) as refusal:
+        await first
+    assert time.monotonic() - began >= STALL_S
+    assert refusal.value.reason == "READER_STALLED"
+    slow.reads.set()
+    await second
+    assert (stalled.messages, slow.messages) == ([], ["message"])
+
+
+async def test_a_process_that_was_stopped_gives_up_nothing():
+    stalls, reader = Stalls(STALL_S), Reader()
+    sent = sending(stalls, reader)
+    await asyncio.sleep(STALL_S / 8)
+    time.sleep(3 * STALL_S)  # noqa: ASYNC251 - no loop of a stopped process turns
+    asyncio.get_running_loop().call_later(STALL_S / 8, reader.reads.set)
+    await sent
+    assert reader.messages == ["message"]
+
+
+async def test_a_caller_that_leaves_while_its_message_waits_is_cancelled_and_not_cut_off():
+    stalls, reader = Stalls(STALL_S), Reader()
+    sent = sending(stalls, reader)
+    await asyncio.sleep(0)
+    sent.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sent
