@@ -184,7 +184,7 @@ async def test_a_cancelled_request_leaves_it_to_grpc_to_end_what_it_waits_for(op
     if opened:
         call.opened.set()
     asked = OpenCall(call)
-    reading = asyncio.create_task(asked.read())
+    reading = asyncio.create_task(asked.read(soon()))
     await asyncio.sleep(0)
     reading.cancel()
     asked.cancel()
@@ -203,11 +203,11 @@ async def test_what_ended_a_call_is_told_to_every_reader():
     ended = OpenCall(call)
     for _ in range(2):
         with pytest.raises(grpc.aio.AioRpcError, match="the peer ended the call"):
-            await ended.read()
+            await ended.read(soon())
 
 
 async def test_a_request_that_is_cancelled_before_its_call_is_open_ends_at_once():
     asked = OpenCall(SlowCall())
     asked.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asked.read()
+        await asked.read(soon())

@@ -7,6 +7,7 @@ have slept for 30 ms.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Generic, TypeVar
@@ -34,7 +35,11 @@ class OpenCall(Generic[Request, Response]):
         self._call = call
         self._opened = False
         self._cancelled = False
-        self._arrived: asyncio.Queue[Response | BaseException] = asyncio.Queue()
+        self._arrived: deque[Response] = deque()
+        self._end: BaseException | None = None
+        """What ended the call, once all that arrived is read."""
+        self._reader: asyncio.Future[None] | None = None
+        """Who waits for a message: one at a time."""
         self._reading = asyncio.create_task(self._read_all())
 
     @property
@@ -45,7 +50,7 @@ class OpenCall(Generic[Request, Response]):
     def cancel(self) -> None:
         """End it now; ``read`` then raises ``CancelledError``."""
         self._cancelled = True
-        self._arrived.put_nowait(asyncio.CancelledError())
+        self._ended(asyncio.CancelledError())
         if self._opened:
             self._call.cancel()
 
@@ -53,29 +58,53 @@ class OpenCall(Generic[Request, Response]):
         """As gRPC's."""
         await self._call.write(request)
 
-    async def read(self) -> Response:
-        """The next message. Raises what ended the call: ``AioRpcError``, ``CancelledError``."""
-        message = await self._arrived.get()
-        if isinstance(message, BaseException):
-            self._arrived.put_nowait(message)  # the call ends for the next read, too
-            raise message
-        return message
+    async def read(self, by: float) -> Response:
+        """The next message, if it comes ``by`` then, by the event loop's clock.
+
+        Raises what ended the call, ``AioRpcError`` or ``CancelledError``, or that it is late.
+        """
+        if not self._arrived and self._end is None:
+            await self._something(by)
+        if self._arrived:
+            return self._arrived.popleft()
+        raise self._end or _late()
+
+    async def _something(self, by: float) -> None:
+        """Return when something has come, or it is time. An ``asyncio.timeout`` would cost more
+        than all else here, for each message."""
+        loop = asyncio.get_running_loop()
+        self._reader = loop.create_future()
+        timer = loop.call_at(by, self._wake)
+        try:
+            await self._reader
+        finally:
+            timer.cancel()
+            self._reader = None
+
+    def _wake(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+    def _ended(self, end: BaseException) -> None:
+        if self._end is None:
+            self._end = end
+            self._wake()
 
     async def _read_all(self) -> None:
+        call: Any = self._call
         try:
-            await self._call.initial_metadata()
+            await call.initial_metadata()
             self._opened = True
             if self._cancelled:
-                self._call.cancel()
-            while (message := await self._next()) is not grpc.aio.EOF:
-                self._arrived.put_nowait(message)
+                call.cancel()
+            while (message := await call.read()) is not grpc.aio.EOF:
+                if not self._cancelled:
+                    self._arrived.append(message)
+                    self._wake()
             end: BaseException = call_error(grpc.StatusCode.UNAVAILABLE, "the peer ended the call")
         except (Exception, asyncio.CancelledError) as error:
             end = error.with_traceback(None)  # which would keep this call in a cycle
-        self._arrived.put_nowait(end)
-
-    async def _next(self) -> Any:
-        return await self._call.read()
+        self._ended(end)
 
 
 class Exchange(Generic[Request, Response]):
@@ -92,7 +121,7 @@ class Exchange(Generic[Request, Response]):
     async def send(self, request: Request) -> None:
         """Ask. What is wrong with the call is told by ``read``."""
         try:
-            async with self._in_time():
+            async with asyncio.timeout_at(self._deadline):
                 await self._call.write(request)
         except TimeoutError:
             raise _late() from None
@@ -106,14 +135,7 @@ class Exchange(Generic[Request, Response]):
     async def read(self, by: float | None = None) -> Response:
         """The next message. Raises ``AioRpcError``, also when there is none in time, or ``by``
         then."""
-        try:
-            async with self._in_time(by):
-                return await self._call.read()
-        except TimeoutError:
-            raise _late() from None
-
-    def _in_time(self, by: float | None = None) -> asyncio.Timeout:
-        return asyncio.timeout_at(self._deadline if by is None else min(by, self._deadline))
+        return await self._call.read(self._deadline if by is None else min(by, self._deadline))
 
 
 class Exchanges(Generic[Request, Response]):
@@ -162,6 +184,7 @@ class Exchanges(Generic[Request, Response]):
 
 
 def _late() -> grpc.aio.AioRpcError:
+    """What a call that isn't answered in time raises."""
     return call_error(grpc.StatusCode.DEADLINE_EXCEEDED, "no answer in time")
 
 

@@ -8,7 +8,6 @@ calls, so that all calls tell how far they spread. No clock, no I/O; times are i
 
 from __future__ import annotations
 
-from statistics import median_low
 from typing import TypeVar
 
 from specmesh.orchestrator.mesh.sliding import SlidingWindow
@@ -55,7 +54,8 @@ class Patience:
         pace = (seconds + BASE_SECONDS) / (of_its_size.median + BASE_SECONDS)
         _window(self._paces, replica).add(pace)
         # A replica that is slow must not make the others' calls seem to spread.
-        self._tail = median_low([paces.at(TAIL) for paces in self._paces.values()])
+        tails = sorted(paces.at(TAIL) for paces in self._paces.values())
+        self._tail = tails[(len(tails) - 1) // 2]
         return pace
 
     def late_after(self, num_tokens: int) -> float:
