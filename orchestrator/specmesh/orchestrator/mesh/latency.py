@@ -14,6 +14,8 @@ WINDOW = 64
 """How many of the latest calls count."""
 MIN_HALF = 8
 """With fewer calls on either side a slope is noise."""
+EVERY = 8
+"""After so many calls a slope is found anew: it takes longer than all else that one teaches."""
 
 _WIDTH = itemgetter(0)
 
@@ -40,10 +42,17 @@ class RunningSlope:
         self.value = 0.0
         """Seconds; 0 as long as calls of different widths haven't told."""
         self._latest: deque[tuple[int, float]] = deque(maxlen=WINDOW)
+        self._num_new = 0
 
     def add(self, num_tokens: int, seconds: float) -> None:
         """Take a call in."""
         self._latest.append((num_tokens, seconds))
+        self._num_new += 1
+        if self._num_new >= EVERY:
+            self._num_new = 0
+            self._decide()
+
+    def _decide(self) -> None:
         by_width = sorted(self._latest, key=_WIDTH)
         half = len(by_width) // 2
         if half < MIN_HALF:
