@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, replace
 
 from specmesh.orchestrator.driver import Driver
+from specmesh.orchestrator.mailbox import Mailbox
 from specmesh.orchestrator.mesh.calls import Calls, Mesh
 from specmesh.orchestrator.mesh.peer import kind_of
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
@@ -70,7 +71,7 @@ class Answer:
         self._num_unchecked = 0
         self._text = TextStream(target.tokenizer, plan.prompt, plan.stop_strings)
         self._prefix = CommittedPrefix(session.session.session_id, plan.prompt)
-        self._outbox: asyncio.Queue[Said | None] = asyncio.Queue()
+        self._outbox: Mailbox[Said] = Mailbox()
         self._tally = metrics.tally
 
     async def events(
@@ -83,10 +84,10 @@ class Answer:
         async with self._session.open():
             yield generation_pb2.GenerationEvent(started=self._started())
             work = asyncio.create_task(self._work(mesh))
-            work.add_done_callback(lambda _: self._outbox.put_nowait(None))
+            work.add_done_callback(lambda _: self._outbox.wake())
             work.add_done_callback(lambda _: worked())
             try:
-                while (said := await self._next_said()) is not None:
+                while (said := await self._next_said(work)) or not work.done():
                     if event := await self._event(said):
                         yield event
                 reason = await work
@@ -124,31 +125,18 @@ class Answer:
         """Take committed tokens, up to the one that completes a stop string."""
         for token in commit.token_ids:
             text = self._text.push(token)
-            self._outbox.put_nowait(Said(self._num_tokens, token, text, commit.checked))
+            self._outbox.put(Said(self._num_tokens, token, text, commit.checked))
             self._num_unchecked += not commit.checked
             self._num_tokens += 1
             if self._text.stopped:
                 return FinishReason.STOP
         return None
 
-    async def _next_said(self) -> list[Said] | None:
-        """Everything committed since the last call: nothing if that takes long, None at the
-        end."""
-        said: list[Said] = []
-        try:
-            async with asyncio.timeout(HEARTBEAT_S):
-                one = await self._outbox.get()
-        except TimeoutError:
-            return []
-        while one is not None:
-            said.append(one)
-            if self._outbox.empty():
-                return said
-            one = self._outbox.get_nowait()
-        if not said:
-            return None
-        self._outbox.put_nowait(None)  # the end comes after these
-        return said
+    async def _next_said(self, work: asyncio.Task[FinishReason]) -> list[Said]:
+        """Everything committed since the last call: nothing if that takes long, or at the end."""
+        if not work.done():
+            await self._outbox.wait(asyncio.get_running_loop().time() + HEARTBEAT_S)
+        return [self._outbox.take() for _ in range(len(self._outbox))]
 
     async def _event(self, said: list[Said]) -> generation_pb2.GenerationEvent | None:
         """Tells the client what was said, once it is stored; None if the client knows it."""

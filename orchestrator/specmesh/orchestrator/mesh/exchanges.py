@@ -7,13 +7,14 @@ have slept for 30 ms.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Generic, TypeVar
 
 import grpc
 import grpc.aio
+
+from specmesh.orchestrator.mailbox import Mailbox
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -35,11 +36,9 @@ class OpenCall(Generic[Request, Response]):
         self._call = call
         self._opened = False
         self._cancelled = False
-        self._arrived: deque[Response] = deque()
+        self._arrived: Mailbox[Response] = Mailbox()
         self._end: BaseException | None = None
         """What ended the call, once all that arrived is read."""
-        self._reader: asyncio.Future[None] | None = None
-        """Who waits for a message: one at a time."""
         self._reading = asyncio.create_task(self._read_all())
 
     @property
@@ -63,32 +62,16 @@ class OpenCall(Generic[Request, Response]):
 
         Raises what ended the call, ``AioRpcError`` or ``CancelledError``, or that it is late.
         """
-        if not self._arrived and self._end is None:
-            await self._something(by)
+        if self._end is None:
+            await self._arrived.wait(by)
         if self._arrived:
-            return self._arrived.popleft()
+            return self._arrived.take()
         raise self._end or _late()
-
-    async def _something(self, by: float) -> None:
-        """Return when something has come, or it is time. An ``asyncio.timeout`` would cost more
-        than all else here, for each message."""
-        loop = asyncio.get_running_loop()
-        self._reader = loop.create_future()
-        timer = loop.call_at(by, self._wake)
-        try:
-            await self._reader
-        finally:
-            timer.cancel()
-            self._reader = None
-
-    def _wake(self) -> None:
-        if self._reader is not None and not self._reader.done():
-            self._reader.set_result(None)
 
     def _ended(self, end: BaseException) -> None:
         if self._end is None:
             self._end = end
-            self._wake()
+            self._arrived.wake()
 
     async def _read_all(self) -> None:
         call: Any = self._call
@@ -99,8 +82,7 @@ class OpenCall(Generic[Request, Response]):
                 call.cancel()
             while (message := await call.read()) is not grpc.aio.EOF:
                 if not self._cancelled:
-                    self._arrived.append(message)
-                    self._wake()
+                    self._arrived.put(message)
             end: BaseException = call_error(grpc.StatusCode.UNAVAILABLE, "the peer ended the call")
         except (Exception, asyncio.CancelledError) as error:
             end = error.with_traceback(None)  # which would keep this call in a cycle

@@ -82,24 +82,29 @@ class Pool:
         self.outliers = Outliers(last_stays=not dispensable)
         self.peers = [Peer(address, service, admit, open_channel) for address in addresses]
         self._num_starts = dict.fromkeys(addresses, 0)
+        # Asked for several times a call, they change only when a peer comes or goes.
+        self._ready: list[Peer] = []
+        self._kinds: list[str] = []
         for peer in self.peers:
             peer.watchers[partial(self._came_or_went, peer)] = None
 
     @property
     def ready(self) -> list[Peer]:
         """Peers that work can be sent to."""
-        return [peer for peer in self.peers if peer.ready]
+        return self._ready
 
     @property
     def kinds(self) -> list[str]:
         """The different models that ready peers serve, in the order of their addresses."""
-        return list(dict.fromkeys(peer.kind for peer in self.ready))
+        return self._kinds
 
     def ready_for(self, kind: str | None, only: Collection[str] | None = None) -> list[Peer]:
         """Those ready that serve the model ``kind`` (None: any) and are among ``only``."""
+        if kind is None and only is None:
+            return self._ready
         return [
             peer
-            for peer in self.ready
+            for peer in self._ready
             if (kind is None or kind == peer.kind) and (only is None or peer.address in only)
         ]
 
@@ -188,7 +193,8 @@ class Pool:
 
     def _like(self, peer: Peer) -> list[str]:
         """The addresses of those that could take the calls of ``peer``, itself included."""
-        return [p.address for p in self.peers if p is peer or (p.ready and p.kind == peer.kind)]
+        like = [p.address for p in self._ready if p.kind == peer.kind]
+        return like if peer.address in like else [peer.address, *like]
 
     def _tell(self, peer: Peer, cause: Cause | None) -> None:
         if cause is not None:
@@ -196,6 +202,8 @@ class Pool:
             log.warning("replica left out", extra={"peer": peer.address, "cause": cause.value})
 
     def _came_or_went(self, peer: Peer) -> None:
+        self._ready = [each for each in self.peers if each.ready]
+        self._kinds = list(dict.fromkeys(each.kind for each in self._ready))
         if peer.num_starts > self._num_starts[peer.address]:
             self._num_starts[peer.address] = peer.num_starts
             self.outliers.restarted(peer.address, _now())
