@@ -83,7 +83,7 @@ async def test_an_answer_that_has_begun_waits_while_queues_are_full(connect, ser
     verifier = Verifier()
     stub = await serve(await connect([verifier], [Drafter()]))
     full = ResourceExhausted("QUEUE_FULL", "full", retry_after_s=0.001)
-    verifier.faults.extend(raising(*[full] * 3 * MAX_ATTEMPTS))
+    verifier.faults.extend(raising(*[full] * (MAX_ATTEMPTS + 2)))
     assert (await collect(stub.Generate(request()))).finished is not None
 
 

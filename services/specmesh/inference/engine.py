@@ -246,7 +246,7 @@ def _results(model: LanguageModel, running: list[Job[Any]]) -> list[Logits | Non
 
 
 def _go_on(job: Job[Any], logits: Logits | None) -> bool:
-    return logits is None or job.resume(logits)
+    return not _ended_if_cancelled(job) and (logits is None or job.resume(logits))
 
 
 def _fail(job: Job[Any], error: BaseException) -> bool:
