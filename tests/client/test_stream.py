@@ -1,6 +1,7 @@
 """An answer over a real socket: chunks, result, cancellation, deadlines."""
 
 import asyncio
+import os
 import signal
 import sys
 
@@ -20,6 +21,7 @@ from tests.client.conftest import (
     whole_answer,
 )
 
+from specmesh.cli.local import launcher
 from specmesh.client import (
     Chunk,
     Client,
@@ -215,8 +217,12 @@ async def test_a_stream_survives_several_breaks_and_targets_that_are_down(serve)
 
 
 async def test_an_orchestrator_killed_in_mid_stream_is_survived(serve, tmp_path):
+    command = (sys.executable, "-c", DYING_ORCHESTRATOR)
     killed = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", DYING_ORCHESTRATOR, stdout=asyncio.subprocess.PIPE
+        # The launcher ends it with this process, should the test fail before it does.
+        *(sys.executable, "-IS", launcher.__file__, str(os.getpid()), ""),
+        *command,
+        stdout=asyncio.subprocess.PIPE,
     )
     address = (await killed.stdout.readline()).decode().strip()
     heir = await serve(FakeOrchestrator(resume=[rest_of_answer(2)]))
