@@ -12,8 +12,8 @@ Item = TypeVar("Item")
 class Mailbox(Generic[Item]):
     """What is left for one task, which takes it in its order.
 
-    An ``asyncio.Queue`` that is waited for within an ``asyncio.timeout`` does as much, and takes
-    longer than the rest of what a message costs.
+    An ``asyncio.Queue`` that is waited for within an ``asyncio.timeout`` does as much, but costs
+    some 10 microseconds more a message, of which a draft has many.
     """
 
     def __init__(self) -> None:

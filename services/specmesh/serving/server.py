@@ -123,9 +123,6 @@ class Server:
         """Start the service, then answer its calls and say SERVING."""
         await self._service.start()
         self._service.register(cast("grpc.aio.Server", self._handlers))
-        # What is there now stays, the largest libraries among it; no collection need look at it.
-        gc.collect()
-        gc.freeze()
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
 
     async def broken(self) -> None:
@@ -219,6 +216,9 @@ async def _live(server: Server, signals: _Signals) -> int:
     log.info("starting", extra={"address": address})
     broke = False
     if await _ends_before(signals.first, server.start()):
+        # What is there now stays, the largest libraries among it; no collection need look at it.
+        gc.collect()
+        gc.freeze()
         seconds = round(time.monotonic() - began, 3)
         log.info("serving", extra={"address": address, "start_seconds": seconds})
         broke = await _ends_before(signals.first, server.broken())

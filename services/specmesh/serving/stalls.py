@@ -16,8 +16,9 @@ NUM_LOOKS = 4
 class Stalls:
     """Sends messages, each of which may wait ``stall_s`` for its reader.
 
-    One timer looks after all that wait, for one each costs more than sending. It counts how often
-    it has looked: a process that was stopped for a minute has missed nothing.
+    One timer looks after all that wait: a time-out for each would cost every message some 10
+    microseconds. It counts how often it has looked, so that a process that was stopped for a
+    minute has missed nothing.
     """
 
     def __init__(self, stall_s: float) -> None:
