@@ -48,7 +48,8 @@ class Engine:
         self._signals: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._stopping = False
         self.is_broken = False
-        """Whether the thread has died or hangs: no job will be answered any more."""
+        """Whether the thread has died or hangs: no job will be answered any more. Asked at each
+        step, and ``Future.done`` takes a lock."""
         self._broken: Future[str] = Future()
         """Why."""
         self._broken.set_running_or_notify_cancel()
