@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import ClassVar
+from uuid import uuid4
 
 import grpc.aio
 import numpy as np
@@ -100,12 +101,14 @@ class Peer(model_pb2_grpc.ModelServiceServicer):
         self.cancelled = asyncio.Event()
         self.num_open_calls = 0
         """Calls of VerifyEach or DraftEach so far."""
+        self.process_id = ""
         self._held: dict[bytes, list[int]] = {}
         self._server: grpc.aio.Server | None = None
 
     async def start(self) -> None:
         """Listen, at the address of the last time if there was one."""
         self._health = health.aio.HealthServicer()
+        self.process_id = uuid4().hex
         options = [("grpc.so_reuseport", 0)]
         interceptors = [CallInterceptor([telling_errors])]
         self._server = grpc.aio.server(interceptors=interceptors, options=options)
@@ -131,7 +134,7 @@ class Peer(model_pb2_grpc.ModelServiceServicer):
         self._held.clear()
 
     async def GetModel(self, request, context):  # noqa: N802
-        return model_pb2.GetModelResponse(model=self.info)
+        return model_pb2.GetModelResponse(model=self.info, process_id=self.process_id)
 
     async def GetTokenizer(self, request, context):  # noqa: N802
         yield model_pb2.GetTokenizerResponse(data=self.tokenizer_json.encode())

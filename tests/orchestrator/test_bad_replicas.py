@@ -281,9 +281,12 @@ async def test_request_that_breaks_two_replicas_is_tried_nowhere_else(connect):
     with pytest.raises(FailedPrecondition) as raised:
         await verified(calls_on(mesh), draft=(POISON,))
     assert raised.value.reason == "REQUEST_BREAKS_REPLICAS"
-    told = {"num_broken": "2", "num_replicas": "4", "num_attempts": "2"}
+    told = {"num_broken": "2", "num_replicas": "4", "num_attempts": "3"}
     assert raised.value.metadata == told
-    assert sum(len(verifier.requests) for verifier in verifiers) == 2
+    asked = [request for verifier in verifiers for request in verifier.requests]
+    assert sum(POISON in request.tree.token_ids for request in asked) == 3
+    assert len(asked) == 4  # once for something harmless
+    assert sum(bool(verifier.requests) for verifier in verifiers) == 2
 
 
 async def test_poison_does_not_take_healthy_replicas_out(connect):
@@ -296,7 +299,8 @@ async def test_poison_does_not_take_healthy_replicas_out(connect):
             await verified(calls_on(mesh, f"poison {number}"), draft=(POISON,))
         assert await verified(calls_on(mesh, f"other {number}")) == (2, SAID[2])
         assert len(mesh.verifiers.usable()) == 3
-    assert sum(len(verifier.requests) for verifier in verifiers) == 20 * 3
+    asked = [request for verifier in verifiers for request in verifier.requests]
+    assert sum(POISON in request.tree.token_ids for request in asked) == 20 * 3
 
 
 async def test_client_is_told_that_its_request_breaks_replicas(connect, serve):
@@ -326,6 +330,28 @@ async def test_two_bad_replicas_are_not_laid_at_a_requests_door(connect):
         assert await verified(calls_on(mesh, str(number))) == (2, SAID[2])
 
 
+@pytest.mark.parametrize("num_verifiers", [2, 3])
+@pytest.mark.parametrize("how", BAD)
+async def test_request_is_not_to_blame_if_replicas_that_were_well_break_on_anything(
+    connect, num_verifiers, how
+):
+    verifiers = [Verifier() for _ in range(num_verifiers)]
+    calls = calls_on((await connect(verifiers)).mesh)
+    assert await verified(calls) == (2, SAID[2])
+    for bad in verifiers:
+        BAD[how](bad)
+    call = asyncio.create_task(verified(calls))
+    await asyncio.sleep(0.25)
+    assert all(len(verifier.requests) > 1 for verifier in verifiers[1:])
+    for bad in verifiers:
+        bad.always, bad.corrupt = passing, passing_on
+    assert await asyncio.wait_for(call, 10) == (2, SAID[2])
+
+
+def passing_on(message: verifier_pb2.VerifyResponse) -> None:
+    """Leave it as it is."""
+
+
 class Crashing(Verifier):
     """Its process dies of a poisonous draft, and is started again."""
 
@@ -351,6 +377,30 @@ async def test_request_that_kills_replicas_kills_two_at_most(connect):
     assert raised.value.reason == "REQUEST_BREAKS_REPLICAS"
     assert sum(verifier.num_crashes > 0 for verifier in verifiers) == 2
     assert sum(verifier.num_crashes for verifier in verifiers) == 3
+
+
+class Unreachable(Verifier):
+    """Its first three connections break, its process lives on."""
+
+    num_breaks = 0
+
+    async def _receive(self, request):
+        if self.num_breaks < 3:
+            self.num_breaks += 1
+            self.restart = asyncio.create_task(self._reconnect())
+            await asyncio.Event().wait()
+        return await super()._receive(request)
+
+    async def _reconnect(self) -> None:
+        process_id = self.process_id
+        await self.die()
+        await self.start()
+        self.process_id = process_id
+
+
+async def test_request_is_not_to_blame_for_connections_that_break(connect):
+    mesh = (await connect([Unreachable(), Unreachable()])).mesh
+    assert await asyncio.wait_for(verified(calls_on(mesh)), 10) == (2, SAID[2])
 
 
 async def test_call_survives_the_death_of_all_replicas_at_once(connect):

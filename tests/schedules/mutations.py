@@ -117,6 +117,17 @@ def _verdicts_are_believed() -> Iterator[None]:
 
 
 @contextmanager
+def _suspicion_is_enough() -> Iterator[None]:
+    """A request that two replicas broke on is to blame, even if they break on anything."""
+
+    async def is_well(*about: Any) -> bool:
+        return True
+
+    with patch.object(verifications, "is_well", is_well):
+        yield
+
+
+@contextmanager
 def _edited(*edits: tuple[str, str]) -> Iterator[None]:
     """The sessions' script, with ``edits``."""
     compiled = lua.compiled
@@ -144,5 +155,6 @@ MUTATIONS = {
     ),
     "the first error is final": Mutation(_first_error_is_final, ("sick verifier",), seed=7),
     "verdicts are believed": Mutation(_verdicts_are_believed, ("sick verifier",), seed=18),
+    "suspicion is enough": Mutation(_suspicion_is_enough, ("sick verifier",), seed=161),
 }
 """By what is wrong with them."""

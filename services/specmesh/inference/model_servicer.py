@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from uuid import uuid4
 
 import grpc.aio
 
@@ -18,6 +19,7 @@ class ModelServicer(model_pb2_grpc.ModelServiceServicer):
 
     def __init__(self, model: LanguageModel) -> None:
         description = model.description
+        self._process_id = uuid4().hex
         self._tokenizer = description.tokenizer_json.encode()
         self._info = model_pb2.ModelInfo(
             name=description.name,
@@ -39,7 +41,7 @@ class ModelServicer(model_pb2_grpc.ModelServiceServicer):
         context: grpc.aio.ServicerContext[model_pb2.GetModelRequest, model_pb2.GetModelResponse],  # noqa: ARG002
     ) -> model_pb2.GetModelResponse:
         """See model.proto."""
-        return model_pb2.GetModelResponse(model=self._info)
+        return model_pb2.GetModelResponse(model=self._info, process_id=self._process_id)
 
     async def GetTokenizer(  # noqa: N802
         self,

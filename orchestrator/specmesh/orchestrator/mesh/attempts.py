@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 
 import grpc
@@ -50,8 +50,10 @@ class Quarantined(FailedPrecondition):
 class Attempts:
     """The tries of one call. ``deadline`` is the request's, by the event loop's clock.
 
-    ``kind`` names the model that must answer, None any of the pool. ``patient``: those that
-    failed are asked again once nobody else is left.
+    ``kind`` names the model that must answer, None any of the pool. ``is_well`` asks a replica
+    for something harmless: a request is found guilty of breaking replicas by one that answers
+    this and then breaks once more. None: suspicion is enough. ``patient``: those that failed are
+    asked again once nobody else is left.
     """
 
     def __init__(
@@ -61,12 +63,14 @@ class Attempts:
         deadline: float,
         kind: str | None = None,
         *,
+        is_well: Callable[[Peer], Awaitable[bool]] | None = None,
         patient: bool = True,
     ) -> None:
         self._pool = pool
         self._kind = kind
         self._prefix = prefix
         self._deadline = deadline
+        self._is_well = is_well
         self._patient = patient
         self._blame = Blame(pool.outliers, prefix.session_id)
         self._failed_at: set[str] = set()
@@ -74,6 +78,11 @@ class Attempts:
         self._charges: list[tuple[Peer, float, Cause]] = []
         """Failures that are the replicas', unless the call turns out to be the cause."""
         self._error: grpc.aio.AioRpcError | None = None
+        self._accuser: Peer | None = None
+        """The replica on whose word the request is suspected, until it is asked whether it is
+        well."""
+        self._witness: Peer | None = None
+        """The accuser that is well: it alone is asked next."""
         self._pause_s = 0.0
         self.began = asyncio.get_running_loop().time()
         self._num_busy = 0
@@ -88,13 +97,13 @@ class Attempts:
             self._prefix.holds,
             self._failed_at,
             self._kind,
-            only=self._blame.confined_to,
+            only=self._only,
             proven=self._blame.second_opinion,
         )
 
     def can_reserve_another(self, peer: Peer) -> bool:
-        """Whether somebody else than ``peer`` is there who hasn't failed."""
-        return self._untried({*self._failed_at, peer.address})
+        """Whether somebody else than ``peer`` may be asked who hasn't failed."""
+        return self._witness is None and self._untried({*self._failed_at, peer.address})
 
     def reserve_another(self, peer: Peer) -> Reservation:
         """A place for the same try at another replica; raises as ``Pool.reserve``."""
@@ -107,6 +116,13 @@ class Attempts:
     def somebody_is_ready(self) -> bool:
         """Whether there is a replica for the next try."""
         return bool(self._pool.ready_for(self._kind, self._blame.confined_to))
+
+    @property
+    def _only(self) -> Collection[str] | None:
+        """Where alone the next try may be made; None: anywhere."""
+        if self._witness is not None and self._witness.ready:
+            return {self._witness.address}
+        return self._blame.confined_to
 
     async def wait_ready(self, patience_s: float) -> None:
         """Return once a replica has come up, or the time is up.
@@ -152,11 +168,16 @@ class Attempts:
             self.num_late += late
             self._charges.append((peer, began, Cause.LATENCY if late else Cause.ERRORS))
             self._find_blame(fault, peer, error)
+            self._witness = None
         self._pause_s = 0.0 if self._untried(self._failed_at) else recovery_s
 
     async def pause(self) -> None:
         """Return when the call may be tried again; raise its error if that is useless."""
         assert self._error is not None
+        accuser, self._accuser = self._accuser, None
+        if accuser is not None and self._is_well is not None and await self._is_well(accuser):
+            self._witness = accuser
+            return
         # A full queue is no failure: what has begun waits, for as long as its deadline lets it.
         num_failed = self.num_failed - self._num_busy
         given_up = num_failed >= MAX_ATTEMPTS or not self._patient
@@ -180,7 +201,10 @@ class Attempts:
                     self._charges.clear()
                     raise error
             case Fault.BROKE | Fault.FORGOTTEN if self._blame.broke(peer.address):
-                raise self._quarantined()
+                # Replicas that have all fallen ill at once break on anything.
+                if self._is_well is None or peer is self._witness:
+                    raise self._quarantined()
+                self._accuser = peer
             case Fault.LOST if self._blame.lost(peer.address, peer.num_starts):
                 raise self._quarantined()
 

@@ -1,8 +1,8 @@
 """Who is to blame for the failed tries of one call: the replicas, or the request.
 
 Calls are pure, so one that a replica breaks on is asked of another. If that one answers, the
-first is to blame. If it breaks as well it is the request, which would break every replica in
-turn; unless the replicas are known to be bad.
+first is to blame. If it breaks as well the request is suspected, which would then break every
+replica in turn; unless the replicas are known to be bad.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Blame:
         return self._num_refusals >= MAX_REFUSALS
 
     def broke(self, replica: str) -> bool:
-        """A replica broke. Returns whether the request is to blame: never for what a single
+        """A replica broke. Returns whether the request is suspected: never for what a single
         replica says, which may be ill, however often it says so."""
         self._broken.add(replica)
         self._all_may_be_sound &= self._outliers.may_be_sound(replica, self._request)
@@ -67,8 +67,9 @@ class Blame:
         return believed and len(self._broken) >= MAX_BROKEN
 
     def lost(self, replica: str, num_starts: int) -> bool:
-        """A replica went away, having come up ``num_starts`` times. Returns as ``broke``:
-        when it has gone once more than by chance, after it came back."""
+        """The connection to a replica broke, the ``num_starts``-th process there. Returns
+        whether the request is to blame: when one more has gone than by chance, after it came
+        back."""
         self._lost.add((replica, num_starts))
         return self.confined_to is not None and len(self._lost) > MAX_BROKEN
 

@@ -96,12 +96,14 @@ class Peer:
         self.num_ending = 0
         """Calls that are being cancelled."""
         self.num_starts = 0
-        """How often it has begun to serve."""
+        """How many processes have served there, as far as is known."""
         self.changed = asyncio.Event()
         """Set whenever ``ready`` or ``refusal`` may have changed."""
         self.watchers: dict[Callable[[], None], None] = {}
         """Called then, too, in the order in which they came."""
         self._serving = False
+        self._process_id = ""
+        """Of the process that served last, if it said so."""
         self._service = service
         self._admit = admit
         self._watcher = asyncio.create_task(self._watch(), name=f"watch {address}")
@@ -136,8 +138,8 @@ class Peer:
             try:
                 async for response in stub.Watch(request):
                     serving = response.status == health_pb2.HealthCheckResponse.SERVING
-                    if serving and self._admit is not None:
-                        await self._handshake(self._admit)
+                    if serving:
+                        self._count(await self._handshake())
                     self._set_serving(serving)
             except grpc.aio.AioRpcError as error:
                 log.debug("peer away", extra={"peer": self.address, "code": error.code().name})
@@ -146,8 +148,11 @@ class Peer:
             self._set_serving(False)
             await asyncio.sleep(RECONNECT_SECONDS)
 
-    async def _handshake(self, admit: Admit) -> None:
-        """Ask what the peer serves; after a restart it may be something else."""
+    async def _handshake(self) -> str:
+        """Ask what the peer serves; after a restart it may be something else. Returns which
+        process serves, empty if it has no model to ask for."""
+        if self._admit is None:
+            return ""
         stub = model_pb2_grpc.ModelServiceStub(self.channel)
         model = await stub.GetModel(model_pb2.GetModelRequest(), timeout=HANDSHAKE_SECONDS)
         known = self.model
@@ -159,16 +164,22 @@ class Peer:
                 )
             ]
             described = PeerModel(model.model, b"".join(pieces).decode())
-            self.refusal = await admit(described)
+            self.refusal = await self._admit(described)
             self.kind = kind_of(described.info)
             self.model = described  # last: what broke the admission is to be asked again
             if self.refusal:
                 log.error("peer refused", extra={"peer": self.address, "reason": self.refusal})
+        return model.process_id
+
+    def _count(self, process_id: str) -> None:
+        """Only the connection may have broken since it served last, or only its health."""
+        if not process_id or process_id != self._process_id:
+            self.num_starts += 1
+        self._process_id = process_id
 
     def _set_serving(self, serving: bool) -> None:
         if serving != self._serving:
             log.info("peer", extra={"peer": self.address, "serving": serving})
-            self.num_starts += serving
         self._serving = serving
         self._tell()
 

@@ -22,6 +22,7 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.orchestrator.admission import Admission, Spent
 from specmesh.orchestrator.mesh.attempts import Attempts
+from specmesh.orchestrator.mesh.examination import is_well
 from specmesh.orchestrator.mesh.exchanges import call_error
 from specmesh.orchestrator.mesh.faults import Fault, fault_of
 from specmesh.orchestrator.mesh.hedging import Hedge, HedgeBudget
@@ -86,7 +87,10 @@ class Verifications:
         Raises ``AioRpcError`` or ``ServiceError`` once nobody is left to try, or no time.
         """
         loop = asyncio.get_running_loop()
-        attempts = Attempts(self._pool, self._prefix, self._deadline, self._target)
+        attempts = Attempts(
+            *(self._pool, self._prefix, self._deadline, self._target),
+            is_well=lambda peer: self._is_well(peer, moment),
+        )
         with closing(attempts):
             while True:
                 if not attempts.somebody_is_ready:
@@ -138,6 +142,11 @@ class Verifications:
     ) -> Verdict | None:
         with self._place(command.task, attempts.reserve_another(late)) as peer:
             return await self._try(peer, command, moment, attempts, hedge=True)
+
+    async def _is_well(self, peer: Peer, moment: Moment) -> bool:
+        latest_s = self._latencies.verifications.given_up_after(1, peer.num_outstanding, 0)
+        deadline = min(self._deadline, asyncio.get_running_loop().time() + latest_s)
+        return await is_well(peer, self._vocab_size, deadline, moment.parent)
 
     def _check_target(self) -> None:
         served = self._pool.kinds

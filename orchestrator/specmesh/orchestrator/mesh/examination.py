@@ -1,0 +1,40 @@
+"""Whether a replica of the target is well, or breaks on anything."""
+
+from __future__ import annotations
+
+import grpc.aio
+from opentelemetry.context import Context
+
+from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.sampling import Sampling
+from specmesh.decoding.tree import EMPTY
+from specmesh.orchestrator.mesh.peer import Peer
+from specmesh.serving.telemetry import client_span
+from specmesh.serving.verdicts import Question, read_verdict
+from specmesh.serving.wire import write_sampling, write_tree
+from specmesh.v1 import tokens_pb2, verifier_pb2
+
+METHOD = "specmesh.v1.VerifierService/Verify"
+
+_GREEDY = Sampling(temperature=0.0)
+_HARMLESS = verifier_pb2.VerifyRequest(
+    prefix=tokens_pb2.Prefix(token_ids=[0]),
+    tree=write_tree(EMPTY),
+    sampling=write_sampling(_GREEDY),
+)
+"""What follows the first token of the vocabulary: nothing of anybody's request."""
+
+
+async def is_well(peer: Peer, vocab_size: int, deadline: float, parent: Context) -> bool:
+    """Whether ``peer`` answers something harmless, with sense, until ``deadline`` by the event
+    loop's clock."""
+    with client_span(METHOD, peer.address, {}, parent) as (span, carrier):
+        span.update_name("specmesh.examine")
+        message = verifier_pb2.VerifyEachRequest(request=_HARMLESS, trace_context=carrier)
+        try:
+            async with peer.verifications.ask(message, deadline) as exchange:
+                response = (await exchange.read()).response
+            read_verdict(response, Question(EMPTY, 1, _GREEDY, vocab_size, 0))
+        except (grpc.aio.AioRpcError, InvalidField):
+            return False
+        return True
