@@ -20,7 +20,7 @@ from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.orchestrator.mesh.calls import Calls, Mesh
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
-from specmesh.orchestrator.strategies.base import Draft, Verify
+from specmesh.orchestrator.strategies.base import Draft, Drafted, Verify
 from specmesh.serving.errors import (
     FailedPrecondition,
     ResourceExhausted,
@@ -50,7 +50,8 @@ async def verified(calls: Calls, draft: tuple[int, ...] = (*SAID[:2],)) -> tuple
 
 
 async def drafted(calls: Calls) -> int:
-    parts = [part async for part in calls.draft(DRAFT, calls.moment(Context()))]
+    parts: list[Drafted] = []
+    await calls.draft(DRAFT, calls.moment(Context()), parts.append)
     return sum(len(part.token_ids) for part in parts)
 
 

@@ -57,8 +57,7 @@ async def drafted(
 ) -> list[Drafted]:
     """The parts of a draft; ``parts`` keeps them if it breaks."""
     parts = [] if parts is None else parts
-    async for part in calls.draft(command, calls.moment(Context())):
-        parts.append(part)
+    await calls.draft(command, calls.moment(Context()), parts.append)
     return parts
 
 

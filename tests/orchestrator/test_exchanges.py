@@ -12,7 +12,6 @@ from tests.orchestrator.conftest import until
 from tests.orchestrator.peers import Drafter, Verifier, hang, passing
 
 from specmesh.orchestrator.mesh import exchanges as exchanges_module
-from specmesh.orchestrator.mesh.exchanges import OpenCall
 from specmesh.orchestrator.mesh.peer import Peer
 from specmesh.v1 import drafter_pb2, verifier_pb2
 
@@ -33,6 +32,18 @@ def soon(seconds: float = 10) -> float:
 async def verify(peer: Peer, deadline: float | None = None) -> int:
     async with peer.verifications.ask(VERIFY, deadline or soon()) as exchange:
         return (await exchange.read()).response.next_token_id
+
+
+async def drafted(peer: Peer) -> list[drafter_pb2.DraftEachResponse]:
+    parts: list[drafter_pb2.DraftEachResponse] = []
+
+    def take(part: drafter_pb2.DraftEachResponse) -> float | None:
+        parts.append(part)
+        return None if part.last else soon()
+
+    async with peer.drafts.ask(DRAFT, soon()) as exchange:
+        await exchange.each(take)
+    return parts
 
 
 @pytest.fixture
@@ -89,7 +100,7 @@ async def test_calls_beyond_the_limit_are_not_kept(verifier, monkeypatch):
     assert (fake.num_open_calls, len(fake.requests)) == (4, 6)
 
 
-async def test_a_cancelled_request_stops_at_the_peer_and_the_next_finds_a_call_open(verifier):
+async def test_a_cancelled_request_stops_at_the_peer_and_the_next_find_calls_open(verifier):
     fake, peer = verifier
     fake.always = hang
     task = asyncio.create_task(verify(peer))
@@ -97,11 +108,11 @@ async def test_a_cancelled_request_stops_at_the_peer_and_the_next_finds_a_call_o
     task.cancel()
     await fake.cancelled.wait()
     async with asyncio.timeout(10):
-        while fake.num_open_calls < 2:  # noqa: ASYNC110 - it has no event for this
+        while fake.num_open_calls < 3:  # noqa: ASYNC110 - it has no event for this
             await asyncio.sleep(0.01)
     fake.always = passing
-    await verify(peer)
-    assert fake.num_open_calls == 2
+    await asyncio.gather(verify(peer), verify(peer))
+    assert fake.num_open_calls == 3
 
 
 async def test_a_stream_left_in_the_middle_is_cancelled_and_another_one_whole(connect):
@@ -111,12 +122,11 @@ async def test_a_stream_left_in_the_middle_is_cancelled_and_another_one_whole(co
     async with AsyncExitStack() as stack:
         stack.enter_context(pytest.raises(KeyError))
         exchange = await stack.enter_async_context(peer.drafts.ask(DRAFT, soon()))
-        await exchange.read()
+        await exchange.each(lambda part: None)
         raise KeyError
     await asyncio.wait_for(fake.cancelled.wait(), 10)
     fake.after_message = passing
-    async with peer.drafts.ask(DRAFT, soon()) as exchange:
-        parts = [await exchange.read() for _ in range(4)]
+    parts = await drafted(peer)
     assert [part.last for part in parts] == [False, False, False, True]
 
 
@@ -146,68 +156,3 @@ async def test_a_peer_that_is_gone_is_unavailable(verifier):
     with pytest.raises(grpc.aio.AioRpcError) as raised:
         await verify(peer, soon(5))
     assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
-
-
-class SlowCall:
-    """Stands in for a gRPC call: opened, and ended by its peer, when the events are set."""
-
-    def __init__(self) -> None:
-        self.opened = asyncio.Event()
-        self.ended = asyncio.Event()
-        self.cancelled = asyncio.Event()
-        self.num_broken_off = 0
-
-    def cancel(self) -> None:
-        self.cancelled.set()
-        self.ended.set()
-
-    async def initial_metadata(self) -> None:
-        await self._until(self.opened)
-
-    async def read(self) -> object:
-        await self._until(self.ended)
-        if self.cancelled.is_set():
-            raise asyncio.CancelledError
-        return grpc.aio.EOF
-
-    async def _until(self, event: asyncio.Event) -> None:
-        try:
-            await event.wait()
-        except asyncio.CancelledError:
-            self.num_broken_off += 1
-            raise
-
-
-@pytest.mark.parametrize("opened", [True, False])
-async def test_a_cancelled_request_leaves_it_to_grpc_to_end_what_it_waits_for(opened: bool):
-    call = SlowCall()
-    if opened:
-        call.opened.set()
-    asked = OpenCall(call)
-    reading = asyncio.create_task(asked.read(soon()))
-    await asyncio.sleep(0)
-    reading.cancel()
-    asked.cancel()
-    await asyncio.wait([reading])
-    assert asked.over
-    assert call.cancelled.is_set() == opened
-    call.opened.set()
-    await asyncio.wait_for(call.cancelled.wait(), 10)
-    assert call.num_broken_off == 0
-
-
-async def test_what_ended_a_call_is_told_to_every_reader():
-    call = SlowCall()
-    call.opened.set()
-    call.ended.set()
-    ended = OpenCall(call)
-    for _ in range(2):
-        with pytest.raises(grpc.aio.AioRpcError, match="the peer ended the call"):
-            await ended.read(soon())
-
-
-async def test_a_request_that_is_cancelled_before_its_call_is_open_ends_at_once():
-    asked = OpenCall(SlowCall())
-    asked.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await asked.read(soon())

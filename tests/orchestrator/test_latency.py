@@ -32,8 +32,7 @@ def calls_on(mesh: Mesh) -> Calls:
 
 
 async def draft(calls: Calls, command: Draft) -> None:
-    async for _ in calls.draft(command, calls.moment(Context())):
-        pass
+    await calls.draft(command, calls.moment(Context()), lambda drafted: None)
 
 
 def test_nothing_is_known_before_the_first_value():

@@ -58,6 +58,7 @@ class World:
         self.filters: dict[str, Confidence] = {}
         self.records: list[Record] = []
         self.processes: list[Process] = []
+        self._thefts: list[asyncio.Task[None]] = []
         self._scenario = scenario
         self._faults = Faults(self, dice)
         self._addresses = Addresses(
@@ -193,7 +194,7 @@ class World:
             resume_token=dice.randbytes(dice.choice((0, 16))),
             epoch=dice.choice((1, 2, 1000)),
         )
-        process.start(self._steal(address, request))
+        self._thefts.append(process.start(self._steal(address, request)))
 
     async def _steal(self, address: str, request: generation_pb2.ResumeRequest) -> None:
         stub = GenerationServiceStub(self.network.channel(address))
@@ -204,6 +205,7 @@ class World:
 
     async def _check_rest(self) -> None:
         """Nothing is at work any more, and nothing stays when all leave."""
+        await asyncio.gather(*self._thefts)
         check = self.ledger.violated
         replicas = (*self.verifiers.values(), *self.drafters.values(), *self.filters.values())
         for replica in replicas:

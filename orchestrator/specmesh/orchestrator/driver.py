@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import aclosing
 
 import grpc
 import grpc.aio
@@ -74,6 +73,7 @@ class Driver:
         self._rounds = Rounds()
         self._capacity = Capacity()
         self._events: asyncio.Queue[Answered | InvalidField | None] = asyncio.Queue()
+        self._happened = self._events.put_nowait
         """None: a replica or drafter may have come or gone."""
         self._tasks: dict[TaskId, asyncio.Task[None]] = {}
         self._cancelled: set[TaskId] = set()
@@ -137,12 +137,12 @@ class Driver:
         """Begin the call that the command asks for, if any; count what it means."""
         match command:
             case Draft():
-                self._run(command.task, self._draft(command, self._moment()))
+                self._run(command.task, self._calls.draft(command, self._moment(), self._happened))
             case Verify():
                 self._tally.asked(command)
                 self._run(command.task, self._verify(command, self._moment()))
             case Assess():
-                self._run(command.task, self._assess(command, self._moment()))
+                self._run(command.task, self._calls.assess(command, self._moment(), self._happened))
             case Cancel():
                 self._tally.cancelled(command)
             case Commit():
@@ -153,19 +153,9 @@ class Driver:
     def _moment(self) -> Moment:
         return self._calls.moment(self._rounds.context)
 
-    async def _draft(self, command: Draft, moment: Moment) -> None:
-        async with aclosing(self._calls.draft(command, moment)) as parts:
-            async for part in parts:
-                self._events.put_nowait(part)
-
     async def _verify(self, command: Verify, moment: Moment) -> None:
         verdict = await self._calls.verify(command, moment)
         self._events.put_nowait(Verified(command.task, verdict))
-
-    async def _assess(self, command: Assess, moment: Moment) -> None:
-        async with aclosing(self._calls.assess(command, moment)) as answers:
-            async for answer in answers:
-                self._events.put_nowait(answer)
 
     def _run(self, task: TaskId, work: Coroutine[None, None, None]) -> None:
         self._tasks[task] = asyncio.create_task(self._guard(task, work))

@@ -7,8 +7,9 @@ for the strategy then asks the target about everything, which is always right.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeAlias
 
 import grpc.aio
 from opentelemetry import metrics, trace
@@ -29,6 +30,9 @@ ASSESS_SECONDS = 0.5
 """Limit of an assessment, the wait for others included. Longer than the service ever means to
 take: past it something is wrong with it, and every draft would wait."""
 METHOD = "specmesh.v1.ConfidenceService/Assess"
+
+Deliver: TypeAlias = Callable[[Assessed | Released], None]
+"""Takes what was decided."""
 
 _meter = metrics.get_meter("specmesh.orchestrator")
 _fallbacks = _meter.create_counter(
@@ -55,10 +59,9 @@ class Assessments:
         self._options = options
         self._deadline = deadline
 
-    async def ask(
-        self, command: Assess, length: int, parent: Context
-    ) -> AsyncGenerator[Assessed | Released, None]:
-        """What to do with the places that follow ``length`` committed tokens and the path.
+    async def ask(self, command: Assess, length: int, parent: Context, deliver: Deliver) -> None:
+        """Tell ``deliver`` what to do with the places that follow ``length`` committed tokens
+        and the path.
 
         Raises ``AioRpcError`` or ``ServiceError``, and ``InvalidField`` if the service finds
         fault with the request's options.
@@ -68,8 +71,7 @@ class Assessments:
         try:
             with self._pool.reserve(holds={}) as peer, self._judged(peer):
                 context = trace.set_span_in_context(span, parent)
-                async for event in self._ask(peer, command, length, context):
-                    yield event
+                await self._ask(peer, command, length, context, deliver)
         except Exception as error:
             # Nothing is kept that was not assessed.
             span.set_attribute("specmesh.filter.fallback", value=True)
@@ -91,8 +93,8 @@ class Assessments:
         self._pool.answered(peer, began)
 
     async def _ask(
-        self, peer: Peer, command: Assess, length: int, parent: Context
-    ) -> AsyncGenerator[Assessed | Released, None]:
+        self, peer: Peer, command: Assess, length: int, parent: Context, deliver: Deliver
+    ) -> None:
         with client_span(METHOD, peer.address, parent=parent) as (span, carrier):
             message = confidence_pb2.AssessEachRequest(
                 request=confidence_pb2.AssessRequest(
@@ -108,14 +110,20 @@ class Assessments:
             )
             now = asyncio.get_running_loop().time()
             deadline = min(self._deadline, now + ASSESS_SECONDS)
+
+            def take(part: confidence_pb2.AssessEachResponse) -> float | None:
+                if part.last:
+                    return None
+                if part.response.HasField("release"):
+                    released = part.response.release
+                    span.set_attribute("specmesh.filter.batch_size", released.batch_size)
+                    deliver(Released(command.task))
+                else:
+                    deliver(_assessed(command, part.response.assessment))
+                return deadline
+
             async with peer.assessments.ask(message, deadline) as exchange:
-                while not (part := await exchange.read()).last:
-                    if part.response.HasField("release"):
-                        released = part.response.release
-                        span.set_attribute("specmesh.filter.batch_size", released.batch_size)
-                        yield Released(command.task)
-                    else:
-                        yield _assessed(command, part.response.assessment)
+                await exchange.each(take)
 
 
 def _assessed(command: Assess, assessment: confidence_pb2.Assessment) -> Assessed:

@@ -7,8 +7,8 @@ call has a deadline: its own cap, or what is left of the request's if that is so
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from opentelemetry.context import Context
@@ -117,20 +117,17 @@ class Calls:
         """The target's verdict, from whichever replica gives it."""
         return await self._verifications.ask(command, moment)
 
-    async def draft(self, command: Draft, moment: Moment) -> AsyncGenerator[Drafted, None]:
+    async def draft(
+        self, command: Draft, moment: Moment, deliver: Callable[[Drafted], None]
+    ) -> None:
         """Levels of the draft as they come; see ``DraftCalls.ask``."""
-        async with aclosing(self._drafts.ask(command, moment)) as parts:
-            async for part in parts:
-                yield part
+        await self._drafts.ask(command, moment, deliver)
 
     async def assess(
-        self, command: Assess, moment: Moment
-    ) -> AsyncGenerator[Assessed | Released, None]:
+        self, command: Assess, moment: Moment, deliver: Callable[[Assessed | Released], None]
+    ) -> None:
         """What to do with draft tokens; see ``Assessments.ask``."""
-        asked = self._assessments.ask(command, moment.num_committed, moment.parent)
-        async with aclosing(asked) as answers:
-            async for answer in answers:
-                yield answer
+        await self._assessments.ask(command, moment.num_committed, moment.parent, deliver)
 
     def cancel(self, task: TaskId) -> None:
         """The task is about to be cancelled: others may have its place at a replica already."""

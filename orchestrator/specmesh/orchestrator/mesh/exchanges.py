@@ -7,86 +7,28 @@ have slept for 30 ms.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Generic, TypeVar
+from typing import Generic
 
 import grpc
 import grpc.aio
 
-from specmesh.orchestrator.mailbox import Mailbox
-
-Request = TypeVar("Request")
-Response = TypeVar("Response")
+from specmesh.orchestrator.mesh.open_call import (
+    OpenCall,
+    Request,
+    Response,
+    Take,
+    call_error,
+    late,
+)
 
 MAX_IDLE = 16
 """How many open calls wait for the next request, at most."""
-
-
-class OpenCall(Generic[Request, Response]):
-    """A call whose messages are read as they come, by a task of its own that nobody cancels.
-
-    Each operation of gRPC's that is cancelled while it is awaited leaves some 100 bytes behind
-    for ever (github.com/grpc/grpc/issues/43360), but those of a call that is cancelled end by
-    themselves. All but the first, which waits for the peer to open the call: a call that is
-    cancelled before that is cancelled then.
-    """
-
-    def __init__(self, call: grpc.aio.StreamStreamCall[Request, Response]) -> None:
-        self._call = call
-        self._opened = False
-        self._cancelled = False
-        self._arrived: Mailbox[Response] = Mailbox()
-        self._end: BaseException | None = None
-        """What ended the call, once all that arrived is read."""
-        self._reading = asyncio.create_task(self._read_all())
-
-    @property
-    def over(self) -> bool:
-        """Whether the call has ended."""
-        return self._cancelled or self._call.done()
-
-    def cancel(self) -> None:
-        """End it now; ``read`` then raises ``CancelledError``."""
-        self._cancelled = True
-        self._ended(asyncio.CancelledError())
-        if self._opened:
-            self._call.cancel()
-
-    async def write(self, request: Request) -> None:
-        """As gRPC's."""
-        await self._call.write(request)
-
-    async def read(self, by: float) -> Response:
-        """The next message, if it comes ``by`` then, by the event loop's clock.
-
-        Raises what ended the call, ``AioRpcError`` or ``CancelledError``, or that it is late.
-        """
-        if self._end is None:
-            await self._arrived.wait(by)
-        if self._arrived:
-            return self._arrived.take()
-        raise self._end or _late()
-
-    def _ended(self, end: BaseException) -> None:
-        if self._end is None:
-            self._end = end
-            self._arrived.wake()
-
-    async def _read_all(self) -> None:
-        call: Any = self._call
-        try:
-            await call.initial_metadata()
-            self._opened = True
-            if self._cancelled:
-                call.cancel()
-            while (message := await call.read()) is not grpc.aio.EOF:
-                if not self._cancelled:
-                    self._arrived.put(message)
-            end: BaseException = call_error(grpc.StatusCode.UNAVAILABLE, "the peer ended the call")
-        except (Exception, asyncio.CancelledError) as error:
-            end = error.with_traceback(None)  # which would keep this call in a cycle
-        self._ended(end)
+NUM_SPARE = 2
+"""So many wait once a request was cancelled: the next one needs a call at once, and the one
+after it another that is open by then."""
 
 
 class Exchange(Generic[Request, Response]):
@@ -97,16 +39,16 @@ class Exchange(Generic[Request, Response]):
         self._deadline = deadline
 
     def cancel(self) -> None:
-        """Stop the work at the peer now; ``read`` then raises ``CancelledError``."""
+        """Stop the work at the peer now; ``each`` then raises ``CancelledError``."""
         self._call.cancel()
 
     async def send(self, request: Request) -> None:
-        """Ask. What is wrong with the call is told by ``read``."""
+        """Ask. What is wrong with the call is told by ``each``."""
         try:
             async with asyncio.timeout_at(self._deadline):
                 await self._call.write(request)
         except TimeoutError:
-            raise _late() from None
+            raise late() from None
         except asyncio.InvalidStateError:
             pass  # the call has ended: it was idle, and the peer went
         except grpc.aio.AioRpcError as error:
@@ -114,10 +56,24 @@ class Exchange(Generic[Request, Response]):
                 raise call_error(grpc.StatusCode.UNAVAILABLE, "the call broke") from error
             raise
 
-    async def read(self, by: float | None = None) -> Response:
-        """The next message. Raises ``AioRpcError``, also when there is none in time, or ``by``
-        then."""
-        return await self._call.read(self._deadline if by is None else min(by, self._deadline))
+    async def read(self) -> Response:
+        """The only message. Raises as ``each``."""
+        messages: list[Response] = []
+        await self._call.each(messages.append, self._deadline)
+        return messages[0]
+
+    async def each(self, take: Take[Response], by: float | None = None) -> None:
+        """Give the messages to ``take`` as they come; the first must come ``by`` then, if that
+        is sooner than the deadline.
+
+        Raises ``AioRpcError``, also for a message that is late, and what ``take`` raises.
+        """
+
+        def taken(message: Response) -> float | None:
+            next_by = take(message)
+            return None if next_by is None else min(next_by, self._deadline)
+
+        await self._call.each(taken, self._deadline if by is None else min(by, self._deadline))
 
 
 class Exchanges(Generic[Request, Response]):
@@ -125,7 +81,7 @@ class Exchanges(Generic[Request, Response]):
 
     def __init__(self, method: grpc.aio.StreamStreamMultiCallable[Request, Response]) -> None:
         self._method = method
-        self._idle: list[OpenCall[Request, Response]] = []
+        self._idle: deque[OpenCall[Request, Response]] = deque()
 
     @asynccontextmanager
     async def ask(
@@ -146,7 +102,7 @@ class Exchanges(Generic[Request, Response]):
             raise
         except BaseException:
             call.cancel()
-            if not self._idle:  # cancelling must not make the next request slower
+            while len(self._idle) < NUM_SPARE:
                 self._idle.append(self._open())
             raise
         if len(self._idle) < MAX_IDLE:
@@ -156,21 +112,10 @@ class Exchanges(Generic[Request, Response]):
 
     def _take(self) -> OpenCall[Request, Response]:
         while self._idle:
-            call = self._idle.pop()
+            call = self._idle.popleft()
             if not call.over:
                 return call
         return self._open()
 
     def _open(self) -> OpenCall[Request, Response]:
         return OpenCall(self._method())
-
-
-def _late() -> grpc.aio.AioRpcError:
-    """What a call that isn't answered in time raises."""
-    return call_error(grpc.StatusCode.DEADLINE_EXCEEDED, "no answer in time")
-
-
-def call_error(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
-    """What a call that ended so would raise."""
-    nothing = grpc.aio.Metadata()
-    return grpc.aio.AioRpcError(code, nothing, nothing, details)

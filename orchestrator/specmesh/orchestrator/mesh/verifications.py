@@ -23,11 +23,11 @@ from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.orchestrator.admission import Admission, Spent
 from specmesh.orchestrator.mesh.attempts import Attempts
 from specmesh.orchestrator.mesh.examination import is_well
-from specmesh.orchestrator.mesh.exchanges import call_error
 from specmesh.orchestrator.mesh.faults import Fault, fault_of
 from specmesh.orchestrator.mesh.hedging import Hedge, HedgeBudget
 from specmesh.orchestrator.mesh.latency import Latencies
 from specmesh.orchestrator.mesh.moment import Moment
+from specmesh.orchestrator.mesh.open_call import call_error
 from specmesh.orchestrator.mesh.peer import Peer
 from specmesh.orchestrator.mesh.pool import Pool, Reservation
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix

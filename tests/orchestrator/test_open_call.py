@@ -1,0 +1,151 @@
+"""Messages are taken as they are read, and no operation of gRPC's is broken off."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import grpc
+import grpc.aio
+import pytest
+
+from specmesh.orchestrator.mesh.open_call import OpenCall
+
+
+def soon(seconds: float = 10) -> float:
+    return asyncio.get_running_loop().time() + seconds
+
+
+async def read(call: OpenCall[None, object]) -> None:
+    await call.each(lambda message: None, soon())
+
+
+class SlowCall:
+    """Stands in for a gRPC call: opened, and ended by its peer, when the events are set."""
+
+    def __init__(self) -> None:
+        self.messages: asyncio.Queue[object] = asyncio.Queue()
+        self.opened = asyncio.Event()
+        self.ended = asyncio.Event()
+        self.cancelled = asyncio.Event()
+        self.num_broken_off = 0
+
+    def cancel(self) -> None:
+        self.cancelled.set()
+        self.ended.set()
+
+    async def initial_metadata(self) -> None:
+        await self._until(self.opened)
+
+    async def read(self) -> object:
+        ended = asyncio.create_task(self._until(self.ended))
+        message = asyncio.create_task(self.messages.get())
+        await asyncio.wait([ended, message], return_when=asyncio.FIRST_COMPLETED)
+        if message.done():
+            return message.result()
+        if self.cancelled.is_set():
+            raise asyncio.CancelledError
+        return grpc.aio.EOF
+
+    async def _until(self, event: asyncio.Event) -> None:
+        try:
+            await event.wait()
+        except asyncio.CancelledError:
+            self.num_broken_off += 1
+            raise
+
+
+@pytest.mark.parametrize("opened", [True, False])
+async def test_a_cancelled_request_leaves_it_to_grpc_to_end_what_it_waits_for(opened: bool):
+    call = SlowCall()
+    if opened:
+        call.opened.set()
+    asked = OpenCall(call)
+    reading = asyncio.create_task(read(asked))
+    await asyncio.sleep(0)
+    reading.cancel()
+    asked.cancel()
+    await asyncio.wait([reading])
+    assert asked.over
+    assert call.cancelled.is_set() == opened
+    call.opened.set()
+    await asyncio.wait_for(call.cancelled.wait(), 10)
+    assert call.num_broken_off == 0
+
+
+async def test_what_ended_a_call_is_told_to_every_reader():
+    call = SlowCall()
+    call.opened.set()
+    call.ended.set()
+    ended = OpenCall(call)
+    for _ in range(2):
+        with pytest.raises(grpc.aio.AioRpcError, match="the peer ended the call"):
+            await read(ended)
+
+
+async def test_a_request_that_is_cancelled_before_its_call_is_open_ends_at_once():
+    asked = OpenCall(SlowCall())
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await read(asked)
+
+
+@pytest.fixture
+async def opened() -> tuple[SlowCall, OpenCall[None, object]]:
+    call = SlowCall()
+    call.opened.set()
+    return call, OpenCall(call)
+
+
+async def settled() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_messages_are_taken_in_their_order_the_early_ones_too(opened):
+    call, asked = opened
+    for number in range(3):
+        call.messages.put_nowait(number)
+    await settled()
+    taken: list[object] = []
+
+    def take(message: object) -> float | None:
+        taken.append(message)
+        return None if message in {1, 4} else soon()
+
+    await asked.each(take, soon())
+    assert taken == [0, 1]
+    call.messages.put_nowait(3)
+    call.messages.put_nowait(4)
+    await asked.each(take, soon())
+    assert taken == [0, 1, 2, 3, 4]
+
+
+async def test_what_breaks_the_taking_is_raised_and_nothing_more_is_taken(opened):
+    call, asked = opened
+    taken: list[object] = []
+
+    def take(message: object) -> float:
+        taken.append(message)
+        raise KeyError(message)
+
+    taking = asyncio.create_task(asked.each(take, soon()))
+    await settled()
+    call.messages.put_nowait(1)
+    call.messages.put_nowait(2)
+    with pytest.raises(KeyError):
+        await taking
+    assert taken == [1]
+
+
+@pytest.mark.parametrize(("first_s", "next_s"), [(0.02, 10), (10, 0.02), (0.02, 0.04)])
+async def test_each_message_has_its_own_time(opened, first_s: float, next_s: float):
+    call, asked = opened
+    comes = first_s > next_s or next_s < 1
+    if comes:
+        call.messages.put_nowait("in time")
+    began = time.monotonic()
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await asyncio.wait_for(asked.each(lambda message: soon(next_s), soon(first_s)), 5)
+    assert raised.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert time.monotonic() - began >= (next_s if comes else first_s) * 0.9
