@@ -342,8 +342,10 @@ async def test_request_is_not_to_blame_if_replicas_that_were_well_break_on_anyth
     for bad in verifiers:
         BAD[how](bad)
     call = asyncio.create_task(verified(calls))
-    await asyncio.sleep(0.25)
-    assert all(len(verifier.requests) > 1 for verifier in verifiers[1:])
+    async with asyncio.timeout(10):
+        # One was answered, two broke, and so did what is harmless.
+        while sum(len(verifier.requests) for verifier in verifiers) < 4:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
     for bad in verifiers:
         bad.always, bad.corrupt = passing, passing_on
     assert await asyncio.wait_for(call, 10) == (2, SAID[2])

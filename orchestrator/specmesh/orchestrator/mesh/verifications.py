@@ -22,7 +22,7 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.orchestrator.admission import Admission, Spent
 from specmesh.orchestrator.mesh.attempts import Attempts
-from specmesh.orchestrator.mesh.examination import is_well
+from specmesh.orchestrator.mesh.examination import METHOD, is_well
 from specmesh.orchestrator.mesh.faults import Fault, fault_of
 from specmesh.orchestrator.mesh.hedging import Hedge, HedgeBudget
 from specmesh.orchestrator.mesh.latency import Latencies
@@ -42,8 +42,6 @@ log = logging.getLogger(__name__)
 
 NO_VERIFIER_SECONDS = 5.0
 """How long a request waits for a replica of the target to come (back)."""
-
-METHOD = "specmesh.v1.VerifierService/Verify"
 
 _hedges = metrics.get_meter("specmesh.orchestrator").create_counter(
     "specmesh.verify.hedges",
