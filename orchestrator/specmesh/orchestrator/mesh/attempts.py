@@ -23,6 +23,8 @@ MAX_ATTEMPTS = 6
 PAUSE_SECONDS = 0.05
 MAX_BUSY_SECONDS = 1.0
 """How long a replica whose queue is full is left alone, unless it asks for more."""
+LIVES_SECONDS = 1.0
+"""How long a replica whose connection broke may take to say that it lives."""
 
 _quarantines = metrics.get_meter("specmesh.orchestrator").create_counter(
     "specmesh.quarantined.calls",
@@ -83,7 +85,8 @@ class Attempts:
         well."""
         self._witness: Peer | None = None
         """The accuser that is well: it alone is asked next."""
-        self._pause_s = 0.0
+        self._recovery_s = 0.0
+        """How long to wait if nobody is left who hasn't failed."""
         self.began = asyncio.get_running_loop().time()
         self._num_busy = 0
         self.num_failed = 0
@@ -152,16 +155,17 @@ class Attempts:
         if fault is Fault.FORGOTTEN and peer.address not in self._forgetful:
             self._forgetful.add(peer.address)
             self._prefix.forgotten_by(peer.address)
-            self._pause_s = 0.0
+            self._recovery_s = 0.0
             return
         self._failed_at.add(peer.address)
-        recovery_s = PAUSE_SECONDS * 2**self.num_failed
+        self._recovery_s = PAUSE_SECONDS * 2**self.num_failed
         if fault is Fault.TOO_SMALL and not self._untried(self._failed_at):
             raise error
         if fault in {Fault.BUSY, Fault.TOO_SMALL}:
             self._num_busy += fault is Fault.BUSY
             asked_s = retry_after_s(error) or PAUSE_SECONDS
-            recovery_s = max(asked_s, min(MAX_BUSY_SECONDS, asked_s * 2 ** min(self._num_busy, 10)))
+            backoff_s = min(MAX_BUSY_SECONDS, asked_s * 2 ** min(self._num_busy, 10))
+            self._recovery_s = max(asked_s, backoff_s)
         else:
             self._prefix.forgotten_by(peer.address)
             late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
@@ -169,11 +173,14 @@ class Attempts:
             self._charges.append((peer, began, Cause.LATENCY if late else Cause.ERRORS))
             self._find_blame(fault, peer, error)
             self._witness = None
-        self._pause_s = 0.0 if self._untried(self._failed_at) else recovery_s
 
     async def pause(self) -> None:
         """Return when the call may be tried again; raise its error if that is useless."""
         assert self._error is not None
+        if self._blame.confined_to is not None:
+            await self._look_for_survivors()
+        if self._blame.deadly:
+            raise self._quarantined()
         accuser, self._accuser = self._accuser, None
         if accuser is not None and self._is_well is not None and await self._is_well(accuser):
             self._witness = accuser
@@ -181,11 +188,13 @@ class Attempts:
         # A full queue is no failure: what has begun waits, for as long as its deadline lets it.
         num_failed = self.num_failed - self._num_busy
         given_up = num_failed >= MAX_ATTEMPTS or not self._patient
-        if given_up and not self._untried(self._failed_at):
+        untried = self._untried(self._failed_at)
+        if given_up and not untried:
             raise self._error
-        if asyncio.get_running_loop().time() + self._pause_s >= self._deadline:
+        pause_s = 0.0 if untried else self._recovery_s
+        if asyncio.get_running_loop().time() + pause_s >= self._deadline:
             raise self._error
-        await asyncio.sleep(self._pause_s)
+        await asyncio.sleep(pause_s)
 
     def close(self) -> None:
         """The call is over, however it ended: what failed is held against the replicas."""
@@ -205,8 +214,18 @@ class Attempts:
                 if self._is_well is None or peer is self._witness:
                     raise self._quarantined()
                 self._accuser = peer
-            case Fault.LOST if self._blame.lost(peer.address, peer.num_starts):
-                raise self._quarantined()
+            case Fault.LOST:
+                self._blame.lost(peer.address, peer.num_starts)
+
+    async def _look_for_survivors(self) -> None:
+        """A replica whose process serves on has not died of the call."""
+        lost = [p for p in self._pool.peers if self._blame.may_have_killed(p.address, p.num_starts)]
+        left_s = self._deadline - asyncio.get_running_loop().time()
+        timeout_s = max(0.0, min(LIVES_SECONDS, left_s))
+        alive = await asyncio.gather(*(peer.serves_on(timeout_s) for peer in lost))
+        for peer, lives in zip(lost, alive, strict=True):
+            if lives:
+                self._blame.survived(peer.address, peer.num_starts)
 
     def _quarantined(self) -> Quarantined:
         self._charges.clear()

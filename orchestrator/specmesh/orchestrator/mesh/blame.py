@@ -2,7 +2,8 @@
 
 Calls are pure, so one that a replica breaks on is asked of another. If that one answers, the
 first is to blame. If it breaks as well the request is suspected, which would then break every
-replica in turn; unless the replicas are known to be bad.
+replica in turn; unless the replicas are known to be bad. If a connection breaks the request may
+have killed the replica, until that is found to live.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Blame:
         self._all_may_be_sound = True
         self._one_is_sound = False
         self._lost: set[tuple[str, int]] = set()
-        """Replicas, and how often they had come up when they went away."""
+        """Replicas that may have died, and how often they had come up before."""
         self._num_refusals = 0
 
     @property
@@ -49,7 +50,7 @@ class Blame:
 
     @property
     def broken(self) -> Set[str]:
-        """The replicas that broke or went away in the call."""
+        """The replicas that broke in the call, or may have died of it."""
         return self._broken | {replica for replica, _ in self._lost}
 
     def refused(self) -> bool:
@@ -66,12 +67,24 @@ class Blame:
         believed = self._all_may_be_sound or self._one_is_sound
         return believed and len(self._broken) >= MAX_BROKEN
 
-    def lost(self, replica: str, num_starts: int) -> bool:
-        """The connection to a replica broke, the ``num_starts``-th process there. Returns
-        whether the request is to blame: when one more has gone than by chance, after it came
-        back."""
+    def lost(self, replica: str, num_starts: int) -> None:
+        """The connection to a replica broke, the ``num_starts``-th process there."""
         self._lost.add((replica, num_starts))
-        return self.confined_to is not None and len(self._lost) > MAX_BROKEN
+
+    def may_have_killed(self, replica: str, num_starts: int) -> bool:
+        """Whether that process was lost and nothing has been heard of it."""
+        return (replica, num_starts) in self._lost
+
+    def survived(self, replica: str, num_starts: int) -> None:
+        """That process lives: only the connection broke."""
+        self._lost.discard((replica, num_starts))
+
+    @property
+    def deadly(self) -> bool:
+        """Whether the request kills replicas: more were lost than by chance, one of them again
+        after it had come back. Whatever breaks all connections at once is no request."""
+        more = len(self._lost) > MAX_BROKEN
+        return more and len({replica for replica, _ in self._lost}) < len(self._lost)
 
     def found_guilty(self) -> None:
         """Keep in mind which replicas did nothing wrong, as it seems."""

@@ -130,6 +130,19 @@ class Peer:
         await asyncio.gather(self._watcher, return_exceptions=True)
         await self.channel.close()
 
+    async def serves_on(self, timeout_s: float) -> bool:
+        """Whether the process that served last answers and has not been replaced. False if it
+        can't be told apart from another."""
+        process_id = self._process_id
+        if not process_id:
+            return False
+        stub = model_pb2_grpc.ModelServiceStub(self.channel)
+        try:
+            model = await stub.GetModel(model_pb2.GetModelRequest(), timeout=timeout_s)
+        except grpc.aio.AioRpcError:
+            return False
+        return process_id == model.process_id == self._process_id
+
     async def _watch(self) -> None:
         """Follow the peer's health for ever; a new stream after every break."""
         stub = health_pb2_grpc.HealthStub(self.channel)
