@@ -15,11 +15,13 @@ settings.load_profile("ci" if os.environ.get("CI") else "explore")
 
 LONGEST_FIRST = (
     "tests/e2e",
+    "tests/bench/chaos/test_minute",
     "tests/schedules",
     "tests/install",
     "tests/inference",
     "tests/orchestrator/test_strategy",
     "tests/orchestrator/test_filter_law",
+    "tests/bench",
     "tests/cli",
 )
 """Where files take long: none of them may be what the last of several workers is left with."""

@@ -1,7 +1,6 @@
 """A whole mesh of real processes."""
 
 import asyncio
-import json
 import os
 import re
 import signal
@@ -88,34 +87,3 @@ async def test_up_serves_until_interrupted_and_leaves_nothing(target_model):
     assert up.returncode == 0
     assert said.decode().endswith("the mesh is down\n")
     assert not any(child.is_running() for child in children)
-
-
-async def test_demo_compares_and_traces_and_its_stdout_is_one_json_object(
-    target_model, tmp_path, no_process_left
-):
-    prompts = tmp_path / "prompts.json"
-    prompts.write_text(json.dumps([{"text": PROMPT}, {"text": "import os\nimport "}]))
-    demo = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", "from specmesh.cli.main import main; main()"),
-        *("demo", "--json", "--target", target_model, "--drafter", "prompt-lookup"),
-        *("--prompts", str(prompts), "--tokens", "16"),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    said, shown = await asyncio.wait_for(demo.communicate(), 120)
-    assert demo.returncode == 0
-    assert shown.decode().count("temperature 0.8, seed ") == 2, "the answers to be read"
-    summary = json.loads(said)
-    assert summary["identical"] is True
-    assert summary["prompts"] == 2
-    assert summary["speedup"] > 0
-    assert 0 <= summary["acceptance"] <= 1
-    assert set(summary["tokens_per_s"]) >= {"autoregressive", "speculative"}
-    assert [each["temperature"] for each in summary["temperatures"]] == [0.0, 0.8]
-    assert all(0 <= each["repeated_share"] <= 1 for each in summary["temperatures"])
-    assert summary["traced_temperature"] == 0.8
-    nodes = {node["node"]["instance"]: node for node in summary["breakdown"]["nodes"]}
-    assert nodes["verifier-0"]["num_calls"] > 0
-    assert nodes["verifier-0"]["forward_ms"] > 0
-    assert {"orchestrator", "drafter"} <= set(nodes)
-    assert sum(node["share"] for node in nodes.values()) == pytest.approx(1)

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from specmesh.bench.engine.asking import next_token
 from specmesh.decoding.prefix import BLOCK_TOKENS
-from specmesh.inference.benchmark.asking import next_token
 from specmesh.inference.engine import Engine
 from specmesh.inference.transformers_model import TransformersModel
 

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 from tests.install.environments import Ended, Environment, Installed, build_wheel
 
-from specmesh.cli.programs import PROGRAMS
+from specmesh.bench.__main__ import BENCHMARKS
+from specmesh.cli import programs as cli
 
+PROGRAMS = {tuple(each.name.split()): each for each in (*cli.PROGRAMS, *BENCHMARKS)}
 WALK = str(Path(__file__).with_name("walk.py"))
 
 CLIENT = {("generate",), ("models",)}
@@ -69,9 +71,9 @@ def test_without_the_extra_cli_the_command_line_asks_for_it(installed: Make, ext
     assert extra_advised(ended) == "cli"
 
 
-@pytest.mark.parametrize("extra", sorted({program.extra for program in PROGRAMS}))
+@pytest.mark.parametrize("extra", sorted({program.extra for program in PROGRAMS.values()}))
 def test_the_programs_of_an_extra_start_with_it_alone(installed: Make, extra: str):
-    for program in PROGRAMS:
+    for program in PROGRAMS.values():
         if program.extra == extra:
             assert_helped(installed(extra).run("python", "-m", program.module, "--help"))
 
@@ -87,14 +89,14 @@ def test_a_server_that_lacks_torch_names_the_extra_it_needs(installed: Make, rol
 def test_with_the_extra_cli_commands_start_and_programs_name_the_extra_they_need(
     installed: Make, with_cli: dict[tuple[str, ...], Ended]
 ):
-    programs = {tuple(program.name.split()): program for program in PROGRAMS}
-    assert with_cli.keys() > programs.keys() | CLIENT
+    groups = {path[:-1] for path in with_cli}
+    assert with_cli.keys() > PROGRAMS.keys() | CLIENT
     for path, helped in with_cli.items():
-        if path in programs:
+        if path in PROGRAMS.keys() - groups:
             # One that needs no package for its help needs it at the latest when it starts.
             ended = helped if helped.returncode else installed("cli").run("specmesh", *path)
             assert ended.returncode == 1
-            assert extra_advised(ended) == programs[path].extra
+            assert extra_advised(ended) == PROGRAMS[path].extra
         else:
             assert_helped(helped)
 
@@ -103,9 +105,8 @@ def test_with_the_extra_cli_what_starts_processes_names_the_extra_they_need(
     installed: Make, with_cli: dict[tuple[str, ...], Ended]
 ):
     groups = {path[:-1] for path in with_cli}
-    programs = {tuple(program.name.split()) for program in PROGRAMS}
-    starters = with_cli.keys() - groups - programs - CLIENT
-    assert starters >= {("up",), ("demo",)}
+    starters = with_cli.keys() - groups - PROGRAMS.keys() - CLIENT
+    assert starters == {("up",)}
     for path in sorted(starters):
         # A Redis is given, for its lack would be told first.
         ended = installed("cli").run("specmesh", *path, REDIS_URL="redis://127.0.0.1:1")

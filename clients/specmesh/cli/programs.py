@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import runpy
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import typer
@@ -14,7 +14,10 @@ from specmesh.cli.runner import FAILED
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """``specmesh NAME`` runs ``module`` as ``python -m`` does, and needs ``specmesh[extra]``."""
+    """``specmesh NAME`` runs ``module`` as ``python -m`` does, and needs ``specmesh[extra]``.
+
+    The module is imported then and not before: other commands start without it.
+    """
 
     name: str
     module: str
@@ -33,6 +36,7 @@ class Program:
 
 
 PROGRAMS = (
+    Program("demo", "specmesh.bench.demo", "local", "Start a mesh, compare every strategy."),
     Program("verifier", "specmesh.verifier", "inference", "Serve a replica of the target."),
     Program("drafter", "specmesh.drafter", "inference", "Serve a drafter."),
     Program(
@@ -43,28 +47,25 @@ PROGRAMS = (
     ),
     Program("orchestrator", "specmesh.orchestrator", "orchestrator", "Serve clients over a mesh."),
     Program("train", "specmesh.training", "inference", "Train the model pair that is shipped."),
-    Program(
-        "simulate",
-        "specmesh.orchestrator.simulation",
-        "simulation",
-        "Run strategies in virtual time.",
-    ),
-    Program(
-        "bench engine",
-        "specmesh.inference.benchmark",
-        "inference",
-        "Time the inference engine against transformers' generate.",
-    ),
-    Program(
-        "bench chaos",
-        "specmesh.chaos",
-        "local",
-        "Break a mesh at random while answers stream, and check every token.",
-    ),
-    Program(
-        "calibrate confidence",
-        "specmesh.inference.calibrate",
-        "inference",
-        "Fit when a drafter is sure enough for the target to agree.",
-    ),
+    Program("bench", "specmesh.bench", "local", "Measure this machine."),
+    Program("simulate", "specmesh.bench.simulate", "simulation", "Run strategies in virtual time."),
+    Program("calibrate", "specmesh.bench.calibrate", "inference", "Fit what decisions go by."),
 )
+
+
+def add_programs(app: typer.Typer, programs: Iterable[Program]) -> None:
+    """Make each of ``programs`` a command of ``app``, by the last word of its name."""
+    for program in programs:
+        _add(app, program)
+
+
+def _add(app: typer.Typer, program: Program) -> None:
+    def command(context: typer.Context) -> None:
+        program.run(context.command_path, context.args)
+
+    app.command(
+        program.name.split()[-1],
+        help=program.summary,
+        add_help_option=False,
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    )(command)

@@ -1,0 +1,139 @@
+"""``specmesh calibrate`` or ``python -m specmesh.bench.calibrate``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
+from rich.console import Console
+
+from specmesh import models
+from specmesh.bench.calibrate.collect import Place, collect
+from specmesh.bench.calibrate.judged import judge
+from specmesh.bench.calibrate.report import as_json, show
+from specmesh.decoding.calibration import Calibration
+from specmesh.decoding.sampling import Sampling
+from specmesh.inference.model import ModelNotLoadable
+
+_TEMPERATURES = (0.0, 0.8)
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Fit what decisions go by.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+class Halves(NamedTuple):
+    """The places to fit on, and those to judge by, by temperature."""
+
+    fit: Mapping[float, Sequence[Place]]
+    judge: Mapping[float, Sequence[Place]]
+
+
+@app.callback()
+def group() -> None:
+    """Fit what decisions go by."""
+
+
+@app.command()
+def confidence(
+    target_model: Annotated[
+        str | None, typer.Option(help="Folder or Hugging Face id.", show_default="shipped")
+    ] = None,
+    drafter_model: Annotated[
+        str | None, typer.Option(help="The same for the drafter.", show_default="shipped")
+    ] = None,
+    prompts: Annotated[
+        int, typer.Option(min=2, help="Held-out prompts: half to fit on, half to judge by.")
+    ] = 64,
+    tokens: Annotated[int, typer.Option(min=8, help="Length of each answer.")] = 128,
+    temperature: Annotated[
+        list[float] | None,
+        typer.Option(min=0, help="Several times for several.", show_default="0 and 0.8"),
+    ] = None,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of a forward.")] = 2,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="File for 'specmesh confidence --calibration'.", show_default="none"),
+    ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Fit the probability that the target agrees to what the drafter says of a token.
+
+    Of the held-out prompts the first half is fitted on and the second judged by; no file has
+    prompts in both.
+    """
+    temperatures = tuple(dict.fromkeys(temperature or _TEMPERATURES))
+    try:
+        halves = _observe(
+            target_model or str(models.path(models.TARGET)),
+            drafter_model or str(models.path(models.DRAFTER)),
+            _prompts(prompts),
+            temperatures,
+            tokens,
+            threads,
+        )
+    except ModelNotLoadable as error:
+        typer.echo(f"specmesh: {error}", err=True)
+        raise typer.Exit(2) from error
+    places = [place for group in halves.fit.values() for place in group]
+    try:
+        calibration = Calibration.fit(*zip(*places, strict=True))
+    except ValueError as error:
+        typer.echo(f"specmesh: {error}", err=True)
+        raise typer.Exit(1) from error
+    judged = judge(calibration, halves.judge)
+    if output is not None:
+        output.write_text(calibration.to_json().rstrip("\n") + "\n", encoding="utf-8")
+    if json_:
+        typer.echo(json.dumps({"fitted": len(places), **as_json(judged)}))
+    else:
+        show(judged, len(places), Console())
+
+
+def _observe(
+    target_name: str,
+    drafter_name: str,
+    halves: tuple[Sequence[str], Sequence[str]],
+    temperatures: Sequence[float],
+    num_tokens: int,
+    threads: int,
+) -> Halves:
+    """Raises ``ModelNotLoadable``."""
+    import torch
+
+    from specmesh.inference.transformers_model import TransformersModel
+    from specmesh.inference.unserved import tokenize
+
+    torch.set_num_threads(threads)
+    target, drafter = (
+        TransformersModel.load(name, dtype="float32", device="cpu")
+        for name in (target_name, drafter_name)
+    )
+    observed = []
+    for seed, texts in enumerate(halves):
+        prompts = tokenize(target, texts)
+        observed.append(
+            {
+                # Seeds of the halves, one for each prompt, are far apart.
+                t: collect(target, drafter, prompts, Sampling(t, seed=seed << 32), num_tokens)
+                for t in temperatures
+            }
+        )
+    return Halves(*observed)
+
+
+def _prompts(count: int) -> tuple[Sequence[str], Sequence[str]]:
+    """``count`` of the shipped prompts, from both halves of the list, which is by file."""
+    texts = [prompt.text for prompt in models.heldout_prompts()]
+    middle = len(texts) // 2
+    return texts[:middle][: count // 2], texts[middle:][: count // 2]
+
+
+if __name__ == "__main__":
+    app(prog_name="specmesh calibrate")

@@ -1,0 +1,132 @@
+"""What a reader saw, beside what the target says and what the store holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from specmesh.bench.chaos.answers import Answer
+from specmesh.bench.chaos.truth import Truth
+from specmesh.client import FinishReason
+
+_ALIKE = 4
+"""So many equal tokens in a row are not an accident."""
+
+
+class Fate(StrEnum):
+    """What is wrong with an answer's tokens, or that nothing is."""
+
+    RIGHT = "right"
+    LOST = "lost"
+    """Tokens are missing."""
+    DOUBLED = "doubled"
+    """Tokens came twice."""
+    CHANGED = "changed"
+    """Other tokens, or other text, than is true."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What the store held of a session after its answer.
+
+    ``token_ids`` are the generated ones; None if there was nobody to ask, or no such session.
+    ``durable`` says that the store has forgotten nothing since the answer began.
+    """
+
+    token_ids: tuple[int, ...] | None
+    durable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``exact``: finished, and equal to what the target alone says. ``agreed``: equal to what
+    the store holds. ``unknown`` texts are neither: nobody could be asked."""
+
+    fate: Fate
+    why: str = ""
+    exact: bool = False
+    agreed: bool = False
+
+
+def judge(answer: Answer, truth: Truth, stored: Stored) -> Verdict:
+    """The verdict on an answer, finished or not."""
+    fate, why = _against_itself(answer)
+    expected = truth.tokens(answer.ask, len(answer.token_ids))
+    if fate is Fate.RIGHT:
+        fate, why = _against_target(answer, truth, expected)
+    agreed = False
+    if fate is Fate.RIGHT:
+        fate, why, agreed = _against_store(answer, stored)
+    right = fate is Fate.RIGHT
+    exact = right and answer.finished and expected is not None
+    return Verdict(fate, "" if right else why, exact, agreed)
+
+
+def compare(said: Sequence[int], true: Sequence[int]) -> Fate:
+    """``said`` must be how ``true`` begins. Where it isn't, it may go on with what comes later in
+    ``true`` (some are lost), or with what came before (some are doubled)."""
+    place = next((n for n, (a, b) in enumerate(zip(said, true, strict=False)) if a != b), None)
+    if place is None:
+        return Fate.RIGHT if len(said) <= len(true) else Fate.CHANGED
+    rest = tuple(said[place : place + _ALIKE])
+    if len(rest) == _ALIKE:
+        for start in range(len(true) - _ALIKE + 1):
+            if tuple(true[start : start + _ALIKE]) == rest:
+                return Fate.LOST if start > place else Fate.DOUBLED
+    return Fate.CHANGED
+
+
+def _against_itself(answer: Answer) -> tuple[Fate, str]:
+    """Whether chunks follow one another, and the answer ends where it must."""
+    ask, num_tokens = answer.ask, len(answer.token_ids)
+    if answer.gap:
+        return (Fate.LOST if answer.gap > 0 else Fate.DOUBLED), f"a gap of {answer.gap} tokens"
+    if num_tokens > ask.max_tokens:
+        return Fate.DOUBLED, f"{num_tokens} tokens, {ask.max_tokens} were asked for"
+    if answer.finish_reason is FinishReason.LENGTH and num_tokens < ask.max_tokens:
+        return Fate.LOST, f"{num_tokens} tokens, {ask.max_tokens} were asked for"
+    *before, last = answer.token_ids or [-1]
+    if answer.finish_reason is FinishReason.STOP and last not in ask.stop_token_ids:
+        return Fate.LOST, "it ends without the stop token"
+    if any(token in ask.stop_token_ids for token in before):
+        return Fate.CHANGED, "it goes on after the stop token"
+    return Fate.RIGHT, ""
+
+
+def _against_target(
+    answer: Answer, truth: Truth, expected: Sequence[int] | None
+) -> tuple[Fate, str]:
+    ask, said = answer.ask, answer.token_ids
+    if expected is None:
+        place = truth.wrong_place(ask, said, answer.unchecked)
+        wrong = place is not None
+        return (Fate.CHANGED if wrong else Fate.RIGHT), f"token {place} is not the target's"
+    if tuple(said) == tuple(expected):
+        return Fate.RIGHT, ""
+    longer = truth.tokens(ask, 2 * ask.max_tokens) or expected
+    return compare(said, longer), _first_difference("the target alone says", said, longer)
+
+
+def _against_store(answer: Answer, stored: Stored) -> tuple[Fate, str, bool]:
+    """Tokens a reader has are in the store where the answer says that it can be resumed."""
+    held = stored.token_ids
+    promised = answer.finished and answer.resumable and stored.durable
+    if held is None:
+        lost = promised
+        return (Fate.LOST if lost else Fate.RIGHT), "the session is not in the store", False
+    if promised and len(held) < len(answer.token_ids):
+        return Fate.LOST, f"the store has {len(held)} of {len(answer.token_ids)} tokens", False
+    if answer.finished and len(held) > len(answer.token_ids):
+        return Fate.LOST, f"the store has {len(held)} tokens, {len(answer.token_ids)} came", False
+    common = min(len(held), len(answer.token_ids))
+    fate = compare(answer.token_ids[:common], held)
+    why = _first_difference("the store has", answer.token_ids[:common], held)
+    return fate, why, fate is Fate.RIGHT and answer.finished and common == len(answer.token_ids)
+
+
+def _first_difference(who: str, said: Sequence[int], true: Sequence[int]) -> str:
+    for place, (one, other) in enumerate(zip(said, true, strict=False)):
+        if one != other:
+            return f"token {place} of {len(said)}: {who} {other}, the reader got {one}"
+    return f"{who} less"

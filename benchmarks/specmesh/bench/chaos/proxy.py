@@ -1,0 +1,169 @@
+"""Links that can be cut, held, slowed and deafened: a TCP proxy, told what to do as it runs.
+
+A program of its own: ``python -m specmesh.bench.chaos.proxy``. It listens for orders, one JSON
+object a line, each answered by one:
+
+    {"open": LINK, "upstream": "host:port" or "unix:PATH"}   a link; answers {"address": ...}
+    {"cut": LINK}                                            reset its connections
+    {"weather": LINK, ...fields of Weather}                  from now on
+
+What is held back while nothing passes is sent when it does again, as TCP would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import socket
+import struct
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+RETRANSMISSION_S = 0.2
+"""What a lost packet costs: Linux waits at least as long before it sends it again."""
+
+_RESET = struct.pack("ii", 1, 0)
+_PIECE_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Weather:
+    """How a link is."""
+
+    requests_pass: bool = True
+    replies_pass: bool = True
+    refuses: bool = False
+    """Whether new connections are reset."""
+    delay_s: float = 0.0
+    loss: float = 0.0
+    """Share of the pieces of data that are sent again."""
+
+
+Pair = tuple[asyncio.StreamWriter, asyncio.StreamWriter]
+
+
+class Link:
+    """Listens on a port of its own for whoever calls, and calls ``connect`` for each."""
+
+    def __init__(
+        self, connect: Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
+    ) -> None:
+        self._connect = connect
+        self._weather = Weather()
+        self._changed = asyncio.Event()
+        self._pairs: set[Pair] = set()
+        self._server: asyncio.Server | None = None
+
+    async def open(self) -> str:
+        """Listen; return the address, host:port."""
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        host, port = self._server.sockets[0].getsockname()
+        return f"{host}:{port}"
+
+    def set(self, weather: Weather) -> None:
+        """From now on."""
+        self._weather = weather
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def cut(self) -> None:
+        """Reset all connections."""
+        for pair in list(self._pairs):
+            for writer in pair:
+                _reset(writer)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._weather.refuses:
+            _reset(writer)
+            return
+        try:
+            far_reader, far_writer = await self._connect()
+        except OSError:
+            _reset(writer)
+            return
+        pair = (writer, far_writer)
+        self._pairs.add(pair)
+        try:
+            requests = asyncio.create_task(self._pump(reader, far_writer, "requests_pass"))
+            replies = asyncio.create_task(self._pump(far_reader, writer, "replies_pass"))
+            done, pending = await asyncio.wait(
+                {requests, replies}, return_when=asyncio.FIRST_COMPLETED
+            )
+            for task in pending:
+                task.cancel()
+            await asyncio.gather(*done, *pending, return_exceptions=True)
+        finally:
+            self._pairs.discard(pair)
+            for end in pair:
+                end.close()
+
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, passes: str
+    ) -> None:
+        with suppress(ConnectionError):
+            while data := await reader.read(_PIECE_BYTES):
+                if self._weather.loss and random.random() < self._weather.loss:  # noqa: S311
+                    await asyncio.sleep(RETRANSMISSION_S)
+                if self._weather.delay_s:
+                    await asyncio.sleep(self._weather.delay_s)
+                while not getattr(self._weather, passes):
+                    await self._changed.wait()
+                writer.write(data)
+                await writer.drain()
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    sock = writer.get_extra_info("socket")
+    with suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    writer.transport.abort()
+
+
+class Proxy:
+    """All links, and who orders what becomes of them."""
+
+    def __init__(self) -> None:
+        self._links: dict[str, Link] = {}
+
+    async def listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Take orders until the connection ends."""
+        while line := await reader.readline():
+            answer = await self._obey(json.loads(line))
+            writer.write(json.dumps(answer).encode() + b"\n")
+            await writer.drain()
+        writer.close()
+
+    async def _obey(self, order: Mapping[str, Any]) -> Mapping[str, str]:
+        match order:
+            case {"open": str(name), "upstream": str(upstream)}:
+                self._links[name] = link = Link(lambda: _connect(upstream))
+                return {"address": await link.open()}
+            case {"cut": str(name)}:
+                self._links[name].cut()
+            case {"weather": str(name), **fields}:
+                self._links[name].set(Weather(**fields))
+        return {}
+
+
+async def _connect(upstream: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    kind, _, rest = upstream.partition(":")
+    if kind == "unix":
+        return await asyncio.open_unix_connection(rest)
+    return await asyncio.open_connection(kind, int(rest))
+
+
+async def main() -> None:
+    """Serve until the process is ended."""
+    server = await asyncio.start_server(Proxy().listen, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    sys.stdout.write(json.dumps({"event": "serving", "address": f"{host}:{port}"}) + "\n")
+    sys.stdout.flush()
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

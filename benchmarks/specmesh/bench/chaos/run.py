@@ -1,0 +1,150 @@
+"""The course of it: a mesh, streams and faults side by side, a verdict on each answer."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from specmesh.bench.chaos.answers import Answer
+from specmesh.bench.chaos.asks import Ask
+from specmesh.bench.chaos.faults import Faults
+from specmesh.bench.chaos.judge import Stored, judge
+from specmesh.bench.chaos.load import Load
+from specmesh.bench.chaos.mesh import ChaosMesh, Setup
+from specmesh.bench.chaos.pairs import Pair
+from specmesh.bench.chaos.plan import REDIS, Kind, Shape, schedule
+from specmesh.bench.chaos.report import Judged, Phase
+from specmesh.bench.chaos.starvation import Watch
+from specmesh.bench.chaos.store import StoredSessions, Unreadable
+from specmesh.bench.chaos.truth import Truth
+from specmesh.client import Client
+
+GRACE_S = 45.0
+"""For the answers that are under way when the last fault is over."""
+_STORE_TRIES = 20
+_STORE_PAUSE_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is run: half of the time with a Redis that keeps all, half with one that forgets."""
+
+    duration_s: float
+    streams: int
+    seed: int
+    pair: Pair
+    longest: int
+    """Tokens of an answer."""
+    shape: Shape = field(default_factory=Shape)
+
+
+class Chaos:
+    """One run. ``phases`` fills as it goes."""
+
+    def __init__(self, plan: Plan, directory: Path, report: Callable[[str], None]) -> None:
+        self.phases: list[Phase] = []
+        self._plan = plan
+        self._directory = directory
+        self._report = report
+        self._mesh: ChaosMesh | None = None
+
+    def kill(self) -> None:
+        """End the mesh at once."""
+        if self._mesh is not None:
+            self._mesh.kill()
+
+    async def run(self) -> int:
+        """Both phases; returns 0. Raises StartError."""
+        for number, persistent in enumerate((True, False)):
+            phase = Phase(persistent)
+            self.phases.append(phase)
+            directory = self._directory / ("persistent" if persistent else "forgetful")
+            directory.mkdir(parents=True)
+            self._report(f"Redis {'keeps' if persistent else 'forgets'} what it holds")
+            setup = Setup(
+                models=self._plan.pair.models,
+                shape=self._plan.shape,
+                persistent=persistent,
+                directory=directory,
+                report=self._report,
+            )
+            async with ChaosMesh(setup) as mesh:
+                self._mesh = mesh
+                await self._run_phase(phase, number, mesh)
+        return 0
+
+    async def _run_phase(self, phase: Phase, number: int, mesh: ChaosMesh) -> None:
+        duration_s = self._plan.duration_s / 2
+        faults = schedule(2 * self._plan.seed + number, duration_s, self._plan.shape)
+        store = StoredSessions(mesh.redis_url)
+        try:
+            async with Client(*mesh.addresses) as client, asyncio.TaskGroup() as group:
+                truth = await self._plan.pair.truth(client, self._plan.longest)
+                began_s = time.monotonic()
+                carrying = Faults(mesh, began_s)
+                phase.faults = carrying.carried
+                phase.watch = Watch(mesh.links, began_s)
+                watching = group.create_task(phase.watch.run())
+                breaking = group.create_task(carrying.carry_out(faults))
+                load = Load(client, began_s, _Bench(phase, truth, store).done)
+                await load.run(self._asks(number), duration_s, GRACE_S)
+                breaking.cancel()
+                watching.cancel()
+        finally:
+            await store.aclose()
+
+    def _asks(self, number: int) -> list[Iterator[Ask]]:
+        return [self._asks_of(number, stream) for stream in range(self._plan.streams)]
+
+    def _asks_of(self, number: int, stream: int) -> Iterator[Ask]:
+        rng = random.Random(f"asks {self._plan.seed} {number} {stream}")  # noqa: S311
+        while True:
+            yield self._plan.pair.draw(rng, self._plan.longest)
+
+
+class _Bench:
+    """Judges each answer when it has ended."""
+
+    def __init__(self, phase: Phase, truth: Truth, store: StoredSessions) -> None:
+        self._phase = phase
+        self._truth = truth
+        self._store = store
+
+    async def done(self, answer: Answer) -> None:
+        stored = await self._stored(answer)
+        verdict = judge(answer, self._truth, stored)
+        self._phase.judged.append(Judged(answer, verdict))
+
+    async def _stored(self, answer: Answer) -> Stored:
+        """Redis may be away: it is asked until it is back."""
+        tokens = None
+        reached = False
+        if answer.session_id and answer.num_prompt_tokens:
+            for _ in range(_STORE_TRIES):
+                try:
+                    tokens = await self._store.generated(
+                        answer.session_id, answer.num_prompt_tokens
+                    )
+                except Unreadable:
+                    await asyncio.sleep(_STORE_PAUSE_S)
+                else:
+                    reached = True
+                    break
+        return Stored(tokens, durable=reached and not self._has_forgotten(answer))
+
+    def _has_forgotten(self, answer: Answer) -> bool:
+        """Whether Redis was ended since, and had nothing on disk."""
+        if self._phase.persistent:
+            return False
+        ending = {Kind.KILL, Kind.TERM}
+        return any(
+            each.fault.victim == REDIS
+            and each.fault.kind in ending
+            # Ending takes it a moment.
+            and (each.ended_s is None or each.ended_s + 10 > answer.began_s)
+            for each in self._phase.faults
+        )

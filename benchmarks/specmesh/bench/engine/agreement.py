@@ -1,0 +1,78 @@
+"""Whether answers are the same whoever made them, and if not, how near the tie was.
+
+In exact arithmetic they would be. Rounding depends on the shapes of the matrices, so where
+two tokens are about as likely, another batch may prefer the other one. In bfloat16, with 8
+bits of mantissa, logits of 16 to 32 are 0.125 apart and ties are common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from specmesh.bench.engine.figures import Answer
+from specmesh.bench.engine.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Flip:
+    """Where an answer leaves the one it is compared with: the first token that differs."""
+
+    prompt: int
+    position: int
+    token_ids: tuple[int, int]
+    before: tuple[int, ...]
+    """The tokens of both answers up to there, without the prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """``num_answers`` to the same prompts, and where some of them part."""
+
+    num_answers: int
+    flips: tuple[Flip, ...]
+
+
+def compare(answers: Sequence[Answer], others: Sequence[Answer]) -> Comparison:
+    """Both begin with the answer to the first prompt; the longer one's rest is left out."""
+    pairs = list(zip(answers, others, strict=False))
+    flips = []
+    for number, (answer, other) in enumerate(pairs):
+        for position, token_ids in enumerate(zip(answer.token_ids, other.token_ids, strict=True)):
+            if token_ids[0] != token_ids[1]:
+                flips.append(Flip(number, position, token_ids, answer.token_ids[:position]))
+                break
+    return Comparison(len(pairs), tuple(flips))
+
+
+def compare_all(
+    ours: Mapping[int, Sequence[Answer]], baseline: Mapping[int, Sequence[Answer]]
+) -> dict[str, Comparison]:
+    """By what is compared with what: streams of both, with 1 alone."""
+    found = {"ours 1, generate 1": compare(ours[1], baseline[1])}
+    for name, runs in (("ours", ours), ("generate", baseline)):
+        for streams in sorted(runs):
+            for fewer in sorted(runs):
+                if fewer < streams:
+                    found[f"{name} {streams}, {name} {fewer}"] = compare(runs[streams], runs[fewer])
+    return found
+
+
+def margins_nats(plan: Plan, flips: Sequence[Flip]) -> list[float]:
+    """How much likelier, in float32, the one token of each flip is than the other."""
+    import torch
+
+    from specmesh.bench.engine.baseline import load_plain
+    from specmesh.bench.engine.prompts import Prompts
+
+    torch.set_num_threads(plan.threads)
+    model = load_plain(plan.model, "float32", plan.device)
+    prompts = Prompts(plan).mixed(max(flip.prompt for flip in flips) + 1)
+    margins = []
+    for flip in flips:
+        tokens = torch.tensor([[*prompts[flip.prompt], *flip.before]], device=model.device)
+        with torch.inference_mode():
+            logits = model(tokens, logits_to_keep=1).logits[0, -1]
+        one, other = logits[list(flip.token_ids)].tolist()
+        margins.append(abs(one - other))
+    return margins

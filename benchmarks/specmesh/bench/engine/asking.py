@@ -1,0 +1,85 @@
+"""How the benchmark asks the engine: as the verifier's servicer does, without the wire."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import NamedTuple
+
+from specmesh.bench.engine.plan import Plan
+from specmesh.decoding.acceptance import verify
+from specmesh.decoding.sampling import AcceptanceMode, Sampling
+from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.inference.engine import Engine
+from specmesh.inference.job import Job, Steps
+from specmesh.inference.model import Ask, LanguageModel, ModelNotLoadable
+
+_GREEDY = Sampling(mode=AcceptanceMode.GREEDY)
+_MAX_QUEUE = 1024
+
+
+class NextToken(NamedTuple):
+    """The target's token, and how many tokens of the prefix were not computed for it."""
+
+    token_id: int
+    num_cached_tokens: int
+
+
+@contextmanager
+def serving(plan: Plan) -> Iterator[Engine]:
+    """An engine that loads its model, the cache empty; ``ready`` raises ``ModelNotLoadable``."""
+    engine = Engine(partial(_load, plan), _MAX_QUEUE)
+    try:
+        yield engine
+    finally:
+        engine.stop()
+
+
+def _load(plan: Plan) -> LanguageModel:
+    import torch
+
+    from specmesh.inference.transformers_model import TransformersModel
+
+    torch.set_num_threads(plan.threads)  # of the calling thread, the engine's
+    model = TransformersModel.load(plan.model, dtype=plan.dtype, device=plan.device)
+    limit = model.description.context_tokens
+    if limit < plan.num_context_tokens:
+        raise ModelNotLoadable(
+            f"{plan.model!r} has a context of {limit} tokens; "
+            f"this benchmark needs {plan.num_context_tokens}"
+        )
+    return model
+
+
+async def next_token(engine: Engine, model: LanguageModel, prefix: Sequence[int]) -> NextToken:
+    """Verify an empty tree at temperature 0."""
+
+    def work(job: Job[NextToken]) -> Steps[NextToken]:
+        scorer = model.open(prefix, job.cancellation, len(EMPTY))
+        try:
+            logits = yield Ask(scorer, EMPTY)
+        finally:
+            scorer.close(())
+        verdict = verify(EMPTY, logits, _GREEDY, len(prefix))
+        yield NextToken(verdict.next_token, scorer.num_cached_tokens)
+
+    return await engine.run(work)
+
+
+async def forward_ms(
+    engine: Engine, model: LanguageModel, prefix: Sequence[int], tree: TokenTree
+) -> float:
+    """How long the forward takes that scores ``tree``; of the tree nothing stays cached."""
+
+    def work(job: Job[float]) -> Steps[float]:
+        began = time.perf_counter()
+        scorer = model.open(prefix, job.cancellation, len(tree))
+        try:
+            yield Ask(scorer, tree)
+            yield (time.perf_counter() - began) * 1e3
+        finally:
+            scorer.close(())
+
+    return await engine.run(work)

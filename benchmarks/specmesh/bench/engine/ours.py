@@ -1,0 +1,131 @@
+"""What the engine does under load: concurrent streams, wide forwards, one beginning for many."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from specmesh.bench.engine.asking import forward_ms, next_token, serving
+from specmesh.bench.engine.figures import Answer, Turn
+from specmesh.bench.engine.plan import (
+    COMMON_TOKENS,
+    SESSIONS,
+    WIDTH_PREFIX_TOKENS,
+    WIDTHS,
+    Plan,
+)
+from specmesh.bench.engine.prompts import Prompts
+from specmesh.decoding.prefix import PrefixChain
+from specmesh.decoding.tree import TokenTree
+from specmesh.inference.engine import Engine
+
+_WARM_UP_TOKENS = 2
+_WIDTH_ROUNDS = 15
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPrefix:
+    """Sessions with one system prompt of ``common_tokens``, one after the other.
+
+    ``hit_rate``: the share of it that the sessions after the first found cached.
+    """
+
+    sessions: int
+    common_tokens: int
+    hit_rate: float
+    first_ttft_ms: float
+    others_ttft_p50_ms: float
+
+
+def answer_streams(plan: Plan, num_streams: int) -> Iterator[Turn]:
+    """Greedy answers to the prompts, in their order, by that many clients at once."""
+    prompts = Prompts(plan)
+    with serving(plan) as engine:
+        warm_up = prompts.warm_up(num_streams)
+        asyncio.run(_answer_all(engine, warm_up, _WARM_UP_TOKENS, num_streams))
+        asked = prompts.mixed(plan.num_answers(num_streams))
+        for turn in plan.turns(num_streams):
+            yield asyncio.run(_answer_all(engine, asked[turn], plan.num_tokens, num_streams))
+
+
+async def _answer_all(
+    engine: Engine, prompts: Sequence[list[int]], num_tokens: int, num_streams: int
+) -> Turn:
+    answers: dict[int, Answer] = {}
+    waiting = iter(enumerate(prompts))
+    await engine.ready()  # a group would wrap what it raises
+    async with asyncio.TaskGroup() as clients:
+        for _ in range(num_streams):
+            clients.create_task(_client(engine, waiting, num_tokens, answers))
+    return [answers[number] for number in range(len(answers))]
+
+
+async def _client(
+    engine: Engine,
+    prompts: Iterator[tuple[int, list[int]]],
+    num_tokens: int,
+    answers: dict[int, Answer],
+) -> None:
+    """One stream: ask for the next answer as soon as one has ended."""
+    for number, prompt in prompts:
+        answers[number] = await _answer(engine, prompt, num_tokens)
+
+
+async def _answer(engine: Engine, prompt: Sequence[int], num_tokens: int) -> Answer:
+    model = await engine.ready()
+    token_s = []
+    asked_s = time.perf_counter()
+    prefix = PrefixChain(prompt)
+    for _ in range(num_tokens):
+        prefix.append([(await next_token(engine, model, prefix)).token_id])
+        token_s.append(time.perf_counter())
+    return Answer(tuple(prefix[len(prompt) :]), asked_s, tuple(token_s))
+
+
+def width_ms(plan: Plan) -> dict[int, float]:
+    """Milliseconds of a forward by width below one prefix: medians, the widths interleaved."""
+    return asyncio.run(_width_ms(plan))
+
+
+async def _width_ms(plan: Plan) -> dict[int, float]:
+    text = Prompts(plan).of_length(WIDTH_PREFIX_TOKENS + WIDTHS[-1])
+    prefix, drafts = text[:WIDTH_PREFIX_TOKENS], text[WIDTH_PREFIX_TOKENS:]
+    times: dict[int, list[float]] = {width: [] for width in WIDTHS}
+    with serving(plan) as engine:
+        model = await engine.ready()
+        for number in range(_WIDTH_ROUNDS + 1):
+            for width, found in times.items():
+                tree = TokenTree.chain(drafts[: width - 1])
+                taken_ms = await forward_ms(engine, model, prefix, tree)
+                if number:  # the first round fills the cache and warms up
+                    found.append(taken_ms)
+    return {width: float(np.median(found)) for width, found in times.items()}
+
+
+def shared_prefix(plan: Plan) -> SharedPrefix:
+    """What sessions gain that begin with the system prompt of others."""
+    return asyncio.run(_shared_prefix(plan))
+
+
+async def _shared_prefix(plan: Plan) -> SharedPrefix:
+    prompts = Prompts(plan)
+    ttft_ms, cached = [], []
+    with serving(plan) as engine:
+        model = await engine.ready()
+        await _answer(engine, prompts.warm_up(1)[0], _WARM_UP_TOKENS)
+        for prompt in prompts.with_common_beginning(SESSIONS):
+            began = time.perf_counter()
+            token = await next_token(engine, model, prompt)
+            ttft_ms.append((time.perf_counter() - began) * 1e3)
+            cached.append(min(token.num_cached_tokens, COMMON_TOKENS))
+    return SharedPrefix(
+        sessions=SESSIONS,
+        common_tokens=COMMON_TOKENS,
+        hit_rate=float(np.mean(cached[1:])) / COMMON_TOKENS,
+        first_ttft_ms=ttft_ms[0],
+        others_ttft_p50_ms=float(np.median(ttft_ms[1:])),
+    )

@@ -1,0 +1,54 @@
+"""Token ids to ask about, in any model's vocabulary, cut from the shipped held-out prompts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from specmesh.bench.engine.plan import COMMON_TOKENS, OWN_TOKENS, PROMPT_TOKENS, Plan
+from specmesh.models import heldout_prompts
+
+
+class Prompts:
+    """Stretches of one long text, from anywhere in it, so that hardly two begin alike."""
+
+    def __init__(self, plan: Plan) -> None:
+        from transformers import AutoTokenizer
+
+        tokenizer: Any = AutoTokenizer.from_pretrained(plan.model)
+        texts = [prompt.text for prompt in heldout_prompts()]
+        ids = tokenizer("\n".join(texts), add_special_tokens=False, verbose=False)["input_ids"]
+        self._text: npt.NDArray[np.int64] = np.array(ids, dtype=np.int64)
+        self._seed = plan.seed
+
+    def mixed(self, count: int) -> list[list[int]]:
+        """``count`` prompts of many lengths; fewer are the first of more."""
+        return self._mixed(np.random.default_rng([self._seed, 0]), count)
+
+    def warm_up(self, count: int) -> list[list[int]]:
+        """The like, but others: what they leave in a cache helps nobody."""
+        return self._mixed(np.random.default_rng([self._seed, 1]), count)
+
+    def with_common_beginning(self, count: int) -> list[list[int]]:
+        """One system prompt and ``count`` ends."""
+        random = np.random.default_rng([self._seed, 2])
+        common = self._stretch(random, COMMON_TOKENS)
+        return [[*common, *self._stretch(random, OWN_TOKENS)] for _ in range(count)]
+
+    def of_length(self, length: int) -> list[int]:
+        """One prompt."""
+        return self._stretch(np.random.default_rng([self._seed, 3]), length)
+
+    def _mixed(self, random: np.random.Generator, count: int) -> list[list[int]]:
+        shortest, longest = PROMPT_TOKENS
+        return [
+            self._stretch(random, int(random.integers(shortest, longest, endpoint=True)))
+            for _ in range(count)
+        ]
+
+    def _stretch(self, random: np.random.Generator, length: int) -> list[int]:
+        start = int(random.integers(len(self._text)))
+        stretch: list[int] = self._text.take(range(start, start + length), mode="wrap").tolist()
+        return stretch

@@ -1,0 +1,142 @@
+"""How the benchmark looks, in 80 columns and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from specmesh.bench.engine.figures import Figures
+from specmesh.bench.engine.plan import PROMPT_TOKENS, WIDTH_PREFIX_TOKENS, Plan
+from specmesh.bench.engine.run import Measured
+
+
+def as_json(plan: Plan, measured: Measured) -> dict[str, Any]:
+    """One object for machines; times in ms."""
+    one = measured.streams[1].tokens_per_s
+    return {
+        "setting": {
+            **asdict(plan),
+            "prompt_tokens": PROMPT_TOKENS,
+            "answers": {str(n): plan.num_answers(n) for n in plan.streams},
+        },
+        "streams": _by_name(measured.streams),
+        "baseline": _by_name(measured.baseline),
+        "speedup_over_one_stream": {
+            str(n): figures.tokens_per_s / one for n, figures in measured.streams.items()
+        },
+        "over_baseline": {str(n): ratio for n, ratio in measured.over_baseline.items()},
+        "width_ms": {str(width): ms for width, ms in measured.width_ms.items()},
+        "peak_memory_mb": dict(measured.peak_memory_mb),
+        "identical": measured.identical,
+        "flips": {
+            name: {
+                "answers": comparison.num_answers,
+                "differ": len(comparison.flips),
+                "nats": measured.margins_nats[name],
+            }
+            for name, comparison in measured.comparisons.items()
+        },
+        "shared_prefix": asdict(measured.shared_prefix),
+    }
+
+
+def show(plan: Plan, measured: Measured, console: Console) -> None:
+    """The same for people."""
+    console.print(
+        f"{Path(plan.model).name}, {plan.dtype} on {plan.device}, {plan.threads} thread(s); "
+        f"prompts of {PROMPT_TOKENS[0]} to {PROMPT_TOKENS[1]} tokens, "
+        f"answers of {plan.num_tokens}",
+        highlight=False,
+    )
+    for title, runs in (
+        ("transformers' generate, padded batches", measured.baseline),
+        ("specmesh, concurrent streams", measured.streams),
+    ):
+        console.print(_figures_table(title, runs, measured.over_baseline))
+    console.print(_width_table(measured.width_ms))
+    console.print(_agreement_table(measured))
+    shared = measured.shared_prefix
+    peaks = measured.peak_memory_mb
+    console.print(
+        f"\n{shared.sessions} sessions with one system prompt of {shared.common_tokens} tokens: "
+        f"{shared.hit_rate:.0%} of it found cached;\n"
+        f"first token after {shared.first_ttft_ms:.0f} ms for the first session, "
+        f"{shared.others_ttft_p50_ms:.0f} ms for the others\n"
+        f"Peak memory: {peaks['ours']:.0f} MB, generate {peaks['baseline']:.0f} MB",
+        highlight=False,
+    )
+
+
+def _figures_table(
+    title: str, runs: Mapping[int, Figures], over_baseline: Mapping[int, float]
+) -> Table:
+    ours = title.startswith("specmesh")
+    table = _table(title, "at once", "tokens/s", "of one", "TTFT p50", "p99", "ITL p50", "p99")
+    if ours:
+        table.add_column("of generate", justify="right")
+    for streams, figures in runs.items():
+        ratio = figures.tokens_per_s / runs[1].tokens_per_s
+        table.add_row(
+            str(streams),
+            f"{figures.tokens_per_s:.1f}",
+            f"{ratio:.2f}x",
+            f"{figures.ttft_p50_ms:.0f} ms",
+            f"{figures.ttft_p99_ms:.0f} ms",
+            f"{figures.itl_p50_ms:.1f} ms",
+            f"{figures.itl_p99_ms:.1f} ms",
+            *((f"[bold]{over_baseline[streams]:.2f}x",) if ours else ()),
+        )
+    return table
+
+
+def _width_table(width_ms: Mapping[int, float]) -> Table:
+    narrow = next(iter(width_ms.values()))
+    title = f"A verification by width, below {WIDTH_PREFIX_TOKENS} tokens"
+    table = _table(title, "tokens", *map(str, width_ms))
+    table.add_row("ms", *(f"{ms:.1f}" for ms in width_ms.values()))
+    table.add_row("of one", *(f"{ms / narrow:.2f}x" for ms in width_ms.values()))
+    return table
+
+
+def _agreement_table(measured: Measured) -> Table:
+    table = _table("Same tokens at temperature 0", "compared", "answers", "differ")
+    table.add_column("how near the ties were, in nats")
+    for name, comparison in measured.comparisons.items():
+        count = len(comparison.flips)
+        table.add_row(
+            name,
+            str(comparison.num_answers),
+            f"[bold yellow]{count}" if count else "[green]0",
+            _span(measured.margins_nats[name]),
+        )
+    return table
+
+
+def _span(margins: Iterable[float]) -> str:
+    ordered = sorted(margins)
+    return f"{ordered[0]:.2g} to {ordered[-1]:.2g}" if ordered else ""
+
+
+def _by_name(runs: Mapping[int, Figures]) -> dict[str, dict[str, float]]:
+    return {str(streams): asdict(figures) for streams, figures in runs.items()}
+
+
+def _table(title: str, *headings: str) -> Table:
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        collapse_padding=True,
+        title=f"\n{title}",
+        title_justify="left",
+    )
+    table.add_column(headings[0])
+    for heading in headings[1:]:
+        table.add_column(heading, justify="right")
+    return table

@@ -1,0 +1,132 @@
+"""The pieces of the benchmark in order, each program in a process of its own."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from itertools import chain
+from multiprocessing import get_context
+from operator import attrgetter
+
+from rich.console import Console
+
+from specmesh.bench.engine.agreement import Comparison, compare_all, margins_nats
+from specmesh.bench.engine.baseline import generate_batches
+from specmesh.bench.engine.figures import (
+    Answer,
+    Figures,
+    Turn,
+    peak_memory_mb,
+    speedup,
+)
+from specmesh.bench.engine.ours import (
+    SharedPrefix,
+    answer_streams,
+    shared_prefix,
+    width_ms,
+)
+from specmesh.bench.engine.plan import Plan
+from specmesh.bench.engine.turns import side_by_side
+
+Round = Sequence[Turn]
+Runs = Mapping[int, Sequence[Round]]
+"""Rounds by number of streams."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What came out. ``streams`` and ``baseline``, each of its fastest round, by how many at once;
+    ``over_baseline`` is the median over all turns of the one's tokens/s by the other's.
+
+    ``margins_nats`` holds one figure for every flip of the comparison of that name.
+    """
+
+    streams: Mapping[int, Figures]
+    baseline: Mapping[int, Figures]
+    over_baseline: Mapping[int, float]
+    width_ms: Mapping[int, float]
+    peak_memory_mb: Mapping[str, float]
+    comparisons: Mapping[str, Comparison]
+    margins_nats: Mapping[str, list[float]]
+    shared_prefix: SharedPrefix
+
+    @property
+    def identical(self) -> bool:
+        """Whether company changes none of our tokens, and ``generate`` says the same."""
+        return not any(
+            comparison.flips
+            for name, comparison in self.comparisons.items()
+            if name.startswith("ours")
+        )
+
+
+def measure(plan: Plan, console: Console) -> Measured:
+    """Run everything; what is being run shows on ``console``. Raises ``ModelNotLoadable``."""
+    ours: dict[int, list[Round]] = {streams: [] for streams in plan.streams}
+    baseline: dict[int, list[Round]] = {streams: [] for streams in plan.streams}
+    with console.status("") as status, fresh_process() as engine, fresh_process() as transformers:
+        programs = ((engine, answer_streams), (transformers, generate_batches))
+        for streams in plan.streams * plan.rounds:
+            status.update(f"the engine and generate in turns, {streams} at once")
+            turns = zip(*side_by_side(plan, streams, programs), strict=True)
+            for runs, of_one in zip((ours, baseline), turns, strict=True):
+                runs[streams].append(of_one)
+        peaks = {
+            "ours": engine.submit(peak_memory_mb).result(),
+            "baseline": transformers.submit(peak_memory_mb).result(),
+        }
+        status.update("the engine, verifications by width")
+        widths = engine.submit(width_ms, plan).result()
+        status.update("the engine, sessions with one system prompt")
+        shared = engine.submit(shared_prefix, plan).result()
+        status.update("how near ties were")
+        comparisons = compare_all(_answers(ours), _answers(baseline))
+        margins = _margins(plan, comparisons)
+    return Measured(
+        streams=_figures(ours),
+        baseline=_figures(baseline),
+        over_baseline={
+            streams: speedup(chain.from_iterable(rounds), chain.from_iterable(baseline[streams]))
+            for streams, rounds in ours.items()
+        },
+        width_ms=widths,
+        peak_memory_mb=peaks,
+        comparisons=comparisons,
+        margins_nats=margins,
+        shared_prefix=shared,
+    )
+
+
+def _figures(runs: Runs) -> dict[int, Figures]:
+    """Of the fastest rounds."""
+    of_each = {streams: map(Figures.of, rounds) for streams, rounds in runs.items()}
+    return {
+        streams: max(figures, key=attrgetter("tokens_per_s"))
+        for streams, figures in of_each.items()
+    }
+
+
+def _answers(runs: Runs) -> dict[int, list[Answer]]:
+    """Of the first rounds: greedy answers do not depend on the round."""
+    return {streams: list(chain.from_iterable(rounds[0])) for streams, rounds in runs.items()}
+
+
+def _margins(plan: Plan, comparisons: Mapping[str, Comparison]) -> dict[str, list[float]]:
+    flips = list({flip for comparison in comparisons.values() for flip in comparison.flips})
+    margin_of = {}
+    if flips:
+        with fresh_process() as process:
+            margins = process.submit(margins_nats, plan, flips).result()
+        margin_of = dict(zip(flips, margins, strict=True))
+    return {
+        name: [margin_of[flip] for flip in comparison.flips]
+        for name, comparison in comparisons.items()
+    }
+
+
+def fresh_process() -> ProcessPoolExecutor:
+    """A fresh process, for as long as the context lasts; Ctrl-C ends it without a word."""
+    quietly = (signal.SIGINT, signal.SIG_DFL)
+    return ProcessPoolExecutor(1, get_context("spawn"), signal.signal, quietly)

@@ -1,0 +1,41 @@
+"""Two programs answer in turns, each in a process of its own: a slow moment of the machine, which
+may be shorter than a round, is nobody's alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+
+from specmesh.bench.engine.figures import Turn
+from specmesh.bench.engine.plan import Plan
+
+Program = Callable[[Plan, int], Iterator[Turn]]
+"""Answers all prompts with that many streams at once; makes a turn's answers when asked for it."""
+
+_begun: list[Iterator[Turn]] = []  # in the program's process
+
+
+def side_by_side(
+    plan: Plan, num_streams: int, programs: Sequence[tuple[ProcessPoolExecutor, Program]]
+) -> Iterator[list[Turn]]:
+    """A turn of each, again and again."""
+    for process, program in programs:
+        process.submit(_begin, program, plan, num_streams).result()
+    for _ in plan.turns(num_streams):
+        yield [process.submit(_turn).result() for process, _ in programs]
+    for process, _ in programs:
+        process.submit(_end).result()
+
+
+def _begin(program: Program, plan: Plan, num_streams: int) -> None:
+    _begun.append(program(plan, num_streams))
+
+
+def _turn() -> Turn:
+    return next(_begun[-1])
+
+
+def _end() -> None:
+    """Run to the end, which gives the memory back."""
+    for _ in _begun.pop():
+        raise AssertionError("more turns than the plan's")

@@ -1,0 +1,149 @@
+"""What the runs say."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from specmesh.bench.filter.fidelity import Answers, Fidelity, Judged
+from specmesh.bench.filter.sweep import Run, Setting
+
+SHARE = 0.4
+"""The kept share at which the quality is stated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One setting over all prompts.
+
+    ``text_agreement`` is the share of places that hold what the target's own text holds there:
+    one other token may move all that follow.
+    """
+
+    scorer: str
+    threshold: float
+    kept_share: float
+    """Of the output, tokens that the target did not check."""
+    tokens_per_s: float
+    agreement: float
+    """Share of tokens that the target would have chosen after what comes before them."""
+    target_loglik: float
+    """Mean log-probability of a token, the target's, in nats."""
+    text_agreement: float
+
+
+@dataclass(frozen=True, slots=True)
+class Margin:
+    """How far the way from the drafter's quality to the target's is made, 1 for all of it.
+
+    Where ``SHARE`` of the tokens are kept, between the points next to it.
+    """
+
+    scorer: str
+    agreement: float
+    target_loglik: float
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Points by scorer and threshold; what the target alone does with the same prompts."""
+
+    points: Sequence[Point]
+    margins: Sequence[Margin]
+    target_tokens_per_s: float
+    end_points_exact: bool
+    """Whether minus infinity gave the drafter's own texts, and infinity the target's."""
+
+
+def answers_of(runs: Sequence[Run], setting: Setting | None) -> Answers:
+    """The answers of one setting, by prompt."""
+    own = sorted((run for run in runs if run.setting == setting), key=lambda run: run.prompt)
+    return [run.result.token_ids for run in own]
+
+
+def threshold_for(runs: Sequence[Run], scorer: str, share: float) -> float:
+    """The threshold of ``scorer`` at which ``share`` is kept, by the finite ones that were run."""
+    by_share: dict[float, float] = {}
+    for setting in {run.setting for run in runs}:
+        if setting is not None and setting.scorer == scorer and math.isfinite(setting.threshold):
+            by_share[kept_share(runs, setting)] = setting.threshold
+    return at_share(sorted(by_share.items()), share)
+
+
+def kept_share(runs: Sequence[Run], setting: Setting) -> float:
+    """Of the tokens of all answers, those that the target did not check."""
+    results = [run.result for run in runs if run.setting == setting]
+    return sum(len(each.unchecked) for each in results) / sum(
+        len(each.token_ids) for each in results
+    )
+
+
+def summarise(runs: Sequence[Run], settings: Sequence[Setting], judged: Judged) -> Summary:
+    """``judged`` has the fidelities of ``settings``, in their order."""
+    points = [
+        _point(runs, setting, fidelity)
+        for setting, fidelity in zip(settings, judged.fidelities, strict=True)
+    ]
+    ends = {-math.inf: judged.drafter_answers, math.inf: answers_of(runs, None)}
+    scorers = dict.fromkeys(setting.scorer for setting in settings)
+    return Summary(
+        points=points,
+        margins=[_margin([each for each in points if each.scorer == name]) for name in scorers],
+        target_tokens_per_s=_tokens_per_s([run for run in runs if run.setting is None]),
+        end_points_exact=all(
+            list(map(list, answers_of(runs, each))) == list(map(list, ends[each.threshold]))
+            for each in settings
+            if each.threshold in ends
+        ),
+    )
+
+
+def at_share(values: Sequence[tuple[float, float]], share: float) -> float:
+    """The value at ``share``, on the line between the (share, value) on either side of it.
+
+    ``values`` are in order. Beyond the last of them it is that one's.
+    """
+    for (below, first), (above, second) in itertools.pairwise(values):
+        if below <= share < above:
+            way = (share - below) / (above - below)
+            return (1 - way) * first + way * second
+    return values[0][1] if share < values[0][0] else values[-1][1]
+
+
+def _margin(points: Sequence[Point]) -> Margin:
+    ordered = sorted(points, key=lambda point: point.kept_share)
+
+    def part(value: Callable[[Point], float]) -> float:
+        target, drafter = value(ordered[0]), value(ordered[-1])
+        found = at_share([(point.kept_share, value(point)) for point in ordered], SHARE)
+        return (found - drafter) / (target - drafter) if target != drafter else math.nan
+
+    return Margin(
+        scorer=points[0].scorer,
+        agreement=part(lambda point: point.agreement),
+        target_loglik=part(lambda point: point.target_loglik),
+    )
+
+
+def _point(runs: Sequence[Run], setting: Setting, fidelity: Fidelity) -> Point:
+    own = [run for run in runs if run.setting == setting]
+    num_tokens = sum(len(run.result.token_ids) for run in own)
+    texts = zip(answers_of(runs, setting), answers_of(runs, None), strict=True)
+    num_same = sum(
+        token == other for ours, theirs in texts for token, other in zip(ours, theirs, strict=True)
+    )
+    return Point(
+        scorer=setting.scorer,
+        threshold=setting.threshold,
+        kept_share=kept_share(runs, setting),
+        tokens_per_s=_tokens_per_s(own),
+        agreement=fidelity.agreement,
+        target_loglik=fidelity.log_probability,
+        text_agreement=num_same / num_tokens,
+    )
+
+
+def _tokens_per_s(runs: Sequence[Run]) -> float:
+    return sum(len(run.result.token_ids) for run in runs) / sum(run.seconds for run in runs)

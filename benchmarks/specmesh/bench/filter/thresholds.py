@@ -1,0 +1,45 @@
+"""The thresholds of a sweep: what the confidence service itself scores some probabilities."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import grpc.aio
+
+from specmesh.bench.filter.sweep import Setting
+from specmesh.v1 import confidence_pb2, confidence_pb2_grpc
+
+SCORERS = ("log-probability", "calibrated")
+PROBABILITIES = (0.25, 0.4, 0.55, 0.7, 0.82, 0.92, 0.98)
+_CALL_SECONDS = 5.0
+
+
+async def settings_at(address: str) -> list[Setting]:
+    """By scorer; the first of each keeps all, the last nothing.
+
+    Those between put every scorer to the same drafter's probabilities, so that scorers which
+    rank places alike keep the same share. Raises ``AioRpcError``.
+    """
+    settings = []
+    async with grpc.aio.insecure_channel(address) as channel:
+        service = confidence_pb2_grpc.ConfidenceServiceStub(channel)
+        for scorer in SCORERS:
+            finite = await _scores(service, scorer)
+            settings += [Setting(scorer, each) for each in (-math.inf, *finite, math.inf)]
+    return settings
+
+
+async def _scores(
+    service: confidence_pb2_grpc.ConfidenceServiceAsyncStub, scorer: str
+) -> Sequence[float]:
+    request = confidence_pb2.AssessRequest(
+        places=[
+            confidence_pb2.DraftPlace(token_ids=[0], probabilities=[each]) for each in PROBABILITIES
+        ],
+        options=confidence_pb2.FilterOptions(scorer=scorer, threshold=-math.inf),
+        session_id="specmesh-bench-filter",
+    )
+    async for response in service.Assess(request, timeout=_CALL_SECONDS):
+        return [decision.score for decision in response.assessment.decisions]
+    raise AssertionError("an assessment comes first")

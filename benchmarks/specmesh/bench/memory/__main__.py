@@ -1,0 +1,115 @@
+"""``specmesh bench memory`` or ``python -m specmesh.bench.memory``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Annotated
+
+import psutil
+import typer
+from rich.console import Console
+
+from specmesh.bench.memory.measure import Load, Measured, Sample
+from specmesh.bench.memory.report import as_json, table
+from specmesh.bench.memory.summary import NUM_BLOCKS, summarise
+from specmesh.cli import shipped
+from specmesh.cli.local.mesh import LocalMesh, MeshOptions
+from specmesh.cli.local.models import SimulatedModels
+from specmesh.cli.local.process import StartError
+from specmesh.cli.runner import FAILED, run, until_signalled
+from specmesh.cli.up import RedisUrl, real_models, shipped_calibration
+from specmesh.client import Client
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+_CACHE_BYTES = str(32 << 20)
+"""Of each model: soon full, so that the second half of a run sees it so."""
+
+
+@app.command()
+def main(
+    requests: Annotated[int, typer.Option(min=4 * NUM_BLOCKS, help="Answers to ask for.")] = 50_000,
+    sessions: Annotated[int, typer.Option(min=1, help="Answers at once.")] = 16,
+    simulated: Annotated[
+        bool, typer.Option(help="Models that compute nothing: quicker, but torch is not measured.")
+    ] = False,
+    redis_url: RedisUrl = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Answer many short requests of every kind, and see whether any process grows with them.
+
+    Every strategy and mode, prompts of 1 to 800 characters, one answer of ten abandoned. Exits
+    with 1 unless the memory of every process is flat over the second half.
+    """
+    console = Console(stderr=True)
+
+    async def work() -> int:
+        directory = Path(mkdtemp(prefix="specmesh-"))
+        mesh = LocalMesh(_options(redis_url, simulated=simulated), directory, console.print)
+        return await until_signalled(measure(mesh), mesh.kill)
+
+    async def measure(mesh: LocalMesh) -> int:
+        measured = await _measure(mesh, requests, sessions, _progress(console, requests))
+        summaries = summarise(measured.samples)
+        if json_:
+            typer.echo(json.dumps(as_json(measured, summaries)))
+        else:
+            Console().print(table(summaries))
+            Console().print(", ".join(f"{n} {name}" for name, n in measured.outcomes.items()))
+        return 0 if all(each.growth.verdict == "flat" for each in summaries) else FAILED
+
+    run(work())
+
+
+def _options(redis_url: str | None, *, simulated: bool) -> MeshOptions:
+    cached = {f"SPECMESH_{role}__CACHE_BYTES": _CACHE_BYTES for role in ("VERIFIER", "DRAFTER")}
+    return MeshOptions(
+        models=(
+            SimulatedModels(target_ms=0.0, drafter_ms=0.0, acceptance=0.8)
+            if simulated
+            else real_models(None, None, threads=1)
+        ),
+        num_verifiers=2,
+        num_confidence=1,
+        calibration=None if simulated else shipped_calibration(None, None),
+        redis_url=redis_url,
+        drain_s=1.0,
+        environment=cached,
+    )
+
+
+async def _measure(
+    mesh: LocalMesh, num_requests: int, num_sessions: int, progress: Callable[[Sample], None]
+) -> Measured:
+    """Raises StartError, also if a process died on the way: what it held is gone."""
+    texts = shipped.read_prompts(None)
+    async with mesh, Client(mesh.address) as client:
+        load = Load(mesh, client, texts, num_requests, progress)
+        try:
+            return await load.run(num_sessions)
+        except* psutil.NoSuchProcess as gone:
+            raise StartError(f"a process of the mesh died: {gone.exceptions[0]}") from None
+
+
+def _progress(console: Console, num_requests: int) -> Callable[[Sample], None]:
+    """Prints a line after every tenth of the requests."""
+    tenths = 0
+
+    def tell(sample: Sample) -> None:
+        nonlocal tenths
+        if sample.num_requests * 10 >= tenths * num_requests:
+            tenths += 1
+            held = (f"{name} {each.private / 1e6:.1f}" for name, each in sample.held.items())
+            console.print(
+                f"{sample.num_requests} in {sample.seconds:.0f} s; MB: {', '.join(held)}",
+                highlight=False,
+            )
+
+    return tell
+
+
+if __name__ == "__main__":
+    app(prog_name="specmesh bench memory")

@@ -1,0 +1,117 @@
+"""The run: a mesh of real processes, many sessions at once, and what each process holds."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from itertools import count
+
+import psutil
+
+from specmesh.bench.memory.traffic import Request, request
+from specmesh.cli.local.mesh import LocalMesh
+from specmesh.client import Client, SpecmeshError
+
+CLIENT = "client"
+"""The name of this process, which reads the answers with the SDK."""
+NUM_SAMPLES = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Memory of one process, in bytes."""
+
+    resident: int
+    private: int
+    """What would be free if it ended: pages shared with others, as libraries' are, don't count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What every process holds, by name, after so many requests and seconds."""
+
+    num_requests: int
+    seconds: float
+    held: Mapping[str, Held]
+
+
+@dataclass(slots=True)
+class Measured:
+    """A run."""
+
+    samples: list[Sample] = field(default_factory=list)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    """Requests by what became of them: finished, abandoned, or the name of the error."""
+
+
+class Load:
+    """``num_requests`` requests by ``num_sessions`` sessions, each one after the other."""
+
+    def __init__(
+        self,
+        mesh: LocalMesh,
+        client: Client,
+        texts: Sequence[str],
+        num_requests: int,
+        progress: Callable[[Sample], None],
+    ) -> None:
+        self._processes = {name: psutil.Process(pid) for name, pid in mesh.pids.items()}
+        self._processes[CLIENT] = psutil.Process(os.getpid())
+        self._client = client
+        self._texts = texts
+        self._num_requests = num_requests
+        self._progress = progress
+        self._numbers = count()
+        self._num_done = 0
+        self._began = time.monotonic()
+        self.measured = Measured()
+
+    async def run(self, num_sessions: int) -> Measured:
+        """Return when all are answered. Raises NoSuchProcess if a process of the mesh died."""
+        self._sample()
+        async with asyncio.TaskGroup() as sessions:
+            for _ in range(num_sessions):
+                sessions.create_task(self._session())
+        return self.measured
+
+    async def _session(self) -> None:
+        for number in self._numbers:
+            if number >= self._num_requests:
+                return
+            self.measured.outcomes[await self._outcome(request(number, self._texts))] += 1
+            self._num_done += 1
+            every = max(1, self._num_requests // NUM_SAMPLES)
+            if self._num_done % every == 0:
+                self._sample()
+
+    async def _outcome(self, asked: Request) -> str:
+        stream = self._client.generate(asked.prompt, **asked.options)
+        try:
+            async with aclosing(stream):
+                if asked.abandon_after is None:
+                    await stream.text()
+                    return "finished"
+                num_chunks = 0
+                async for _ in stream:
+                    if num_chunks == asked.abandon_after:
+                        return "abandoned"
+                    num_chunks += 1
+                return "finished"
+        except SpecmeshError as error:
+            return type(error).__name__
+
+    def _sample(self) -> None:
+        held = {name: _held(process) for name, process in self._processes.items()}
+        sample = Sample(self._num_done, time.monotonic() - self._began, held)
+        self.measured.samples.append(sample)
+        self._progress(sample)
+
+
+def _held(process: psutil.Process) -> Held:
+    memory = process.memory_full_info()
+    return Held(resident=memory.rss, private=memory.uss)

@@ -1,0 +1,67 @@
+"""How a run looks, in 80 columns and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from specmesh.bench.memory.measure import Held, Measured
+from specmesh.bench.memory.summary import FLAT_BYTES, ProcessSummary
+
+_MB = 1e6
+_COLOURS = {"flat": "green", "unclear": "yellow", "grows": "red"}
+
+
+def table(summaries: Sequence[ProcessSummary]) -> Table:
+    """A row for each process."""
+    made = Table(
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        title="Memory by process, MB (private)",
+        title_justify="left",
+        caption="Growth is that of private memory over the second half, with its 95 % interval;\n"
+        f"flat: below {FLAT_BYTES:g} bytes a request.",
+        caption_justify="left",
+    )
+    made.add_column("process", no_wrap=True)
+    for heading in ("at start", "half-way", "at end", "bytes a request"):
+        made.add_column(heading, justify="right", no_wrap=True)
+    made.add_column("")
+    for each in summaries:
+        growth = each.growth
+        made.add_row(
+            each.name,
+            *(f"{held.private / _MB:.1f}" for held in (each.at_start, each.half_way, each.at_end)),
+            f"{growth.mean:.0f} ({growth.low:.0f} to {growth.high:.0f})",
+            f"[{_COLOURS[growth.verdict]}]{growth.verdict}",
+        )
+    return made
+
+
+def as_json(measured: Measured, summaries: Sequence[ProcessSummary]) -> dict[str, Any]:
+    """Everything, for programs. Memory is in bytes, growth in bytes a request."""
+    return {
+        "flat": all(each.growth.verdict == "flat" for each in summaries),
+        "num_requests": measured.samples[-1].num_requests,
+        "seconds": measured.samples[-1].seconds,
+        "outcomes": dict(measured.outcomes),
+        "processes": {
+            each.name: asdict(each)
+            | {
+                "growth": asdict(each.growth) | {"verdict": each.growth.verdict},
+                "over_time": [
+                    [sample.num_requests, round(sample.seconds, 1), *_pair(sample.held[each.name])]
+                    for sample in measured.samples
+                ],
+            }
+            for each in summaries
+        },
+    }
+
+
+def _pair(held: Held) -> tuple[int, int]:
+    return held.resident, held.private

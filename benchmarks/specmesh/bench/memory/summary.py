@@ -1,0 +1,84 @@
+"""How fast each process grows with the requests it answers, once it is warm.
+
+Caches fill and allocators find their size in the first half of a run; the second half counts.
+What a process holds wanders, a sample depends on the one before, and a line fitted through
+samples as if it did not would look far too certain. So the second half is cut into blocks, and
+what counts is how much the medians of neighbouring blocks differ: their mean is the growth, and
+how they scatter says how well it is known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean, median, stdev
+
+from specmesh.bench.memory.measure import Held, Sample
+
+NUM_BLOCKS = 10
+_T = 2.306
+"""The 97.5 % point of Student's t with ``NUM_BLOCKS - 2`` degrees of freedom: there is one
+difference fewer than there are blocks."""
+FLAT_BYTES = 50.0
+"""Growth a request that counts as none: a million requests a day would take 20 days for 1 GB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Of one process's private memory, in bytes a request, over the second half of a run."""
+
+    mean: float
+    low: float
+    high: float
+    """With ``low`` the 95 % confidence interval."""
+
+    @property
+    def verdict(self) -> str:
+        """Whether it grows, as far as the run can tell."""
+        if self.high <= FLAT_BYTES:
+            return "flat"
+        return "grows" if self.low > 0 else "unclear"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSummary:
+    """One process over a run."""
+
+    name: str
+    at_start: Held
+    half_way: Held
+    at_end: Held
+    max_resident: int
+    growth: Growth
+
+
+def summarise(samples: Sequence[Sample]) -> list[ProcessSummary]:
+    """All processes; at least ``2 * NUM_BLOCKS`` samples are needed."""
+    return [_process(name, samples) for name in samples[0].held]
+
+
+def _process(name: str, samples: Sequence[Sample]) -> ProcessSummary:
+    half = samples[len(samples) // 2 :]
+    return ProcessSummary(
+        name=name,
+        at_start=samples[0].held[name],
+        half_way=half[0].held[name],
+        at_end=samples[-1].held[name],
+        max_resident=max(sample.held[name].resident for sample in samples),
+        growth=growth([(each.num_requests, each.held[name].private) for each in half]),
+    )
+
+
+def growth(points: Sequence[tuple[int, int]]) -> Growth:
+    """Of what is held, by the number of requests answered."""
+    blocks = [
+        points[len(points) * n // NUM_BLOCKS : len(points) * (n + 1) // NUM_BLOCKS]
+        for n in range(NUM_BLOCKS)
+    ]
+    middles = [(fmean(n for n, _ in block), median(held for _, held in block)) for block in blocks]
+    slopes = [(held - before) / (n - m) for (m, before), (n, held) in pairwise(middles)]
+    mean = fmean(slopes)
+    margin = _T * stdev(slopes) / math.sqrt(len(slopes))
+    return Growth(mean, mean - margin, mean + margin)

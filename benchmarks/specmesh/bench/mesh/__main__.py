@@ -1,0 +1,73 @@
+"""``specmesh bench mesh`` or ``python -m specmesh.bench.mesh``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from specmesh.bench.mesh.measure import Plan, measure_row
+from specmesh.bench.mesh.report import table
+from specmesh.bench.mesh.simulated import simulate_row
+from specmesh.bench.mesh.summary import RowSummary, summarise
+from specmesh.bench.simulate.table2 import ROWS, PublishedRow
+from specmesh.cli.runner import FAILED, run
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+_PROMPT_TOKENS = 16
+
+
+@app.command()
+def main(
+    row: Annotated[
+        list[int] | None, typer.Option(min=1, max=10, help="Rows of the table.", show_default="all")
+    ] = None,
+    prompts: Annotated[int, typer.Option(min=1, max=200, help="Answers per strategy.")] = 2,
+    repeats: Annotated[
+        int, typer.Option(min=0, max=100, help="More runs of the best; the fastest counts.")
+    ] = 2,
+    tokens: Annotated[int, typer.Option(min=2, max=1000, help="Length of each answer.")] = 50,
+    seed: Annotated[int, typer.Option(min=0, help="What the simulated target says.")] = 0,
+    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """DSI's Table 2 through real processes whose models wait instead of computing.
+
+    Exits with 1 if a strategy changes the text.
+    """
+    console = Console(stderr=True)
+    plan = Plan(
+        prompts=[tuple(range(number, number + _PROMPT_TOKENS)) for number in range(prompts)],
+        num_tokens=tokens,
+        num_repeats=repeats,
+        seed=seed,
+    )
+
+    async def work() -> int:
+        chosen = ROWS if row is None else [ROWS[number - 1] for number in row]
+        summaries = [await _one_row(each, plan, console) for each in chosen]
+        if json_:
+            typer.echo(json.dumps({"rows": [asdict(each) for each in summaries]}))
+        else:
+            Console().print(table(summaries))
+        return 0 if all(each.identical for each in summaries) else FAILED
+
+    run(work())
+
+
+async def _one_row(row: PublishedRow, plan: Plan, console: Console) -> RowSummary:
+    console.print(f"{row.target}, {row.dataset} ...", end=" ", highlight=False)
+    expected = simulate_row(row, plan.seed, plan.prompts, plan.num_tokens)
+    directory = Path(mkdtemp(prefix="specmesh-"))
+    summary = summarise(expected, await measure_row(expected, plan, directory, console.print))
+    console.print(f"DSI {summary.dsi_s:.3f} s, tax {summary.mesh_tax:.3f}", highlight=False)
+    return summary
+
+
+if __name__ == "__main__":
+    app(prog_name="specmesh bench mesh")

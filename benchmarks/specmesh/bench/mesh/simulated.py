@@ -1,0 +1,48 @@
+"""What a mesh without any cost of its own would take for the rows of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from specmesh.bench.simulate.table2 import Experiment, PublishedRow, timings
+
+Setting = tuple[str, int | None]
+"""A strategy and its lookahead, None where it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedRow:
+    """A row of the table on the virtual clock."""
+
+    published: PublishedRow
+    simulated_s: Mapping[Setting, Sequence[float]]
+    """What each prompt takes."""
+    dsi_lookaheads: frozenset[int | None]
+    """Those with which seven replicas suffice (DSI, Equation 1)."""
+
+    def best(self, strategy: str, seconds: Mapping[Setting, Sequence[float]]) -> Setting:
+        """The strategy at the lookahead with which it took the fewest ``seconds``.
+
+        As in the paper, DSI has the choice of those with which its replicas suffice.
+        """
+        admissible = [
+            setting
+            for setting in seconds
+            if setting[0] == strategy and (strategy != "dsi" or setting[1] in self.dsi_lookaheads)
+        ]
+        return min(admissible, key=lambda setting: sum(seconds[setting]))
+
+
+def simulate_row(
+    row: PublishedRow, seed: int, prompts: Sequence[Sequence[int]], num_tokens: int
+) -> ExpectedRow:
+    """``seed`` is the simulated target's."""
+    found = list(timings(row, Experiment(num_tokens, (seed,), prompts)))
+    return ExpectedRow(
+        row,
+        {(each.strategy, each.lookahead): each.seconds for each in found},
+        frozenset(
+            each.lookahead for each in found if each.strategy == "dsi" and each.satisfies_eq1
+        ),
+    )

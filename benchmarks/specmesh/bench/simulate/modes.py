@@ -1,0 +1,109 @@
+"""How fast the strategies are in each acceptance mode, for drafters of chosen likeness.
+
+What a drafted token brings depends on the mode: the target keeps it with probability Σ min(p, q)
+in rejection mode, somewhat less often in coupled mode, and a token that was drawn without
+regard to it equals it with probability Σ p·q only. At temperature 0 all three are one number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from statistics import median
+
+from specmesh.bench.simulate.parallel import spread
+from specmesh.decoding.closed_forms import acceptance_rate, coupled_acceptance_rate
+from specmesh.decoding.sampling import AcceptanceMode, Sampling
+from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
+from specmesh.decoding.simulated_pair import SimulatedPair
+from specmesh.orchestrator.simulation.latency import Fixed
+from specmesh.orchestrator.simulation.mesh import MeshModel
+from specmesh.orchestrator.simulation.models import Models, SampledModels, SimulatedModels
+from specmesh.orchestrator.simulation.run import simulate
+from specmesh.orchestrator.strategies import STRATEGIES
+from specmesh.orchestrator.strategies.base import Goal
+
+COLUMNS = {
+    "non_si_s": "autoregressive",
+    "si_s": "speculative",
+    "dsi_s": "dsi",
+    "branch_prediction_s": "branch-prediction",
+}
+PAIRS = ((1.0, 0.08), (0.9, 0.5), (0.78, 0.24), (0.74, 0.06), (0.5, 0.1), (0.3, 0.02), (0.05, 1e-4))
+"""(alpha, Σ p·q) where tokens are drawn; the last is a drafter hardly worth having."""
+GREEDY_ALPHAS = (1.0, 0.9, 0.74, 0.5, 0.3, 0.05)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Answers of ``num_tokens``, one for each of ``seeds``, by ``num_verifiers`` replicas."""
+
+    target_s: float
+    drafter_s: float
+    num_verifiers: int
+    num_tokens: int
+    seeds: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A mode, and a drafter: its ``alpha`` is Σ min(p, q), its ``overlap`` Σ p·q."""
+
+    mode: AcceptanceMode
+    alpha: float
+    overlap: float
+
+    @property
+    def acceptance(self) -> float:
+        """How often a draft token is accepted in this mode."""
+        if self.mode is AcceptanceMode.GREEDY:
+            return self.alpha
+        pair = SimulatedPair(self.alpha, self.overlap)
+        p, q = pair.target_probabilities(), pair.draft_probabilities()
+        rejection = self.mode is AcceptanceMode.REJECTION
+        return acceptance_rate(p, q) if rejection else coupled_acceptance_rate(p, q)
+
+    def models(self, seed: int) -> SimulatedModels:
+        """The models, which say something else for each ``seed``."""
+        if self.mode is AcceptanceMode.GREEDY:
+            target = SimulatedTarget(seed)
+            return Models(target, (SimulatedDrafter(target, self.alpha),))
+        return SampledModels(
+            SimulatedPair(self.alpha, self.overlap), Sampling(seed=seed, mode=self.mode)
+        )
+
+
+def rows() -> list[Row]:
+    """Mode by mode. At temperature 0 two draws agree as often as the models do."""
+    return [
+        *(Row(AcceptanceMode.GREEDY, alpha, alpha) for alpha in GREEDY_ALPHAS),
+        *(Row(AcceptanceMode.COUPLED, *pair) for pair in PAIRS),
+        *(Row(AcceptanceMode.REJECTION, *pair) for pair in PAIRS),
+    ]
+
+
+def run_modes(setting: Setting, workers: int) -> Iterator[dict[str, object]]:
+    """The figures of each row, as they come from ``workers`` processes."""
+    return spread(partial(figures, setting=setting), rows(), workers)
+
+
+def figures(row: Row, setting: Setting) -> dict[str, object]:
+    """The median seconds of an answer by strategy."""
+    return {
+        "mode": row.mode.name.lower(),
+        "alpha": row.alpha,
+        "overlap": row.overlap,
+        "acceptance": row.acceptance,
+        **{
+            column: median(_seconds(row, strategy, setting, seed) for seed in setting.seeds)
+            for column, strategy in COLUMNS.items()
+        },
+    }
+
+
+def _seconds(row: Row, strategy: str, setting: Setting, seed: int) -> float:
+    mesh = MeshModel(Fixed(setting.target_s), (Fixed(setting.drafter_s),), setting.num_verifiers)
+    goal = Goal(setting.num_tokens)
+    answer = simulate(STRATEGIES[strategy](goal), row.models(seed), mesh, prompt=(0, seed))
+    return answer.duration_s

@@ -1,0 +1,145 @@
+"""DSI's Table 2 from its latencies and acceptance rates, on the virtual clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean
+
+from specmesh.decoding.closed_forms import required_parallelism
+from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
+from specmesh.orchestrator.simulation.latency import Fixed
+from specmesh.orchestrator.simulation.mesh import MeshModel
+from specmesh.orchestrator.simulation.models import Models
+from specmesh.orchestrator.simulation.run import simulate
+from specmesh.orchestrator.strategies import NEEDS_DRAFTER, STRATEGIES
+from specmesh.orchestrator.strategies.base import Goal
+
+LOOKAHEADS = (1, 5, 10)
+SPECULATION_PARALLELISM = 7
+RUNNER_UP = 0.5
+"""The paper has no second guesses; branch prediction needs some."""
+COMPARED = ("autoregressive", "speculative", "dsi", "branch-prediction")
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedRow:
+    """What the paper measured of a pair of models on a dataset, and its speed-up.
+
+    Times are per forward, first tokens left out, as the table gives them.
+    """
+
+    target: str
+    drafter: str
+    dataset: str
+    target_ms: float
+    drafter_ms: float
+    acceptance: float
+    published_dsi_over_si: float
+
+
+ROWS: Sequence[PublishedRow] = (
+    PublishedRow("Starcoder-15B", "Starcoder-168M", "HumanEval", 20.6, 6.8, 0.93, 1.92),
+    PublishedRow("Starcoder-15B", "Starcoder-168M", "MBPP", 21.0, 6.8, 0.90, 1.66),
+    PublishedRow("Phi3-14B", "Phi3-4B", "Alpaca", 49.6, 33.4, 0.87, 1.60),
+    PublishedRow("Phi3-14B", "Phi3-4B", "HumanEval", 52.1, 34.0, 0.95, 1.41),
+    PublishedRow("Phi3-14B", "Phi3-4B", "CNN-DM", 52.4, 34.6, 0.93, 1.39),
+    PublishedRow("Phi3-14B", "Phi3-4B", "MBPP", 52.2, 34.3, 0.94, 1.37),
+    PublishedRow("Vicuna-13B", "Vicuna-68M", "CNN-DM", 37.7, 2.5, 0.63, 1.47),
+    PublishedRow("Vicuna-13B", "Vicuna-68M", "Alpaca", 33.3, 2.5, 0.58, 1.41),
+    PublishedRow("Vicuna-7B", "Vicuna-68M", "CNN-DM", 29.4, 2.5, 0.67, 1.29),
+    PublishedRow("Vicuna-7B", "Vicuna-68M", "Alpaca", 26.0, 2.5, 0.59, 1.70),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """What is the same for all rows: one answer per seed of the target and prompt."""
+
+    num_tokens: int = 50
+    seeds: Sequence[int] = tuple(range(30))
+    prompts: Sequence[Sequence[int]] = ((0,),)
+    hop_s: float = 0.0
+    """One way between any two processes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """A strategy at a lookahead (None where it has none): ``seconds`` by seed, then prompt."""
+
+    strategy: str
+    lookahead: int | None
+    satisfies_eq1: bool
+    """Whether no verification would wait for one of 7 replicas, if they couldn't grow."""
+    mean_s: float
+    seconds: Sequence[float]
+
+
+def table2_seconds(
+    row: PublishedRow,
+    strategy: str,
+    lookahead: int | None,
+    seed: int,
+    prompt: Sequence[int],
+    num_tokens: int,
+    hop_s: float = 0.0,
+) -> float:
+    """How long one answer takes a mesh of 7 replicas and one drafter.
+
+    ``seed`` is that of a simulated target, ``prompt`` token ids: a real mesh of simulated
+    models with these says the same tokens and is rejected at the same places.
+    """
+    drafter = SimulatedDrafter(SimulatedTarget(seed), row.acceptance, RUNNER_UP)
+    mesh = MeshModel(
+        Fixed(row.target_ms / 1e3),
+        (Fixed(row.drafter_ms / 1e3),),
+        SPECULATION_PARALLELISM,
+        hop_s,
+    )
+    goal = Goal(num_tokens, lookahead=lookahead)
+    models = Models(drafter.target, (drafter,))
+    return simulate(STRATEGIES[strategy](goal), models, mesh, prompt=prompt).duration_s
+
+
+def timings(row: PublishedRow, experiment: Experiment) -> Iterator[Timing]:
+    """Every strategy at every lookahead."""
+    for strategy in COMPARED:
+        for lookahead in LOOKAHEADS if strategy in NEEDS_DRAFTER else (None,):
+            seconds = [
+                table2_seconds(
+                    *(row, strategy, lookahead, seed, prompt),
+                    *(experiment.num_tokens, experiment.hop_s),
+                )
+                for seed in experiment.seeds
+                for prompt in experiment.prompts
+            ]
+            yield Timing(
+                strategy,
+                lookahead,
+                lookahead is None
+                or required_parallelism(row.target_ms, row.drafter_ms, lookahead)
+                <= SPECULATION_PARALLELISM,
+                fmean(seconds),
+                seconds,
+            )
+
+
+def row_report(row: PublishedRow, experiment: Experiment) -> dict[str, object]:
+    """One row as JSON: its numbers, every timing, the best ones, and DSI over SI both ways."""
+    found = list(timings(row, experiment))
+    best = {
+        strategy: min((t for t in found if t.strategy == strategy), key=lambda t: t.mean_s)
+        for strategy in COMPARED
+    }
+    eq1 = min(t.mean_s for t in found if t.strategy == "dsi" and t.satisfies_eq1)
+    mean_s = {(t.strategy, t.lookahead): t.mean_s for t in found}
+    return {
+        **asdict(row),
+        "timings": [asdict(t) for t in found],
+        "best": {name: {"lookahead": t.lookahead, "mean_s": t.mean_s} for name, t in best.items()},
+        "dsi_over_si": {
+            "best": best["speculative"].mean_s / best["dsi"].mean_s,
+            "best_under_eq1": best["speculative"].mean_s / eq1,
+            **{f"lookahead_{k}": mean_s["speculative", k] / mean_s["dsi", k] for k in LOOKAHEADS},
+        },
+    }

@@ -1,0 +1,4 @@
+"""The tiny models, and what commands share."""
+
+from tests.cli.conftest import no_process_left, target_model  # noqa: F401 - fixtures
+from tests.inference.conftest import folders, load, save_tiny  # noqa: F401 - fixtures

@@ -1,0 +1,56 @@
+"""Meshes under load in virtual time."""
+
+import pytest
+
+from specmesh.bench.simulate.load import Load, run_load
+from specmesh.orchestrator.simulation.latency import Fixed, Measured
+from specmesh.orchestrator.simulation.mesh import MeshModel
+from specmesh.orchestrator.strategies import STRATEGIES
+from specmesh.orchestrator.strategies.base import Goal
+from specmesh.orchestrator.strategies.dsi import DSI
+
+
+def mesh(num_verifiers=2):
+    return MeshModel(Fixed(0.02), (Fixed(0.005),), num_verifiers)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_token_is_accounted_for(strategy):
+    found = run_load(Load(strategy, Goal(30), num_requests=8, rate_per_s=5.0, seed=3), mesh())
+    assert found.num_tokens == 8 * 30
+    assert found.num_wasted_tokens == found.num_drafted_tokens - found.num_accepted_tokens
+    assert found.num_accepted_tokens <= found.num_verified_tokens
+    assert found.first_token_s.p50 <= found.latency_s.p50 <= found.latency_s.p99
+    assert found.tokens_per_s == pytest.approx(240 / found.duration_s)
+    for share in (*found.verifier_utilisation, *found.drafter_utilisation):
+        assert 0 <= share <= 1
+
+
+def test_the_same_seed_gives_the_same_run():
+    load = Load("dsi", Goal(20), num_requests=5, rate_per_s=10.0, seed=7)
+    model = MeshModel(Measured({0.01: 3, 0.05: 1}), (Fixed(0.004),), 3)
+    assert run_load(load, model) == run_load(load, model)
+
+
+def test_a_lone_target_is_busy_all_the_time_when_all_come_at_once():
+    found = run_load(Load("autoregressive", Goal(10), num_requests=4), mesh(num_verifiers=1))
+    assert found.verifier_utilisation == pytest.approx([1.0])
+    assert found.drafter_utilisation == [0.0]
+    assert found.duration_s == pytest.approx(4 * 10 * 0.02)
+
+
+def test_a_chain_that_can_hardly_stand_leaves_the_drafter_to_others(monkeypatch):
+    """Eight answers at once, of two replicas and one drafter."""
+    model = MeshModel(Fixed(0.04), (Fixed(0.003),), num_verifiers=2)
+    load = Load("dsi", Goal(100), num_requests=8, acceptance=0.8)
+    bounded = run_load(load, model)
+    monkeypatch.setattr(DSI, "_reach", lambda self, chain: float("inf"))
+    unbounded = run_load(load, model)
+    assert bounded.num_wasted_tokens < 0.7 * unbounded.num_wasted_tokens
+    assert bounded.duration_s < 0.8 * unbounded.duration_s
+
+
+def test_requests_come_at_the_rate_asked_for():
+    load = Load("autoregressive", Goal(1), num_requests=400, rate_per_s=50.0)
+    found = run_load(load, mesh())
+    assert found.duration_s == pytest.approx(400 / 50.0, rel=0.2)

@@ -1,0 +1,101 @@
+"""What ``specmesh calibrate confidence`` observes and writes, and how answers are judged."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from specmesh.bench.calibrate.__main__ import app
+from specmesh.bench.calibrate.collect import collect
+from specmesh.bench.filter.fidelity import judge
+from specmesh.decoding.calibration import Calibration
+from specmesh.decoding.drafting import draw_children
+from specmesh.decoding.sampling import AcceptanceMode, Sampling, choose
+from specmesh.decoding.tree import EMPTY
+from specmesh.inference.model import Cancellation
+from specmesh.inference.unserved import answer, log_probabilities, score
+
+GREEDY = Sampling(mode=AcceptanceMode.GREEDY)
+COUPLED = Sampling(0.8, seed=11)
+PROMPTS = ([5, 6, 7], list(range(8, 40)), [30])
+NUM_TOKENS = 12
+
+
+@pytest.fixture
+def target(load):
+    return load("llama")
+
+
+@pytest.fixture
+def drafter(load):
+    return load("gpt2")
+
+
+def logits_after(model, tokens):
+    scorer = model.open(tokens, Cancellation(), 1)
+    try:
+        return scorer.score(EMPTY)[0]
+    finally:
+        scorer.close(())
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, COUPLED])
+def test_answers_in_a_batch_are_those_of_one_token_after_the_other(target, sampling):
+    answers = answer(target, PROMPTS, [sampling] * len(PROMPTS), NUM_TOKENS)
+    for prompt, tokens in zip(PROMPTS, answers, strict=True):
+        text = list(prompt)
+        for _ in range(NUM_TOKENS):
+            text.append(choose(logits_after(target, text), sampling, len(text)))
+        assert tokens == tuple(text[len(prompt) :])
+
+
+def test_scores_of_an_answer_are_those_after_each_of_its_beginnings(target):
+    prompt, tokens = PROMPTS[0], (9, 9, 41, 3)
+    logits = score(target, prompt, tokens)
+    for place, row in enumerate(logits):
+        alone = logits_after(target, [*prompt, *tokens[:place]])
+        np.testing.assert_allclose(row, alone, atol=1e-4)
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    expected = np.log([row[token] for row, token in zip(probabilities, tokens, strict=True)])
+    np.testing.assert_allclose(log_probabilities(logits, tokens), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, COUPLED])
+def test_a_place_is_agreed_where_both_models_say_the_same(target, drafter, sampling):
+    (tokens,) = answer(target, PROMPTS[:1], [sampling], NUM_TOKENS)
+    places = collect(target, drafter, PROMPTS[:1], sampling, NUM_TOKENS)
+    text = list(PROMPTS[0])
+    for token, (choices, agreed) in zip(tokens, places, strict=True):
+        drawn = draw_children(logits_after(drafter, text), sampling, len(text), 1, 2)
+        assert agreed == (drawn.children[0] == token)
+        assert choices.token_ids == drawn.choices.token_ids
+        assert choices.entropy == pytest.approx(drawn.choices.entropy, abs=1e-4)
+        text.append(token)
+
+
+def test_a_model_agrees_with_itself(target):
+    assert all(agreed for _, agreed in collect(target, target, PROMPTS, COUPLED, NUM_TOKENS))
+    greedy = answer(target, PROMPTS, [GREEDY] * len(PROMPTS), NUM_TOKENS)
+    other = [[(token + 1) % 60 for token in tokens] for tokens in greedy]
+    assert judge(target, PROMPTS, greedy).agreement == 1
+    # Where the first token is another one, the rest may be what the target says after it.
+    assert judge(target, PROMPTS, other).agreement < 1
+    assert (
+        judge(target, PROMPTS, greedy).log_probability
+        > judge(target, PROMPTS, other).log_probability
+    )
+
+
+def test_calibrating_the_shipped_pair_writes_a_file_that_reads_back(tmp_path):
+    pytest.importorskip("specmesh.models")
+    file = tmp_path / "confidence.json"
+    options = ["confidence", "--prompts", "8", "--tokens", "32", "--threads", "1"]
+    options += ["--output", str(file), "--json"]
+    done = CliRunner().invoke(app, options, catch_exceptions=False)
+    report = json.loads(done.stdout)
+    assert (report["fitted"], report["places"]) == (256, 256)
+    assert 0 <= report["ece"] < 0.25
+    for shares in report["agreed_of_kept"].values():
+        assert shares["0.2"] > report["agreed"]
+    assert Calibration.from_json(file.read_text()).num_places == 256

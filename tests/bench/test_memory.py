@@ -1,0 +1,65 @@
+"""What is concluded from memory over time."""
+
+from random import Random
+
+import pytest
+
+from specmesh.bench.memory.measure import Held, Measured, Sample
+from specmesh.bench.memory.report import as_json
+from specmesh.bench.memory.summary import growth, summarise
+from specmesh.bench.memory.traffic import STRATEGIES, request
+
+MB = 10**6
+
+
+def wandering(slope, seed=0, noise=100_000):
+    """200 samples of 25,000 requests; what is held falls back to its course again and again."""
+    random = Random(seed)
+    wander, points = 0.0, []
+    for number in range(0, 25_000, 125):
+        wander = 0.8 * wander + random.gauss(0, noise)
+        points.append((number, round(50 * MB + slope * number + wander)))
+    return points
+
+
+def test_a_leak_of_a_few_hundred_bytes_is_seen_through_the_noise():
+    found = growth(wandering(400))
+    assert found.low < 400 < found.high
+    assert found.verdict == "grows"
+
+
+def test_memory_that_wanders_about_a_level_is_flat():
+    verdicts = [growth(wandering(0, seed, noise=20_000)).verdict for seed in range(20)]
+    assert verdicts.count("flat") >= 18
+    assert "grows" not in verdicts
+
+
+def test_noise_too_large_to_tell_is_said_to_be():
+    assert growth(wandering(0, noise=5 * MB)).verdict == "unclear"
+
+
+def test_one_peak_is_no_growth():
+    points = wandering(0, noise=1000)
+    points[-3] = (points[-3][0], 80 * MB)
+    assert growth(points).verdict == "flat"
+
+
+def test_what_was_taken_in_the_first_half_does_not_count():
+    samples = [
+        Sample(n, n / 10, {"verifier-0": Held(90 * MB, min(n, 200) * MB // 10)}) for n in range(401)
+    ]
+    (process,) = summarise(samples)
+    assert process.growth.mean == 0
+    assert (process.at_start.private, process.at_end.private) == (0, 20 * MB)
+    told = as_json(Measured(samples), [process])
+    assert told["flat"]
+    assert told["processes"]["verifier-0"]["over_time"][-1] == [400, 40.0, 90 * MB, 20 * MB]
+
+
+def test_requests_are_of_every_kind_and_the_same_in_every_run():
+    asked = [request(number, ["def f(x):\n    return x\n" * 50]) for number in range(300)]
+    assert asked == [request(number, ["def f(x):\n    return x\n" * 50]) for number in range(300)]
+    assert {each.options["strategy"] for each in asked} == set(STRATEGIES)
+    assert len({each.prompt for each in asked}) == 300
+    abandoned = sum(each.abandon_after is not None for each in asked)
+    assert abandoned == pytest.approx(30, abs=15)
