@@ -21,6 +21,9 @@ WALK = str(Path(__file__).with_name("walk.py"))
 CLIENT = {("generate",), ("models",)}
 """They need a mesh, wherever it is, and nothing more here."""
 
+REDIS = {"REDIS_URL": "redis://127.0.0.1:1"}
+"""A Redis is given, for its lack would be told first."""
+
 Make = Callable[[str], Environment]
 
 
@@ -64,9 +67,8 @@ def test_what_other_programs_are_built_on_is_imported(installed: Make, extra: st
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("extra", ["", "serving", "orchestrator"])
-def test_without_the_extra_cli_the_command_line_asks_for_it(installed: Make, extra: str):
-    ended = installed(extra).run("specmesh", "--help")
+def test_without_the_extra_cli_the_command_line_asks_for_it(installed: Make):
+    ended = installed("").run("specmesh", "--help")
     assert ended.returncode == 1
     assert extra_advised(ended) == "cli"
 
@@ -94,7 +96,9 @@ def test_with_the_extra_cli_commands_start_and_programs_name_the_extra_they_need
     for path, helped in with_cli.items():
         if path in PROGRAMS.keys() - groups:
             # One that needs no package for its help needs it at the latest when it starts.
-            ended = helped if helped.returncode else installed("cli").run("specmesh", *path)
+            ended = helped
+            if not helped.returncode:
+                ended = installed("cli").run("specmesh", *path, **REDIS)
             assert ended.returncode == 1
             assert extra_advised(ended) == PROGRAMS[path].extra
         else:
@@ -108,8 +112,7 @@ def test_with_the_extra_cli_what_starts_processes_names_the_extra_they_need(
     starters = with_cli.keys() - groups - PROGRAMS.keys() - CLIENT
     assert starters == {("up",)}
     for path in sorted(starters):
-        # A Redis is given, for its lack would be told first.
-        ended = installed("cli").run("specmesh", *path, REDIS_URL="redis://127.0.0.1:1")
+        ended = installed("cli").run("specmesh", *path, **REDIS)
         assert ended.returncode == 1, path
         assert "Traceback" not in ended.stdout + ended.stderr
         assert extra_advised(ended) == "local", (path, ended.stderr)
