@@ -2,19 +2,18 @@
 
 import json
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from specmesh.bench.calibrate.__main__ import app
 from specmesh.bench.calibrate.collect import collect
 from specmesh.bench.filter.fidelity import judge
+from specmesh.bench.offline import answer
 from specmesh.decoding.calibration import Calibration
 from specmesh.decoding.drafting import draw_children
-from specmesh.decoding.sampling import AcceptanceMode, Sampling, choose
+from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.tree import EMPTY
 from specmesh.inference.model import Cancellation
-from specmesh.inference.unserved import answer, log_probabilities, score
 
 GREEDY = Sampling(mode=AcceptanceMode.GREEDY)
 COUPLED = Sampling(0.8, seed=11)
@@ -38,27 +37,6 @@ def logits_after(model, tokens):
         return scorer.score(EMPTY)[0]
     finally:
         scorer.close(())
-
-
-@pytest.mark.parametrize("sampling", [GREEDY, COUPLED])
-def test_answers_in_a_batch_are_those_of_one_token_after_the_other(target, sampling):
-    answers = answer(target, PROMPTS, [sampling] * len(PROMPTS), NUM_TOKENS)
-    for prompt, tokens in zip(PROMPTS, answers, strict=True):
-        text = list(prompt)
-        for _ in range(NUM_TOKENS):
-            text.append(choose(logits_after(target, text), sampling, len(text)))
-        assert tokens == tuple(text[len(prompt) :])
-
-
-def test_scores_of_an_answer_are_those_after_each_of_its_beginnings(target):
-    prompt, tokens = PROMPTS[0], (9, 9, 41, 3)
-    logits = score(target, prompt, tokens)
-    for place, row in enumerate(logits):
-        alone = logits_after(target, [*prompt, *tokens[:place]])
-        np.testing.assert_allclose(row, alone, atol=1e-4)
-    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    expected = np.log([row[token] for row, token in zip(probabilities, tokens, strict=True)])
-    np.testing.assert_allclose(log_probabilities(logits, tokens), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, COUPLED])

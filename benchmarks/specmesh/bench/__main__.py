@@ -44,6 +44,12 @@ BENCHMARKS = (
         "Time the inference engine against transformers' generate.",
     ),
     Program(
+        "bench rounding",
+        "specmesh.bench.rounding",
+        "inference",
+        "Count how often a coupled token depends on the shape of its forward.",
+    ),
+    Program(
         "bench memory",
         "specmesh.bench.memory",
         "local",

@@ -107,8 +107,8 @@ def _observe(
     """Raises ``ModelNotLoadable``."""
     import torch
 
+    from specmesh.bench.offline import tokenize
     from specmesh.inference.transformers_model import TransformersModel
-    from specmesh.inference.unserved import tokenize
 
     torch.set_num_threads(threads)
     target, drafter = (

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from specmesh.bench.offline import answer, score
 from specmesh.decoding.drafting import Choices, draw_children
 from specmesh.decoding.sampling import Sampling
 from specmesh.inference.model import LanguageModel
-from specmesh.inference.unserved import answer, score
 
 NUM_CHOICES = 2
 """As the strategy ``filter`` has them sent."""

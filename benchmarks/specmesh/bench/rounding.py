@@ -1,5 +1,4 @@
-"""How often a coupled token depends on its forward's shape: ``python -m
-specmesh.inference.rounding``.
+"""How often a coupled token depends on its forward's shape: ``specmesh bench rounding``.
 
 A model's own answers go through forwards of several shapes, each upon the KV that forwards of
 its own shape left, and the token of every place is drawn from the logits of each. In exact
@@ -19,6 +18,7 @@ import numpy.typing as npt
 import typer
 
 from specmesh import models
+from specmesh.bench.offline import answer, tokenize
 from specmesh.decoding.sampling import Sampling, coupled_scores
 from specmesh.decoding.tree import TokenTree
 from specmesh.inference.model import (
@@ -29,7 +29,6 @@ from specmesh.inference.model import (
     ModelNotLoadable,
     Scorer,
 )
-from specmesh.inference.unserved import answer, tokenize
 
 _TEMPERATURE = 0.8
 _SAMPLINGS = {
@@ -219,4 +218,4 @@ def main(
 
 
 if __name__ == "__main__":
-    app(prog_name="python -m specmesh.inference.rounding")
+    app(prog_name="specmesh bench rounding")

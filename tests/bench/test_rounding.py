@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from specmesh.bench.rounding import Differences, Drawn, app, measure
 from specmesh.decoding.sampling import Sampling, coupled_scores
-from specmesh.inference.rounding import Differences, Drawn, app, measure
 
 PROMPTS = ([5, 6, 7], list(range(8, 40)), [30])
 NUM_TOKENS = 17
