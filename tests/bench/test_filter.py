@@ -13,8 +13,9 @@ from specmesh.bench.filter.picture import draw, write_csv
 from specmesh.bench.filter.report import as_json
 from specmesh.bench.filter.sessions import batch_sizes, mean_batch_size
 from specmesh.bench.filter.summary import Point, at_share, summarise, threshold_for
-from specmesh.bench.filter.sweep import Run, Setting
+from specmesh.bench.filter.sweep import Setting, speculation
 from specmesh.bench.filter.thresholds import settings_at
+from specmesh.bench.kit.experiment import GREEDY, Run
 from specmesh.confidence.__main__ import ConfidenceService, ConfidenceSettings
 from specmesh.decoding.calibration import Calibration
 from specmesh.decoding.confidence import log_probability
@@ -27,7 +28,7 @@ ALL, SOME, NONE = (Setting("margin", threshold) for threshold in (-math.inf, 0.5
 
 def run(setting, tokens, num_kept, seconds=1.0, prompt=0):
     result = SimpleNamespace(token_ids=tokens, unchecked=tuple(range(num_kept)))
-    return Run(prompt, setting, result, seconds)
+    return Run(prompt, speculation(setting), GREEDY, result, seconds)
 
 
 def runs(drafter_text=DRAFTER, target_text=TARGET):

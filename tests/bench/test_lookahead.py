@@ -2,9 +2,13 @@
 
 import pytest
 
-from specmesh.bench.lookahead.report import contest_json, describe_difference, describe_outcome
-from specmesh.bench.lookahead.summary import contest
-from specmesh.bench.strategies.measure import AUTOREGRESSIVE, SPECULATIVE, Run
+from specmesh.bench.kit.experiment import AUTOREGRESSIVE, SPECULATIVE, Run, Speculation
+from specmesh.bench.lookahead import (
+    contest,
+    contest_json,
+    describe_difference,
+    describe_outcome,
+)
 from specmesh.client import FinishReason, GenerationResult, GenerationStats
 
 
@@ -35,7 +39,7 @@ def run(prompt, lookahead, seconds, token_ids=(1, 2, 3, 4), strategy=SPECULATIVE
         resumable=True,
         num_resumes=0,
     )
-    return Run(prompt, strategy, temperature, result, seconds, lookahead)
+    return Run(prompt, Speculation(strategy, lookahead), temperature, result, seconds)
 
 
 def plain(prompt, seconds):
@@ -52,14 +56,14 @@ RUNS = [
 
 
 def test_adaptive_lookahead_is_held_against_the_best_fixed_one():
-    found = contest(RUNS, (2, 5), 0.0)
+    found = contest(RUNS, 0.0)
     assert found.best_fixed.lookahead == 2
     assert found.ratio == pytest.approx(2.0 / 1.6)
     assert "1.250 times as fast as the best fixed one, 2." in describe_outcome(found)
 
 
 def test_speed_is_all_tokens_over_all_the_time_and_the_median_prompt_stands_beside_it():
-    _, five = contest(RUNS, (2, 5), 0.0).fixed
+    _, five = contest(RUNS, 0.0).fixed
     assert five.tokens_per_s == pytest.approx(8 / 3)
     assert five.median_tokens_per_s == pytest.approx((8 + 1.6) / 2)
     assert five.speedup == pytest.approx(4 / 3)
@@ -68,7 +72,7 @@ def test_speed_is_all_tokens_over_all_the_time_and_the_median_prompt_stands_besi
 
 def test_any_other_text_is_told():
     runs = [plain(0, 2.0), run(0, 2, 1.0), run(0, None, 1.0, token_ids=(1, 2, 3, 5))]
-    found = contest(runs, (2,), 0.0)
+    found = contest(runs, 0.0)
     assert not found.identical
     assert describe_difference(found) == (
         "DIFFERENT TEXT at temperature 0 with lookahead adaptive: prompt 1"

@@ -5,7 +5,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from specmesh.bench.strategies.measure import (
+from specmesh.bench.kit.experiment import (
     AUTOREGRESSIVE,
     DSI,
     SPECULATIVE,
@@ -44,7 +44,7 @@ def run(prompt, strategy, seconds, token_ids=(1, 2, 3, 4), num_accepted=0, tempe
     result = GenerationResult(
         "", token_ids, FinishReason.LENGTH, stats, "s", 1, "toy", strategy, 7, True, 0
     )
-    return Run(prompt, strategy, temperature, result, seconds)
+    return Run(prompt, Speculation(strategy), temperature, result, seconds)
 
 
 def test_ratio_is_the_median_of_the_prompts_own_ratios():

@@ -15,8 +15,8 @@ from specmesh.bench.chaos.truth import (
     SimulatedTruth,
     Truth,
 )
+from specmesh.bench.kit.prompts import read_prompts
 from specmesh.cli.local.models import Models, RealModels, SimulatedModels
-from specmesh.cli.shipped import read_prompts
 from specmesh.client import Client
 from specmesh.decoding.simulated import SimulatedTarget
 from specmesh.models import DRAFTER, TARGET, path

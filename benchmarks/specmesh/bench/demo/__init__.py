@@ -1,5 +1,5 @@
 """``specmesh demo``: the same prompts with every strategy, on a mesh of its own.
 
 Reading order: ``__main__``, ``course`` (the course of it), ``report`` (where one answer's time
-goes), ``timeline`` (a picture of it). Measuring and summing up are in ``cli/strategies``.
+goes), ``timeline`` (a picture of it). Summing up is in ``strategies``.
 """

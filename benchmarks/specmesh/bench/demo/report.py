@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from specmesh.bench.strategies.report import make_table
+from specmesh.bench.kit.tables import make_table
 from specmesh.traces.breakdown import Breakdown, NodeTime
 
 

@@ -11,7 +11,8 @@ from statistics import fmean, median
 
 import psutil
 
-from specmesh.bench.filter.sweep import Setting, ask
+from specmesh.bench.filter.sweep import Setting, speculation
+from specmesh.bench.kit.experiment import Experiment
 from specmesh.client import Client, GenerationResult
 from specmesh.traces.spans import Span, SpanKind
 
@@ -33,19 +34,18 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """``count`` sessions at once, each with a prompt; there may be fewer prompts."""
+    """``count`` sessions at once, each with a prompt of ``experiment``, which may have fewer."""
 
-    prompts: Sequence[str]
+    experiment: Experiment
     count: int
-    num_tokens: int
     settings: Sequence[Setting]
     num_rounds: int
 
     async def answers(self, client: Client, setting: Setting | None) -> list[GenerationResult]:
         """What every session says, once the last of them is done."""
+        prompts, asked = self.experiment.prompts, speculation(setting)
         streams = [
-            ask(client, self.prompts[n % len(self.prompts)], setting, self.num_tokens)
-            for n in range(self.count)
+            self.experiment.ask(client, prompts[n % len(prompts)], asked) for n in range(self.count)
         ]
         await asyncio.gather(*(stream.text() for stream in streams))
         return [stream.result for stream in streams]

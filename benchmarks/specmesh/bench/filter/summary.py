@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from specmesh.bench.filter.fidelity import Answers, Fidelity, Judged
-from specmesh.bench.filter.sweep import Run, Setting
+from specmesh.bench.filter.sweep import Setting, setting_of
+from specmesh.bench.kit.experiment import Run, tokens_per_s
 
 SHARE = 0.4
 """The kept share at which the quality is stated."""
@@ -59,14 +60,14 @@ class Summary:
 
 def answers_of(runs: Sequence[Run], setting: Setting | None) -> Answers:
     """The answers of one setting, by prompt."""
-    own = sorted((run for run in runs if run.setting == setting), key=lambda run: run.prompt)
+    own = sorted((run for run in runs if setting_of(run) == setting), key=lambda run: run.prompt)
     return [run.result.token_ids for run in own]
 
 
 def threshold_for(runs: Sequence[Run], scorer: str, share: float) -> float:
     """The threshold of ``scorer`` at which ``share`` is kept, by the finite ones that were run."""
     by_share: dict[float, float] = {}
-    for setting in {run.setting for run in runs}:
+    for setting in set(map(setting_of, runs)):
         if setting is not None and setting.scorer == scorer and math.isfinite(setting.threshold):
             by_share[kept_share(runs, setting)] = setting.threshold
     return at_share(sorted(by_share.items()), share)
@@ -74,7 +75,7 @@ def threshold_for(runs: Sequence[Run], scorer: str, share: float) -> float:
 
 def kept_share(runs: Sequence[Run], setting: Setting) -> float:
     """Of the tokens of all answers, those that the target did not check."""
-    results = [run.result for run in runs if run.setting == setting]
+    results = [run.result for run in runs if setting_of(run) == setting]
     return sum(len(each.unchecked) for each in results) / sum(
         len(each.token_ids) for each in results
     )
@@ -91,7 +92,7 @@ def summarise(runs: Sequence[Run], settings: Sequence[Setting], judged: Judged) 
     return Summary(
         points=points,
         margins=[_margin([each for each in points if each.scorer == name]) for name in scorers],
-        target_tokens_per_s=_tokens_per_s([run for run in runs if run.setting is None]),
+        target_tokens_per_s=tokens_per_s([run for run in runs if setting_of(run) is None]),
         end_points_exact=all(
             list(map(list, answers_of(runs, each))) == list(map(list, ends[each.threshold]))
             for each in settings
@@ -128,7 +129,7 @@ def _margin(points: Sequence[Point]) -> Margin:
 
 
 def _point(runs: Sequence[Run], setting: Setting, fidelity: Fidelity) -> Point:
-    own = [run for run in runs if run.setting == setting]
+    own = [run for run in runs if setting_of(run) == setting]
     num_tokens = sum(len(run.result.token_ids) for run in own)
     texts = zip(answers_of(runs, setting), answers_of(runs, None), strict=True)
     num_same = sum(
@@ -138,12 +139,8 @@ def _point(runs: Sequence[Run], setting: Setting, fidelity: Fidelity) -> Point:
         scorer=setting.scorer,
         threshold=setting.threshold,
         kept_share=kept_share(runs, setting),
-        tokens_per_s=_tokens_per_s(own),
+        tokens_per_s=tokens_per_s(own),
         agreement=fidelity.agreement,
         target_loglik=fidelity.log_probability,
         text_agreement=num_same / num_tokens,
     )
-
-
-def _tokens_per_s(runs: Sequence[Run]) -> float:
-    return sum(len(run.result.token_ids) for run in runs) / sum(run.seconds for run in runs)

@@ -12,10 +12,10 @@ import psutil
 import typer
 from rich.console import Console
 
+from specmesh.bench.kit.prompts import read_prompts
 from specmesh.bench.memory.measure import Load, Measured, Sample
 from specmesh.bench.memory.report import as_json, table
 from specmesh.bench.memory.summary import NUM_BLOCKS, summarise
-from specmesh.cli import shipped
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
 from specmesh.cli.local.models import SimulatedModels
 from specmesh.cli.local.process import StartError
@@ -85,7 +85,7 @@ async def _measure(
     mesh: LocalMesh, num_requests: int, num_sessions: int, progress: Callable[[Sample], None]
 ) -> Measured:
     """Raises StartError, also if a process died on the way: what it held is gone."""
-    texts = shipped.read_prompts(None)
+    texts = read_prompts(None)
     async with mesh, Client(mesh.address) as client:
         load = Load(mesh, client, texts, num_requests, progress)
         try:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from specmesh.bench.kit.experiment import GREEDY, Experiment, Run, Speculation
 from specmesh.bench.mesh.simulated import ExpectedRow, Setting
 from specmesh.bench.simulate.table2 import COMPARED
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
@@ -17,19 +16,18 @@ from specmesh.client import Client
 NUM_VERIFIERS = 7
 """As in the paper: eight processors, one of them the drafter's."""
 
+_WARM_UP_PROMPT = (0,)
 _NUM_WARM_UP_TOKENS = 20
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Measured:
-    """A row's runs. ``wall_s`` has a time for each prompt, as the client sees it.
-
-    Where a prompt was repeated it is the fastest: whatever else the machine does only adds.
-    """
+    """A row's runs. ``wall_s`` has a time for each prompt; see ``fastest``."""
 
     num_processes: int
-    wall_s: Mapping[Setting, list[float]] = field(default_factory=lambda: defaultdict(list))
+    wall_s: Mapping[Setting, Sequence[float]]
     identical: bool = True
+    """Whether every strategy said the same to each prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,45 +53,32 @@ async def measure_row(
     )
     options = MeshOptions(models=models, num_verifiers=NUM_VERIFIERS, drain_s=1.0)
     async with LocalMesh(options, directory, report) as mesh, Client(mesh.address) as client:
-        measured = Measured(num_processes=len(mesh.pids))
-        for strategy, lookahead in row.simulated_s:  # latencies are learned, connections made
-            await _ask(client, (0,), strategy, lookahead, _NUM_WARM_UP_TOKENS)
-        for number in range(len(plan.prompts)):
-            await _run(client, plan, number, list(row.simulated_s), measured)
+        every = _experiment(plan, row.simulated_s)
+        for each in every.speculations:  # latencies are learned, connections made
+            await every.ask(client, _WARM_UP_PROMPT, each, num_tokens=_NUM_WARM_UP_TOKENS).text()
+        runs = [run async for run in every.measure(client)]
         for _ in range(plan.num_repeats):
-            best = [row.best(strategy, measured.wall_s) for strategy in COMPARED]
-            for number in range(len(plan.prompts)):
-                await _run(client, plan, number, best, measured)
-        return measured
+            best = [row.best(strategy, fastest(runs)) for strategy in COMPARED]
+            runs += [run async for run in _experiment(plan, best).measure(client)]
+        said = {(run.prompt, run.result.token_ids) for run in runs}
+        return Measured(len(mesh.pids), fastest(runs), identical=len(said) == len(plan.prompts))
 
 
-async def _run(
-    client: Client, plan: Plan, number: int, settings: Sequence[Setting], measured: Measured
-) -> None:
-    """One prompt with some strategies, in turn."""
-    texts = set()
-    for setting in settings:
-        began = time.perf_counter()
-        texts.add(await _ask(client, plan.prompts[number], *setting, plan.num_tokens))
-        seconds = time.perf_counter() - began
-        wall_s = measured.wall_s[setting]
-        if len(wall_s) == number:
-            wall_s.append(seconds)
-        else:
-            wall_s[number] = min(wall_s[number], seconds)
-    measured.identical &= len(texts) == 1
+def fastest(runs: Iterable[Run]) -> dict[Setting, list[float]]:
+    """Seconds for each prompt as the client sees them, of repeated runs the fewest: whatever else
+    the machine does only adds."""
+    best: dict[Setting, dict[int, float]] = {}
+    for run in runs:
+        setting = (run.speculation.strategy, run.speculation.lookahead)
+        seconds = best.setdefault(setting, {})
+        seconds[run.prompt] = min(run.seconds, seconds.get(run.prompt, run.seconds))
+    return {setting: list(seconds.values()) for setting, seconds in best.items()}
 
 
-async def _ask(
-    client: Client, prompt: Sequence[int], strategy: str, lookahead: int | None, num_tokens: int
-) -> tuple[int, ...]:
-    stream = client.generate(
-        prompt,
-        strategy=strategy,
-        lookahead=lookahead,
-        temperature=0.0,
-        max_tokens=num_tokens,
-        ignore_end_of_text=True,
+def _experiment(plan: Plan, settings: Iterable[Setting]) -> Experiment:
+    return Experiment(
+        prompts=plan.prompts,
+        speculations=[Speculation(strategy, lookahead) for strategy, lookahead in settings],
+        temperatures=(GREEDY,),
+        num_tokens=plan.num_tokens,
     )
-    await stream.text()
-    return stream.result.token_ids

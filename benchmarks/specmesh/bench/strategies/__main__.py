@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from tempfile import mkdtemp
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from specmesh.bench.strategies.bench import Bench
-from specmesh.bench.strategies.measure import (
+from specmesh.bench.kit.bench import Surroundings, conduct
+from specmesh.bench.kit.experiment import (
     AUTOREGRESSIVE,
     BRANCH_PREDICTION,
     SEED,
@@ -21,13 +17,21 @@ from specmesh.bench.strategies.measure import (
     Experiment,
     Speculation,
 )
-from specmesh.cli import shipped
+from specmesh.bench.kit.options import (
+    Json,
+    NumPrompts,
+    PromptsFile,
+    Seed,
+    Temperatures,
+    Tokens,
+    Verifiers,
+)
+from specmesh.bench.kit.prompts import read_prompts
+from specmesh.bench.strategies.bench import StrategiesBench
 from specmesh.cli.local.mesh import MeshOptions
-from specmesh.cli.runner import run, until_signalled
 from specmesh.cli.up import DrafterModels, RedisUrl, TargetModel, Threads, real_models
 
 _MAX_UINT32 = 2**32 - 1
-_MAX_UINT64 = 2**64 - 1
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -36,13 +40,10 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def main(
     target: TargetModel = None,
     drafter: DrafterModels = None,
-    prompts: Annotated[
-        Path | None,
-        typer.Option(help="JSON list of objects with a 'text'.", show_default="shipped"),
-    ] = None,
-    num_prompts: Annotated[int, typer.Option(min=1, help="How many of them.")] = 20,
-    tokens: Annotated[int, typer.Option(min=8, help="Length of each answer.")] = 128,
-    verifiers: Annotated[int, typer.Option(min=1, help="Replicas of the target.")] = 1,
+    prompts: PromptsFile = None,
+    num_prompts: NumPrompts = 20,
+    tokens: Tokens = 128,
+    verifiers: Verifiers = 1,
     strategy: Annotated[
         list[str] | None,
         typer.Option(
@@ -68,14 +69,11 @@ def main(
     predictor: Annotated[
         str, typer.Option(help=f"What ranks those outcomes for {BRANCH_PREDICTION}.")
     ] = "",
-    temperature: Annotated[
-        list[float] | None,
-        typer.Option(min=0, help="Several times for several.", show_default="0 and 0.8"),
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=_MAX_UINT64, help="Of the sampling.")] = SEED,
+    temperature: Temperatures = None,
+    seed: Seed = SEED,
     threads: Threads = 1,
     redis_url: RedisUrl = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json_: Json = False,
 ) -> None:
     """Run every strategy on the same prompts: speed, compute spent, whether the text is the same.
 
@@ -83,33 +81,24 @@ def main(
     """
     speculations = _speculations(strategy or STRATEGIES, lookahead or (), branches, predictor)
 
-    async def work() -> int:
-        models = real_models(target, drafter, threads)
-        bench = Bench(
-            options=MeshOptions(
-                models=models,
-                num_verifiers=verifiers,
-                threads=threads,
-                redis_url=redis_url,
-                drain_s=1.0,
-            ),
-            models=models,
-            experiment=Experiment(
-                prompts=shipped.read_prompts(prompts)[:num_prompts],
-                speculations=speculations,
-                temperatures=tuple(dict.fromkeys(temperature or TEMPERATURES)),
-                num_tokens=tokens,
-                seed=seed,
-            ),
-            directory=Path(mkdtemp(prefix="specmesh-")),
-            console=Console(stderr=json_),
+    def make(surroundings: Surroundings) -> StrategiesBench:
+        options = MeshOptions(
+            models=real_models(target, drafter, threads),
+            num_verifiers=verifiers,
+            threads=threads,
+            redis_url=redis_url,
+            drain_s=1.0,
         )
-        status = await until_signalled(bench.run(), bench.kill)
-        if json_ and bench.summary is not None:
-            typer.echo(json.dumps(bench.summary))
-        return status
+        experiment = Experiment(
+            prompts=read_prompts(prompts)[:num_prompts],
+            speculations=speculations,
+            temperatures=tuple(dict.fromkeys(temperature or TEMPERATURES)),
+            num_tokens=tokens,
+            seed=seed,
+        )
+        return StrategiesBench(experiment, options, surroundings)
 
-    run(work())
+    conduct(make, as_json=json_)
 
 
 def _speculations(

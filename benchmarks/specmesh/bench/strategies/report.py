@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from specmesh.bench.strategies.measure import SPECULATIVE, Experiment, Run
+from specmesh.bench.kit.experiment import SPECULATIVE, Experiment
+from specmesh.bench.kit.tables import make_table, same
 from specmesh.bench.strategies.repeats import NUM_TOKENS
-from specmesh.bench.strategies.summary import Comparison, Figures, compare
-from specmesh.cli.local.cores import Placement
-from specmesh.cli.local.mesh import MeshOptions
-from specmesh.cli.local.models import RealModels
+from specmesh.bench.strategies.summary import Comparison, StrategyFigures, compare
 from specmesh.client import Client
 from specmesh.traces.cancellation import StopTimes
 from specmesh.traces.speculation import Latencies
@@ -30,24 +25,11 @@ before. Small models go in loops at temperature 0, and loops are easy to draft.
 """
 
 
-async def make_runs(experiment: Experiment, client: Client, console: Console) -> list[Run]:
-    """Make the runs of an experiment, with a bar that tells how far it is."""
-    runs: list[Run] = []
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    # Drawn between the runs only: drawing takes the core that the client needs.
-    with Progress(*columns, console=console, auto_refresh=False, transient=True) as progress:
-        task = progress.add_task("Measuring", total=experiment.num_runs)
-        async for run in experiment.measure(client):
-            runs.append(run)
-            progress.update(task, advance=1, refresh=True)
-    return runs
-
-
 async def run_and_show(
     experiment: Experiment, client: Client, console: Console
 ) -> list[Comparison]:
     """Make the runs of an experiment; print and return what they say, by temperature."""
-    runs = await make_runs(experiment, client, console)
+    runs = await experiment.runs(client, console)
     names = [each.strategy for each in experiment.speculations]
     comparisons = [compare(runs, names, each) for each in experiment.temperatures]
     for comparison in comparisons:
@@ -70,7 +52,7 @@ def comparison_table(comparison: Comparison) -> Table:
     return table
 
 
-def _cells(figures: Figures) -> tuple[str, ...]:
+def _cells(figures: StrategyFigures) -> tuple[str, ...]:
     counts = (
         figures.num_verify_calls,
         figures.num_drafted_tokens,
@@ -83,7 +65,7 @@ def _cells(figures: Figures) -> tuple[str, ...]:
         f"[bold]{figures.ratio:.2f}x",
         "" if figures.acceptance is None else f"{figures.acceptance:.0%}",
         *(f"{count / figures.num_output_tokens:.2f}" if count else "" for count in counts),
-        "[green]yes" if figures.identical else "[bold red]NO",
+        same(identical=figures.identical),
     )
 
 
@@ -130,61 +112,10 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _figures_json(figures: Figures) -> dict[str, Any]:
+def _figures_json(figures: StrategyFigures) -> dict[str, Any]:
     values = {name.removeprefix("num_"): value for name, value in asdict(figures).items()}
     return {
         **values,
         "tokens_per_verify": figures.tokens_per_verify,
         "identical": figures.identical,
     }
-
-
-def setting_json(
-    options: MeshOptions, models: RealModels, placement: Placement, experiment: Experiment
-) -> dict[str, Any]:
-    """What was measured, and on what, for machines."""
-    return {
-        "prompts": len(experiment.prompts),
-        "tokens": experiment.num_tokens,
-        "seed": experiment.seed,
-        "speculation": {each.strategy: asdict(each) for each in experiment.speculations},
-        "verifiers": options.num_verifiers,
-        "threads": options.threads,
-        "cores": {
-            "verifiers": [sorted(cores) for cores in placement.verifiers],
-            "drafter": sorted(placement.drafter),
-            "rest": sorted(placement.rest),
-        },
-        "models": {
-            "target": Path(models.target).name,
-            "drafters": [Path(name).name for name in models.drafter_names],
-        },
-    }
-
-
-def describe_setting(options: MeshOptions, models: RealModels, placement: Placement) -> str:
-    """Models, replicas and where they run."""
-    verifiers = frozenset[int]().union(*placement.verifiers)
-    drafters = ", ".join(Path(name).name for name in models.drafter_names)
-    return (
-        f"Target {Path(models.target).name} x {options.num_verifiers} on {_cores(verifiers)}, "
-        f"drafter {drafters} on {_cores(placement.drafter)};\n"
-        f"{options.threads} thread(s) each"
-    )
-
-
-def make_table(title: str) -> Table:
-    """An empty table in the style of them all."""
-    return Table(
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-        collapse_padding=True,
-        title=f"\n{title}",
-        title_justify="left",
-        caption_justify="left",
-    )
-
-
-def _cores(cores: frozenset[int]) -> str:
-    return f"core {', '.join(map(str, sorted(cores)))}" if cores else "any core"

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from specmesh.bench.strategies.measure import AUTOREGRESSIVE, Run
+from specmesh.bench.kit.experiment import AUTOREGRESSIVE, Run, differing_prompts
 from specmesh.bench.strategies.repeats import repeated_share
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class StrategyFigures:
     """One strategy at one temperature; counts of tokens and calls are over all prompts."""
 
     strategy: str
@@ -53,7 +53,7 @@ class Comparison:
     temperature: float
     repeated_share: float
     """Of the tokens of autoregressive decoding, all prompts together; see ``repeats``."""
-    strategies: Mapping[str, Figures]
+    strategies: Mapping[str, StrategyFigures]
 
     @property
     def identical(self) -> bool:
@@ -66,7 +66,7 @@ def compare(runs: Sequence[Run], strategies: Sequence[str], temperature: float) 
     by_strategy: dict[str, dict[int, Run]] = {name: {} for name in strategies}
     for run in runs:
         if run.temperature == temperature:
-            by_strategy[run.strategy][run.prompt] = run
+            by_strategy[run.speculation.strategy][run.prompt] = run
     plain = by_strategy[AUTOREGRESSIVE]
     return Comparison(
         temperature,
@@ -75,11 +75,11 @@ def compare(runs: Sequence[Run], strategies: Sequence[str], temperature: float) 
     )
 
 
-def _figures(strategy: str, runs: Mapping[int, Run], plain: Mapping[int, Run]) -> Figures:
+def _figures(strategy: str, runs: Mapping[int, Run], plain: Mapping[int, Run]) -> StrategyFigures:
     stats = [run.result.stats for run in runs.values()]
     num_verified_tokens = sum(each.num_draft_tokens for each in stats)
     num_accepted_tokens = sum(each.num_accepted_tokens for each in stats)
-    return Figures(
+    return StrategyFigures(
         strategy=strategy,
         tokens_per_s=median(run.tokens_per_s for run in runs.values()),
         ratio=median(run.tokens_per_s / plain[n].tokens_per_s for n, run in runs.items()),
@@ -91,7 +91,5 @@ def _figures(strategy: str, runs: Mapping[int, Run], plain: Mapping[int, Run]) -
         num_accepted_tokens=num_accepted_tokens,
         num_wasted_tokens=sum(each.num_wasted_tokens for each in stats),
         num_target_tokens=sum(each.num_target_tokens for each in stats),
-        differing_prompts=tuple(
-            n for n, run in runs.items() if run.result.token_ids != plain[n].result.token_ids
-        ),
+        differing_prompts=differing_prompts(runs, plain),
     )

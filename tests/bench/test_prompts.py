@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from specmesh.cli import shipped
+from specmesh.bench.kit.prompts import read_prompts
 from specmesh.cli.local.process import StartError
 
 
 def test_prompts_are_the_texts_of_a_list_of_objects(tmp_path):
     file = tmp_path / "prompts.json"
     file.write_text(json.dumps([{"text": "one", "path": "x"}, {"text": "two"}]))
-    assert shipped.read_prompts(file) == ["one", "two"]
+    assert read_prompts(file) == ["one", "two"]
 
 
 @pytest.mark.parametrize("content", [None, "", "3", "[]", "[1]", '[{"no": 1}]'])
@@ -20,4 +20,4 @@ def test_a_file_without_prompts_is_refused_by_name(tmp_path, content):
     if content is not None:
         file.write_text(content)
     with pytest.raises(StartError, match=r"prompts\.json"):
-        shipped.read_prompts(file)
+        read_prompts(file)

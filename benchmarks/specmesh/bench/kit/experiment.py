@@ -1,0 +1,157 @@
+"""The runs that are compared: the same prompts, asked for in several ways that take turns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from specmesh.client import Client, Filter, GenerationResult, GenerationStream
+
+AUTOREGRESSIVE = "autoregressive"
+SPECULATIVE = "speculative"
+DSI = "dsi"
+BRANCH_PREDICTION = "branch-prediction"
+EXHAUSTIVE = "exhaustive"
+FILTER = "filter"
+STRATEGIES = (AUTOREGRESSIVE, SPECULATIVE, DSI, BRANCH_PREDICTION, EXHAUSTIVE)
+"""Those whose text is the target's."""
+GREEDY = 0.0
+SAMPLED = 0.8
+TEMPERATURES = (GREEDY, SAMPLED)
+SEED = 20_240_817
+
+Prompt = str | Sequence[int]
+"""Text or token ids."""
+
+_NUM_WARM_UP_TOKENS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """A strategy and what it is told; None and "" leave it to the strategy."""
+
+    strategy: str
+    lookahead: int | None = None
+    num_branches: int | None = None
+    predictor: str = ""
+    filter: Filter | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One prompt, answered once."""
+
+    prompt: int
+    """Its number, from 0."""
+    speculation: Speculation
+    temperature: float
+    result: GenerationResult
+    seconds: float
+    """From the call to the end of the stream, as the client sees it."""
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Generated tokens over the whole time, the prompt's included."""
+        return len(self.result.token_ids) / self.seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """Every prompt at every temperature with every speculation, each of them once in the list."""
+
+    prompts: Sequence[Prompt]
+    speculations: Sequence[Speculation]
+    temperatures: Sequence[float] = TEMPERATURES
+    num_tokens: int
+    seed: int = SEED
+
+    @property
+    def num_runs(self) -> int:
+        """How many runs ``measure`` makes."""
+        return len(self.prompts) * len(self.speculations) * len(self.temperatures)
+
+    def ask(
+        self,
+        client: Client,
+        prompt: Prompt,
+        speculation: Speculation,
+        temperature: float = GREEDY,
+        num_tokens: int | None = None,
+    ) -> GenerationStream:
+        """An answer of a given length, reproducible, sampled in the coupled mode."""
+        return client.generate(
+            prompt,
+            strategy=speculation.strategy,
+            lookahead=speculation.lookahead,
+            num_branches=speculation.num_branches,
+            predictor=speculation.predictor,
+            filter=speculation.filter,
+            temperature=temperature,
+            seed=self.seed,
+            acceptance_mode="coupled",
+            max_tokens=num_tokens or self.num_tokens,
+            ignore_end_of_text=True,
+        )
+
+    async def warm_up(self, client: Client) -> None:
+        """Let replicas see each prompt with each strategy: nobody pays for another's prefill."""
+        for prompt in self.prompts:
+            for each in {each.strategy: each for each in self.speculations}.values():
+                await self.ask(client, prompt, each, num_tokens=_NUM_WARM_UP_TOKENS).text()
+
+    async def measure(self, client: Client) -> AsyncIterator[Run]:
+        """Make the runs.
+
+        The speculations take turns, and in going first too, so that whatever else the machine
+        does hits all alike.
+        """
+        for temperature in self.temperatures:
+            for number in range(len(self.prompts)):
+                first = number % len(self.speculations)
+                for each in (*self.speculations[first:], *self.speculations[:first]):
+                    yield await self._time(client, number, each, temperature)
+
+    async def runs(self, client: Client, console: Console) -> list[Run]:
+        """Warm up and make the runs, with a bar that tells how far it is."""
+        await self.warm_up(client)
+        runs: list[Run] = []
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        # Drawn between the runs only: drawing takes the core that the client needs.
+        with Progress(*columns, console=console, auto_refresh=False, transient=True) as progress:
+            task = progress.add_task("Measuring", total=self.num_runs)
+            async for run in self.measure(client):
+                runs.append(run)
+                progress.update(task, advance=1, refresh=True)
+        return runs
+
+    async def _time(
+        self, client: Client, number: int, speculation: Speculation, temperature: float
+    ) -> Run:
+        began = time.perf_counter()
+        stream = self.ask(client, self.prompts[number], speculation, temperature)
+        await stream.text()
+        seconds = time.perf_counter() - began
+        return Run(number, speculation, temperature, stream.result, seconds)
+
+
+def tokens_per_s(runs: Sequence[Run]) -> float:
+    """All tokens over all the time."""
+    return sum(len(run.result.token_ids) for run in runs) / sum(run.seconds for run in runs)
+
+
+def by_prompt(runs: Iterable[Run]) -> dict[int, Run]:
+    """``runs``, of each prompt one, by its number."""
+    return {run.prompt: run for run in runs}
+
+
+def differing_prompts(runs: Mapping[int, Run], yardstick: Mapping[int, Run]) -> tuple[int, ...]:
+    """Prompts whose answers aren't those of ``yardstick``, token by token; both are by prompt."""
+    return tuple(
+        number
+        for number, run in runs.items()
+        if run.result.token_ids != yardstick[number].result.token_ids
+    )

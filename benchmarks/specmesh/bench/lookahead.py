@@ -1,0 +1,250 @@
+"""``specmesh bench lookahead``: drafts of every fixed length against those that adapt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from specmesh.bench.kit.bench import Bench, Surroundings, conduct
+from specmesh.bench.kit.experiment import (
+    AUTOREGRESSIVE,
+    SEED,
+    SPECULATIVE,
+    TEMPERATURES,
+    Experiment,
+    Run,
+    Speculation,
+    by_prompt,
+    differing_prompts,
+    tokens_per_s,
+)
+from specmesh.bench.kit.options import Json, NumPrompts, PromptsFile, Seed, Temperatures, Tokens
+from specmesh.bench.kit.prompts import read_prompts
+from specmesh.bench.kit.setting import describe_setting, setting_json
+from specmesh.bench.kit.tables import make_table, same
+from specmesh.cli.local.mesh import MeshOptions
+from specmesh.cli.runner import FAILED
+from specmesh.cli.up import DrafterModels, RedisUrl, TargetModel, Threads, real_models
+
+LOOKAHEADS = (1, 2, 3, 4, 5, 6, 8, 10)
+_PLAIN = Speculation(AUTOREGRESSIVE)
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def main(
+    target: TargetModel = None,
+    drafter: DrafterModels = None,
+    prompts: PromptsFile = None,
+    num_prompts: NumPrompts = 20,
+    tokens: Tokens = 128,
+    lookahead: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=1,
+            max=64,
+            help="A fixed one; several times for several.",
+            show_default=", ".join(map(str, LOOKAHEADS)),
+        ),
+    ] = None,
+    temperature: Temperatures = None,
+    seed: Seed = SEED,
+    threads: Threads = 1,
+    redis_url: RedisUrl = None,
+    json_: Json = False,
+) -> None:
+    """Run speculative decoding with drafts of fixed lengths, and with drafts that end where going
+    on doesn't pay, on the same prompts in turn.
+
+    Exits with 1 if their texts differ.
+    """
+
+    def make(surroundings: Surroundings) -> LookaheadBench:
+        models = real_models(target, drafter, threads)
+        options = MeshOptions(models=models, threads=threads, redis_url=redis_url, drain_s=1.0)
+        experiment = Experiment(
+            prompts=read_prompts(prompts)[:num_prompts],
+            speculations=speculations(tuple(dict.fromkeys(lookahead or LOOKAHEADS))),
+            temperatures=tuple(dict.fromkeys(temperature or TEMPERATURES)),
+            num_tokens=tokens,
+            seed=seed,
+        )
+        return LookaheadBench(experiment, options, surroundings)
+
+    conduct(make, as_json=json_)
+
+
+def speculations(lookaheads: Sequence[int]) -> tuple[Speculation, ...]:
+    """The yardstick, each fixed lookahead, and the one that adapts."""
+    fixed = (Speculation(SPECULATIVE, each) for each in lookaheads)
+    return (_PLAIN, *fixed, Speculation(SPECULATIVE))
+
+
+class LookaheadBench(Bench):
+    """One run of it; the experiment's speculations are those of ``speculations``."""
+
+    def __init__(
+        self, experiment: Experiment, options: MeshOptions, surroundings: Surroundings
+    ) -> None:
+        super().__init__(options, surroundings)
+        self._experiment = experiment
+
+    async def run(self) -> tuple[int, Mapping[str, Any]]:
+        """See ``Bench``."""
+        async with self.mesh.running() as client:
+            self.say(describe_setting(self))
+            runs = await self._experiment.runs(client, self.console)
+        contests = [contest(runs, each) for each in self._experiment.temperatures]
+        for each in contests:
+            self.console.print(contest_table(each))
+            self.say(describe_outcome(each))
+            if not each.identical:
+                self.say(describe_difference(each))
+        identical = all(each.identical for each in contests)
+        setting = setting_json(self, self._experiment)
+        del setting["speculation"]  # by strategy, and here is but one
+        return 0 if identical else FAILED, {
+            **setting,
+            "identical": identical,
+            "temperatures": list(map(contest_json, contests)),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class LookaheadFigures:
+    """Speculative decoding with one lookahead at one temperature."""
+
+    lookahead: int | None
+    """Tokens of every draft; None is the one that adapts."""
+    tokens_per_s: float
+    """All tokens over all the time."""
+    median_tokens_per_s: float
+    """Over the prompts."""
+    speedup: float
+    """Of ``tokens_per_s`` over that of autoregressive decoding."""
+    drafted_per_verify: float
+    accepted_per_verify: float
+    differing_prompts: tuple[int, ...]
+    """Prompts whose answers are not those of autoregressive decoding, token by token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """All lookaheads at one temperature."""
+
+    temperature: float
+    autoregressive_tokens_per_s: float
+    fixed: Sequence[LookaheadFigures]
+    adaptive: LookaheadFigures
+
+    @property
+    def best_fixed(self) -> LookaheadFigures:
+        """The fastest of them: chosen with hindsight, on the very runs that it is judged by."""
+        return max(self.fixed, key=lambda figures: figures.tokens_per_s)
+
+    @property
+    def ratio(self) -> float:
+        """How many times as fast as the best fixed lookahead the one that adapts is."""
+        return self.adaptive.tokens_per_s / self.best_fixed.tokens_per_s
+
+    @property
+    def identical(self) -> bool:
+        """Whether all texts are those of autoregressive decoding; False shows a bug."""
+        return not any(each.differing_prompts for each in (*self.fixed, self.adaptive))
+
+
+def contest(runs: Sequence[Run], temperature: float) -> Contest:
+    """Sum up the runs at one temperature; each prompt must have been run with all."""
+    by_speculation: dict[Speculation, list[Run]] = {}
+    for run in runs:
+        if run.temperature == temperature:
+            by_speculation.setdefault(run.speculation, []).append(run)
+    plain = by_speculation.pop(_PLAIN)
+    figures = [_figures(each.lookahead, own, plain) for each, own in by_speculation.items()]
+    return Contest(
+        temperature,
+        tokens_per_s(plain),
+        [each for each in figures if each.lookahead is not None],
+        next(each for each in figures if each.lookahead is None),
+    )
+
+
+def _figures(lookahead: int | None, runs: Sequence[Run], plain: Sequence[Run]) -> LookaheadFigures:
+    stats = [run.result.stats for run in runs]
+    num_verify_calls = sum(each.num_verify_calls for each in stats)
+    return LookaheadFigures(
+        lookahead=lookahead,
+        tokens_per_s=tokens_per_s(runs),
+        median_tokens_per_s=median(run.tokens_per_s for run in runs),
+        speedup=tokens_per_s(runs) / tokens_per_s(plain),
+        drafted_per_verify=sum(each.num_drafted_tokens for each in stats) / num_verify_calls,
+        accepted_per_verify=sum(each.num_accepted_tokens for each in stats) / num_verify_calls,
+        differing_prompts=differing_prompts(by_prompt(runs), by_prompt(plain)),
+    )
+
+
+def contest_table(contest: Contest) -> Table:
+    """One temperature: speed, and tokens drafted and accepted in a round."""
+    table = make_table(f"Temperature {contest.temperature:g}")
+    table.add_column("lookahead")
+    headings = ("tokens/s", "median prompt", "speed-up", "drafted", "accepted")
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    table.add_column("same")
+    for figures in (*contest.fixed, contest.adaptive):
+        table.add_row(
+            _name(figures),
+            f"[bold]{figures.tokens_per_s:.1f}",
+            f"{figures.median_tokens_per_s:.1f}",
+            f"{figures.speedup:.2f}x",
+            f"{figures.drafted_per_verify:.2f}",
+            f"{figures.accepted_per_verify:.2f}",
+            same(identical=not figures.differing_prompts),
+        )
+    return table
+
+
+def describe_outcome(contest: Contest) -> str:
+    """Who won, in words."""
+    return (
+        f"Adaptive lookahead is {contest.ratio:.3f} times as fast as the best fixed one, "
+        f"{contest.best_fixed.lookahead}."
+    )
+
+
+def describe_difference(contest: Contest) -> str:
+    """Which prompts have other texts; empty if none has."""
+    lines = [
+        f"DIFFERENT TEXT at temperature {contest.temperature:g} with lookahead "
+        f"{_name(figures)}: prompt " + ", ".join(str(n + 1) for n in figures.differing_prompts)
+        for figures in (*contest.fixed, contest.adaptive)
+        if figures.differing_prompts
+    ]
+    return "\n".join(lines)
+
+
+def contest_json(contest: Contest) -> dict[str, Any]:
+    """One temperature, for machines."""
+    return {
+        "temperature": contest.temperature,
+        "identical": contest.identical,
+        "autoregressive_tokens_per_s": contest.autoregressive_tokens_per_s,
+        "fixed": [asdict(figures) for figures in contest.fixed],
+        "adaptive": asdict(contest.adaptive),
+        "best_fixed": contest.best_fixed.lookahead,
+        "ratio": contest.ratio,
+    }
+
+
+def _name(figures: LookaheadFigures) -> str:
+    return "adaptive" if figures.lookahead is None else str(figures.lookahead)
+
+
+if __name__ == "__main__":
+    app(prog_name="specmesh bench lookahead")
