@@ -13,7 +13,7 @@ from transformers import LlamaConfig
 
 from specmesh.bench.engine.agreement import compare, compare_all
 from specmesh.bench.engine.figures import Answer, Figures, speedup, wall_s
-from specmesh.bench.engine.plan import Plan
+from specmesh.bench.engine.plan import EnginePlan
 from specmesh.bench.engine.run import fresh_process
 
 SCRIPT = "from specmesh.cli.main import main; main()"
@@ -112,7 +112,7 @@ def test_time_between_turns_is_the_other_programs():
 
 
 def test_one_stream_hands_over_after_every_answer_and_more_when_all_are_done():
-    plan = Plan("tiny", "float32", "cpu", 1, streams=(1, 3), num_tokens=4, rounds=1, seed=0)
+    plan = EnginePlan("tiny", "float32", "cpu", 1, streams=(1, 3), num_tokens=4, rounds=1, seed=0)
     assert plan.turns(1) == [slice(first, first + 1) for first in range(8)]
     assert plan.turns(3) == [slice(0, 8)]
 

@@ -8,12 +8,12 @@ import pytest
 from tests.servers import running_server
 
 from specmesh.bench.filter.bench import crowd_settings
-from specmesh.bench.filter.fidelity import Fidelity, Judged
+from specmesh.bench.filter.fidelity import Fidelity, JudgedTexts
 from specmesh.bench.filter.picture import draw, write_csv
 from specmesh.bench.filter.report import as_json
 from specmesh.bench.filter.sessions import batch_sizes, mean_batch_size
-from specmesh.bench.filter.summary import Point, at_share, summarise, threshold_for
-from specmesh.bench.filter.sweep import Setting, speculation
+from specmesh.bench.filter.summary import SweepPoint, at_share, summarise, threshold_for
+from specmesh.bench.filter.sweep import FilterSetting, speculation
 from specmesh.bench.filter.thresholds import settings_at
 from specmesh.bench.kit.experiment import GREEDY, Run
 from specmesh.confidence.__main__ import ConfidenceService, ConfidenceSettings
@@ -23,7 +23,7 @@ from specmesh.decoding.drafting import Choices
 from specmesh.traces.spans import Node, Span, SpanKind
 
 TARGET, DRAFTER = (1, 2, 3, 4, 5), (1, 2, 9, 9, 9)
-ALL, SOME, NONE = (Setting("margin", threshold) for threshold in (-math.inf, 0.5, math.inf))
+ALL, SOME, NONE = (FilterSetting("margin", threshold) for threshold in (-math.inf, 0.5, math.inf))
 
 
 def run(setting, tokens, num_kept, seconds=1.0, prompt=0):
@@ -42,7 +42,7 @@ def runs(drafter_text=DRAFTER, target_text=TARGET):
 
 def judged():
     fidelities = [Fidelity(-3.0, 0.4), Fidelity(-1.5, 0.8), Fidelity(-1.0, 1.0)]
-    return Judged(fidelities, [list(DRAFTER)])
+    return JudgedTexts(fidelities, [list(DRAFTER)])
 
 
 def summary(**texts):
@@ -51,7 +51,7 @@ def summary(**texts):
 
 def test_a_point_has_the_share_the_speed_and_the_quality_of_its_setting():
     point = summary().points[1]
-    assert point == Point("margin", 0.5, 0.6, 5.0, 0.8, -1.5, text_agreement=0.6)
+    assert point == SweepPoint("margin", 0.5, 0.6, 5.0, 0.8, -1.5, text_agreement=0.6)
     assert summary().target_tokens_per_s == 10.0
 
 
@@ -69,7 +69,7 @@ def test_margin_is_the_part_of_the_way_from_the_drafter_to_the_target():
 
 
 def test_margin_is_undefined_where_the_models_are_equally_good():
-    same = Judged([Fidelity(-1.0, 1.0)] * 3, [list(DRAFTER)])
+    same = JudgedTexts([Fidelity(-1.0, 1.0)] * 3, [list(DRAFTER)])
     (margin,) = summarise(runs(), [ALL, SOME, NONE], same).margins
     assert math.isnan(margin.agreement)
 
@@ -82,14 +82,14 @@ def test_between_two_shares_values_lie_on_a_line_and_beyond_them_stay():
 
 def test_threshold_for_many_sessions_comes_from_finite_ones():
     kept = {-math.inf: 5, 0.2: 3, 0.6: 1, math.inf: 0}
-    made = [run(Setting("margin", each), TARGET, count) for each, count in kept.items()]
-    made.append(run(Setting("entropy", 7.0), TARGET, 2))
+    made = [run(FilterSetting("margin", each), TARGET, count) for each, count in kept.items()]
+    made.append(run(FilterSetting("entropy", 7.0), TARGET, 2))
     assert threshold_for(made, "margin", 0.4) == pytest.approx(0.4)
     assert threshold_for(made, "margin", 0.6) == pytest.approx(0.2)
 
 
 def test_thresholds_that_are_the_same_are_timed_once():
-    (setting,) = crowd_settings([run(Setting("calibrated", 0.5), TARGET, 2)])
+    (setting,) = crowd_settings([run(FilterSetting("calibrated", 0.5), TARGET, 2)])
     assert setting.threshold == 0.5
 
 

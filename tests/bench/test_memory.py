@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from specmesh.bench.memory.measure import Held, Measured, Sample
+from specmesh.bench.memory.measure import Held, MemorySamples, Sample
 from specmesh.bench.memory.report import as_json
 from specmesh.bench.memory.summary import growth, summarise
 from specmesh.bench.memory.traffic import STRATEGIES, request
@@ -51,7 +51,7 @@ def test_what_was_taken_in_the_first_half_does_not_count():
     (process,) = summarise(samples)
     assert process.growth.mean == 0
     assert (process.at_start.private, process.at_end.private) == (0, 20 * MB)
-    told = as_json(Measured(samples), [process])
+    told = as_json(MemorySamples(samples), [process])
     assert told["flat"]
     assert told["processes"]["verifier-0"]["over_time"][-1] == [400, 40.0, 90 * MB, 20 * MB]
 

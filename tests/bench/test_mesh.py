@@ -7,7 +7,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from specmesh.bench.mesh.measure import Measured
+from specmesh.bench.mesh.measure import MeshRuns
 from specmesh.bench.mesh.simulated import ExpectedRow, simulate_row
 from specmesh.bench.mesh.summary import summarise
 from specmesh.bench.simulate.table2 import ROWS, PublishedRow
@@ -31,7 +31,7 @@ def row(simulated_s, dsi_lookaheads=(1, 5)):
 def test_each_strategy_stands_at_its_own_best_lookahead():
     wall_s = {setting: [1.1 * s for s in each] for setting, each in SIMULATED.items()}
     wall_s["dsi", 1] = [9.0, 9.0]  # a bad moment: then the next best counts, on both clocks
-    summary = summarise(row(SIMULATED), Measured(10, wall_s))
+    summary = summarise(row(SIMULATED), MeshRuns(10, wall_s))
     assert (summary.lookahead, summary.si_lookahead) == (5, 5)
     assert summary.dsi_s == pytest.approx(2.2)
     assert summary.simulated_dsi_s == 2.0
@@ -40,7 +40,7 @@ def test_each_strategy_stands_at_its_own_best_lookahead():
 
 
 def test_dsi_keeps_to_lookaheads_with_which_its_replicas_suffice():
-    summary = summarise(row(SIMULATED, dsi_lookaheads=[5]), Measured(10, SIMULATED))
+    summary = summarise(row(SIMULATED, dsi_lookaheads=[5]), MeshRuns(10, SIMULATED))
     assert (summary.lookahead, summary.dsi_s) == (5, 2.0)
 
 

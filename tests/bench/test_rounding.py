@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from specmesh.bench.rounding import Differences, Drawn, app, measure
+from specmesh.bench.rounding import Differences, DrawnTokens, app, measure
 from specmesh.decoding.sampling import Sampling, coupled_scores
 
 PROMPTS = ([5, 6, 7], list(range(8, 40)), [30])
@@ -16,7 +16,7 @@ NUM_TOKENS = 17
 
 
 def drawn(token, *left):
-    return Drawn(token, np.array(left, np.int64))
+    return DrawnTokens(token, np.array(left, np.int64))
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_rounding_at_the_boundary_changes_tokens_whose_scores_are_far_apart(sa
     others[2] = np.nextafter(others[2], np.float32(0))
     found, margins = Differences(), []
     for position in range(200):
-        found.count(*(Drawn.of(each, sampling, position) for each in (logits, others)))
+        found.count(*(DrawnTokens.of(each, sampling, position) for each in (logits, others)))
         scores = np.sort(coupled_scores(logits, sampling, position)[1])
         margins.append(scores[-1] - scores[-2])
     assert found.sets == 200

@@ -14,7 +14,7 @@ from tests.client.spans import (
     round_,
 )
 
-from specmesh.traces.cancellation import Cancellation, cancellations, stop_times
+from specmesh.traces.cancellation import CancelledCalls, cancellations, stop_times
 
 ANSWER = [client(0, 100), generate(0, 100), round_(0, 100)]
 
@@ -66,7 +66,7 @@ def test_each_decision_has_its_own_calls_and_traces_do_not_mix():
 
 
 def stopped_after(milliseconds):
-    return Cancellation(0, (), milliseconds / 10, milliseconds)
+    return CancelledCalls(0, (), milliseconds / 10, milliseconds)
 
 
 def test_stop_times_are_percentiles_over_all_cancellations():

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import TokenTree
-from specmesh.drafter.growth import Growth, Level, Shape
+from specmesh.drafter.growth import DraftShape, GrowingDraft, Level
 from specmesh.inference.model import Scorer
 
 
 def grow(
-    scorer: Scorer, tree: TokenTree, prefix_length: int, shape: Shape, sampling: Sampling
+    scorer: Scorer, tree: TokenTree, prefix_length: int, shape: DraftShape, sampling: Sampling
 ) -> Iterator[Level]:
     """The levels of a draft below ``scorer``'s prefix, but for an empty one at its end."""
-    growth = Growth(tree, prefix_length, shape, sampling)
+    growth = GrowingDraft(tree, prefix_length, shape, sampling)
     while not growth.ended:
         size = len(growth.tree)
         level = growth.grow(scorer.score(growth.tree))

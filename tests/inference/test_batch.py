@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specmesh.decoding.prefix import BLOCK_TOKENS
-from specmesh.inference.batch import GROUP_COST_BLOCKS, Copy, Part, pack
+from specmesh.inference.batch import GROUP_COST_BLOCKS, BatchPart, Copy, pack
 
 
-def part(width: int, length: int, *, name: int = 0, rows=None, sees=None) -> Part:
+def part(width: int, length: int, *, name: int = 0, rows=None, sees=None) -> BatchPart:
     """The last ``width`` of ``length`` tokens; numbers from 1000 × ``name`` on tell whose."""
     first = length - width
     own = range(1000 * name + first, 1000 * name + length)
-    return Part(
+    return BatchPart(
         token_ids=own,
         positions=range(first, length),
         slots=own,

@@ -12,7 +12,7 @@ from tests.inference.drafting import grow
 
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
-from specmesh.drafter.growth import Shape
+from specmesh.drafter.growth import DraftShape
 from specmesh.inference.context_models import ContextModel, PromptLookup, RandomTokens
 from specmesh.inference.model import Cancellation, ModelDescription
 from specmesh.inference.ngram import NGram
@@ -118,7 +118,9 @@ def test_tokens_of_a_closed_scorer_are_found_as_a_base():
 
 def draft(guess, prefix: list[int], depth: int) -> list[int]:
     scorer = ContextModel(DESCRIPTION, guess).open(prefix, NEVER)
-    levels = list(grow(scorer, EMPTY, len(prefix), Shape((0,), depth, ()), Sampling(temperature=0)))
+    levels = list(
+        grow(scorer, EMPTY, len(prefix), DraftShape((0,), depth, ()), Sampling(temperature=0))
+    )
     return list(levels[-1].tree.token_ids) if levels else []
 
 

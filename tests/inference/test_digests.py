@@ -17,7 +17,7 @@ from specmesh.drafter import backends
 from specmesh.inference import digests
 from specmesh.inference.empty import EmptyModel
 from specmesh.inference.model import ModelDescription
-from specmesh.inference.simulated import Latency, SimulatedModel
+from specmesh.inference.simulated import ForwardLatency, SimulatedModel
 from specmesh.inference.simulated_settings import SimulatedDrafterSettings
 from specmesh.inference.transformers_model import TransformersModel
 
@@ -144,7 +144,7 @@ def test_models_without_weights_have_a_digest_of_what_they_guess_by(tmp_path):
 
 def test_simulated_models_have_a_digest_of_what_they_say_not_of_how_fast():
     def digest(speaker, each_s=0.0) -> str:
-        return SimulatedModel(speaker, Latency(0.0, each_s)).description.weights_digest
+        return SimulatedModel(speaker, ForwardLatency(0.0, each_s)).description.weights_digest
 
     target, other = SimulatedTarget(seed=1), SimulatedTarget(seed=2)
     assert digest(target) == digest(target, each_s=1.0)

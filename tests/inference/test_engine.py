@@ -18,7 +18,13 @@ from specmesh.inference import pulse
 from specmesh.inference.blocks import NoRoom, TooLarge
 from specmesh.inference.engine import Engine
 from specmesh.inference.job import Job
-from specmesh.inference.model import Ask, Cancellation, DeviceLost, Interrupted, ModelNotLoadable
+from specmesh.inference.model import (
+    Cancellation,
+    DeviceLost,
+    ForwardRequest,
+    Interrupted,
+    ModelNotLoadable,
+)
 from specmesh.serving.errors import FailedPrecondition, ResourceExhausted, Unavailable
 
 PATIENCE_S = 10
@@ -38,7 +44,7 @@ class ToyModel:
     def __init__(self) -> None:
         self.max_batch = 8
         self.batches: list[list[str]] = []
-        self.script: deque[Callable[[Sequence[Ask]], object]] = deque()
+        self.script: deque[Callable[[Sequence[ForwardRequest]], object]] = deque()
         """What to do in the next forwards, before they are answered; may raise."""
         self.thread = ""
         self.num_rooms = 8
@@ -56,7 +62,7 @@ class ToyModel:
     def close(self) -> None:
         self.num_rooms += 1
 
-    def forward(self, asks: Sequence[Ask]):
+    def forward(self, asks: Sequence[ForwardRequest]):
         self.thread = threading.current_thread().name
         self.batches.append([ask.scorer.name for ask in asks])
         if self._held:
@@ -109,7 +115,7 @@ class Jobs:
             try:
                 answers = []
                 for _ in range(num_forwards):
-                    logits = yield Ask(scorer, EMPTY)
+                    logits = yield ForwardRequest(scorer, EMPTY)
                     answers.append(int(logits[0, 0]))
             finally:
                 self.closed.append(name)
@@ -207,9 +213,9 @@ async def test_a_job_that_gets_over_a_failed_forward_goes_on(model, engine):
     def work(job: Job):
         scorer = model.open("a", job)
         try:
-            yield Ask(scorer, EMPTY)
+            yield ForwardRequest(scorer, EMPTY)
         except ValueError:
-            logits = yield Ask(scorer, EMPTY)
+            logits = yield ForwardRequest(scorer, EMPTY)
         model.close()
         yield int(logits[0, 0])
 
@@ -228,7 +234,7 @@ async def test_stream_yields_items_in_order_and_before_the_next_forward(model, e
     def work(job: Job):
         scorer = model.open("a", job)
         for _ in range(3):
-            logits = yield Ask(scorer, EMPTY)
+            logits = yield ForwardRequest(scorer, EMPTY)
             yield int(logits[0, 0])
 
     model.hold()
@@ -244,7 +250,7 @@ async def test_stream_yields_items_in_order_and_before_the_next_forward(model, e
 
 async def test_error_of_a_job_reaches_its_caller_alone(model, jobs, engine):
     def fail(job: Job):
-        yield Ask(model.open("bad", job), EMPTY)
+        yield ForwardRequest(model.open("bad", job), EMPTY)
         raise FloatingPointError("NaN")
 
     model.hold()
@@ -282,7 +288,7 @@ async def test_error_before_the_first_ask_reaches_the_caller(engine):
 def refuse(name: str, error: type[BaseException] = ValueError) -> Callable:
     """Every forward fails that ``name`` has a part in."""
 
-    def fail(asks: Sequence[Ask]) -> None:
+    def fail(asks: Sequence[ForwardRequest]) -> None:
         if name in [ask.scorer.name for ask in asks]:
             raise error(name)
 
@@ -327,12 +333,12 @@ async def test_memory_of_a_failed_forward_is_free_before_its_jobs_run_apart(mode
 
     held: list[weakref.ref] = []
 
-    def fill_the_memory(asks: Sequence[Ask]) -> None:
+    def fill_the_memory(asks: Sequence[ForwardRequest]) -> None:
         activations = Activations()
         held.append(weakref.ref(activations))
         raise MemoryError(len(held))
 
-    def check_memory(asks: Sequence[Ask]) -> None:
+    def check_memory(asks: Sequence[ForwardRequest]) -> None:
         assert held[0]() is None
 
     model.hold()
@@ -382,7 +388,7 @@ async def test_calls_of_an_engine_whose_thread_died_are_unavailable(model, jobs,
 
 
 async def test_engine_that_lost_its_device_is_broken(model, jobs, engine):
-    def lose(asks: Sequence[Ask]) -> None:
+    def lose(asks: Sequence[ForwardRequest]) -> None:
         raise DeviceLost("illegal memory access")
 
     assert "illegal memory access" in await break_with(lose, model, jobs, engine)
@@ -433,7 +439,7 @@ def test_time_in_which_the_process_slept_does_not_count(monkeypatch):
 
 async def test_waiting_time_is_told(model, jobs, engine):
     def work(job: Job):
-        yield Ask(model.open("b", job), EMPTY)
+        yield ForwardRequest(model.open("b", job), EMPTY)
         yield job.queue_ms
 
     model.hold()
@@ -495,7 +501,7 @@ async def test_cancelled_call_ends_when_its_job_has_stopped(model, jobs):
     assert model.batches == [["a"]]
 
 
-def interrupted(asks: Sequence[Ask]) -> None:
+def interrupted(asks: Sequence[ForwardRequest]) -> None:
     """Stop once nobody wants the forward."""
     for ask in asks:
         assert ask.scorer.cancellation.wait(PATIENCE_S)
@@ -525,7 +531,7 @@ async def test_deadline_of_a_call_stops_its_job(model, jobs):
 
 
 async def test_interruption_without_a_cancellation_is_an_error(model, jobs):
-    def interrupt(asks: Sequence[Ask]) -> None:
+    def interrupt(asks: Sequence[ForwardRequest]) -> None:
         raise Interrupted
 
     model.script.append(interrupt)
@@ -543,7 +549,7 @@ async def test_closed_stream_ends_before_the_next_item(model, engine):
             for number in range(100):
                 made.append(number)
                 yield number
-                yield Ask(scorer, EMPTY)
+                yield ForwardRequest(scorer, EMPTY)
         finally:
             ended.append(True)
 

@@ -14,7 +14,7 @@ from specmesh.decoding.lookahead import DraftStop
 from specmesh.decoding.platt import Platt
 from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
-from specmesh.drafter.growth import Shape
+from specmesh.drafter.growth import DraftShape
 from specmesh.inference.context_models import ContextModel, RandomTokens
 from specmesh.inference.model import Cancellation, ModelDescription
 
@@ -22,12 +22,12 @@ NEVER = Cancellation()
 
 GREEDY = Sampling(temperature=0)
 PREFIX = [int(token) for token in np.random.default_rng(3).integers(0, 60, 21)]
-CHAIN = Shape((0,), 6, ())
-BRANCHING = Shape((0,), 4, (3, 2))
+CHAIN = DraftShape((0,), 6, ())
+BRANCHING = DraftShape((0,), 4, (3, 2))
 
 
 def draft(
-    model, prefix: list[int], tree: TokenTree, shape: Shape, sampling: Sampling
+    model, prefix: list[int], tree: TokenTree, shape: DraftShape, sampling: Sampling
 ) -> tuple[list[TokenTree], dict[int, Distribution]]:
     """The tree after each level, and what all new nodes were drawn from."""
     scorer = model.open(prefix, NEVER)
@@ -48,13 +48,17 @@ def random_model() -> ContextModel:
 @pytest.mark.parametrize(
     ("tree", "shape", "parents"),
     [
-        (EMPTY, Shape((0,), 3, ()), [[0], [1], [2]]),
-        (EMPTY, Shape((0,), 1, (4,)), [[0, 0, 0, 0]]),
-        (EMPTY, Shape((0,), 3, (2, 3)), [[0, 0], [1, 1, 1, 2, 2, 2], [3, 4, 5, 6, 7, 8]]),
-        (EMPTY, Shape((0,), 3, (1, 2)), [[0], [1, 1], [2, 3]]),
-        (TokenTree((1, 2, 3), (0, 0, 1)), Shape((2,), 2, ()), [[2], [4]]),
-        (TokenTree((1, 2, 3), (0, 0, 1)), Shape((3, 2), 2, (2,)), [[3, 3, 2, 2], [4, 5, 6, 7]]),
-        (TokenTree((1, 2), (0, 1)), Shape((0, 2), 2, ()), [[0, 2], [3, 4]]),
+        (EMPTY, DraftShape((0,), 3, ()), [[0], [1], [2]]),
+        (EMPTY, DraftShape((0,), 1, (4,)), [[0, 0, 0, 0]]),
+        (EMPTY, DraftShape((0,), 3, (2, 3)), [[0, 0], [1, 1, 1, 2, 2, 2], [3, 4, 5, 6, 7, 8]]),
+        (EMPTY, DraftShape((0,), 3, (1, 2)), [[0], [1, 1], [2, 3]]),
+        (TokenTree((1, 2, 3), (0, 0, 1)), DraftShape((2,), 2, ()), [[2], [4]]),
+        (
+            TokenTree((1, 2, 3), (0, 0, 1)),
+            DraftShape((3, 2), 2, (2,)),
+            [[3, 3, 2, 2], [4, 5, 6, 7]],
+        ),
+        (TokenTree((1, 2), (0, 1)), DraftShape((0, 2), 2, ()), [[0, 2], [3, 4]]),
     ],
     ids=["chain", "fan", "bushy", "late_fork", "below_a_node", "below_two", "prefix_and_leaf"],
 )
@@ -71,7 +75,7 @@ def test_every_level_costs_one_forward_of_the_new_nodes(load):
     scorer = load().open(PREFIX, NEVER)
     computed = [
         scorer.num_computed_tokens
-        for _ in grow(scorer, EMPTY, len(PREFIX), Shape((0,), 3, (2, 2)), GREEDY)
+        for _ in grow(scorer, EMPTY, len(PREFIX), DraftShape((0,), 3, (2, 2)), GREEDY)
     ]
     assert computed == [21, 21 + 2, 21 + 2 + 4]
 
@@ -85,13 +89,13 @@ def test_level_is_there_before_the_next_forward(load):
 
 
 def test_children_are_cut_to_what_sampling_leaves(load):
-    levels, _ = draft(load(), PREFIX, EMPTY, Shape((0,), 1, (5,)), Sampling(top_k=2, seed=1))
+    levels, _ = draft(load(), PREFIX, EMPTY, DraftShape((0,), 1, (5,)), Sampling(top_k=2, seed=1))
     assert len(levels[0]) == 2
 
 
 def test_distributions_come_with_rejection_mode_alone(load):
     model = load()
-    shape = Shape((0,), 2, (2,))
+    shape = DraftShape((0,), 2, (2,))
     for sampling in (GREEDY, Sampling(seed=1)):
         assert draft(model, PREFIX, EMPTY, shape, sampling)[1] == {}
     rejection = Sampling(seed=1, mode=AcceptanceMode.REJECTION)
@@ -134,9 +138,9 @@ def test_draft_that_goes_on_from_nodes_joins_the_targets_own_text(load, mode):
     """Below a tree, positions of the noise count the nodes above, wherever they are listed."""
     model = load()
     sampling = Sampling(seed=11, mode=mode)
-    begun = draft(model, PREFIX, EMPTY, Shape((0,), 3, (2,)), sampling)[0][-1]
+    begun = draft(model, PREFIX, EMPTY, DraftShape((0,), 3, (2,)), sampling)[0][-1]
     leaves = tuple(node for node in range(1, len(begun) + 1) if not begun.children(node))
-    grown = draft(model, PREFIX, begun, Shape(leaves[::-1], 3, (1, 2)), sampling)[0][-1]
+    grown = draft(model, PREFIX, begun, DraftShape(leaves[::-1], 3, (1, 2)), sampling)[0][-1]
     verdict = verify(grown, model.open(PREFIX, NEVER).score(grown), sampling, len(PREFIX))
     assert len(verdict.accepted_nodes) == 6
     assert not verdict.recovered
@@ -150,14 +154,14 @@ def test_draft_from_a_longer_prefix_says_the_same(load, mode):
     """What is committed moves from the tree to the prefix, and the noise stays where it was."""
     sampling = Sampling(seed=12, mode=mode)
     whole = draft(load(), PREFIX, EMPTY, CHAIN, sampling)[0][-1].token_ids
-    rest = draft(load(), [*PREFIX, *whole[:2]], EMPTY, Shape((0,), 4, ()), sampling)[0][-1]
+    rest = draft(load(), [*PREFIX, *whole[:2]], EMPTY, DraftShape((0,), 4, ()), sampling)[0][-1]
     assert rest.token_ids == whole[2:]
 
 
 SAMPLINGS = [GREEDY, Sampling(seed=12), Sampling(seed=12, mode=AcceptanceMode.REJECTION)]
 
 
-def chances(load, shape: Shape, sampling: Sampling, acceptance: Platt) -> list[float]:
+def chances(load, shape: DraftShape, sampling: Sampling, acceptance: Platt) -> list[float]:
     """By level of a draft that isn't stopped: how likely the likeliest of its paths stands."""
     scorer, chance, best = load().open(PREFIX, NEVER), {0: 1.0}, []
     told = replace(shape, num_choices=9)

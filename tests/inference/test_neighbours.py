@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, Phi3Config, PhimoeCo
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRotaryEmbedding
 
 from specmesh.decoding.tree import EMPTY, TokenTree
-from specmesh.inference.model import Ask, Cancellation, ModelNotLoadable
+from specmesh.inference.model import Cancellation, ForwardRequest, ModelNotLoadable
 from specmesh.inference.transformers_model import TransformersModel
 
 CONTEXT_TOKENS = 128
@@ -84,7 +84,7 @@ def told(folder, neighbour):
     first, second = (
         model.open(tokens, Cancellation(), len(ANSWER)) for tokens in (neighbour, BEGINNING)
     )
-    _, logits = model.forward([Ask(first, EMPTY), Ask(second, ANSWER)])
+    _, logits = model.forward([ForwardRequest(first, EMPTY), ForwardRequest(second, ANSWER)])
     return logits
 
 

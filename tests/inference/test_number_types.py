@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 
 from specmesh.decoding.tree import EMPTY
 from specmesh.inference.linear import PackedLinear, pack_linears
-from specmesh.inference.model import Ask, Cancellation
+from specmesh.inference.model import Cancellation, ForwardRequest
 from specmesh.inference.transformers_model import TransformersModel
 
 NEVER = Cancellation()
@@ -33,7 +33,7 @@ def test_streams_in_fp16_say_what_generate_says(folders, architecture):
     answers = [list(prompt) for prompt in PROMPTS]
     for _ in range(NUM_TOKENS):
         scorers = [model.open(answer, NEVER, room=0) for answer in answers]
-        rows = model.forward([Ask(scorer, EMPTY) for scorer in scorers])
+        rows = model.forward([ForwardRequest(scorer, EMPTY) for scorer in scorers])
         for answer, scorer, logits in zip(answers, scorers, rows, strict=True):
             assert logits is not None
             answer.append(int(logits[-1].argmax()))

@@ -12,7 +12,7 @@ from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.inference import forward_plan
 from specmesh.inference.blocks import NoRoom, TooLarge
 from specmesh.inference.linear import PackedLinear
-from specmesh.inference.model import Ask, Cancellation, Interrupted
+from specmesh.inference.model import Cancellation, ForwardRequest, Interrupted
 
 NEVER = Cancellation()
 TOLERANCE = 1e-5
@@ -46,7 +46,7 @@ def test_prefills_trees_and_single_tokens_share_a_forward(load, architecture, pl
         prefixes[index] = [*prefixes[index], 5]
         scorers[index].close(())
         scorers[index] = model.open(prefixes[index], NEVER, room=8)
-    rows = model.forward([Ask(*pair) for pair in zip(scorers, trees, strict=True)])
+    rows = model.forward([ForwardRequest(*pair) for pair in zip(scorers, trees, strict=True)])
     for prefix, tree, got in zip(prefixes, trees, rows, strict=True):
         np.testing.assert_allclose(got, plain.rows(prefix, tree), atol=TOLERANCE)
 
@@ -57,7 +57,7 @@ def test_streams_of_any_lengths_decode_together(load, architecture, plain, num_s
     prefixes = [TOKENS[start : 2 + start + 7 * start] for start in range(num_streams)]
     for _ in range(3):  # each stream's blocks lie between those of others
         scorers = [model.open(prefix, NEVER, room=4) for prefix in prefixes]
-        rows, _ = answers(model, [Ask(scorer, EMPTY) for scorer in scorers])
+        rows, _ = answers(model, [ForwardRequest(scorer, EMPTY) for scorer in scorers])
         for prefix, scorer, got in zip(prefixes, scorers, rows, strict=True):
             np.testing.assert_allclose(got, plain.rows(prefix, EMPTY), atol=TOLERANCE)
             scorer.close(())
@@ -69,7 +69,10 @@ def test_long_prefix_does_not_hold_up_the_others(load, architecture, plain):
     model = load(architecture, chunk_tokens=40)
     first, second = TOKENS[:100], TOKENS[10:60]
     short = TOKENS[20:30]
-    asks = [Ask(model.open(prefix, NEVER, room=8), EMPTY) for prefix in (first, second, short)]
+    asks = [
+        ForwardRequest(model.open(prefix, NEVER, room=8), EMPTY)
+        for prefix in (first, second, short)
+    ]
     rows = model.forward(asks)
     assert [part is None for part in rows] == [True, True, False]
     np.testing.assert_allclose(rows[2], plain.rows(short, EMPTY), atol=TOLERANCE)
@@ -88,7 +91,7 @@ def test_accepted_branch_is_moved_before_its_blocks_are_used_again(load, archite
     kept = [*prefix, 11, 15, 9]
     others = [model.open(tokens, NEVER, room=8) for tokens in (kept, TOKENS[50:75])]
     assert others[0].num_cached_tokens == len(kept) - 1
-    rows = model.forward([Ask(other, BRANCHING) for other in others])
+    rows = model.forward([ForwardRequest(other, BRANCHING) for other in others])
     np.testing.assert_allclose(rows[0], plain.rows(kept, BRANCHING), atol=TOLERANCE)
     np.testing.assert_allclose(rows[1], plain.rows(TOKENS[50:75], BRANCHING), atol=TOLERANCE)
 
@@ -101,7 +104,7 @@ def test_prefix_at_work_is_shared_with_whoever_comes(load, architecture, plain):
     scorers = [model.open(prefix, NEVER, room=8) for prefix in prefixes]
     assert [scorer.num_cached_tokens for scorer in scorers] == [48] * 4
     assert model.pool.num_shared >= 3
-    rows = model.forward([Ask(scorer, BRANCHING) for scorer in scorers])
+    rows = model.forward([ForwardRequest(scorer, BRANCHING) for scorer in scorers])
     for prefix, got in zip(prefixes, rows, strict=True):
         np.testing.assert_allclose(got, plain.rows(prefix, BRANCHING), atol=TOLERANCE)
 
@@ -113,7 +116,7 @@ def test_forward_that_nobody_wants_stops_and_may_be_asked_again(load, architectu
     prefix = TOKENS[:45]
     scorer = model.open(prefix, cancelled, room=8)
     with pytest.raises(Interrupted):
-        model.forward([Ask(scorer, EMPTY)])
+        model.forward([ForwardRequest(scorer, EMPTY)])
     assert scorer.num_computed_tokens == 0
     cancelled.clear()
     np.testing.assert_allclose(
@@ -125,14 +128,16 @@ def test_forward_goes_on_while_one_of_many_is_wanted(load):
     model = load()
     cancelled = Cancellation()
     cancelled.set()
-    asks = [Ask(model.open(TOKENS[:20], each, room=8), EMPTY) for each in (cancelled, NEVER)]
+    asks = [
+        ForwardRequest(model.open(TOKENS[:20], each, room=8), EMPTY) for each in (cancelled, NEVER)
+    ]
     assert all(len(rows) == 1 for rows in model.forward(asks))
 
 
 def test_interrupted_prefill_leaves_what_it_computed_and_no_block_in_use(load):
     model = load(chunk_tokens=20)
     scorer = model.open(TOKENS[:100], NEVER, room=8)
-    assert model.forward([Ask(scorer, EMPTY)]) == [None]
+    assert model.forward([ForwardRequest(scorer, EMPTY)]) == [None]
     scorer.close(())
     assert model.pool.num_used == 0
     assert model.open(TOKENS[:100], NEVER, room=8).num_cached_tokens == 20
@@ -182,7 +187,10 @@ def test_prefix_left_out_of_a_full_chunk_keeps_the_forward_wanted(load):
     first = model.open(TOKENS[:60], cancelled, room=8)
     second = model.open(TOKENS[60:90], NEVER, room=8)
     cancelled.set()
-    assert model.forward([Ask(first, EMPTY), Ask(second, EMPTY)]) == [None, None]
+    assert model.forward([ForwardRequest(first, EMPTY), ForwardRequest(second, EMPTY)]) == [
+        None,
+        None,
+    ]
 
 
 def test_trees_that_find_no_room_in_a_forward_wait_for_the_next(
@@ -193,7 +201,7 @@ def test_trees_that_find_no_room_in_a_forward_wait_for_the_next(
     prefixes = [TOKENS[:length] for length in (20, 21, 40, 5)]
     trees = [BRANCHING, BRANCHING, BRANCHING, EMPTY]
     scorers = [model.open(prefix, NEVER, room=len(BRANCHING)) for prefix in prefixes]
-    asks = [Ask(*pair) for pair in zip(scorers, trees, strict=True)]
+    asks = [ForwardRequest(*pair) for pair in zip(scorers, trees, strict=True)]
     first = model.forward(asks)
     assert [rows is not None for rows in first] == [True, True, False, True]
     rows = [*first[:2], *model.forward([asks[2]]), first[3]]
@@ -207,7 +215,7 @@ def test_tree_that_is_too_large_for_a_forward_has_one_for_itself(
     monkeypatch.setattr(forward_plan, "TREE_TOKENS", len(BRANCHING) - 1)
     model = load(architecture)
     scorers = [model.open(TOKENS[:length], NEVER, room=len(BRANCHING)) for length in (20, 21)]
-    asks = [Ask(scorer, BRANCHING) for scorer in scorers]
+    asks = [ForwardRequest(scorer, BRANCHING) for scorer in scorers]
     assert [rows is not None for rows in model.forward(asks)] == [True, False]
     (rows,) = model.forward(asks[1:])
     np.testing.assert_allclose(rows, plain.rows(TOKENS[:21], BRANCHING), atol=TOLERANCE)
@@ -252,7 +260,7 @@ def test_overflow_of_one_sequence_stays_out_of_those_that_share_its_forward(load
     prefixes = [[15, 1, 2], [3] * 20, [4] * 50]
     for _ in range(2):  # prefills, then single tokens in one group
         scorers = [model.open(tokens, NEVER, room=1) for tokens in prefixes]
-        rows = model.forward([Ask(scorer, EMPTY) for scorer in scorers])
+        rows = model.forward([ForwardRequest(scorer, EMPTY) for scorer in scorers])
         assert [bool(np.isfinite(row).all()) for row in rows] == [False, True, True]
         for scorer in scorers:
             scorer.close(())

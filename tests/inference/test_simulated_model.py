@@ -16,12 +16,12 @@ from specmesh.decoding.prefix import PrefixChain
 from specmesh.decoding.sampling import AcceptanceMode, Sampling, choose
 from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
 from specmesh.decoding.tree import EMPTY, TokenTree
-from specmesh.drafter.growth import Shape
+from specmesh.drafter.growth import DraftShape
 from specmesh.inference.model import Cancellation, Interrupted
-from specmesh.inference.simulated import Latency, SimulatedModel
+from specmesh.inference.simulated import ForwardLatency, SimulatedModel
 from specmesh.serving.tokenizers import fingerprint
 
-AT_ONCE = Latency(0, 0)
+AT_ONCE = ForwardLatency(0, 0)
 TARGET = SimulatedTarget(seed=5)
 DRAFTER = SimulatedDrafter(TARGET, acceptance=0.7, runner_up=0.6)
 PREFIX = [int(token) for token in np.random.default_rng(4).integers(0, 256, 40)]
@@ -87,7 +87,13 @@ def test_speculation_gives_the_text_of_the_target_at_the_rate_asked_for(sampling
     text, num_tried, num_accepted = PREFIX[:], 0, 0
     for _ in range(150):
         draft = list(
-            grow(drafter.open(text, Cancellation()), EMPTY, len(text), Shape((0,), 3, ()), sampling)
+            grow(
+                drafter.open(text, Cancellation()),
+                EMPTY,
+                len(text),
+                DraftShape((0,), 3, ()),
+                sampling,
+            )
         )
         tree = draft[-1].tree
         drawn_from = {node: d for level in draft for node, d in level.distributions.items()}
@@ -122,7 +128,7 @@ def spent(model: SimulatedModel, prefix: list[int]) -> float:
 
 
 def test_first_forward_on_a_prefix_takes_its_own_time():
-    model = SimulatedModel(TARGET, Latency(first_s=0.15, each_s=0.01))
+    model = SimulatedModel(TARGET, ForwardLatency(first_s=0.15, each_s=0.01))
     other = [PREFIX[0], *PREFIX[2:]]  # begins with the same letter
     for prefix in (PREFIX, other, [1, 2]):
         assert spent(model, prefix) >= 0.15
@@ -131,7 +137,7 @@ def test_first_forward_on_a_prefix_takes_its_own_time():
 
 
 def test_many_forwards_do_not_drift_whatever_is_done_between_them():
-    model = SimulatedModel(TARGET, Latency(0.02, 0.02))
+    model = SimulatedModel(TARGET, ForwardLatency(0.02, 0.02))
     began = time.perf_counter()
     scorer = model.open(PREFIX, Cancellation())
     tree = EMPTY
@@ -144,7 +150,7 @@ def test_many_forwards_do_not_drift_whatever_is_done_between_them():
 
 
 def test_forwards_made_up_for_are_at_most_one():
-    model = SimulatedModel(TARGET, Latency(0.01, 0.01))
+    model = SimulatedModel(TARGET, ForwardLatency(0.01, 0.01))
     scorer = model.open(PREFIX, Cancellation())
     scorer.score(EMPTY)
     time.sleep(0.1)  # the consumer stalls for 10 forwards
@@ -155,7 +161,7 @@ def test_forwards_made_up_for_are_at_most_one():
 
 
 def test_cancellation_ends_a_forward_at_once_and_leaves_nothing_cached():
-    model = SimulatedModel(TARGET, Latency(60, 60))
+    model = SimulatedModel(TARGET, ForwardLatency(60, 60))
     cancellation = Cancellation()
     scorer = model.open(PREFIX, cancellation)
     threading.Timer(0.02, cancellation.set).start()
@@ -172,7 +178,9 @@ def test_forward_that_nobody_wants_does_not_begin(seconds):
     cancelled = Cancellation()
     cancelled.set()
     with pytest.raises(Interrupted):
-        SimulatedModel(TARGET, Latency(seconds, seconds)).open(PREFIX, cancelled).score(EMPTY)
+        SimulatedModel(TARGET, ForwardLatency(seconds, seconds)).open(PREFIX, cancelled).score(
+            EMPTY
+        )
 
 
 def test_target_and_drafter_describe_themselves_and_speak_one_tokenizer():

@@ -8,7 +8,7 @@ import torch
 
 from specmesh.decoding.prefix import BLOCK_TOKENS
 from specmesh.decoding.tree import EMPTY, TokenTree
-from specmesh.inference.model import Ask, Cancellation
+from specmesh.inference.model import Cancellation, ForwardRequest
 
 NEVER = Cancellation()
 TOLERANCE = 1e-5
@@ -33,7 +33,7 @@ def model(load, architecture):
 def assert_together(model, plain, prefixes, tree):
     """Score ``tree`` after each prefix in one forward, as the plain model does."""
     scorers = [model.open(prefix, NEVER, room=len(tree)) for prefix in prefixes]
-    rows = model.forward([Ask(scorer, tree) for scorer in scorers])
+    rows = model.forward([ForwardRequest(scorer, tree) for scorer in scorers])
     for prefix, scorer, got in zip(prefixes, scorers, rows, strict=True):
         want = plain.rows(prefix, tree)
         # Where embeddings are tied, the token's own logit overflows as well.

@@ -21,7 +21,7 @@ from transformers import AutoConfig, Phi3Config
 
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import EMPTY
-from specmesh.drafter.growth import Shape
+from specmesh.drafter.growth import DraftShape
 from specmesh.inference.model import Cancellation, ModelNotLoadable
 from specmesh.inference.tensor_parallel import Ranks
 from specmesh.inference.transformers_model import TransformersModel
@@ -87,7 +87,7 @@ async def written(channel, drafter: TransformersModel, session: int) -> list[lis
     for _ in range(6):
         # A branching tree, half right: by the target itself, which has not seen the first tokens.
         scorer = drafter.open(text[4:], Cancellation())
-        *_, level = grow(scorer, EMPTY, len(text), Shape((0,), 3, (3, 2)), sampling)
+        *_, level = grow(scorer, EMPTY, len(text), DraftShape((0,), 3, (3, 2)), sampling)
         scorer.close(())
         message = verifier_pb2.VerifyRequest(
             prefix={"token_ids": text},

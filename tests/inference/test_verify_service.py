@@ -11,7 +11,7 @@ from specmesh.decoding.acceptance import verify
 from specmesh.decoding.prefix import PrefixChain
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
-from specmesh.drafter.growth import Shape
+from specmesh.drafter.growth import DraftShape
 from specmesh.inference.empty import EmptyModel
 from specmesh.inference.model import Cancellation
 from specmesh.serving.errors import error_info
@@ -34,7 +34,9 @@ MODES = pytest.mark.parametrize(
 def draft(model, sampling: Sampling, prefix: list[int] = PREFIX):
     """A branching tree, half right: by the model itself, which has not seen the first tokens."""
     *_, level = levels = list(
-        grow(model.open(prefix[4:], NEVER), EMPTY, len(prefix), Shape((0,), 3, (3, 2)), sampling)
+        grow(
+            model.open(prefix[4:], NEVER), EMPTY, len(prefix), DraftShape((0,), 3, (3, 2)), sampling
+        )
     )
     distributions = {node: d for some in levels for node, d in some.distributions.items()}
     return level.tree, distributions
@@ -100,7 +102,9 @@ async def test_answer_is_the_same_on_any_replica_whatever_it_holds(load, serve, 
 
 
 async def test_whole_draft_of_the_target_itself_gets_a_bonus_token(load, serve):
-    levels = list(grow(load().open(PREFIX, NEVER), EMPTY, len(PREFIX), Shape((0,), 5, ()), COUPLED))
+    levels = list(
+        grow(load().open(PREFIX, NEVER), EMPTY, len(PREFIX), DraftShape((0,), 5, ()), COUPLED)
+    )
     async with serve(load()) as channel:
         response = await ask(channel, request(whole(), levels[-1].tree, {}, COUPLED))
     assert answer(response)[0] == [1, 2, 3, 4, 5]
@@ -109,7 +113,9 @@ async def test_whole_draft_of_the_target_itself_gets_a_bonus_token(load, serve):
 
 async def test_rounds_of_verification_write_the_targets_own_text(load, serve):
     """By base and tail alone, each round on what the round before has left in the cache."""
-    alone = list(grow(load().open(PREFIX, NEVER), EMPTY, len(PREFIX), Shape((0,), 12, ()), COUPLED))
+    alone = list(
+        grow(load().open(PREFIX, NEVER), EMPTY, len(PREFIX), DraftShape((0,), 12, ()), COUPLED)
+    )
     text = list(PREFIX)
     async with serve(load()) as channel:
         prefix = whole()

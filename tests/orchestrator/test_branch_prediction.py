@@ -22,9 +22,9 @@ from specmesh.orchestrator.strategies.base import (
     Draft,
     Failed,
     Finish,
-    FinishReason,
     GiveUp,
     Goal,
+    StopReason,
     Verified,
     Verify,
 )
@@ -385,14 +385,14 @@ def test_failed_verification_gives_up():
 def test_end_of_text_within_an_accepted_run_ends_the_answer():
     strategy = begin()
     strategy.handle(drafted(1, 7, END, 9))
-    expected = [Commit((7, END), 2), Finish(FinishReason.END_OF_TEXT)]
+    expected = [Commit((7, END), 2), Finish(StopReason.END_OF_TEXT)]
     assert strategy.handle(verified(2, 1, 2, 3, says=5)) == expected
 
 
 def test_single_token_needs_no_draft():
     strategy = BranchPrediction(Goal(1, lookahead=3))
     assert strategy.start(Capacity()) == [check(1)]
-    assert strategy.handle(verified(1, says=5)) == [Commit((5,), 0), Finish(FinishReason.LENGTH)]
+    assert strategy.handle(verified(1, says=5)) == [Commit((5,), 0), Finish(StopReason.LENGTH)]
 
 
 def test_last_token_is_never_drafted():

@@ -28,7 +28,7 @@ from specmesh.orchestrator.strategies.base import (
     Drafted,
     Event,
     Finish,
-    FinishReason,
+    StopReason,
     Verified,
     Verify,
 )
@@ -38,7 +38,7 @@ from specmesh.serving.errors import Unavailable
 PROMPT = tuple(range(1, 41))
 SAMPLING = Sampling(temperature=0.8, seed=5)
 SAID = target_only(PROMPT, 4, SAMPLING)
-FINISH = Finish(FinishReason.STOP)
+FINISH = Finish(StopReason.STOP)
 
 Reply = Sequence[Command] | Callable[[Event], Sequence[Command]]
 
@@ -77,7 +77,7 @@ class Play:
 
     async def run(self) -> None:
         async with asyncio.timeout(10):
-            assert await self._driver.drive() is FinishReason.STOP
+            assert await self._driver.drive() is StopReason.STOP
 
 
 class Busy:

@@ -18,9 +18,9 @@ from specmesh.orchestrator.strategies.base import (
     Drafted,
     Failed,
     Finish,
-    FinishReason,
     GiveUp,
     Goal,
+    StopReason,
     Verify,
 )
 from specmesh.orchestrator.strategies.dsi import (
@@ -305,7 +305,7 @@ def test_answer_goes_on_without_a_drafter():
     assert strategy.handle(verified(ALONE, says=7)) == expected
     assert strategy.handle(Failed(4)) == []
     assert strategy.handle(verified(3, says=8)) == [Commit((8,), 0), check(5)]
-    assert strategy.handle(verified(5, says=9)) == [Commit((9,), 0), Finish(FinishReason.LENGTH)]
+    assert strategy.handle(verified(5, says=9)) == [Commit((9,), 0), Finish(StopReason.LENGTH)]
 
 
 def test_draft_that_ends_early_is_drafted_on():
@@ -362,7 +362,7 @@ def test_lookahead_follows_the_capacity():
 def test_end_of_text_within_an_accepted_run_ends_the_answer():
     strategy = begin()
     strategy.handle(drafted(CHAIN, 7, END, 9, last=False))
-    expected = [Commit((7, END), 2), Finish(FinishReason.END_OF_TEXT)]
+    expected = [Commit((7, END), 2), Finish(StopReason.END_OF_TEXT)]
     assert strategy.handle(verified(3, 1, 2, 3, says=5)) == expected
 
 
@@ -371,7 +371,7 @@ def test_verdict_kept_for_later_may_end_the_answer():
     strategy.handle(verified(4, 1, says=END))
     expected = [
         *(Commit((7, 8, 9, 10), 4), Cancel(ALONE)),
-        *(Commit((END,), 0), Finish(FinishReason.END_OF_TEXT)),
+        *(Commit((END,), 0), Finish(StopReason.END_OF_TEXT)),
     ]
     assert strategy.handle(verified(3, 1, 2, 3, says=10)) == expected
 
@@ -382,7 +382,7 @@ def test_last_token_is_never_drafted():
     assert strategy.start(Capacity(num_verifiers=2)) == [draft(2, 2), check(1)]
     # All there is to draft leaves at once, although it is less than a block.
     assert strategy.handle(drafted(CHAIN, 7, 8)) == [check(3, 7, 8)]
-    expected = [Commit((7, 8, 9), 2), Finish(FinishReason.LENGTH)]
+    expected = [Commit((7, 8, 9), 2), Finish(StopReason.LENGTH)]
     assert strategy.handle(verified(3, 1, 2, says=9)) == expected
 
 

@@ -20,14 +20,14 @@ from specmesh.orchestrator.strategies.base import (
     Draft,
     Drafted,
     Failed,
-    FinishReason,
     GiveUp,
     Goal,
     Released,
+    StopReason,
     Verified,
     Verify,
 )
-from specmesh.orchestrator.strategies.filter import Filter
+from specmesh.orchestrator.strategies.filter import ConfidenceFilter
 
 NEVER_BROKEN = Chances()
 
@@ -42,7 +42,7 @@ class Unsure(Hashes):
         return best, None, Choices((best,), (sure,), 0.0)
 
 
-def algorithm_2(models: Unsure, goal: Goal, threshold: float) -> tuple[list[int], FinishReason]:
+def algorithm_2(models: Unsure, goal: Goal, threshold: float) -> tuple[list[int], StopReason]:
     """One token at a time (CALID, Algorithm 2), with its place among those not checked."""
 
     def say(tokens):
@@ -105,8 +105,8 @@ def drafted(draft: Draft, *tokens: int) -> Drafted:
     return Drafted(draft.task, tokens, tuple(range(len(tokens))), {}, True, choices)
 
 
-def begun(*tokens: int) -> tuple[Filter, Assess]:
-    strategy = Filter(Goal(max_tokens=20, lookahead=4))
+def begun(*tokens: int) -> tuple[ConfidenceFilter, Assess]:
+    strategy = ConfidenceFilter(Goal(max_tokens=20, lookahead=4))
     (draft,) = strategy.start(Capacity())
     (assess,) = strategy.handle(drafted(draft, *tokens))
     return strategy, assess
@@ -132,14 +132,14 @@ def test_failed_assessment_asks_the_target_about_all_that_is_left(answered):
 
 
 def test_draft_without_a_guess_asks_the_target():
-    strategy = Filter(Goal(max_tokens=20))
+    strategy = ConfidenceFilter(Goal(max_tokens=20))
     (draft,) = strategy.start(Capacity())
     (verify,) = strategy.handle(drafted(draft))
     assert verify.tree.token_ids == ()
     assert strategy.handle(Failed(verify.task)) == [GiveUp(verify.task)]
 
 
-def a_round(strategy: Filter, draft: Draft, *, keep: bool) -> Draft:
+def a_round(strategy: ConfidenceFilter, draft: Draft, *, keep: bool) -> Draft:
     """One draft of one token: kept, or refused by the target. Returns the next draft."""
     (assess,) = strategy.handle(drafted(draft, 7))
     commands = strategy.handle(Assessed(assess.task, (keep,)))
@@ -151,7 +151,7 @@ def a_round(strategy: Filter, draft: Draft, *, keep: bool) -> Draft:
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_draft_goes_on_for_as_long_as_tokens_of_its_confidence_are_said(keep):
-    strategy = Filter(Goal(max_tokens=50))
+    strategy = ConfidenceFilter(Goal(max_tokens=50))
     (draft,) = strategy.start(Capacity())
     chances = [draft.stop.acceptance(0.5)]
     for _ in range(8):
@@ -163,5 +163,5 @@ def test_draft_goes_on_for_as_long_as_tokens_of_its_confidence_are_said(keep):
 
 
 def test_lookahead_asked_for_is_drafted_whole():
-    (draft,) = Filter(Goal(max_tokens=50, lookahead=4)).start(Capacity())
+    (draft,) = ConfidenceFilter(Goal(max_tokens=50, lookahead=4)).start(Capacity())
     assert (draft.depth, draft.stop) == (4, None)

@@ -14,7 +14,7 @@ from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import TokenTree
 from specmesh.orchestrator.mesh.calls import Calls, Mesh
 from specmesh.orchestrator.mesh.hedging import HEDGES_PER_CALL, MAX_HEDGES, HedgeBudget
-from specmesh.orchestrator.mesh.patience import Patience
+from specmesh.orchestrator.mesh.patience import CallPatience
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.orchestrator.strategies.base import Verify
 
@@ -188,7 +188,7 @@ def test_budget_is_a_share_of_the_calls():
 async def test_sole_replica_that_hung_is_given_up_and_asked_again(connect):
     verifier = Verifier()
     mesh = (await connect([verifier])).mesh
-    mesh.latencies.verifications = Patience(ceiling_s=60.0, unknown_s=60.0, floor_s=0.2)
+    mesh.latencies.verifications = CallPatience(ceiling_s=60.0, unknown_s=60.0, floor_s=0.2)
     learn(mesh)
     verifier.faults.append(hang)
     assert await asyncio.wait_for(verified(calls_on(mesh)), 5) == ANSWER

@@ -24,7 +24,7 @@ from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.orchestrator.strategies.base import (
     Commit,
     Finish,
-    FinishReason,
+    StopReason,
     Verified,
     Verify,
 )
@@ -77,7 +77,7 @@ class Rounds:
         if event.task == 1:
             self._replica.arrived.acquire()  # so that those to come count
         if event.task == ROUNDS:
-            return [Finish(FinishReason.STOP)]
+            return [Finish(StopReason.STOP)]
         return [Commit((7,), 0), Verify(event.task + 1, (), EMPTY)]
 
 

@@ -11,13 +11,13 @@ from specmesh.orchestrator.mesh.patience import (
     LATE_FLOOR_SECONDS,
     LATE_UNKNOWN_SECONDS,
     WINDOW,
-    Patience,
+    CallPatience,
 )
 
 
-def patience(**seconds_by_replica: float) -> Patience:
+def patience(**seconds_by_replica: float) -> CallPatience:
     """After a window of calls of 8 tokens at each replica, in turns."""
-    learnt = Patience(ceiling_s=60.0, unknown_s=60.0)
+    learnt = CallPatience(ceiling_s=60.0, unknown_s=60.0)
     for _ in range(WINDOW):
         for replica, seconds in seconds_by_replica.items():
             learnt.add(replica, 8, seconds)
@@ -25,7 +25,7 @@ def patience(**seconds_by_replica: float) -> Patience:
 
 
 def test_nothing_is_known_before_the_first_call():
-    unlearned = Patience(ceiling_s=60.0, unknown_s=3.0)
+    unlearned = CallPatience(ceiling_s=60.0, unknown_s=3.0)
     assert unlearned.late_after(8) == LATE_UNKNOWN_SECONDS
     assert unlearned.given_up_after(8) == 3.0
 
@@ -43,7 +43,7 @@ def test_slow_calls_are_given_their_time():
 
 def test_calls_that_vary_are_late_past_the_slowest():
     dice = random.Random(1)
-    learnt = Patience(ceiling_s=60.0, unknown_s=60.0)
+    learnt = CallPatience(ceiling_s=60.0, unknown_s=60.0)
     seconds = [dice.uniform(0.1, 1.0) for _ in range(WINDOW)]
     for each in seconds:
         learnt.add("a", 8, each)
@@ -78,7 +78,7 @@ def test_calls_ahead_and_calls_given_up_before_are_allowed_for():
 
 
 def test_pace_is_about_1_for_calls_of_all_sizes():
-    learnt = Patience(ceiling_s=60.0, unknown_s=60.0)
+    learnt = CallPatience(ceiling_s=60.0, unknown_s=60.0)
     for _ in range(10):
         assert learnt.add("a", 1, 0.1) == pytest.approx(1.0)
         assert learnt.add("a", 1000, 4.0) == pytest.approx(1.0)

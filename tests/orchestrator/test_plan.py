@@ -21,7 +21,7 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.predictors import PREDICTORS
 from specmesh.decoding.sampling import AcceptanceMode
 from specmesh.orchestrator.mesh.peer import PeerModel
-from specmesh.orchestrator.plan import Defaults, Plan, make_plan
+from specmesh.orchestrator.plan import Defaults, RequestPlan, make_plan
 from specmesh.orchestrator.prompts import PromptReader
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.target import Target
@@ -34,7 +34,7 @@ DICE = random.Random(1)
 STOPS = 'stop_strings: "x" '
 
 
-def plan(request: str) -> Plan:
+def plan(request: str) -> RequestPlan:
     """The plan for a request in protobuf's text format."""
     message = text_format.Parse(request, generation_pb2.GenerateRequest())
     return planned(message, DEFAULTS)
@@ -42,12 +42,12 @@ def plan(request: str) -> Plan:
 
 def planned(
     request: generation_pb2.GenerateRequest, defaults: Defaults, target: Target = TARGET
-) -> Plan:
+) -> RequestPlan:
     prompt = asyncio.run(PromptReader().read(request, target))
     return make_plan(request, prompt, target, defaults, DICE)
 
 
-def planned_within(kv_capacity_tokens: int, request: str) -> Plan:
+def planned_within(kv_capacity_tokens: int, request: str) -> RequestPlan:
     """The plan where the least replica holds so many tokens."""
     message = text_format.Parse(request, generation_pb2.GenerateRequest())
     return planned(message, DEFAULTS, replace(TARGET, kv_capacity_tokens=kv_capacity_tokens))

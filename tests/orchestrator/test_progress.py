@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specmesh.orchestrator.strategies.base import Commit, Finish, FinishReason, Goal
+from specmesh.orchestrator.strategies.base import Commit, Finish, Goal, StopReason
 from specmesh.orchestrator.strategies.progress import Progress
 
 END, STOP = 90, 91
@@ -32,11 +32,11 @@ def test_accepted_tokens_and_the_targets_own_are_committed_together():
     ],
 )
 def test_max_tokens_cuts_within_an_accepted_run(room, expected):
-    assert commit(goal(room), (1, 2, 3)) == [expected, Finish(FinishReason.LENGTH)]
+    assert commit(goal(room), (1, 2, 3)) == [expected, Finish(StopReason.LENGTH)]
 
 
 @pytest.mark.parametrize(
-    ("token", "reason"), [(END, FinishReason.END_OF_TEXT), (STOP, FinishReason.STOP)]
+    ("token", "reason"), [(END, StopReason.END_OF_TEXT), (STOP, StopReason.STOP)]
 )
 def test_ending_token_within_an_accepted_run_is_the_last(token, reason):
     assert commit(goal(), (1, token, 3)) == [Commit((1, token), 2), Finish(reason)]
@@ -44,15 +44,15 @@ def test_ending_token_within_an_accepted_run_is_the_last(token, reason):
 
 
 def test_first_of_two_ending_tokens_decides():
-    assert commit(goal(), (STOP, END)) == [Commit((STOP,), 1), Finish(FinishReason.STOP)]
+    assert commit(goal(), (STOP, END)) == [Commit((STOP,), 1), Finish(StopReason.STOP)]
 
 
 def test_ending_token_beyond_max_tokens_is_not_reached():
-    assert commit(goal(1), (1, END)) == [Commit((1,), 1), Finish(FinishReason.LENGTH)]
+    assert commit(goal(1), (1, END)) == [Commit((1,), 1), Finish(StopReason.LENGTH)]
 
 
 def test_ending_token_at_max_tokens_gives_the_reason():
-    assert commit(goal(2), (1, END)) == [Commit((1, END), 2), Finish(FinishReason.END_OF_TEXT)]
+    assert commit(goal(2), (1, END)) == [Commit((1, END), 2), Finish(StopReason.END_OF_TEXT)]
 
 
 def test_end_of_text_can_be_ignored():
@@ -65,7 +65,7 @@ def test_remaining_counts_down_over_commits():
     assert progress.commit((1, 2, 3), num_accepted=2) == [Commit((1, 2, 3), 2)]
     assert progress.remaining == 2
     assert not progress.ended
-    finish = Finish(FinishReason.LENGTH)
+    finish = Finish(StopReason.LENGTH)
     assert progress.commit((4, 5, 6), num_accepted=2) == [Commit((4, 5), 2), finish]
     assert progress.remaining == 0
     assert progress.ended

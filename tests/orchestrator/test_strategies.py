@@ -16,9 +16,9 @@ from specmesh.orchestrator.strategies.base import (
     Draft,
     Failed,
     Finish,
-    FinishReason,
     GiveUp,
     Goal,
+    StopReason,
     Verify,
 )
 from specmesh.orchestrator.strategies.speculative import Speculative
@@ -46,13 +46,13 @@ def test_autoregressive_asks_for_one_token_at_a_time():
     strategy = Autoregressive(Goal(max_tokens=2))
     assert strategy.start(Capacity()) == [Verify(1, (), EMPTY)]
     assert strategy.handle(verified(1, says=5)) == [Commit((5,), 0), Verify(2, (), EMPTY)]
-    assert strategy.handle(verified(2, says=6)) == [Commit((6,), 0), Finish(FinishReason.LENGTH)]
+    assert strategy.handle(verified(2, says=6)) == [Commit((6,), 0), Finish(StopReason.LENGTH)]
 
 
 def test_autoregressive_ends_with_the_end_of_text():
     strategy = Autoregressive(Goal(max_tokens=9, end_of_text_ids=frozenset({END})))
     strategy.start(Capacity())
-    end = [Commit((END,), 0), Finish(FinishReason.END_OF_TEXT)]
+    end = [Commit((END,), 0), Finish(StopReason.END_OF_TEXT)]
     assert strategy.handle(verified(1, says=END)) == end
 
 
@@ -100,7 +100,7 @@ def test_last_token_is_never_drafted():
     strategy.handle(drafted(3, 7, 8))
     # One to go: no draft at all.
     assert strategy.handle(verified(4, 1, says=5)) == [Commit((7, 5), 1), verify(5)]
-    assert strategy.handle(verified(5, says=6)) == [Commit((6,), 0), Finish(FinishReason.LENGTH)]
+    assert strategy.handle(verified(5, says=6)) == [Commit((6,), 0), Finish(StopReason.LENGTH)]
 
 
 def test_single_token_needs_no_draft():
@@ -179,12 +179,12 @@ def test_late_events_of_old_tasks_are_ignored():
 def test_end_of_text_within_the_accepted_run_ends_the_answer():
     strategy = speculating()
     strategy.handle(drafted(1, 7, END, 9))
-    expected = [Commit((7, END), 2), Finish(FinishReason.END_OF_TEXT)]
+    expected = [Commit((7, END), 2), Finish(StopReason.END_OF_TEXT)]
     assert strategy.handle(verified(2, 1, 2, 3, says=5)) == expected
 
 
 def test_stop_token_within_the_accepted_run_ends_the_answer():
     strategy = speculating()
     strategy.handle(drafted(1, STOP, 8, 9))
-    expected = [Commit((STOP,), 1), Finish(FinishReason.STOP)]
+    expected = [Commit((STOP,), 1), Finish(StopReason.STOP)]
     assert strategy.handle(verified(2, 1, 2, says=5)) == expected

@@ -18,8 +18,8 @@ from specmesh.decoding.predictors import PREDICTORS
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import (
     Capacity,
-    FinishReason,
     Goal,
+    StopReason,
     Verify,
 )
 
@@ -52,15 +52,15 @@ class Hashes:
         return follow(command.tree, tokens, self.target)
 
 
-def target_only(target: Target, goal: Goal) -> tuple[list[int], FinishReason]:
+def target_only(target: Target, goal: Goal) -> tuple[list[int], StopReason]:
     tokens: list[int] = []
     while len(tokens) < goal.max_tokens:
         tokens.append(target(tokens))
         if tokens[-1] in goal.end_of_text_ids:
-            return tokens, FinishReason.END_OF_TEXT
+            return tokens, StopReason.END_OF_TEXT
         if tokens[-1] in goal.stop_token_ids:
-            return tokens, FinishReason.STOP
-    return tokens, FinishReason.LENGTH
+            return tokens, StopReason.STOP
+    return tokens, StopReason.LENGTH
 
 
 GOALS = st.builds(

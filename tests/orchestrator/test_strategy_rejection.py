@@ -50,9 +50,9 @@ from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling
 from specmesh.orchestrator.mesh.drafts import draft_sampling
 from specmesh.orchestrator.strategies import NEEDS_FILTER, STRATEGIES, dsi
 from specmesh.orchestrator.strategies.base import Capacity, Goal, Verify
-from specmesh.orchestrator.strategies.branches import Run
+from specmesh.orchestrator.strategies.branches import DraftChain
 from specmesh.orchestrator.strategies.chains import Chain
-from specmesh.orchestrator.strategies.growth import Growth
+from specmesh.orchestrator.strategies.growth import GrowingTree
 
 NUM_CANDIDATES = 2
 """Of bonus distributions, so that they have a tail."""
@@ -241,14 +241,14 @@ def test_a_draft_that_ends_where_the_drafter_is_unsure_does_not_tip_the_scales()
 
 
 def test_leaving_out_the_token_that_the_drafter_is_unsure_of_would_be_seen(monkeypatch):
-    def without_unsure_tail(self: Growth, node: int) -> Run:
+    def without_unsure_tail(self: GrowingTree, node: int) -> DraftChain:
         run = run_below(self, node)
         while run.tokens and run.confidences[-1] < 0.5:
             run = run.first(len(run.tokens) - 1)
         return run
 
-    run_below = Growth.run_below
-    monkeypatch.setattr(Growth, "run_below", without_unsure_tail)
+    run_below = GrowingTree.run_below
+    monkeypatch.setattr(GrowingTree, "run_below", without_unsure_tail)
     assert excess_at(0, sample_unsure_drafter(), 0.5) > 1
 
 

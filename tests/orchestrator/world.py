@@ -24,10 +24,10 @@ from specmesh.orchestrator.strategies.base import (
     Event,
     Failed,
     Finish,
-    FinishReason,
     GiveUp,
     Goal,
     Released,
+    StopReason,
     Verified,
     Verify,
 )
@@ -94,7 +94,7 @@ class World:
         self._verifying: set[int] = set()
         self._past: list[Event] = []
         self._given: set[int] = set()
-        self._end: FinishReason | None = None
+        self._end: StopReason | None = None
         self._random = False
         """Whether tokens are accepted by chance."""
 
@@ -102,7 +102,7 @@ class World:
     def committed(self) -> list[int]:
         return self._text
 
-    def run(self) -> FinishReason:
+    def run(self) -> StopReason:
         self._perform(self._strategy.start(self._capacity))
         while self._end is None:
             if self._dice.random() < self._chances.resumption:

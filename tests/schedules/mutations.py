@@ -16,7 +16,7 @@ from specmesh.decoding.acceptance import Verdict
 from specmesh.orchestrator import driver
 from specmesh.orchestrator.mesh import verifications
 from specmesh.orchestrator.mesh.attempts import Attempts
-from specmesh.orchestrator.mesh.faults import Fault, fault_of
+from specmesh.orchestrator.mesh.faults import CallFault, fault_of
 from specmesh.serving import sessions
 from specmesh.serving.session import Generated
 from specmesh.serving.sessions import SessionStore
@@ -94,7 +94,7 @@ def _first_error_is_final() -> Iterator[None]:
     failed = Attempts.failed
 
     def failed_for_good(self: Any, peer: Any, began: float, error: Any) -> None:
-        if fault_of(error) is Fault.BROKE:
+        if fault_of(error) is CallFault.BROKE:
             raise error
         failed(self, peer, began, error)
 

@@ -6,18 +6,18 @@ import random
 
 import pytest
 
-from specmesh.serving.patience import LONGEST_S, SHORTEST_S, Patience
+from specmesh.serving.patience import LONGEST_S, SHORTEST_S, StorePatience
 
 
-def after(*seconds: float) -> Patience:
-    patience = Patience()
+def after(*seconds: float) -> StorePatience:
+    patience = StorePatience()
     for each in seconds:
         patience.answered(each)
     return patience
 
 
 def test_store_that_has_not_answered_yet_gets_all_the_time_there_is() -> None:
-    assert Patience().seconds == LONGEST_S
+    assert StorePatience().seconds == LONGEST_S
 
 
 def test_quick_store_is_not_given_up_for_one_hiccup_of_the_machine() -> None:

@@ -4,9 +4,9 @@ from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
 from specmesh.orchestrator.simulation.clock import Clock
 from specmesh.orchestrator.simulation.latency import Fixed, Measured
 from specmesh.orchestrator.simulation.mesh import Faults, MeshModel, SimulatedMesh
-from specmesh.orchestrator.simulation.models import Models
+from specmesh.orchestrator.simulation.models import CertainModels
 from specmesh.orchestrator.simulation.run import simulate
-from specmesh.orchestrator.simulation.servers import Job, Server
+from specmesh.orchestrator.simulation.servers import SimulatedJob, SimulatedServer
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 
@@ -20,7 +20,7 @@ class Log:
         self.lost = []
 
     def job(self, name, num_forwards=1, request=0):
-        return Job(
+        return SimulatedJob(
             request,
             num_forwards,
             forwarded=lambda: self.forwards.append((self.clock.now, name)),
@@ -44,7 +44,7 @@ def test_timers_go_off_by_time_and_then_in_the_order_they_were_set():
 
 def test_a_server_works_on_one_job_at_a_time_in_order_of_arrival():
     clock = Clock()
-    server, log = Server(clock, Fixed(2.0), luck=lambda: 0.0), Log(clock)
+    server, log = SimulatedServer(clock, Fixed(2.0), luck=lambda: 0.0), Log(clock)
     server.submit(log.job("a", num_forwards=2))
     server.submit(log.job("b"))
     run_out(clock)
@@ -54,7 +54,7 @@ def test_a_server_works_on_one_job_at_a_time_in_order_of_arrival():
 
 def test_a_cancelled_job_frees_its_slot_at_once():
     clock = Clock()
-    server, log = Server(clock, Fixed(10.0), luck=lambda: 0.0), Log(clock)
+    server, log = SimulatedServer(clock, Fixed(10.0), luck=lambda: 0.0), Log(clock)
     running, waiting = log.job("running"), log.job("waiting")
     for job in (running, waiting, log.job("next")):
         server.submit(job)
@@ -67,7 +67,7 @@ def test_a_cancelled_job_frees_its_slot_at_once():
 
 def test_a_dead_server_loses_its_jobs():
     clock = Clock()
-    server, log = Server(clock, Fixed(10.0), luck=lambda: 0.0), Log(clock)
+    server, log = SimulatedServer(clock, Fixed(10.0), luck=lambda: 0.0), Log(clock)
     server.submit(log.job("running"))
     server.submit(log.job("waiting"))
     clock.after(1.0, server.die)
@@ -90,7 +90,7 @@ def test_verifications_go_to_the_least_busy_live_replica():
 
 def answer(strategy, mesh, num_tokens=5):
     target = SimulatedTarget()
-    models = Models(target, (SimulatedDrafter(target, 0.8),))
+    models = CertainModels(target, (SimulatedDrafter(target, 0.8),))
     return simulate(STRATEGIES[strategy](Goal(num_tokens)), models, mesh)
 
 

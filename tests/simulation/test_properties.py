@@ -13,8 +13,8 @@ from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
 from specmesh.orchestrator.simulation.clock import Clock
 from specmesh.orchestrator.simulation.latency import Fixed, Latency, Measured
 from specmesh.orchestrator.simulation.mesh import Faults, MeshModel, SimulatedMesh
-from specmesh.orchestrator.simulation.models import Models
-from specmesh.orchestrator.simulation.request import Request
+from specmesh.orchestrator.simulation.models import CertainModels
+from specmesh.orchestrator.simulation.request import SimulatedRequest
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import (
     Assess,
@@ -27,8 +27,8 @@ from specmesh.orchestrator.strategies.base import (
     Drafted,
     Event,
     Finish,
-    FinishReason,
     Goal,
+    StopReason,
     Strategy,
     TaskId,
     Verify,
@@ -100,13 +100,13 @@ class Watched:
 
 
 def simulate(
-    strategy: Strategy, goal: Goal, models: Models, mesh: MeshModel, seed: int
-) -> tuple[Request, SimulatedMesh]:
+    strategy: Strategy, goal: Goal, models: CertainModels, mesh: MeshModel, seed: int
+) -> tuple[SimulatedRequest, SimulatedMesh]:
     """One request, to the end of everything that was set off."""
     clock = Clock()
     simulated = SimulatedMesh(clock, mesh, seed)
     watched = Watched(strategy, steady=not mesh.faults.outages)
-    request = Request(0, watched, models, simulated, PROMPT)
+    request = SimulatedRequest(0, watched, models, simulated, PROMPT)
     request.start()
     clock.run(done=lambda: request.reason is not None)
     with pytest.raises(RuntimeError, match="nothing is under way"):
@@ -114,16 +114,16 @@ def simulate(
     return request, simulated
 
 
-def target_only(target: SimulatedTarget, goal: Goal) -> tuple[list[int], FinishReason]:
+def target_only(target: SimulatedTarget, goal: Goal) -> tuple[list[int], StopReason]:
     state, tokens = target.after(target.start, PROMPT), list[int]()
     while len(tokens) < goal.max_tokens:
         tokens.append(target.token(state))
         state = target.after(state, tokens[-1:])
         if tokens[-1] in goal.end_of_text_ids:
-            return tokens, FinishReason.END_OF_TEXT
+            return tokens, StopReason.END_OF_TEXT
         if tokens[-1] in goal.stop_token_ids:
-            return tokens, FinishReason.STOP
-    return tokens, FinishReason.LENGTH
+            return tokens, StopReason.STOP
+    return tokens, StopReason.LENGTH
 
 
 GOALS = st.builds(
@@ -143,10 +143,10 @@ LATENCIES: st.SearchStrategy[Latency] = st.one_of(
 
 
 @st.composite
-def all_models(draw: st.DrawFn) -> Models:
+def all_models(draw: st.DrawFn) -> CertainModels:
     target = SimulatedTarget(draw(st.integers(0, 2**64 - 1)), VOCAB_SIZE)
     rates = draw(st.lists(st.sampled_from([0.0, 0.4, 0.8, 0.95, 1.0]), min_size=1, max_size=3))
-    return Models(
+    return CertainModels(
         target,
         tuple(SimulatedDrafter(target, rate, salt=salt) for salt, rate in enumerate(rates)),
     )
@@ -172,7 +172,7 @@ def all_faults(draw: st.DrawFn, num_verifiers: int) -> Faults:
 
 
 @st.composite
-def scenes(draw: st.DrawFn) -> tuple[Models, MeshModel]:
+def scenes(draw: st.DrawFn) -> tuple[CertainModels, MeshModel]:
     models = draw(all_models())
     num_verifiers = draw(st.integers(1, 8))
     latencies = tuple(draw(LATENCIES) for _ in models.drafters)
@@ -228,7 +228,7 @@ def test_dsi_is_on_average_not_slower_than_speculation(acceptance, ratio, lookah
     times = {"dsi": 0.0, "speculative": 0.0}
     for seed in range(40):
         target = SimulatedTarget(seed, VOCAB_SIZE)
-        models = Models(target, (SimulatedDrafter(target, acceptance),))
+        models = CertainModels(target, (SimulatedDrafter(target, acceptance),))
         for name in times:
             request, _ = simulate(STRATEGIES[name](goal), goal, models, mesh, seed=0)
             times[name] += request.ended_s
@@ -241,7 +241,7 @@ def test_adaptive_lookahead_is_nearly_as_fast_as_the_best_fixed_one(acceptance, 
     """The simulated drafter is equally sure of all its tokens: there is no more to be had."""
     mesh = MeshModel(Fixed(1.0), (Fixed(ratio),))
     target = SimulatedTarget(5, VOCAB_SIZE)
-    models = Models(target, (SimulatedDrafter(target, acceptance),))
+    models = CertainModels(target, (SimulatedDrafter(target, acceptance),))
 
     def seconds(lookahead: int | None) -> float:
         goal = Goal(max_tokens=2_000, lookahead=lookahead)

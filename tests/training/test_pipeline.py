@@ -13,7 +13,7 @@ from specmesh.training import pipeline
 from specmesh.training.corpus import read_sources, split, standard_library
 from specmesh.training.heldout import NUM_PROMPTS, PROMPT_TOKENS
 from specmesh.training.optimise import Schedule
-from specmesh.training.pipeline import Plan, WorkFolderError, run
+from specmesh.training.pipeline import TrainingPlan, WorkFolderError, run
 from specmesh.training.samples import SamplePlan
 
 
@@ -37,7 +37,7 @@ def plan(sources, tmp_path, monkeypatch):
 
     monkeypatch.setattr(pipeline, "Schedule", short)
     monkeypatch.setattr(drafter_module, "Schedule", short)
-    return Plan(
+    return TrainingPlan(
         sources=sources,
         work=tmp_path / "work",
         output=tmp_path / "models",

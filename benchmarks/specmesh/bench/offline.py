@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from specmesh.decoding.sampling import Sampling, choose
 from specmesh.decoding.tree import EMPTY, TokenTree
-from specmesh.inference.model import Ask, Cancellation, LanguageModel, Logits
+from specmesh.inference.model import Cancellation, ForwardRequest, LanguageModel, Logits
 
 
 def tokenize(model: LanguageModel, texts: Sequence[str]) -> list[list[int]]:
@@ -50,7 +50,7 @@ def _answer_batch(
         # Long prompts take several forwards; whoever is through waits for nobody.
         while any(len(tree) < num_tokens for tree in trees):
             under_way = [n for n, tree in enumerate(trees) if len(tree) < num_tokens]
-            results = model.forward([Ask(scorers[n], trees[n]) for n in under_way])
+            results = model.forward([ForwardRequest(scorers[n], trees[n]) for n in under_way])
             for n, logits in zip(under_way, results, strict=True):
                 if logits is not None:
                     tokens = trees[n].token_ids

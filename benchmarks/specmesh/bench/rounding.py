@@ -22,8 +22,8 @@ from specmesh.bench.offline import answer, tokenize
 from specmesh.decoding.sampling import Sampling, coupled_scores
 from specmesh.decoding.tree import TokenTree
 from specmesh.inference.model import (
-    Ask,
     Cancellation,
+    ForwardRequest,
     LanguageModel,
     Logits,
     ModelNotLoadable,
@@ -65,14 +65,14 @@ class _Text(NamedTuple):
 _ALL = np.empty(0, np.int64)
 
 
-class Drawn(NamedTuple):
+class DrawnTokens(NamedTuple):
     """The coupled token of a place, and which tokens top-k and top-p left there (empty: all)."""
 
     token: int
     left: npt.NDArray[np.int64]
 
     @classmethod
-    def of(cls, logits: Logits, sampling: Sampling, position: int) -> Drawn:
+    def of(cls, logits: Logits, sampling: Sampling, position: int) -> DrawnTokens:
         """From ``logits`` ``[vocab]``."""
         left, scores = coupled_scores(logits, sampling, position)
         return cls(int(left[scores.argmax()]), _ALL if left.size == logits.size else left)
@@ -82,7 +82,7 @@ class Drawn(NamedTuple):
         return not self.left.size or token in self.left
 
 
-_Places = dict[tuple[int, int], Drawn]
+_Places = dict[tuple[int, int], DrawnTokens]
 """By the text's seed and the number of the token in its answer."""
 
 
@@ -100,7 +100,7 @@ class Differences:
     cut: int = 0
     reordered: int = 0
 
-    def count(self, one: Drawn, other: Drawn) -> None:
+    def count(self, one: DrawnTokens, other: DrawnTokens) -> None:
         """One place more."""
         self.places += 1
         self.sets += not np.array_equal(one.left, other.left)
@@ -138,7 +138,7 @@ def _draw(model: LanguageModel, texts: Sequence[_Text], shape: _Shape) -> dict[s
             position = len(text.prompt) + number
             for name, sampling in _SAMPLINGS.items():
                 own = replace(sampling, seed=text.seed)
-                drawn[name][text.seed, number] = Drawn.of(logits, own, position)
+                drawn[name][text.seed, number] = DrawnTokens.of(logits, own, position)
     return drawn
 
 
@@ -166,7 +166,7 @@ def _score(
     """One forward, but where prompts are too long for one."""
     found: dict[int, Logits] = {}
     while missing := [number for number in range(len(trees)) if number not in found]:
-        asks = [Ask(scorers[number], trees[number]) for number in missing]
+        asks = [ForwardRequest(scorers[number], trees[number]) for number in missing]
         scored = zip(missing, model.forward(asks), strict=True)
         found |= {number: logits for number, logits in scored if logits is not None}
     return [found[number] for number in range(len(trees))]

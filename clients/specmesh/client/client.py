@@ -21,7 +21,7 @@ from specmesh.client.requests import (
 )
 from specmesh.client.status import from_rpc_error
 from specmesh.client.stream import GenerationStream
-from specmesh.client.targets import Target, Targets
+from specmesh.client.targets import Endpoint, Targets
 from specmesh.client.timeouts import Timeouts
 from specmesh.v1 import generation_pb2 as pb
 from specmesh.v1 import sampling_pb2
@@ -50,7 +50,7 @@ class Client:
         self._channels = [_channel(target, self._timeouts.connect_s) for target in targets]
         self._targets = Targets(
             [
-                Target(address, GenerationServiceStub(channel))
+                Endpoint(address, GenerationServiceStub(channel))
                 for address, channel in zip(targets, self._channels, strict=True)
             ]
         )

@@ -20,7 +20,7 @@ import grpc
 from specmesh.client.errors import DeadlineExceeded, Internal, SpecmeshError, Unavailable
 from specmesh.client.recovery import Limits, Recovery, is_lost, is_not_stored
 from specmesh.client.status import from_rpc_error
-from specmesh.client.targets import Target
+from specmesh.client.targets import Endpoint
 from specmesh.client.telemetry import GenerateSpan
 from specmesh.v1 import generation_pb2 as pb
 
@@ -39,7 +39,7 @@ class ResumableCall:
 
     def __init__(
         self,
-        targets: Iterator[Target],
+        targets: Iterator[Endpoint],
         request: pb.GenerateRequest,
         limits: Limits,
         span: GenerateSpan,
@@ -54,7 +54,7 @@ class ResumableCall:
         self._span = span
         # It need not be unguessable.
         self._recovery = Recovery(limits, random.Random())  # noqa: S311
-        self._target: Target | None = None
+        self._target: Endpoint | None = None
         self._call: _Call | None = None
         self._has_answered = False
         self._epoch = 0
@@ -111,7 +111,7 @@ class ResumableCall:
         promised_s = _HEARTBEATS_MISSED * heartbeat_s * 2.0**self._recovery.num_broken
         return min(promised_s, self._limits.idle_s)
 
-    def _open(self, target: Target) -> _Call:
+    def _open(self, target: Endpoint) -> _Call:
         remaining_s = self._deadline - asyncio.get_running_loop().time()
         if remaining_s <= 0:
             raise DeadlineExceeded("the deadline passed", code=grpc.StatusCode.DEADLINE_EXCEEDED)

@@ -17,7 +17,7 @@ from specmesh.client.answers import (
 from specmesh.client.errors import SpecmeshError
 from specmesh.client.recovery import Limits
 from specmesh.client.resumable import ResumableCall
-from specmesh.client.targets import Target
+from specmesh.client.targets import Endpoint
 from specmesh.client.telemetry import GenerateSpan
 from specmesh.v1 import generation_pb2 as pb
 
@@ -32,7 +32,7 @@ class GenerationStream:
     """
 
     def __init__(
-        self, targets: Iterator[Target], request: pb.GenerateRequest, limits: Limits
+        self, targets: Iterator[Endpoint], request: pb.GenerateRequest, limits: Limits
     ) -> None:
         self._targets = targets
         self._request = request

@@ -14,7 +14,7 @@ PASSED_OVER_S = 2.0
 """How long a target that broke a call is passed over: about what it takes to start anew."""
 
 
-class Target:
+class Endpoint:
     """An orchestrator: its address (host:port) and the stub that calls it."""
 
     def __init__(self, address: str, stub: GenerationServiceAsyncStub) -> None:
@@ -35,14 +35,14 @@ class Target:
 class Targets:
     """All targets of a client, shared by its calls."""
 
-    def __init__(self, targets: Sequence[Target]) -> None:
+    def __init__(self, targets: Sequence[Endpoint]) -> None:
         self._targets = targets
         self._turns = itertools.cycle(range(len(targets)))
 
     def __len__(self) -> int:
         return len(self._targets)
 
-    def in_turn(self) -> Iterator[Target]:
+    def in_turn(self) -> Iterator[Endpoint]:
         """Whom one call goes to, and where it goes on after each break; endless."""
         first = next(self._turns)
         for target in itertools.cycle((*self._targets[first:], *self._targets[:first])):

@@ -16,7 +16,7 @@ from specmesh.traces.spans import CANCEL, DRAFT, VERIFY, Span, SpanKind, by_trac
 
 
 @dataclass(frozen=True, slots=True)
-class Cancellation:
+class CancelledCalls:
     """One decision to cancel calls, and what came of it."""
 
     start_ns: int
@@ -40,12 +40,12 @@ class StopTimes:
     count: int
 
 
-def cancellations(spans: Iterable[Span]) -> list[Cancellation]:
+def cancellations(spans: Iterable[Span]) -> list[CancelledCalls]:
     """All in the traces, those left out that came too late to find anything under way."""
     return [found for trace in by_trace(spans) for found in _in_trace(trace)]
 
 
-def stop_times(found: Sequence[Cancellation]) -> StopTimes | None:
+def stop_times(found: Sequence[CancelledCalls]) -> StopTimes | None:
     """Sum them up; None without any."""
     if not found:
         return None
@@ -54,7 +54,7 @@ def stop_times(found: Sequence[Cancellation]) -> StopTimes | None:
     return StopTimes(median(stopped), _p99(stopped), median(ended), _p99(ended), len(found))
 
 
-def _in_trace(trace: Sequence[Span]) -> Iterator[Cancellation]:
+def _in_trace(trace: Sequence[Span]) -> Iterator[CancelledCalls]:
     servers = servers_of(trace)
     cancelled = [
         span
@@ -71,7 +71,7 @@ def _in_trace(trace: Sequence[Span]) -> Iterator[Cancellation]:
         if calls:
             ends = [call.end_ns for call in calls]
             stops = [span.end_ns for call in calls for span in servers.get(call.span_id, ())]
-            yield Cancellation(
+            yield CancelledCalls(
                 start_ns=cancel.start_ns,
                 calls=calls,
                 ended_ms=(max(ends) - cancel.start_ns) / 1e6,

@@ -10,7 +10,7 @@ from specmesh.traces.spans import DRAFT, VERIFY, Span, SpanKind, servers_of
 
 
 @dataclass(frozen=True, slots=True)
-class Latencies:
+class TracedLatencies:
     """Medians over the calls that were answered, in milliseconds."""
 
     verify_ms: float
@@ -23,13 +23,13 @@ class Latencies:
     """Of the drafter's forward for one level of a draft."""
 
 
-def latencies(spans: Sequence[Span]) -> Latencies | None:
+def latencies(spans: Sequence[Span]) -> TracedLatencies | None:
     """None unless there are both drafts and verifications with their servers' spans."""
     verifications = list(_answered(spans, VERIFY))
     drafts = list(_answered(spans, DRAFT))
     if not verifications or not drafts:
         return None
-    return Latencies(
+    return TracedLatencies(
         verify_ms=median(call.duration_ms for call, _ in verifications),
         target_ms=median(server.number("specmesh.forward_ms") for _, server in verifications),
         draft_ms=median(call.duration_ms for call, _ in drafts),

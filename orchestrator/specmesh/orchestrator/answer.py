@@ -12,11 +12,11 @@ from specmesh.orchestrator.mailbox import Mailbox
 from specmesh.orchestrator.mesh.calls import Calls, Mesh
 from specmesh.orchestrator.mesh.peer import kind_of
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
-from specmesh.orchestrator.plan import Plan
+from specmesh.orchestrator.plan import RequestPlan
 from specmesh.orchestrator.request_metrics import RequestMetrics
 from specmesh.orchestrator.session_log import SessionLog
 from specmesh.orchestrator.strategies import STRATEGIES
-from specmesh.orchestrator.strategies.base import Commit, Finish, FinishReason
+from specmesh.orchestrator.strategies.base import Commit, Finish, StopReason
 from specmesh.orchestrator.strategies.progress import Progress
 from specmesh.orchestrator.target import Target
 from specmesh.orchestrator.text import TextStream
@@ -27,9 +27,9 @@ HEARTBEAT_S = 0.5
 """A client hears something at least this often."""
 
 REASONS = {
-    FinishReason.END_OF_TEXT: generation_pb2.FINISH_REASON_END_OF_TEXT,
-    FinishReason.STOP: generation_pb2.FINISH_REASON_STOP,
-    FinishReason.LENGTH: generation_pb2.FINISH_REASON_LENGTH,
+    StopReason.END_OF_TEXT: generation_pb2.FINISH_REASON_END_OF_TEXT,
+    StopReason.STOP: generation_pb2.FINISH_REASON_STOP,
+    StopReason.LENGTH: generation_pb2.FINISH_REASON_LENGTH,
 }
 
 
@@ -53,7 +53,7 @@ class Answer:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: RequestPlan,
         target: Target,
         session: SessionLog,
         metrics: RequestMetrics,
@@ -97,7 +97,7 @@ class Answer:
                 work.cancel()
                 await asyncio.gather(work, return_exceptions=True)
 
-    async def _work(self, mesh: Mesh) -> FinishReason:
+    async def _work(self, mesh: Mesh) -> StopReason:
         """What was committed before, then the strategy for the rest."""
         progress = Progress(self._plan.goal)
         for index, token in enumerate(self._replayed.token_ids):
@@ -121,7 +121,7 @@ class Answer:
         )
         return await Driver(strategy, calls, self._tally, self._deliver).drive()
 
-    def _deliver(self, commit: Commit) -> FinishReason | None:
+    def _deliver(self, commit: Commit) -> StopReason | None:
         """Take committed tokens, up to the one that completes a stop string."""
         for token in commit.token_ids:
             text = self._text.push(token)
@@ -129,10 +129,10 @@ class Answer:
             self._num_unchecked += not commit.checked
             self._num_tokens += 1
             if self._text.stopped:
-                return FinishReason.STOP
+                return StopReason.STOP
         return None
 
-    async def _next_said(self, work: asyncio.Task[FinishReason]) -> list[Said]:
+    async def _next_said(self, work: asyncio.Task[StopReason]) -> list[Said]:
         """Everything committed since the last call: nothing if that takes long, or at the end."""
         if not work.done():
             await self._outbox.wait(asyncio.get_running_loop().time() + HEARTBEAT_S)
@@ -176,10 +176,10 @@ class Answer:
             heartbeat_ms=round(HEARTBEAT_S * 1e3),
         )
 
-    def _finished(self, reason: FinishReason) -> generation_pb2.GenerationFinished:
+    def _finished(self, reason: StopReason) -> generation_pb2.GenerationFinished:
         text = self._text.flush()
         if self._text.stopped:
-            reason = FinishReason.STOP
+            reason = StopReason.STOP
         tally, duration_ms = self._tally, self._metrics.succeeded()
         return generation_pb2.GenerationFinished(
             finish_reason=REASONS[reason],

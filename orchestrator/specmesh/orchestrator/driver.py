@@ -16,7 +16,7 @@ from opentelemetry import metrics
 
 from specmesh.decoding.errors import InvalidField
 from specmesh.orchestrator.mesh.calls import Calls
-from specmesh.orchestrator.mesh.faults import Fault, fault_of
+from specmesh.orchestrator.mesh.faults import CallFault, fault_of
 from specmesh.orchestrator.mesh.moment import Moment
 from specmesh.orchestrator.rounds import Rounds
 from specmesh.orchestrator.strategies.base import (
@@ -31,9 +31,9 @@ from specmesh.orchestrator.strategies.base import (
     Event,
     Failed,
     Finish,
-    FinishReason,
     GiveUp,
     Released,
+    StopReason,
     Strategy,
     TaskId,
     Verified,
@@ -58,7 +58,7 @@ _failures = _meter.create_counter(
 
 Answered = Drafted | Verified | Assessed | Released | Failed
 
-Deliver = Callable[[Commit], FinishReason | None]
+Deliver = Callable[[Commit], StopReason | None]
 """Takes committed tokens; returns a reason if the answer must end with them."""
 
 
@@ -79,7 +79,7 @@ class Driver:
         self._cancelled: set[TaskId] = set()
         self._errors: dict[TaskId, Exception] = {}
 
-    async def drive(self) -> FinishReason:
+    async def drive(self) -> StopReason:
         """Run to the end of the answer.
 
         Raises the error behind a ``GiveUp``, or what the mesh finds wrong with the request.
@@ -91,7 +91,7 @@ class Driver:
             await self._end(list(self._tasks.values()))
             self._rounds.close()
 
-    async def _drive(self) -> FinishReason:
+    async def _drive(self) -> StopReason:
         self._capacity = self._calls.capacity()
         commands = self._strategy.start(self._capacity)
         while True:
@@ -104,7 +104,7 @@ class Driver:
     def _mesh_changed(self) -> None:
         self._events.put_nowait(None)
 
-    async def _perform(self, commands: Sequence[Command]) -> FinishReason | None:
+    async def _perform(self, commands: Sequence[Command]) -> StopReason | None:
         """Calls leave first, for the next tokens wait for them; then what is useless ends, and
         the store and the client get what was committed."""
         useless = [command.task for command in commands if isinstance(command, Cancel)]
@@ -208,13 +208,13 @@ def _for_client(error: Exception) -> Exception:
         return error
     details = error.details() or ""
     match fault_of(error):
-        case Fault.BUSY:
+        case CallFault.BUSY:
             retry_s = retry_after_s(error) or 1.0
             return ResourceExhausted("VERIFIERS_BUSY", details, retry_after_s=retry_s)
-        case Fault.TOO_SMALL:
+        case CallFault.TOO_SMALL:
             info = error_info(error)
             assert info is not None
             return FailedPrecondition(info.reason, details, info.metadata)
-        case Fault.REFUSED:
+        case CallFault.REFUSED:
             return error  # what was checked before is wrong after all: a fault of ours
     return Unavailable("VERIFIER_LOST", f"no replica of the target answered: {details}")

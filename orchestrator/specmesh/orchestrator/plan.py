@@ -31,7 +31,7 @@ class Defaults:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RequestPlan:
     """A request that can be carried out."""
 
     prompt: tuple[int, ...]
@@ -48,7 +48,7 @@ def make_plan(
     target: Target,
     defaults: Defaults,
     dice: random.Random,
-) -> Plan:
+) -> RequestPlan:
     """Check ``request`` but for its prompt, whose tokens ``prompt`` are.
 
     ``dice`` give the seed of a request that names none. Raises ``InvalidField``, ``NotFound``, or
@@ -63,7 +63,7 @@ def make_plan(
         known = ", ".join(STRATEGIES)
         raise InvalidField("speculation.strategy", f"{strategy!r} is none of: {known}")
     sampling = read_sampling(request.sampling, seed=dice.getrandbits(64))
-    return Plan(
+    return RequestPlan(
         prompt=prompt,
         sampling=sampling,
         strategy=strategy,

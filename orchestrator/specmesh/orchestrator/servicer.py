@@ -15,7 +15,7 @@ from specmesh.orchestrator.answer import Answer
 from specmesh.orchestrator.entrance import Entrance
 from specmesh.orchestrator.mesh.calls import Mesh
 from specmesh.orchestrator.mesh.peer import kind_of
-from specmesh.orchestrator.plan import Defaults, Plan, make_plan
+from specmesh.orchestrator.plan import Defaults, RequestPlan, make_plan
 from specmesh.orchestrator.prompts import PromptReader
 from specmesh.orchestrator.request_metrics import RequestMetrics
 from specmesh.orchestrator.session_log import SessionLog
@@ -193,7 +193,7 @@ def _deadline(context: GenerateContext | ResumeContext) -> float:
     return asyncio.get_running_loop().time() + (REQUEST_SECONDS if remaining is None else remaining)
 
 
-def _describe(plan: Plan, target: Target, metrics: RequestMetrics) -> None:
+def _describe(plan: RequestPlan, target: Target, metrics: RequestMetrics) -> None:
     metrics.attributes["gen_ai.request.model"] = target.info.name
     span = trace.get_current_span()
     if span.is_recording():

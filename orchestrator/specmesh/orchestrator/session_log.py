@@ -1,7 +1,7 @@
 """The stored side of one answer: what another orchestrator would carry on from.
 
 Tokens are stored before the client sees them, as long as the store keeps up. One that is slow
-or away holds them back no longer than it deserves (``Patience``): then they go out unstored,
+or away holds them back no longer than it deserves (``StorePatience``): then they go out unstored,
 the client is told so, and the log goes on trying until the store has everything again.
 """
 

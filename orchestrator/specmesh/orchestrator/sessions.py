@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.orchestrator.plan import Plan
+from specmesh.orchestrator.plan import RequestPlan
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.serving.errors import Aborted, NotFound, Unavailable
 from specmesh.serving.session import (
@@ -20,7 +20,7 @@ from specmesh.serving.wire import check_tokens, write_sampling
 from specmesh.v1 import generation_pb2, sampling_pb2
 
 
-def settled(plan: Plan, model: str) -> generation_pb2.GenerateRequest:
+def settled(plan: RequestPlan, model: str) -> generation_pb2.GenerateRequest:
     """The request with every default filled in and without its prompt, which the session keeps
     as tokens: it means the same anywhere, and is no larger than a plan can be."""
     goal = plan.goal

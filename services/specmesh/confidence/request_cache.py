@@ -16,7 +16,7 @@ from itertools import count
 
 from specmesh.confidence.metrics import record_batch, record_fallback, record_wait
 from specmesh.confidence.release import Escalation, Gathering, Waiting, wait_s
-from specmesh.confidence.request_store import Part, RequestStore
+from specmesh.confidence.request_store import ReleasedPart, RequestStore
 from specmesh.confidence.sharing import Sharing
 from specmesh.serving.session import StoreUnavailable
 
@@ -169,7 +169,7 @@ class RequestCache:
             tried.set()
             await asyncio.sleep(RETRY_S)
 
-    def _released(self, part: Part) -> None:
+    def _released(self, part: ReleasedPart) -> None:
         self._release(part.numbers, part.batch_size)
 
     def _lose(self, failure: Exception, *, told: bool) -> None:

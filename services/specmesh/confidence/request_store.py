@@ -36,7 +36,7 @@ _KEYS = [f"{{request-cache}}:{name}" for name in ("waiting", "entries", "session
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ReleasedPart:
     """This replica's part of a batch that is released."""
 
     batch_size: int
@@ -48,7 +48,7 @@ class Part:
 class Turn:
     """What came of a turn."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[ReleasedPart, ...]
     """Of the batches that it released; they may be empty."""
     due_in_s: float | None
     """Until the oldest request is due that waits on; None if none does."""
@@ -155,7 +155,7 @@ class Membership:
             max(0.0, float(due_in_ms)) / 1e3 if due_in_ms else None,
         )
 
-    async def released_by_others(self) -> AsyncIterator[Part]:
+    async def released_by_others(self) -> AsyncIterator[ReleasedPart]:
         """Hear of releases until the connection breaks: raises ``StoreUnavailable``."""
         try:
             async for message in self._pubsub.listen():
@@ -183,6 +183,6 @@ def _name(number: int) -> str:
     return f"{number:016x}"
 
 
-def _part(fields: Sequence[bytes]) -> Part:
+def _part(fields: Sequence[bytes]) -> ReleasedPart:
     size, *names = fields
-    return Part(int(size), tuple(int(name, 16) for name in names))
+    return ReleasedPart(int(size), tuple(int(name, 16) for name in names))

@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 from specmesh.confidence.metrics import record_batch
 from specmesh.confidence.release import AtWork, Waiting
-from specmesh.confidence.request_store import Membership, Part
+from specmesh.confidence.request_store import Membership, ReleasedPart
 
 
 class Sharing:
     """Takes turns, one at a time: what comes meanwhile goes with the next."""
 
-    def __init__(self, membership: Membership, release: Callable[[Part], None]) -> None:
+    def __init__(self, membership: Membership, release: Callable[[ReleasedPart], None]) -> None:
         self._membership = membership
         self._release = release
         self._waiting: dict[int, Waiting] = {}
@@ -88,7 +88,7 @@ class Sharing:
         async for part in self._membership.released_by_others():
             self._let_go(part)
 
-    def _let_go(self, part: Part) -> None:
+    def _let_go(self, part: ReleasedPart) -> None:
         for number in part.numbers:
             self._waiting.pop(number, None)
         self._release(part)

@@ -9,7 +9,12 @@ from typing import Literal
 import numpy as np
 from tokenizers import Tokenizer
 
-from specmesh.inference.context_models import ContextModel, Guess, PromptLookup, RandomTokens
+from specmesh.inference.context_models import (
+    ContextModel,
+    NextTokenGuess,
+    PromptLookup,
+    RandomTokens,
+)
 from specmesh.inference.digests import digest_of, digest_of_array
 from specmesh.inference.model import LanguageModel, ModelDescription, ModelNotLoadable
 from specmesh.inference.ngram import NGram
@@ -42,7 +47,7 @@ def load(
     loaded = _load_tokenizer(tokenizer)
     vocab_size = loaded.get_vocab_size()
     name: str = backend
-    guess: Guess
+    guess: NextTokenGuess
     counted = ""
     if backend == "ngram":
         tokens = _count_from(corpus, loaded)

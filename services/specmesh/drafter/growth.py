@@ -15,7 +15,7 @@ from specmesh.inference.model import Logits
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class DraftShape:
     """What to draft below ``from_nodes``: ``depth`` levels, ``branching[i]`` children per node
     at level i and one beyond the list; when to stop before; of how many choices to tell per
     node; how many tokens the vocabulary has, unless it is the drafter's own."""
@@ -51,11 +51,11 @@ class Level:
     choices: dict[int, Choices]
 
 
-class Growth:
+class GrowingDraft:
     """A draft in the making: the logits of one forward make one level."""
 
     def __init__(
-        self, tree: TokenTree, prefix_length: int, shape: Shape, sampling: Sampling
+        self, tree: TokenTree, prefix_length: int, shape: DraftShape, sampling: Sampling
     ) -> None:
         self.tree = tree
         """All nodes so far, those drafted earlier first."""

@@ -12,11 +12,11 @@ import grpc.aio
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import TokenTree
-from specmesh.drafter.growth import Growth, Level, Shape
+from specmesh.drafter.growth import DraftShape, GrowingDraft, Level
 from specmesh.inference.accounts import add_cost, record_cost, tell_in_blocks
 from specmesh.inference.engine import Engine
 from specmesh.inference.job import Job, Steps
-from specmesh.inference.model import Ask, LanguageModel, Scorer
+from specmesh.inference.model import ForwardRequest, LanguageModel, Scorer
 from specmesh.inference.prefixes import PrefixResolver
 from specmesh.serving.interceptors import exchange
 from specmesh.serving.wire import (
@@ -95,19 +95,19 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
         job: DraftJob,
         prefix: Sequence[int],
         tree: TokenTree,
-        shape: Shape,
+        shape: DraftShape,
         sampling: Sampling,
         levels_per_message: int,
     ) -> DraftSteps:
         shape = self._fit(shape, tree, len(prefix))
         scorer = self._model.open(prefix, job.cancellation, len(tree) + shape.num_nodes)
-        meter = _Meter(scorer, job.queue_ms)
-        growth = Growth(tree, len(prefix), shape, sampling)
+        meter = _CostMeter(scorer, job.queue_ms)
+        growth = GrowingDraft(tree, len(prefix), shape, sampling)
         sent = len(tree)
         pending: list[Level] = []
         try:
             while not growth.ended:
-                pending.append(growth.grow((yield Ask(scorer, growth.tree))))
+                pending.append(growth.grow((yield ForwardRequest(scorer, growth.tree))))
                 if growth.num_levels % levels_per_message == 0 or growth.ended:
                     if len(growth.tree) > sent:
                         yield _message(pending, sent, meter)
@@ -117,7 +117,7 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
             # node has not been through a forward.
             scorer.close(growth.tree.path(_first_leaf(growth.tree))[:-1])
 
-    def _fit(self, shape: Shape, tree: TokenTree, prefix_length: int) -> Shape:
+    def _fit(self, shape: DraftShape, tree: TokenTree, prefix_length: int) -> DraftShape:
         """``shape`` cut to the context: a draft that cannot be verified is not made."""
         limit = self._model.description.context_tokens
         if not limit:
@@ -130,7 +130,7 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
         return replace(shape, depth=min(shape.depth, room))
 
 
-class _Meter:
+class _CostMeter:
     """What was spent since it was last asked."""
 
     def __init__(self, scorer: Scorer, queue_ms: float) -> None:
@@ -151,7 +151,7 @@ class _Meter:
         return cost
 
 
-def read_shape(request: drafter_pb2.DraftRequest, tree_size: int) -> Shape:
+def read_shape(request: drafter_pb2.DraftRequest, tree_size: int) -> DraftShape:
     """What a request asks to draft; raises ``InvalidField``."""
     if not 1 <= request.depth <= MAX_DEPTH:
         raise InvalidField("depth", f"must be in [1, {MAX_DEPTH}]")
@@ -167,7 +167,7 @@ def read_shape(request: drafter_pb2.DraftRequest, tree_size: int) -> Shape:
         raise InvalidField("num_choices", f"must be in [0, {MAX_CHOICES}]")
     stop = read_stop(request.stop) if request.HasField("stop") else None
     branching = tuple(request.branching)
-    shape = Shape(
+    shape = DraftShape(
         *(from_nodes, request.depth, branching, request.num_choices, stop),
         vocab_size=request.vocab_size or None,
     )
@@ -178,7 +178,7 @@ def read_shape(request: drafter_pb2.DraftRequest, tree_size: int) -> Shape:
     return shape
 
 
-def _message(levels: Sequence[Level], sent: int, meter: _Meter) -> drafter_pb2.DraftResponse:
+def _message(levels: Sequence[Level], sent: int, meter: _CostMeter) -> drafter_pb2.DraftResponse:
     """The nodes of ``levels``, numbered on from ``sent``."""
     tree = levels[-1].tree
     choices = {node: chosen for level in levels for node, chosen in level.choices.items()}

@@ -25,7 +25,7 @@ GROUP_COST_BLOCKS = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BatchPart:
     """One sequence's part of a forward.
 
     The KV of its token i lies in slot ``i % 16`` of block ``blocks[i // 16]``; ``sees`` is
@@ -84,10 +84,10 @@ class Batch:
     groups: tuple[Group, ...]
 
 
-def pack(parts: Sequence[Part], copies: Sequence[Copy]) -> Batch:
+def pack(parts: Sequence[BatchPart], copies: Sequence[Copy]) -> Batch:
     """The forward of ``parts``, after ``copies``."""
     groups: list[Group] = []
-    order: list[Part] = []
+    order: list[BatchPart] = []
     blanks: list[range] = []
     starts = [0] * len(parts)
     start = 0
@@ -112,7 +112,7 @@ def pack(parts: Sequence[Part], copies: Sequence[Copy]) -> Batch:
     )
 
 
-def _similar(parts: Sequence[Part]) -> list[list[int]]:
+def _similar(parts: Sequence[BatchPart]) -> list[list[int]]:
     """Parts by group: of one width, and split where padding would cost more than a group."""
     if len(parts) == 1:
         return [[0]]
@@ -148,7 +148,7 @@ def _ends(sizes: Sequence[int]) -> list[int]:
     return taken
 
 
-def _group(parts: Sequence[Part], start: int) -> Group:
+def _group(parts: Sequence[BatchPart], start: int) -> Group:
     width, length = len(parts[0].token_ids), parts[0].length
     blocks = np.zeros((len(parts), _num_blocks(parts[0])), np.int64)
     for row, part in enumerate(parts):
@@ -164,14 +164,14 @@ def _group(parts: Sequence[Part], start: int) -> Group:
     return Group(start, width, length, blocks, sees)
 
 
-def _blanks(part: Part) -> range:
+def _blanks(part: BatchPart) -> range:
     """The slots that are left of the last block of ``part``: no other sequence uses them."""
     end = part.blocks[_num_blocks(part) - 1] * BLOCK_TOKENS + BLOCK_TOKENS
     num_left = -part.length % BLOCK_TOKENS
     return range(end - num_left, end)
 
 
-def _num_blocks(part: Part) -> int:
+def _num_blocks(part: BatchPart) -> int:
     return -(-part.length // BLOCK_TOKENS)
 
 

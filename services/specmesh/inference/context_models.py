@@ -17,8 +17,8 @@ from specmesh.decoding.prefix import PrefixChain
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.inference.model import (
     DEFAULT_ROOM_TOKENS,
-    Ask,
     Cancellation,
+    ForwardRequest,
     Logits,
     ModelDescription,
     score_alone,
@@ -28,7 +28,7 @@ from specmesh.inference.prefix_cache import PrefixCache
 CACHED_TOKENS = 1 << 18
 
 
-class Guess(Protocol):
+class NextTokenGuess(Protocol):
     """Logits ``[vocab]`` of the token after ``context``; all −inf when there is no guess."""
 
     def __call__(self, context: Sequence[int]) -> Logits:
@@ -42,7 +42,7 @@ class ContextModel:
     max_batch = 1
     pool = None
 
-    def __init__(self, description: ModelDescription, guess: Guess) -> None:
+    def __init__(self, description: ModelDescription, guess: NextTokenGuess) -> None:
         self.description = description
         self._guess = guess
         self._cache: PrefixCache[None] = PrefixCache(CACHED_TOKENS)
@@ -56,7 +56,7 @@ class ContextModel:
         """See ``LanguageModel.open``. A guess is too short to be interrupted."""
         return ContextScorer(self._guess, self._cache, prefix, cancellation)
 
-    def forward(self, asks: Sequence[Ask]) -> list[Logits | None]:
+    def forward(self, asks: Sequence[ForwardRequest]) -> list[Logits | None]:
         """See ``LanguageModel.forward``."""
         return score_alone(asks)
 
@@ -70,7 +70,7 @@ class ContextScorer:
 
     def __init__(
         self,
-        guess: Guess,
+        guess: NextTokenGuess,
         cache: PrefixCache[None],
         prefix: Sequence[int],
         cancellation: Cancellation,
@@ -109,7 +109,7 @@ class PromptLookup:
     max_ngram: int = 3
 
     def __call__(self, context: Sequence[int]) -> Logits:
-        """See ``Guess``."""
+        """See ``NextTokenGuess``."""
         row = np.full(self.vocab_size, -np.inf, dtype=np.float32)
         tokens = np.asarray(context)
         for size in range(min(self.max_ngram, len(tokens) - 1), 0, -1):
@@ -128,7 +128,7 @@ class RandomTokens:
     vocab_size: int
 
     def __call__(self, context: Sequence[int]) -> Logits:
-        """See ``Guess``; tiny noise by position lets greedy drafting vary."""
+        """See ``NextTokenGuess``; tiny noise by position lets greedy drafting vary."""
         ids = np.arange(self.vocab_size)
         row: Logits = (1e-3 * uniforms(0, len(context), Purpose.DRAFT, ids)).astype(np.float32)
         return row

@@ -10,8 +10,8 @@ from specmesh.decoding.tree import TokenTree
 from specmesh.inference.digests import digest_of
 from specmesh.inference.model import (
     DEFAULT_ROOM_TOKENS,
-    Ask,
     Cancellation,
+    ForwardRequest,
     Logits,
     ModelDescription,
     score_alone,
@@ -47,7 +47,7 @@ class EmptyModel:
         """See ``LanguageModel.open``."""
         return EmptyScorer(cancellation)
 
-    def forward(self, asks: Sequence[Ask]) -> list[Logits | None]:
+    def forward(self, asks: Sequence[ForwardRequest]) -> list[Logits | None]:
         """See ``LanguageModel.forward``."""
         return score_alone(asks)
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from specmesh.decoding.prefix import BLOCK_TOKENS
-from specmesh.inference.batch import Part
-from specmesh.inference.model import Ask
+from specmesh.inference.batch import BatchPart
+from specmesh.inference.model import ForwardRequest
 from specmesh.inference.paged_scorer import PagedScorer
 
 TREE_TOKENS = 1024
@@ -19,10 +19,10 @@ class Planned(NamedTuple):
 
     number: int
     scorer: PagedScorer
-    part: Part
+    part: BatchPart
 
 
-def plan_forward(asks: Sequence[Ask], chunk_tokens: int) -> list[Planned]:
+def plan_forward(asks: Sequence[ForwardRequest], chunk_tokens: int) -> list[Planned]:
     """Parts of those ``asks`` that find room, first come first served.
 
     Prefixes that lack no more than a block go through whole; the others share
@@ -45,7 +45,7 @@ def plan_forward(asks: Sequence[Ask], chunk_tokens: int) -> list[Planned]:
     return planned
 
 
-def is_scored(ask: Ask) -> bool:
+def is_scored(ask: ForwardRequest) -> bool:
     """Whether no forward is needed any more."""
     scorer = _scorer(ask)
     return not scorer.num_pending_tokens and len(ask.tree) == scorer.num_scored_nodes
@@ -59,6 +59,6 @@ def kind_of(planned: Sequence[Planned]) -> str:
     return "verify" if any(len(part.rows) > 1 for part in parts) else "decode"
 
 
-def _scorer(ask: Ask) -> PagedScorer:
+def _scorer(ask: ForwardRequest) -> PagedScorer:
     assert isinstance(ask.scorer, PagedScorer)
     return ask.scorer

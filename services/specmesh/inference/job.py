@@ -1,7 +1,7 @@
 """One call's work on the engine: a generator that asks for forwards and yields results.
 
-What it yields is either an ``Ask``, whose logits it is sent once they are there, or an item
-for the caller, who gets it as it comes. So a job never blocks, and forwards of many jobs can
+What it yields is either a ``ForwardRequest``, whose logits it is sent once they are there, or an
+item for the caller, who gets it as it comes. So a job never blocks, and forwards of many jobs can
 be one.
 """
 
@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from specmesh.inference.blocks import NoRoom, TooLarge
-from specmesh.inference.model import Ask, Cancellation, Logits
+from specmesh.inference.model import Cancellation, ForwardRequest, Logits
 from specmesh.serving.errors import FailedPrecondition, ResourceExhausted
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-Steps = Generator[Ask | T, Logits, None]
+Steps = Generator[ForwardRequest | T, Logits, None]
 Work = Callable[["Job[T]"], Steps[T]]
 
 
@@ -129,14 +129,14 @@ class Job(Generic[T]):
         self._tell([self._closed()])
 
     @property
-    def ask(self) -> Ask:
+    def ask(self) -> ForwardRequest:
         """What the job waits for."""
         return self._ask
 
     def _proceed(
         self,
         steps: Steps[T],
-        step: Callable[[], Ask | T],
+        step: Callable[[], ForwardRequest | T],
         passes: tuple[type[Exception], ...] = (),
     ) -> bool:
         """Go on with ``step``. Errors are the caller's, but for those in ``passes``.
@@ -148,7 +148,7 @@ class Job(Generic[T]):
         try:
             item = step()
             while not self.cancellation.is_set():
-                if isinstance(item, Ask):
+                if isinstance(item, ForwardRequest):
                     self._ask = item
                     return True
                 items.append(item)

@@ -99,7 +99,7 @@ class Scorer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class ForwardRequest:
     """One scorer's part of a forward: what ``scorer.score(tree)`` would answer."""
 
     scorer: Scorer
@@ -130,7 +130,7 @@ class LanguageModel(Protocol):
         """
         ...
 
-    def forward(self, asks: Sequence[Ask]) -> list[Logits | None]:
+    def forward(self, asks: Sequence[ForwardRequest]) -> list[Logits | None]:
         """One forward for ``asks`` of different scorers; by ask, what ``Scorer.score`` returns.
 
         None for an ask whose prefix is longer than what goes through one forward: it is to be
@@ -147,7 +147,7 @@ class LanguageModel(Protocol):
         ...
 
 
-def score_alone(asks: Sequence[Ask]) -> list[Logits | None]:
+def score_alone(asks: Sequence[ForwardRequest]) -> list[Logits | None]:
     """The forward of a model whose ``max_batch`` is 1."""
     (ask,) = asks
     return [ask.scorer.score(ask.tree)]

@@ -28,7 +28,7 @@ class _Counts:
 
 
 class NGram:
-    """See ``Guess``. Row: log of relative frequencies after the longest known context."""
+    """See ``NextTokenGuess``. Row: log of relative frequencies after the longest known context."""
 
     def __init__(self, tokens: Sequence[int], vocab_size: int, order: int) -> None:
         """Count ``tokens``; ``order`` 1 is unigram, 2 bigram and so on up to ``MAX_ORDER``."""
@@ -39,7 +39,7 @@ class NGram:
         self._by_length = [_count(array, length) for length in range(min(order, len(array)))]
 
     def __call__(self, context: Sequence[int]) -> Logits:
-        """See ``Guess``."""
+        """See ``NextTokenGuess``."""
         row = np.full(self._vocab_size, -np.inf, dtype=np.float32)
         for length in range(min(len(self._by_length) - 1, len(context)), -1, -1):
             table = self._by_length[length]

@@ -9,13 +9,13 @@ import numpy as np
 
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
 from specmesh.decoding.tree import EMPTY, TokenTree
-from specmesh.inference.batch import Copy, Part, Sees
+from specmesh.inference.batch import BatchPart, Copy, Sees
 from specmesh.inference.blocks import BlockPool
-from specmesh.inference.model import Ask, Cancellation, Logits
+from specmesh.inference.model import Cancellation, ForwardRequest, Logits
 
 
 class _Model(Protocol):
-    def forward(self, asks: Sequence[Ask]) -> list[Logits | None]: ...
+    def forward(self, asks: Sequence[ForwardRequest]) -> list[Logits | None]: ...
 
 
 class PagedScorer:
@@ -59,7 +59,7 @@ class PagedScorer:
         """Leading nodes of the tree with KV, node 0 not counted."""
         return len(self._scored)
 
-    def plan(self, tree: TokenTree, num_prefix_tokens: int) -> Part:
+    def plan(self, tree: TokenTree, num_prefix_tokens: int) -> BatchPart:
         """The next ``num_prefix_tokens`` of the prefix; if they are all, then also the nodes of
         ``tree`` not scored yet, and rows asked for: see ``Scorer.score``."""
         prefix_end = self._num_held + num_prefix_tokens
@@ -75,7 +75,7 @@ class PagedScorer:
         first = self._num_held + len(self._scored)
         length = first + len(token_ids)
         assert length <= len(self._table.blocks) * BLOCK_TOKENS, "more nodes than there is room for"
-        return Part(
+        return BatchPart(
             token_ids=token_ids,
             positions=positions,
             slots=[self._slot(index) for index in range(first, length)],
@@ -85,7 +85,7 @@ class PagedScorer:
             sees=self._sees(tree, nodes, first, length),
         )
 
-    def advance(self, part: Part, tree: TokenTree) -> None:
+    def advance(self, part: BatchPart, tree: TokenTree) -> None:
         """The forward of ``part``, planned for ``tree``, is done."""
         self.num_computed_tokens += len(part.token_ids)
         had_pending = self.num_pending_tokens > 0
@@ -99,7 +99,7 @@ class PagedScorer:
     def score(self, tree: TokenTree) -> Logits:
         """See ``Scorer.score``."""
         while True:
-            (logits,) = self._model.forward([Ask(self, tree)])
+            (logits,) = self._model.forward([ForwardRequest(self, tree)])
             if logits is not None:
                 return logits
 

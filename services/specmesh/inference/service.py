@@ -15,7 +15,7 @@ from pydantic import Field
 from specmesh.decoding.tree import TokenTree
 from specmesh.inference.engine import Engine
 from specmesh.inference.engine_metrics import observe
-from specmesh.inference.model import Ask, Cancellation, LanguageModel, ModelNotLoadable
+from specmesh.inference.model import Cancellation, ForwardRequest, LanguageModel, ModelNotLoadable
 from specmesh.inference.model_servicer import ModelServicer
 from specmesh.inference.prefixes import PrefixResolver
 from specmesh.serving.server import CannotStart
@@ -144,5 +144,5 @@ def _warm_up(model: LanguageModel) -> None:
         if limit and WARM_UP_PREFIX + width > limit:
             break
         scorer = model.open([0] * WARM_UP_PREFIX, Cancellation(), width)
-        model.forward([Ask(scorer, TokenTree.chain([0] * width))])
+        model.forward([ForwardRequest(scorer, TokenTree.chain([0] * width))])
         scorer.close(())

@@ -20,8 +20,8 @@ from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.inference.digests import digest_of
 from specmesh.inference.model import (
     DEFAULT_ROOM_TOKENS,
-    Ask,
     Cancellation,
+    ForwardRequest,
     Interrupted,
     Logits,
     ModelDescription,
@@ -41,7 +41,7 @@ second over the first with probability 2e-10, and one of 254 others over the sec
 
 
 @dataclass(frozen=True, slots=True)
-class Latency:
+class ForwardLatency:
     """How long a forward takes: ``first_s`` on a prefix of which nothing is cached (time to
     first token), ``each_s`` any other, however wide its tree."""
 
@@ -58,7 +58,7 @@ class SimulatedModel:
     def __init__(
         self,
         speaker: SimulatedTarget | SimulatedDrafter,
-        latency: Latency,
+        latency: ForwardLatency,
     ) -> None:
         if isinstance(speaker, SimulatedTarget):
             self._target, name, context_tokens = speaker, "simulated-target", CONTEXT_TOKENS
@@ -92,7 +92,7 @@ class SimulatedModel:
             self._target, self._choices, self._cache, prefix, self._latency, clock
         )
 
-    def forward(self, asks: Sequence[Ask]) -> list[Logits | None]:
+    def forward(self, asks: Sequence[ForwardRequest]) -> list[Logits | None]:
         """See ``LanguageModel.forward``."""
         return score_alone(asks)
 
@@ -114,7 +114,7 @@ class SimulatedScorer:
         choices: Choices,
         cache: PrefixCache[list[int]],
         prefix: Sequence[int],
-        latency: Latency,
+        latency: ForwardLatency,
         clock: _Clock,
     ) -> None:
         self.cancellation = clock.cancellation

@@ -6,7 +6,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from specmesh.decoding.simulated import MIN_VOCAB_SIZE, SimulatedDrafter, SimulatedTarget
-from specmesh.inference.simulated import Latency, SimulatedModel
+from specmesh.inference.simulated import ForwardLatency, SimulatedModel
 
 MAX_VOCAB_SIZE = 1 << 20
 """Bounds the rows of logits, which are made for nothing but their highest two entries."""
@@ -39,9 +39,9 @@ class SimulatedSettings(BaseSettings):
         return SimulatedTarget(self.simulated_seed, self.simulated_vocab_size)
 
     @property
-    def _latency(self) -> Latency:
+    def _latency(self) -> ForwardLatency:
         each_ms, first_ms = self.simulated_each_ms, self.simulated_first_ms
-        return Latency((each_ms if first_ms is None else first_ms) / 1e3, each_ms / 1e3)
+        return ForwardLatency((each_ms if first_ms is None else first_ms) / 1e3, each_ms / 1e3)
 
     def simulated_target(self) -> SimulatedModel:
         """The target as set."""

@@ -32,9 +32,9 @@ from specmesh.inference.kv_store import KVShape, KVStore
 from specmesh.inference.linear import pack_linears
 from specmesh.inference.model import (
     DEFAULT_ROOM_TOKENS,
-    Ask,
     Cancellation,
     DeviceLost,
+    ForwardRequest,
     Logits,
     ModelDescription,
     ModelNotLoadable,
@@ -163,7 +163,7 @@ class TransformersModel:
         """See ``LanguageModel.open``."""
         return PagedScorer(self, self.pool, self._copies.append, prefix, room, cancellation)
 
-    def forward(self, asks: Sequence[Ask]) -> list[Logits | None]:
+    def forward(self, asks: Sequence[ForwardRequest]) -> list[Logits | None]:
         """See ``LanguageModel.forward``; ``plan_forward`` says who has a part in it."""
         no_rows = np.empty((0, self.description.vocab_size), np.float32)
         results: list[Logits | None] = [no_rows if is_scored(ask) else None for ask in asks]

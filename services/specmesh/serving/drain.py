@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from specmesh.serving.errors import Unavailable
-from specmesh.serving.interceptors import Request
+from specmesh.serving.interceptors import ObservedRequest
 
 
 class RequestGate:
@@ -24,7 +24,7 @@ class RequestGate:
         self._idle.set()
 
     @asynccontextmanager
-    async def admit(self, request: Request) -> AsyncIterator[None]:  # noqa: ARG002
+    async def admit(self, request: ObservedRequest) -> AsyncIterator[None]:  # noqa: ARG002
         """Let the request through and count it, or refuse it."""
         if self._closed:
             raise Unavailable("DRAINING", "this replica is shutting down")

@@ -53,7 +53,7 @@ INFRASTRUCTURE = "/grpc."
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ObservedRequest:
     """One request that is being answered: a call, or one of many on an open call."""
 
     method: str
@@ -63,7 +63,7 @@ class Request:
     """What the request says of its trace; None leaves it to the call's metadata."""
 
 
-Layer = Callable[[Request], AbstractAsyncContextManager[None]]
+Layer = Callable[[ObservedRequest], AbstractAsyncContextManager[None]]
 """Surrounds the answering of a request, until its last message is sent."""
 
 _exchange: ContextVar[Callable[[Mapping[str, str]], AbstractAsyncContextManager[None]]] = (
@@ -120,7 +120,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         """The behaviour within the layers, and what makes a handler of it."""
 
         async def unary(taken: Taken, context: Context) -> object:
-            async with self._around(Request(method, context)):
+            async with self._around(ObservedRequest(method, context)):
                 request = self._intake.hold(taken)
                 try:
                     return await behaviour(request, context)
@@ -128,7 +128,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                     self._intake.release(taken)
 
         async def streaming(taken: Taken, context: Context) -> None:
-            async with self._around(Request(method, context)):
+            async with self._around(ObservedRequest(method, context)):
                 request = self._intake.hold(taken)
                 try:
                     await self._write_all(behaviour, request, context)
@@ -140,9 +140,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             # (github.com/grpc/grpc/issues/43360).
             await context.send_initial_metadata(())
             one = method.removesuffix("Each")
-            _exchange.set(lambda carrier: self._around(Request(one, context, carrier)))
+            _exchange.set(lambda carrier: self._around(ObservedRequest(one, context, carrier)))
             async with (
-                telling_errors(Request(one, context)),
+                telling_errors(ObservedRequest(one, context)),
                 aclosing(self._each(requests)) as each,
             ):
                 await self._write_all(behaviour, each, context)
@@ -190,7 +190,7 @@ def _nested(layers: Sequence[Layer]) -> Layer:
 
     # Nested once, and not by an AsyncExitStack for each request, which costs more.
     @asynccontextmanager
-    async def around(request: Request) -> AsyncIterator[None]:
+    async def around(request: ObservedRequest) -> AsyncIterator[None]:
         async with outermost(request), inner(request):
             yield
 
@@ -201,14 +201,14 @@ def _refusing(error: ServiceError) -> grpc.RpcMethodHandler[Any, Any]:
     """Answers a call of any kind with ``error``, and reads nothing."""
 
     async def refuse(requests: object, context: Context) -> None:  # noqa: ARG001
-        async with telling_errors(Request("", context)):
+        async with telling_errors(ObservedRequest("", context)):
             raise error
 
     return grpc.stream_stream_rpc_method_handler(cast("Any", refuse))
 
 
 @asynccontextmanager
-async def telling_errors(request: Request) -> AsyncIterator[None]:
+async def telling_errors(request: ObservedRequest) -> AsyncIterator[None]:
     """Tells the peer ``ServiceError`` and ``InvalidField``; hides and logs anything else."""
     try:
         yield

@@ -15,7 +15,7 @@ _DEVIATION_SMOOTHING = 1 / 4
 _NUM_DEVIATIONS = 4
 
 
-class Patience:
+class StorePatience:
     """Learns from each answer how long the next may take."""
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from specmesh.serving.patience import Patience
+from specmesh.serving.patience import StorePatience
 from specmesh.serving.session import (
     TOKEN_BYTES,
     Generated,
@@ -68,7 +68,7 @@ class SessionStore:
         self._timeout_s = timeout_s
         self._ttl_s = ttl_s
         self._finished_ttl_s = finished_ttl_s
-        self.patience = Patience()
+        self.patience = StorePatience()
         """How long the store is worth waiting for."""
         self._script = client.register_script(
             files("specmesh.serving").joinpath("lua/sessions.lua").read_text("utf-8")

@@ -11,7 +11,7 @@ from opentelemetry import propagate, trace
 from opentelemetry.context import attach, detach
 from opentelemetry.trace import Span, SpanKind
 
-from specmesh.serving.interceptors import Context, Request
+from specmesh.serving.interceptors import Context, ObservedRequest
 from specmesh.serving.telemetry import (
     CANCELLED,
     RPC_METHOD,
@@ -35,7 +35,7 @@ _SERVER_FAULTS = frozenset(
 
 
 @asynccontextmanager
-async def traced(request: Request) -> AsyncIterator[None]:
+async def traced(request: ObservedRequest) -> AsyncIterator[None]:
     """Continues the caller's trace with a SERVER span named as the method.
 
     Must be the outermost layer, to see the status that the peer sees. A request that was

@@ -32,14 +32,14 @@ def main(
     import torch
     from transformers.utils import logging
 
-    from specmesh.training.pipeline import Plan, WorkFolderError, run
+    from specmesh.training.pipeline import TrainingPlan, WorkFolderError, run
     from specmesh.training.samples import SamplePlan
 
     console = Console(highlight=False)
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     if threads:
         torch.set_num_threads(threads)
-    plan = Plan(
+    plan = TrainingPlan(
         sources=sources or standard_library(),
         work=work_dir,
         output=output,

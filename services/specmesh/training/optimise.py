@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from specmesh.training.progress import Progress
+from specmesh.training.progress import StepsDone
 from specmesh.training.tokenizer import Tokens
 
 Loss = Callable[[Tensor], Tensor]
@@ -80,7 +80,7 @@ def optimise(
     tokens: Tokens,
     schedule: Schedule,
     checkpoint: Path,
-) -> Iterator[Progress]:
+) -> Iterator[StepsDone]:
     """Train ``model`` in place, a step for each item asked for.
 
     Continues from ``checkpoint`` if it exists, and keeps it current.
@@ -103,7 +103,7 @@ def optimise(
         step += 1
         if step % schedule.checkpoint_every == 0 or step == schedule.steps:
             _save(checkpoint, step, model, optimizers)
-        yield Progress(step, value.item())
+        yield StepsDone(step, value.item())
 
 
 Optimizers = list[tuple[torch.optim.Optimizer, float]]

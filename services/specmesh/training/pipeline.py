@@ -37,7 +37,7 @@ class WorkFolderError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TrainingPlan:
     """What to train on, for how long, and where to put it."""
 
     sources: Path
@@ -59,7 +59,7 @@ class Data:
     held_out: Tokens
 
 
-def run(plan: Plan, console: Console) -> Evaluation:
+def run(plan: TrainingPlan, console: Console) -> Evaluation:
     """All stages; writes both models, the prompts, the held-out manifest and the card.
 
     Raises WorkFolderError if the work folder was begun with other files.
@@ -96,7 +96,7 @@ def run(plan: Plan, console: Console) -> Evaluation:
     return evaluation
 
 
-def prepare(plan: Plan, console: Console) -> Data:
+def prepare(plan: TrainingPlan, console: Console) -> Data:
     """Read, split and tokenise the sources; raises WorkFolderError as ``run`` does."""
     files = corpus.split(corpus.read_sources(plan.sources))
     manifest = {"training": _digests(files.training), "held_out": _digests(files.held_out)}
@@ -119,7 +119,7 @@ def prepare(plan: Plan, console: Console) -> Data:
     )
 
 
-def _train_target(plan: Plan, training: Tokens, console: Console) -> LlamaForCausalLM:
+def _train_target(plan: TrainingPlan, training: Tokens, console: Console) -> LlamaForCausalLM:
     target = build("target", plan.seed)
     schedule = Schedule(plan.target_steps, seed=plan.seed)
     loss = partial(language_loss, target)

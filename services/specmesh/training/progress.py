@@ -15,7 +15,7 @@ LOSS_SMOOTHING = 0.95
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class StepsDone:
     """How many steps are done, and the last one's loss if it has one."""
 
     step: int
@@ -31,7 +31,7 @@ class Stage:
     step_tokens: int
 
 
-def watch(console: Console, stage: Stage, work: Iterable[Progress]) -> None:
+def watch(console: Console, stage: Stage, work: Iterable[StepsDone]) -> None:
     """Run ``work`` to its end, showing tokens per second, smoothed loss and time left."""
     bars = Bars(
         TextColumn("{task.description:<16}"),
@@ -44,11 +44,11 @@ def watch(console: Console, stage: Stage, work: Iterable[Progress]) -> None:
         expand=True,
     )
     task = bars.add_task(stage.name, total=stage.steps, detail="")
-    meter: _Meter | None = None
+    meter: _SpeedMeter | None = None
     with bars:
         for progress in work:
             if meter is None:
-                meter = _Meter(stage.step_tokens, progress.step, time.monotonic())
+                meter = _SpeedMeter(stage.step_tokens, progress.step, time.monotonic())
                 bars.reset(task, completed=progress.step, detail="")
             detail = meter.read(progress)
             bars.update(task, completed=progress.step, detail=detail)
@@ -61,7 +61,7 @@ def _is_logged(step: int, steps: int) -> bool:
 
 
 @dataclass(slots=True)
-class _Meter:
+class _SpeedMeter:
     """Speed since ``first_step``, which a resumed stage doesn't begin with 1, and the loss."""
 
     step_tokens: int
@@ -69,7 +69,7 @@ class _Meter:
     started: float
     loss: float | None = None
 
-    def read(self, progress: Progress) -> str:
+    def read(self, progress: StepsDone) -> str:
         steps = progress.step - self.first_step
         speed = steps * self.step_tokens / (time.monotonic() - self.started) if steps else 0.0
         if progress.loss is None:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, LlamaForCausalLM
 
-from specmesh.training.progress import Progress
+from specmesh.training.progress import StepsDone
 from specmesh.training.tokenizer import END_OF_TEXT_ID, Tokens
 
 
@@ -77,7 +77,7 @@ def continue_prompts(
 
 def write_samples(
     model: LlamaForCausalLM, training: Tokens, plan: SamplePlan, folder: Path
-) -> Iterator[Progress]:
+) -> Iterator[StepsDone]:
     """Have ``model`` write the shards that ``folder`` lacks; a step is a shard."""
     folder.mkdir(parents=True, exist_ok=True)
     for shard in range(plan.shards):
@@ -87,7 +87,7 @@ def write_samples(
             with part.open("wb") as file:
                 np.save(file, _rows(model, training, plan, shard))
             os.replace(part, path)
-        yield Progress(shard + 1)
+        yield StepsDone(shard + 1)
 
 
 def read_samples(plan: SamplePlan, folder: Path) -> Tokens:

@@ -15,7 +15,7 @@ from specmesh.decoding.tree import TokenTree
 from specmesh.inference.accounts import record_cost, tell_in_blocks
 from specmesh.inference.engine import Engine
 from specmesh.inference.job import Job, Steps
-from specmesh.inference.model import Ask, LanguageModel
+from specmesh.inference.model import ForwardRequest, LanguageModel
 from specmesh.inference.prefixes import PrefixResolver
 from specmesh.serving.interceptors import exchange
 from specmesh.serving.verdicts import write_verdict
@@ -87,7 +87,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         scorer = self._model.open(prefix, job.cancellation, len(tree))
         accepted: Sequence[int] = ()
         try:
-            logits = yield Ask(scorer, tree)
+            logits = yield ForwardRequest(scorer, tree)
             forward_ms = (time.perf_counter() - began) * 1e3
             verdict = verify(
                 tree, logits, sampling, len(prefix), distributions, num_bonus_candidates

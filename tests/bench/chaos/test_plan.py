@@ -12,7 +12,7 @@ from specmesh.bench.chaos.plan import (
     SOONEST_S,
     Fault,
     Kind,
-    Shape,
+    MeshShape,
     is_link,
     link,
     may_go,
@@ -21,7 +21,7 @@ from specmesh.bench.chaos.plan import (
     schedule,
 )
 
-SHAPE = Shape()
+SHAPE = MeshShape()
 HOUR_S = 3600.0
 
 

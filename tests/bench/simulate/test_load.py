@@ -2,7 +2,7 @@
 
 import pytest
 
-from specmesh.bench.simulate.load import Load, run_load
+from specmesh.bench.simulate.load import SimulatedLoad, run_load
 from specmesh.orchestrator.simulation.latency import Fixed, Measured
 from specmesh.orchestrator.simulation.mesh import MeshModel
 from specmesh.orchestrator.strategies import STRATEGIES
@@ -16,7 +16,9 @@ def mesh(num_verifiers=2):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_token_is_accounted_for(strategy):
-    found = run_load(Load(strategy, Goal(30), num_requests=8, rate_per_s=5.0, seed=3), mesh())
+    found = run_load(
+        SimulatedLoad(strategy, Goal(30), num_requests=8, rate_per_s=5.0, seed=3), mesh()
+    )
     assert found.num_tokens == 8 * 30
     assert found.num_wasted_tokens == found.num_drafted_tokens - found.num_accepted_tokens
     assert found.num_accepted_tokens <= found.num_verified_tokens
@@ -27,13 +29,15 @@ def test_every_token_is_accounted_for(strategy):
 
 
 def test_the_same_seed_gives_the_same_run():
-    load = Load("dsi", Goal(20), num_requests=5, rate_per_s=10.0, seed=7)
+    load = SimulatedLoad("dsi", Goal(20), num_requests=5, rate_per_s=10.0, seed=7)
     model = MeshModel(Measured({0.01: 3, 0.05: 1}), (Fixed(0.004),), 3)
     assert run_load(load, model) == run_load(load, model)
 
 
 def test_a_lone_target_is_busy_all_the_time_when_all_come_at_once():
-    found = run_load(Load("autoregressive", Goal(10), num_requests=4), mesh(num_verifiers=1))
+    found = run_load(
+        SimulatedLoad("autoregressive", Goal(10), num_requests=4), mesh(num_verifiers=1)
+    )
     assert found.verifier_utilisation == pytest.approx([1.0])
     assert found.drafter_utilisation == [0.0]
     assert found.duration_s == pytest.approx(4 * 10 * 0.02)
@@ -42,7 +46,7 @@ def test_a_lone_target_is_busy_all_the_time_when_all_come_at_once():
 def test_a_chain_that_can_hardly_stand_leaves_the_drafter_to_others(monkeypatch):
     """Eight answers at once, of two replicas and one drafter."""
     model = MeshModel(Fixed(0.04), (Fixed(0.003),), num_verifiers=2)
-    load = Load("dsi", Goal(100), num_requests=8, acceptance=0.8)
+    load = SimulatedLoad("dsi", Goal(100), num_requests=8, acceptance=0.8)
     bounded = run_load(load, model)
     monkeypatch.setattr(DSI, "_reach", lambda self, chain: float("inf"))
     unbounded = run_load(load, model)
@@ -51,6 +55,6 @@ def test_a_chain_that_can_hardly_stand_leaves_the_drafter_to_others(monkeypatch)
 
 
 def test_requests_come_at_the_rate_asked_for():
-    load = Load("autoregressive", Goal(1), num_requests=400, rate_per_s=50.0)
+    load = SimulatedLoad("autoregressive", Goal(1), num_requests=400, rate_per_s=50.0)
     found = run_load(load, mesh())
     assert found.duration_s == pytest.approx(400 / 50.0, rel=0.2)

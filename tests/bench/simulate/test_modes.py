@@ -13,8 +13,8 @@ from specmesh.bench.simulate.modes import (
     COLUMNS,
     GREEDY_ALPHAS,
     PAIRS,
-    Row,
-    Setting,
+    ModesRow,
+    ModesSetting,
     figures,
     rows,
 )
@@ -30,7 +30,7 @@ from specmesh.orchestrator.simulation.run import simulate
 from specmesh.orchestrator.strategies import NEEDS_FILTER, STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 
-SETTING = Setting(1.0, 0.1, num_verifiers=7, num_tokens=40, seeds=range(11))
+SETTING = ModesSetting(1.0, 0.1, num_verifiers=7, num_tokens=40, seeds=range(11))
 EACH_MODE = [row for row in rows() if row.alpha in {1.0, 0.74, 0.3, 0.05}]
 
 
@@ -45,8 +45,8 @@ def test_dsi_is_as_fast_as_the_better_of_the_others(row):
 
 def test_a_chain_that_pauses_short_of_the_lookahead_is_verified():
     """By Equation 1 a verification would cover more tokens than are likely to stand."""
-    setting = Setting(1.0, 1 / 30, num_verifiers=2, num_tokens=100, seeds=range(9))
-    found = figures(Row(AcceptanceMode.REJECTION, 0.5, 0.1), setting)
+    setting = ModesSetting(1.0, 1 / 30, num_verifiers=2, num_tokens=100, seeds=range(9))
+    found = figures(ModesRow(AcceptanceMode.REJECTION, 0.5, 0.1), setting)
     assert found["dsi_s"] <= 1.02 * min(found["si_s"], found["non_si_s"])
 
 
@@ -71,7 +71,7 @@ def test_a_drafter_that_is_too_slow_to_be_worth_it_costs_next_to_nothing(row, st
 @pytest.mark.parametrize("strategy", ["dsi", "branch-prediction", "exhaustive"])
 def test_a_bonus_token_drawn_without_regard_to_the_draft_would_be_seen(strategy, monkeypatch):
     """A drafter that is the target itself, whose draws hardly ever agree with it by chance."""
-    row = Row(AcceptanceMode.REJECTION, 1.0, 0.08)
+    row = ModesRow(AcceptanceMode.REJECTION, 1.0, 0.08)
     setting = replace(SETTING, seeds=range(5))
 
     def seconds() -> float:
@@ -140,7 +140,7 @@ def test_dsi_is_never_slower_than_the_target_alone(pair, mode, drafter_s, sp, lo
 
 @pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name not in NEEDS_FILTER])
 def test_in_coupled_mode_every_strategy_says_what_the_target_alone_draws(strategy):
-    row = Row(AcceptanceMode.COUPLED, *PAIRS[2])
+    row = ModesRow(AcceptanceMode.COUPLED, *PAIRS[2])
     mesh = MeshModel(Fixed(1.0), (Fixed(0.1),), 3)
     for seed in range(5):
         texts = {

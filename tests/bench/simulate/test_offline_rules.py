@@ -13,7 +13,7 @@ from specmesh.decoding.closed_forms import required_parallelism
 from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
 from specmesh.orchestrator.simulation.latency import Fixed
 from specmesh.orchestrator.simulation.mesh import MeshModel
-from specmesh.orchestrator.simulation.models import Models
+from specmesh.orchestrator.simulation.models import CertainModels
 from specmesh.orchestrator.simulation.run import simulate
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Draft, Goal, Verify
@@ -59,7 +59,7 @@ def test_si_makes_just_the_forwards_that_the_rule_counts(acceptance, lookahead):
     one = drafter(acceptance, seed=2)
     simulate(
         STRATEGIES["speculative"](Goal(TOKENS, lookahead=lookahead)),
-        Models(one.target, (one,)),
+        CertainModels(one.target, (one,)),
         MeshModel(Fixed(1.0), (Fixed(0.1),)),
         prompt=PROMPT,
         observe=lambda now, what: seen.append(what),

@@ -16,14 +16,14 @@ from specmesh.bench.simulate.branch_tables import ROWS as BRANCH_ROWS
 from specmesh.bench.simulate.branch_tables import explain, shapes
 from specmesh.bench.simulate.table2 import (
     ROWS,
-    Experiment,
+    Table2Experiment,
     row_report,
     table2_seconds,
 )
 from specmesh.decoding.closed_forms import branch_throughput, speculative_throughput
 
 STARCODER = ROWS[0]
-SMALL = Experiment(num_tokens=50, seeds=range(3))
+SMALL = Table2Experiment(num_tokens=50, seeds=range(3))
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_dsi_beats_si_and_non_si_in_every_row(reports):
 
 
 def test_each_timing_holds_the_seconds_of_each_seed_and_prompt():
-    experiment = Experiment(num_tokens=10, seeds=(3, 8), prompts=((1, 2), (7,)), hop_s=0.001)
+    experiment = Table2Experiment(num_tokens=10, seeds=(3, 8), prompts=((1, 2), (7,)), hop_s=0.001)
     report = row_report(STARCODER, experiment)
     for timing in report["timings"]:
         assert timing["seconds"] == [

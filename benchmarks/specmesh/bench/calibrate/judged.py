@@ -15,7 +15,7 @@ KEPT_SHARES = (0.2, 0.4, 0.6, 0.8)
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedFit:
     """``num_places`` and the share ``agreed`` of them; ``by_temperature`` like the whole.
 
     ``agreed_of_kept`` has for each scorer, and each of ``KEPT_SHARES`` of the places, those it
@@ -29,12 +29,12 @@ class Judged:
     agreed_of_kept: Mapping[str, Mapping[float, float]]
 
 
-def judge(calibration: Calibration, places: Mapping[float, Sequence[Place]]) -> Judged:
+def judge(calibration: Calibration, places: Mapping[float, Sequence[Place]]) -> JudgedFit:
     """``places`` are by temperature."""
     everything = [place for group in places.values() for place in group]
     agreed = np.array([place_agreed for _, place_agreed in everything])
     scorers: Mapping[str, Scorer] = {**SCORERS, CALIBRATED: calibration}
-    return Judged(
+    return JudgedFit(
         num_places=len(everything),
         agreed=float(agreed.mean()),
         reliability=_reliability(calibration, everything),

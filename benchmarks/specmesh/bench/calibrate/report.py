@@ -9,13 +9,13 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from specmesh.bench.calibrate.judged import KEPT_SHARES, Judged
+from specmesh.bench.calibrate.judged import KEPT_SHARES, JudgedFit
 from specmesh.decoding.calibration import Reliability
 
 _BAR_CELLS = 20
 
 
-def as_json(judged: Judged) -> dict[str, Any]:
+def as_json(judged: JudgedFit) -> dict[str, Any]:
     """For machines; ``ece`` is the expected calibration error."""
     return {
         "places": judged.num_places,
@@ -30,7 +30,7 @@ def as_json(judged: Judged) -> dict[str, Any]:
     }
 
 
-def show(judged: Judged, num_fitted: int, console: Console) -> None:
+def show(judged: JudgedFit, num_fitted: int, console: Console) -> None:
     """For people."""
     console.print(
         f"Fitted on {num_fitted} places; on {judged.num_places} others, at which the target "
@@ -61,7 +61,7 @@ def _diagram(reliability: Reliability) -> Table:
     return table
 
 
-def _kept_table(judged: Judged) -> Table:
+def _kept_table(judged: JudgedFit) -> Table:
     headings = (f"{share:.0%} kept" for share in KEPT_SHARES)
     table = _table("Share of the kept at which the target agreed", "scorer", *headings)
     for name, shares in judged.agreed_of_kept.items():

@@ -11,9 +11,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from specmesh.bench.chaos.pairs import ShippedPair, SimulatedPair
+from specmesh.bench.chaos.pairs import ShippedPair, WaitingPair
 from specmesh.bench.chaos.report import as_json, bad, show, timeline
-from specmesh.bench.chaos.run import Chaos, Plan
+from specmesh.bench.chaos.run import Chaos, ChaosPlan
 from specmesh.cli.runner import FAILED, run, until_signalled
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -64,11 +64,11 @@ def main(
     async def work() -> int:
         with ExitStack() as stack:
             directory = keep or Path(stack.enter_context(TemporaryDirectory(prefix="specmesh-")))
-            plan = Plan(
+            plan = ChaosPlan(
                 duration_s=minutes * 60,
                 streams=streams,
                 seed=seed,
-                pair=ShippedPair() if shipped else SimulatedPair(seed),
+                pair=ShippedPair() if shipped else WaitingPair(seed),
                 longest=tokens,
             )
             chaos = Chaos(

@@ -45,7 +45,7 @@ def _weather(fault: Fault) -> Weather:
     return _WEATHERS.get(fault.kind, FAIR)
 
 
-class Faults:
+class FaultInjector:
     """``carried`` lists those that have begun, in order."""
 
     def __init__(self, mesh: ChaosMesh, began_s: float) -> None:

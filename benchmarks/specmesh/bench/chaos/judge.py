@@ -39,7 +39,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Judgement:
     """``exact``: finished, and equal to what the target alone says. ``agreed``: equal to what
     the store holds. ``unknown`` texts are neither: nobody could be asked."""
 
@@ -49,7 +49,7 @@ class Verdict:
     agreed: bool = False
 
 
-def judge(answer: Answer, truth: Truth, stored: Stored) -> Verdict:
+def judge(answer: Answer, truth: Truth, stored: Stored) -> Judgement:
     """The verdict on an answer, finished or not."""
     fate, why = _against_itself(answer)
     expected = truth.tokens(answer.ask, len(answer.token_ids))
@@ -60,7 +60,7 @@ def judge(answer: Answer, truth: Truth, stored: Stored) -> Verdict:
         fate, why, agreed = _against_store(answer, stored)
     right = fate is Fate.RIGHT
     exact = right and answer.finished and expected is not None
-    return Verdict(fate, "" if right else why, exact, agreed)
+    return Judgement(fate, "" if right else why, exact, agreed)
 
 
 def compare(said: Sequence[int], true: Sequence[int]) -> Fate:

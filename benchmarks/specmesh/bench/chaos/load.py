@@ -14,7 +14,7 @@ _AFTER_FAILURE_S = 1.0
 """A failure that comes at once is not to be counted a hundred times."""
 
 
-class Load:
+class ChaosLoad:
     """``done`` is told of each answer that has ended, well or not."""
 
     def __init__(

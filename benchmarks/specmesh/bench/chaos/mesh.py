@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from specmesh.bench.chaos.links import Links
-from specmesh.bench.chaos.plan import CLIENT, REDIS, REPLICAS, Shape, link
+from specmesh.bench.chaos.plan import CLIENT, REDIS, REPLICAS, MeshShape, link
 from specmesh.cli.local.logs import serving_address
 from specmesh.cli.local.models import Models
 from specmesh.cli.local.process import ProcessSpec
@@ -32,7 +32,7 @@ class Setup:
     """What the mesh is made of. ``persistent``: whether Redis has on disk what it answers for."""
 
     models: Models
-    shape: Shape
+    shape: MeshShape
     persistent: bool
     directory: Path
     """For logs and for what Redis keeps."""
@@ -61,7 +61,7 @@ class ChaosMesh:
         )
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> MeshShape:
         """How many processes there are."""
         return self._setup.shape
 

@@ -16,7 +16,7 @@ from specmesh.bench.chaos.truth import (
     Truth,
 )
 from specmesh.bench.kit.prompts import read_prompts
-from specmesh.cli.local.models import Models, RealModels, SimulatedModels
+from specmesh.cli.local.models import Models, RealModels, WaitingModels
 from specmesh.client import Client
 from specmesh.decoding.simulated import SimulatedTarget
 from specmesh.models import DRAFTER, TARGET, path
@@ -43,12 +43,12 @@ class Pair(Protocol):
         ...
 
 
-class SimulatedPair:
+class WaitingPair:
     """Models that wait instead of computing. ``seed`` (uint64) says what they say."""
 
     def __init__(self, seed: int) -> None:
         self._target = SimulatedTarget(seed)
-        self.models: Models = SimulatedModels(
+        self.models: Models = WaitingModels(
             target_ms=_TARGET_MS, drafter_ms=_DRAFTER_MS, acceptance=_ACCEPTANCE, seed=seed
         )
 

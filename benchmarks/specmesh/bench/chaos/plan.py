@@ -67,7 +67,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class MeshShape:
     """How many processes of each role there are, beside one Redis."""
 
     orchestrators: int = 2
@@ -130,12 +130,12 @@ def role_of(process: str) -> str:
     return process.rpartition("-")[0] or process
 
 
-def schedule(seed: int, duration_s: float, shape: Shape) -> tuple[Fault, ...]:
+def schedule(seed: int, duration_s: float, shape: MeshShape) -> tuple[Fault, ...]:
     """The faults of ``duration_s`` seconds, in order; the last is over before they are."""
     return tuple(_faults(random.Random(f"faults {seed}"), duration_s, shape))  # noqa: S311
 
 
-def _faults(rng: random.Random, duration_s: float, shape: Shape) -> Iterator[Fault]:
+def _faults(rng: random.Random, duration_s: float, shape: MeshShape) -> Iterator[Fault]:
     out_until: dict[str, float] = {}
     at_s = rng.uniform(1, SOONEST_S)
     while at_s < duration_s:
@@ -150,7 +150,7 @@ def _faults(rng: random.Random, duration_s: float, shape: Shape) -> Iterator[Fau
         at_s += rng.uniform(SOONEST_S, LATEST_S)
 
 
-def _draw(rng: random.Random, at_s: float, shape: Shape) -> Fault:
+def _draw(rng: random.Random, at_s: float, shape: MeshShape) -> Fault:
     role = rng.choices(
         ("orchestrator", "verifier", "drafter", "confidence", REDIS, "link"),
         weights=(5, 5, 2, 2, 3, 8),
@@ -169,7 +169,7 @@ def _draw(rng: random.Random, at_s: float, shape: Shape) -> Fault:
     )
 
 
-def _draw_link(rng: random.Random, shape: Shape) -> str:
+def _draw_link(rng: random.Random, shape: MeshShape) -> str:
     """Any kind of link is as likely as any other, however many there are of it."""
     kinds: dict[tuple[str, str], list[str]] = {}
     for name in shape.links:
@@ -202,7 +202,7 @@ def out_of_reach(victim: str) -> str:
     return ends(victim)[1]
 
 
-def may_go(fault: Fault, out: Collection[str], shape: Shape) -> bool:
+def may_go(fault: Fault, out: Collection[str], shape: MeshShape) -> bool:
     """Whether enough is left if it strikes while the processes ``out`` are out of reach."""
     victim = out_of_reach(fault.victim)
     role = role_of(victim)

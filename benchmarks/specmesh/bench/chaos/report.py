@@ -12,7 +12,7 @@ from rich.table import Table
 
 from specmesh.bench.chaos.answers import Answer
 from specmesh.bench.chaos.faults import Carried
-from specmesh.bench.chaos.judge import Fate, Verdict
+from specmesh.bench.chaos.judge import Fate, Judgement
 from specmesh.bench.chaos.starvation import Watch
 
 _NUM_AFTER = 3
@@ -21,11 +21,11 @@ _RECENT_S = 12.0
 
 
 @dataclass(slots=True)
-class Judged:
+class JudgedAnswer:
     """An answer and the verdict on it."""
 
     answer: Answer
-    verdict: Verdict
+    verdict: Judgement
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class Phase:
     """One mesh's run. ``faults`` is complete once it is over."""
 
     persistent: bool
-    judged: list[Judged] = field(default_factory=list)
+    judged: list[JudgedAnswer] = field(default_factory=list)
     faults: list[Carried] = field(default_factory=list)
     watch: Watch | None = None
 
@@ -81,7 +81,7 @@ def as_json(seed: int, phases: Sequence[Phase]) -> dict[str, Any]:
     }
 
 
-def bad(judged: Judged) -> bool:
+def bad(judged: JudgedAnswer) -> bool:
     """Whether something was lost, doubled or changed, or the answer failed."""
     return bool(judged.answer.failure) or judged.verdict.fate is not Fate.RIGHT
 
@@ -126,7 +126,7 @@ def _line(finding: dict[str, Any]) -> str:
     return f"{what}: {finding['strategy']} {finding['mode']}, after {'; '.join(finding['after'])}"
 
 
-def _finding(phase: Phase, judged: Judged) -> dict[str, Any]:
+def _finding(phase: Phase, judged: JudgedAnswer) -> dict[str, Any]:
     answer = judged.answer
     fell_silent_s = answer.last_token_s or answer.began_s
     moment_s = fell_silent_s if answer.failure else answer.ended_s
@@ -137,7 +137,7 @@ def _finding(phase: Phase, judged: Judged) -> dict[str, Any]:
     return {"persistent": phase.persistent, **_answer(judged), "after": after}
 
 
-def _answer(judged: Judged) -> dict[str, Any]:
+def _answer(judged: JudgedAnswer) -> dict[str, Any]:
     answer, verdict = judged.answer, judged.verdict
     ask = answer.ask
     return {

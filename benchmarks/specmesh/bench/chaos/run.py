@@ -11,13 +11,13 @@ from pathlib import Path
 
 from specmesh.bench.chaos.answers import Answer
 from specmesh.bench.chaos.asks import Ask
-from specmesh.bench.chaos.faults import Faults
+from specmesh.bench.chaos.faults import FaultInjector
 from specmesh.bench.chaos.judge import Stored, judge
-from specmesh.bench.chaos.load import Load
+from specmesh.bench.chaos.load import ChaosLoad
 from specmesh.bench.chaos.mesh import ChaosMesh, Setup
 from specmesh.bench.chaos.pairs import Pair
-from specmesh.bench.chaos.plan import REDIS, Kind, Shape, schedule
-from specmesh.bench.chaos.report import Judged, Phase
+from specmesh.bench.chaos.plan import REDIS, Kind, MeshShape, schedule
+from specmesh.bench.chaos.report import JudgedAnswer, Phase
 from specmesh.bench.chaos.starvation import Watch
 from specmesh.bench.chaos.store import StoredSessions, Unreadable
 from specmesh.bench.chaos.truth import Truth
@@ -30,7 +30,7 @@ _STORE_PAUSE_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class ChaosPlan:
     """What is run: half of the time with a Redis that keeps all, half with one that forgets."""
 
     duration_s: float
@@ -39,13 +39,13 @@ class Plan:
     pair: Pair
     longest: int
     """Tokens of an answer."""
-    shape: Shape = field(default_factory=Shape)
+    shape: MeshShape = field(default_factory=MeshShape)
 
 
 class Chaos:
     """One run. ``phases`` fills as it goes."""
 
-    def __init__(self, plan: Plan, directory: Path, report: Callable[[str], None]) -> None:
+    def __init__(self, plan: ChaosPlan, directory: Path, report: Callable[[str], None]) -> None:
         self.phases: list[Phase] = []
         self._plan = plan
         self._directory = directory
@@ -85,12 +85,12 @@ class Chaos:
             async with Client(*mesh.addresses) as client, asyncio.TaskGroup() as group:
                 truth = await self._plan.pair.truth(client, self._plan.longest)
                 began_s = time.monotonic()
-                carrying = Faults(mesh, began_s)
+                carrying = FaultInjector(mesh, began_s)
                 phase.faults = carrying.carried
                 phase.watch = Watch(mesh.links, began_s)
                 watching = group.create_task(phase.watch.run())
                 breaking = group.create_task(carrying.carry_out(faults))
-                load = Load(client, began_s, _Bench(phase, truth, store).done)
+                load = ChaosLoad(client, began_s, _Bench(phase, truth, store).done)
                 await load.run(self._asks(number), duration_s, GRACE_S)
                 breaking.cancel()
                 watching.cancel()
@@ -117,7 +117,7 @@ class _Bench:
     async def done(self, answer: Answer) -> None:
         stored = await self._stored(answer)
         verdict = judge(answer, self._truth, stored)
-        self._phase.judged.append(Judged(answer, verdict))
+        self._phase.judged.append(JudgedAnswer(answer, verdict))
 
     async def _stored(self, answer: Answer) -> Stored:
         """Redis may be away: it is asked until it is back."""

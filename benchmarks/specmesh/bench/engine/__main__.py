@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from specmesh import models
-from specmesh.bench.engine.plan import Plan
+from specmesh.bench.engine.plan import EnginePlan
 from specmesh.bench.engine.report import as_json, show
 from specmesh.bench.engine.run import measure
 from specmesh.inference.model import ModelNotLoadable
@@ -59,7 +59,7 @@ def main(
 
     Answers go on after an end of text. In float32, exits with 1 if any of ours differ.
     """
-    plan = Plan(
+    plan = EnginePlan(
         model=str(models.path(models.TARGET)) if model is None else model,
         dtype=dtype.value,
         device=device,

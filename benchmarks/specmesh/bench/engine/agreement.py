@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from specmesh.bench.engine.figures import Answer
-from specmesh.bench.engine.plan import Plan
+from specmesh.bench.engine.plan import EnginePlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +26,14 @@ class Flip:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Agreement:
     """``num_answers`` to the same prompts, and where some of them part."""
 
     num_answers: int
     flips: tuple[Flip, ...]
 
 
-def compare(answers: Sequence[Answer], others: Sequence[Answer]) -> Comparison:
+def compare(answers: Sequence[Answer], others: Sequence[Answer]) -> Agreement:
     """Both begin with the answer to the first prompt; the longer one's rest is left out."""
     pairs = list(zip(answers, others, strict=False))
     flips = []
@@ -42,12 +42,12 @@ def compare(answers: Sequence[Answer], others: Sequence[Answer]) -> Comparison:
             if token_ids[0] != token_ids[1]:
                 flips.append(Flip(number, position, token_ids, answer.token_ids[:position]))
                 break
-    return Comparison(len(pairs), tuple(flips))
+    return Agreement(len(pairs), tuple(flips))
 
 
 def compare_all(
     ours: Mapping[int, Sequence[Answer]], baseline: Mapping[int, Sequence[Answer]]
-) -> dict[str, Comparison]:
+) -> dict[str, Agreement]:
     """By what is compared with what: streams of both, with 1 alone."""
     found = {"ours 1, generate 1": compare(ours[1], baseline[1])}
     for name, runs in (("ours", ours), ("generate", baseline)):
@@ -58,7 +58,7 @@ def compare_all(
     return found
 
 
-def margins_nats(plan: Plan, flips: Sequence[Flip]) -> list[float]:
+def margins_nats(plan: EnginePlan, flips: Sequence[Flip]) -> list[float]:
     """How much likelier, in float32, the one token of each flip is than the other."""
     import torch
 

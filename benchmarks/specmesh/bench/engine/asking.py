@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
-from specmesh.bench.engine.plan import Plan
+from specmesh.bench.engine.plan import EnginePlan
 from specmesh.decoding.acceptance import verify
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.inference.engine import Engine
 from specmesh.inference.job import Job, Steps
-from specmesh.inference.model import Ask, LanguageModel, ModelNotLoadable
+from specmesh.inference.model import ForwardRequest, LanguageModel, ModelNotLoadable
 
 _GREEDY = Sampling(mode=AcceptanceMode.GREEDY)
 _MAX_QUEUE = 1024
@@ -28,7 +28,7 @@ class NextToken(NamedTuple):
 
 
 @contextmanager
-def serving(plan: Plan) -> Iterator[Engine]:
+def serving(plan: EnginePlan) -> Iterator[Engine]:
     """An engine that loads its model, the cache empty; ``ready`` raises ``ModelNotLoadable``."""
     engine = Engine(partial(_load, plan), _MAX_QUEUE)
     try:
@@ -37,7 +37,7 @@ def serving(plan: Plan) -> Iterator[Engine]:
         engine.stop()
 
 
-def _load(plan: Plan) -> LanguageModel:
+def _load(plan: EnginePlan) -> LanguageModel:
     import torch
 
     from specmesh.inference.transformers_model import TransformersModel
@@ -59,7 +59,7 @@ async def next_token(engine: Engine, model: LanguageModel, prefix: Sequence[int]
     def work(job: Job[NextToken]) -> Steps[NextToken]:
         scorer = model.open(prefix, job.cancellation, len(EMPTY))
         try:
-            logits = yield Ask(scorer, EMPTY)
+            logits = yield ForwardRequest(scorer, EMPTY)
         finally:
             scorer.close(())
         verdict = verify(EMPTY, logits, _GREEDY, len(prefix))
@@ -77,7 +77,7 @@ async def forward_ms(
         began = time.perf_counter()
         scorer = model.open(prefix, job.cancellation, len(tree))
         try:
-            yield Ask(scorer, tree)
+            yield ForwardRequest(scorer, tree)
             yield (time.perf_counter() - began) * 1e3
         finally:
             scorer.close(())

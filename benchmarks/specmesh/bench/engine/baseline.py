@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from specmesh.bench.engine.figures import Answer, Turn
-from specmesh.bench.engine.plan import Plan
+from specmesh.bench.engine.plan import EnginePlan
 from specmesh.bench.engine.prompts import Prompts
 
 _PADDING_ID = 0  # masked: any token will do
 _WARM_UP_TOKENS = 2
 
 
-class Clock:
+class TokenClock:
     """When ``generate`` hands out tokens; a ``BaseStreamer``, which also takes whole batches."""
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Clock:
         """Nothing is held back."""
 
 
-def generate_batches(plan: Plan, batch_size: int) -> Iterator[Turn]:
+def generate_batches(plan: EnginePlan, batch_size: int) -> Iterator[Turn]:
     """Greedy answers to the prompts, batch after batch."""
     import torch
 
@@ -64,7 +64,7 @@ def _generate(model: Any, prompts: Sequence[list[int]], num_tokens: int) -> list
     longest = max(map(len, prompts))
     padded = [[_PADDING_ID] * (longest - len(prompt)) + prompt for prompt in prompts]
     seen = [[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts]
-    clock = Clock()
+    clock = TokenClock()
     asked_s = time.perf_counter()
     tokens = model.generate(
         torch.tensor(padded, device=model.device),

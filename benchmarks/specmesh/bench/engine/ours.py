@@ -16,7 +16,7 @@ from specmesh.bench.engine.plan import (
     SESSIONS,
     WIDTH_PREFIX_TOKENS,
     WIDTHS,
-    Plan,
+    EnginePlan,
 )
 from specmesh.bench.engine.prompts import Prompts
 from specmesh.decoding.prefix import PrefixChain
@@ -41,7 +41,7 @@ class SharedPrefix:
     others_ttft_p50_ms: float
 
 
-def answer_streams(plan: Plan, num_streams: int) -> Iterator[Turn]:
+def answer_streams(plan: EnginePlan, num_streams: int) -> Iterator[Turn]:
     """Greedy answers to the prompts, in their order, by that many clients at once."""
     prompts = Prompts(plan)
     with serving(plan) as engine:
@@ -86,12 +86,12 @@ async def _answer(engine: Engine, prompt: Sequence[int], num_tokens: int) -> Ans
     return Answer(tuple(prefix[len(prompt) :]), asked_s, tuple(token_s))
 
 
-def width_ms(plan: Plan) -> dict[int, float]:
+def width_ms(plan: EnginePlan) -> dict[int, float]:
     """Milliseconds of a forward by width below one prefix: medians, the widths interleaved."""
     return asyncio.run(_width_ms(plan))
 
 
-async def _width_ms(plan: Plan) -> dict[int, float]:
+async def _width_ms(plan: EnginePlan) -> dict[int, float]:
     text = Prompts(plan).of_length(WIDTH_PREFIX_TOKENS + WIDTHS[-1])
     prefix, drafts = text[:WIDTH_PREFIX_TOKENS], text[WIDTH_PREFIX_TOKENS:]
     times: dict[int, list[float]] = {width: [] for width in WIDTHS}
@@ -106,12 +106,12 @@ async def _width_ms(plan: Plan) -> dict[int, float]:
     return {width: float(np.median(found)) for width, found in times.items()}
 
 
-def shared_prefix(plan: Plan) -> SharedPrefix:
+def shared_prefix(plan: EnginePlan) -> SharedPrefix:
     """What sessions gain that begin with the system prompt of others."""
     return asyncio.run(_shared_prefix(plan))
 
 
-async def _shared_prefix(plan: Plan) -> SharedPrefix:
+async def _shared_prefix(plan: EnginePlan) -> SharedPrefix:
     prompts = Prompts(plan)
     ttft_ms, cached = [], []
     with serving(plan) as engine:

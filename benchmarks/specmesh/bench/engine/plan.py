@@ -20,7 +20,7 @@ _FEWEST_ANSWERS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class EnginePlan:
     """What the user asked for.
 
     ``streams`` says how many at once, 1 first; all of it is done ``rounds`` times: figures

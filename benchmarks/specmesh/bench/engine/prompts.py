@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from specmesh.bench.engine.plan import COMMON_TOKENS, OWN_TOKENS, PROMPT_TOKENS, Plan
+from specmesh.bench.engine.plan import COMMON_TOKENS, OWN_TOKENS, PROMPT_TOKENS, EnginePlan
 from specmesh.models import heldout_prompts
 
 
 class Prompts:
     """Stretches of one long text, from anywhere in it, so that hardly two begin alike."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: EnginePlan) -> None:
         from transformers import AutoTokenizer
 
         tokenizer: Any = AutoTokenizer.from_pretrained(plan.model)

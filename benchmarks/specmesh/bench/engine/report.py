@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.table import Table
 
 from specmesh.bench.engine.figures import Figures
-from specmesh.bench.engine.plan import PROMPT_TOKENS, WIDTH_PREFIX_TOKENS, Plan
-from specmesh.bench.engine.run import Measured
+from specmesh.bench.engine.plan import PROMPT_TOKENS, WIDTH_PREFIX_TOKENS, EnginePlan
+from specmesh.bench.engine.run import EngineRuns
 
 
-def as_json(plan: Plan, measured: Measured) -> dict[str, Any]:
+def as_json(plan: EnginePlan, measured: EngineRuns) -> dict[str, Any]:
     """One object for machines; times in ms."""
     one = measured.streams[1].tokens_per_s
     return {
@@ -46,7 +46,7 @@ def as_json(plan: Plan, measured: Measured) -> dict[str, Any]:
     }
 
 
-def show(plan: Plan, measured: Measured, console: Console) -> None:
+def show(plan: EnginePlan, measured: EngineRuns, console: Console) -> None:
     """The same for people."""
     console.print(
         f"{Path(plan.model).name}, {plan.dtype} on {plan.device}, {plan.threads} thread(s); "
@@ -104,7 +104,7 @@ def _width_table(width_ms: Mapping[int, float]) -> Table:
     return table
 
 
-def _agreement_table(measured: Measured) -> Table:
+def _agreement_table(measured: EngineRuns) -> Table:
     table = _table("Same tokens at temperature 0", "compared", "answers", "differ")
     table.add_column("how near the ties were, in nats")
     for name, comparison in measured.comparisons.items():

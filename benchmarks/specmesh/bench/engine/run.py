@@ -12,7 +12,7 @@ from operator import attrgetter
 
 from rich.console import Console
 
-from specmesh.bench.engine.agreement import Comparison, compare_all, margins_nats
+from specmesh.bench.engine.agreement import Agreement, compare_all, margins_nats
 from specmesh.bench.engine.baseline import generate_batches
 from specmesh.bench.engine.figures import (
     Answer,
@@ -27,7 +27,7 @@ from specmesh.bench.engine.ours import (
     shared_prefix,
     width_ms,
 )
-from specmesh.bench.engine.plan import Plan
+from specmesh.bench.engine.plan import EnginePlan
 from specmesh.bench.engine.turns import side_by_side
 
 Round = Sequence[Turn]
@@ -36,7 +36,7 @@ Runs = Mapping[int, Sequence[Round]]
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class EngineRuns:
     """What came out. ``streams`` and ``baseline``, each of its fastest round, by how many at once;
     ``over_baseline`` is the median over all turns of the one's tokens/s by the other's.
 
@@ -48,7 +48,7 @@ class Measured:
     over_baseline: Mapping[int, float]
     width_ms: Mapping[int, float]
     peak_memory_mb: Mapping[str, float]
-    comparisons: Mapping[str, Comparison]
+    comparisons: Mapping[str, Agreement]
     margins_nats: Mapping[str, list[float]]
     shared_prefix: SharedPrefix
 
@@ -62,7 +62,7 @@ class Measured:
         )
 
 
-def measure(plan: Plan, console: Console) -> Measured:
+def measure(plan: EnginePlan, console: Console) -> EngineRuns:
     """Run everything; what is being run shows on ``console``. Raises ``ModelNotLoadable``."""
     ours: dict[int, list[Round]] = {streams: [] for streams in plan.streams}
     baseline: dict[int, list[Round]] = {streams: [] for streams in plan.streams}
@@ -84,7 +84,7 @@ def measure(plan: Plan, console: Console) -> Measured:
         status.update("how near ties were")
         comparisons = compare_all(_answers(ours), _answers(baseline))
         margins = _margins(plan, comparisons)
-    return Measured(
+    return EngineRuns(
         streams=_figures(ours),
         baseline=_figures(baseline),
         over_baseline={
@@ -113,7 +113,7 @@ def _answers(runs: Runs) -> dict[int, list[Answer]]:
     return {streams: list(chain.from_iterable(rounds[0])) for streams, rounds in runs.items()}
 
 
-def _margins(plan: Plan, comparisons: Mapping[str, Comparison]) -> dict[str, list[float]]:
+def _margins(plan: EnginePlan, comparisons: Mapping[str, Agreement]) -> dict[str, list[float]]:
     flips = list({flip for comparison in comparisons.values() for flip in comparison.flips})
     margin_of = {}
     if flips:

@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 
 from specmesh.bench.engine.figures import Turn
-from specmesh.bench.engine.plan import Plan
+from specmesh.bench.engine.plan import EnginePlan
 
-Program = Callable[[Plan, int], Iterator[Turn]]
+Program = Callable[[EnginePlan, int], Iterator[Turn]]
 """Answers all prompts with that many streams at once; makes a turn's answers when asked for it."""
 
 _begun: list[Iterator[Turn]] = []  # in the program's process
 
 
 def side_by_side(
-    plan: Plan, num_streams: int, programs: Sequence[tuple[ProcessPoolExecutor, Program]]
+    plan: EnginePlan, num_streams: int, programs: Sequence[tuple[ProcessPoolExecutor, Program]]
 ) -> Iterator[list[Turn]]:
     """A turn of each, again and again."""
     for process, program in programs:
@@ -27,7 +27,7 @@ def side_by_side(
         process.submit(_end).result()
 
 
-def _begin(program: Program, plan: Plan, num_streams: int) -> None:
+def _begin(program: Program, plan: EnginePlan, num_streams: int) -> None:
     _begun.append(program(plan, num_streams))
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from specmesh.bench.filter.bench import FilterBench, Plan
+from specmesh.bench.filter.bench import FilterBench, FilterPlan
 from specmesh.bench.kit.bench import Surroundings, conduct
 from specmesh.bench.kit.options import Json, Tokens, Verifiers
 from specmesh.bench.kit.prompts import read_prompts
@@ -68,7 +68,7 @@ def main(
             redis_url=redis_url,
             drain_s=1.0,
         )
-        plan = Plan(
+        plan = FilterPlan(
             prompts=unseen[:num_prompts],
             num_tokens=tokens,
             num_sessions=sessions,

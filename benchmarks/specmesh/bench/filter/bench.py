@@ -12,7 +12,7 @@ from specmesh.bench.filter.picture import draw, write_csv
 from specmesh.bench.filter.report import as_json, show
 from specmesh.bench.filter.sessions import Crowd, Round, sum_up
 from specmesh.bench.filter.summary import SHARE, answers_of, summarise, threshold_for
-from specmesh.bench.filter.sweep import Setting, sweep
+from specmesh.bench.filter.sweep import FilterSetting, sweep
 from specmesh.bench.filter.thresholds import settings_at
 from specmesh.bench.kit.bench import Bench, Surroundings
 from specmesh.bench.kit.experiment import FILTER, Run
@@ -27,7 +27,7 @@ CROWD_SHARES = (SHARE, 0.6, 0.8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class FilterPlan:
     """What the user asked for: ``prompts`` by threshold, ``num_sessions`` at once (0: none), and
     which files to write."""
 
@@ -40,16 +40,16 @@ class Plan:
     csv: Path | None
 
 
-def crowd_settings(runs: Sequence[Run]) -> list[Setting]:
+def crowd_settings(runs: Sequence[Run]) -> list[FilterSetting]:
     """One for each of ``CROWD_SHARES``; fewer where the runs don't tell them apart."""
     thresholds = (threshold_for(runs, CROWD_SCORER, share) for share in CROWD_SHARES)
-    return [Setting(CROWD_SCORER, threshold) for threshold in dict.fromkeys(thresholds)]
+    return [FilterSetting(CROWD_SCORER, threshold) for threshold in dict.fromkeys(thresholds)]
 
 
 class FilterBench(Bench):
     """One run of it."""
 
-    def __init__(self, plan: Plan, options: MeshOptions, surroundings: Surroundings) -> None:
+    def __init__(self, plan: FilterPlan, options: MeshOptions, surroundings: Surroundings) -> None:
         super().__init__(options, surroundings)
         self._plan = plan
 
@@ -77,7 +77,7 @@ class FilterBench(Bench):
         return 0 if summary.end_points_exact else FAILED, as_json(summary, sessions)
 
     async def _crowd(
-        self, client: Client, settings: Sequence[Setting]
+        self, client: Client, settings: Sequence[FilterSetting]
     ) -> tuple[Crowd, Sequence[Round]]:
         crowd = Crowd(
             experiment=sweep(self._plan.crowd_prompts, settings, self._plan.num_tokens),

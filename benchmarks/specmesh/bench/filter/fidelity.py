@@ -33,7 +33,7 @@ class Fidelity:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedTexts:
     """``fidelities`` are of the answers asked about, ``drafter_answers`` the drafter's own."""
 
     fidelities: Sequence[Fidelity]
@@ -52,7 +52,7 @@ def judge(target: LanguageModel, prompts: Sequence[Sequence[int]], answers: Answ
 
 async def judge_all(
     models: RealModels, texts: Sequence[str], answers: Sequence[Answers], num_tokens: int
-) -> Judged:
+) -> JudgedTexts:
     """Several lists of greedy answers to the prompts ``texts``. Raises StartError."""
     target, drafter = _load(models.target), _load(models.drafter_names[0])
     prompts = tokenize(target, texts)
@@ -63,7 +63,7 @@ async def judge_all(
     for each in answers:
         fidelities.append(judge(target, prompts, each))
         await asyncio.sleep(0)
-    return Judged(fidelities, own)
+    return JudgedTexts(fidelities, own)
 
 
 def _load(name: str) -> LanguageModel:

@@ -9,7 +9,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specmesh.bench.filter.summary import Point
+from specmesh.bench.filter.summary import SweepPoint
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,15 +26,17 @@ _STYLES = {"log-probability": ("o-", "CALID (log-probability)"), "calibrated": (
 _DOTS_PER_INCH = 120
 
 
-def write_csv(points: Sequence[Point], path: Path) -> None:
+def write_csv(points: Sequence[SweepPoint], path: Path) -> None:
     """One line for each point, infinite thresholds as inf."""
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [field.name for field in fields(Point)], lineterminator="\n")
+        writer = csv.DictWriter(
+            file, [field.name for field in fields(SweepPoint)], lineterminator="\n"
+        )
         writer.writeheader()
         writer.writerows(asdict(point) for point in points)
 
 
-def draw(points: Sequence[Point], path: Path) -> None:
+def draw(points: Sequence[SweepPoint], path: Path) -> None:
     """Two panels of each quality: against the kept share, and against the speed."""
     # It takes a while, and most commands do without.
     from matplotlib.figure import Figure
@@ -49,7 +51,7 @@ def draw(points: Sequence[Point], path: Path) -> None:
     figure.savefig(path, dpi=_DOTS_PER_INCH)
 
 
-def _panel(axes: Axes, points: Sequence[Point], across: str, measure: str) -> None:
+def _panel(axes: Axes, points: Sequence[SweepPoint], across: str, measure: str) -> None:
     for scorer in dict.fromkeys(point.scorer for point in points):
         own = sorted(
             (point for point in points if point.scorer == scorer),

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from specmesh.bench.filter.sessions import CrowdPoint, SessionFigures
-from specmesh.bench.filter.summary import SHARE, Margin, Point, Summary
+from specmesh.bench.filter.summary import SHARE, Margin, Summary, SweepPoint
 from specmesh.bench.kit.tables import make_table
 
 
@@ -53,7 +53,7 @@ def show(summary: Summary, sessions: SessionFigures | None, console: Console) ->
         console.print(_sessions_table(sessions))
 
 
-def _table(points: Sequence[Point]) -> Table:
+def _table(points: Sequence[SweepPoint]) -> Table:
     table = make_table("What is kept, how fast, how good")
     table.add_column("scorer", no_wrap=True)
     for heading in ("above", "kept", "tokens/s", "agreement", "log p", "same text"):

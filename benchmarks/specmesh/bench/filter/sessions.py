@@ -11,7 +11,7 @@ from statistics import fmean, median
 
 import psutil
 
-from specmesh.bench.filter.sweep import Setting, speculation
+from specmesh.bench.filter.sweep import FilterSetting, speculation
 from specmesh.bench.kit.experiment import Experiment
 from specmesh.client import Client, GenerationResult
 from specmesh.traces.spans import Span, SpanKind
@@ -26,7 +26,7 @@ class Round:
     ``cpu_ms`` is what each process took of the cores for one token of output.
     """
 
-    setting: Setting | None
+    setting: FilterSetting | None
     tokens_per_s: float
     kept_share: float
     cpu_ms: Mapping[str, float]
@@ -38,10 +38,12 @@ class Crowd:
 
     experiment: Experiment
     count: int
-    settings: Sequence[Setting]
+    settings: Sequence[FilterSetting]
     num_rounds: int
 
-    async def answers(self, client: Client, setting: Setting | None) -> list[GenerationResult]:
+    async def answers(
+        self, client: Client, setting: FilterSetting | None
+    ) -> list[GenerationResult]:
         """What every session says, once the last of them is done."""
         prompts, asked = self.experiment.prompts, speculation(setting)
         streams = [
@@ -61,7 +63,7 @@ class Crowd:
                 yield await self._time(client, setting, {**pids, "client": os.getpid()})
 
     async def _time(
-        self, client: Client, setting: Setting | None, pids: Mapping[str, int]
+        self, client: Client, setting: FilterSetting | None, pids: Mapping[str, int]
     ) -> Round:
         before = _cpu_s(pids)
         began = time.perf_counter()

@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from specmesh.bench.filter.fidelity import Answers, Fidelity, Judged
-from specmesh.bench.filter.sweep import Setting, setting_of
+from specmesh.bench.filter.fidelity import Answers, Fidelity, JudgedTexts
+from specmesh.bench.filter.sweep import FilterSetting, setting_of
 from specmesh.bench.kit.experiment import Run, tokens_per_s
 
 SHARE = 0.4
@@ -16,7 +16,7 @@ SHARE = 0.4
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class SweepPoint:
     """One setting over all prompts.
 
     ``text_agreement`` is the share of places that hold what the target's own text holds there:
@@ -51,14 +51,14 @@ class Margin:
 class Summary:
     """Points by scorer and threshold; what the target alone does with the same prompts."""
 
-    points: Sequence[Point]
+    points: Sequence[SweepPoint]
     margins: Sequence[Margin]
     target_tokens_per_s: float
     end_points_exact: bool
     """Whether minus infinity gave the drafter's own texts, and infinity the target's."""
 
 
-def answers_of(runs: Sequence[Run], setting: Setting | None) -> Answers:
+def answers_of(runs: Sequence[Run], setting: FilterSetting | None) -> Answers:
     """The answers of one setting, by prompt."""
     own = sorted((run for run in runs if setting_of(run) == setting), key=lambda run: run.prompt)
     return [run.result.token_ids for run in own]
@@ -73,7 +73,7 @@ def threshold_for(runs: Sequence[Run], scorer: str, share: float) -> float:
     return at_share(sorted(by_share.items()), share)
 
 
-def kept_share(runs: Sequence[Run], setting: Setting) -> float:
+def kept_share(runs: Sequence[Run], setting: FilterSetting) -> float:
     """Of the tokens of all answers, those that the target did not check."""
     results = [run.result for run in runs if setting_of(run) == setting]
     return sum(len(each.unchecked) for each in results) / sum(
@@ -81,7 +81,9 @@ def kept_share(runs: Sequence[Run], setting: Setting) -> float:
     )
 
 
-def summarise(runs: Sequence[Run], settings: Sequence[Setting], judged: Judged) -> Summary:
+def summarise(
+    runs: Sequence[Run], settings: Sequence[FilterSetting], judged: JudgedTexts
+) -> Summary:
     """``judged`` has the fidelities of ``settings``, in their order."""
     points = [
         _point(runs, setting, fidelity)
@@ -113,10 +115,10 @@ def at_share(values: Sequence[tuple[float, float]], share: float) -> float:
     return values[0][1] if share < values[0][0] else values[-1][1]
 
 
-def _margin(points: Sequence[Point]) -> Margin:
+def _margin(points: Sequence[SweepPoint]) -> Margin:
     ordered = sorted(points, key=lambda point: point.kept_share)
 
-    def part(value: Callable[[Point], float]) -> float:
+    def part(value: Callable[[SweepPoint], float]) -> float:
         target, drafter = value(ordered[0]), value(ordered[-1])
         found = at_share([(point.kept_share, value(point)) for point in ordered], SHARE)
         return (found - drafter) / (target - drafter) if target != drafter else math.nan
@@ -128,14 +130,14 @@ def _margin(points: Sequence[Point]) -> Margin:
     )
 
 
-def _point(runs: Sequence[Run], setting: Setting, fidelity: Fidelity) -> Point:
+def _point(runs: Sequence[Run], setting: FilterSetting, fidelity: Fidelity) -> SweepPoint:
     own = [run for run in runs if setting_of(run) == setting]
     num_tokens = sum(len(run.result.token_ids) for run in own)
     texts = zip(answers_of(runs, setting), answers_of(runs, None), strict=True)
     num_same = sum(
         token == other for ours, theirs in texts for token, other in zip(ours, theirs, strict=True)
     )
-    return Point(
+    return SweepPoint(
         scorer=setting.scorer,
         threshold=setting.threshold,
         kept_share=kept_share(runs, setting),

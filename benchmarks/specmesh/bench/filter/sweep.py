@@ -17,30 +17,30 @@ from specmesh.client import Filter
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class FilterSetting:
     """What is kept: tokens that ``scorer`` puts above ``threshold``."""
 
     scorer: str
     threshold: float
 
 
-def speculation(setting: Setting | None) -> Speculation:
+def speculation(setting: FilterSetting | None) -> Speculation:
     """How to ask for it; None: for the target alone."""
     if setting is None:
         return Speculation(AUTOREGRESSIVE)
     return Speculation(FILTER, filter=Filter(setting.scorer, setting.threshold))
 
 
-def setting_of(run: Run) -> Setting | None:
+def setting_of(run: Run) -> FilterSetting | None:
     """What the run was asked for with; None: it is the target's alone."""
     chosen = run.speculation.filter
     if chosen is None:
         return None
     assert chosen.threshold is not None
-    return Setting(chosen.scorer, chosen.threshold)
+    return FilterSetting(chosen.scorer, chosen.threshold)
 
 
-def sweep(prompts: Sequence[str], settings: Sequence[Setting], num_tokens: int) -> Experiment:
+def sweep(prompts: Sequence[str], settings: Sequence[FilterSetting], num_tokens: int) -> Experiment:
     """Every prompt with the target alone and with every setting, greedily."""
     return Experiment(
         prompts=prompts,

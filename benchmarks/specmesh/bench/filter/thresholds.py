@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import grpc.aio
 
-from specmesh.bench.filter.sweep import Setting
+from specmesh.bench.filter.sweep import FilterSetting
 from specmesh.v1 import confidence_pb2, confidence_pb2_grpc
 
 SCORERS = ("log-probability", "calibrated")
@@ -15,7 +15,7 @@ PROBABILITIES = (0.25, 0.4, 0.55, 0.7, 0.82, 0.92, 0.98)
 _CALL_SECONDS = 5.0
 
 
-async def settings_at(address: str) -> list[Setting]:
+async def settings_at(address: str) -> list[FilterSetting]:
     """By scorer; the first of each keeps all, the last nothing.
 
     Those between put every scorer to the same drafter's probabilities, so that scorers which
@@ -26,7 +26,7 @@ async def settings_at(address: str) -> list[Setting]:
         service = confidence_pb2_grpc.ConfidenceServiceStub(channel)
         for scorer in SCORERS:
             finite = await _scores(service, scorer)
-            settings += [Setting(scorer, each) for each in (-math.inf, *finite, math.inf)]
+            settings += [FilterSetting(scorer, each) for each in (-math.inf, *finite, math.inf)]
     return settings
 
 

@@ -13,11 +13,11 @@ import typer
 from rich.console import Console
 
 from specmesh.bench.kit.prompts import read_prompts
-from specmesh.bench.memory.measure import Load, Measured, Sample
+from specmesh.bench.memory.measure import MemoryLoad, MemorySamples, Sample
 from specmesh.bench.memory.report import as_json, table
 from specmesh.bench.memory.summary import NUM_BLOCKS, summarise
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
-from specmesh.cli.local.models import SimulatedModels
+from specmesh.cli.local.models import WaitingModels
 from specmesh.cli.local.process import StartError
 from specmesh.cli.runner import FAILED, run, until_signalled
 from specmesh.cli.up import RedisUrl, real_models, shipped_calibration
@@ -68,7 +68,7 @@ def _options(redis_url: str | None, *, simulated: bool) -> MeshOptions:
     cached = {f"SPECMESH_{role}__CACHE_BYTES": _CACHE_BYTES for role in ("VERIFIER", "DRAFTER")}
     return MeshOptions(
         models=(
-            SimulatedModels(target_ms=0.0, drafter_ms=0.0, acceptance=0.8)
+            WaitingModels(target_ms=0.0, drafter_ms=0.0, acceptance=0.8)
             if simulated
             else real_models(None, None, threads=1)
         ),
@@ -83,11 +83,11 @@ def _options(redis_url: str | None, *, simulated: bool) -> MeshOptions:
 
 async def _measure(
     mesh: LocalMesh, num_requests: int, num_sessions: int, progress: Callable[[Sample], None]
-) -> Measured:
+) -> MemorySamples:
     """Raises StartError, also if a process died on the way: what it held is gone."""
     texts = read_prompts(None)
     async with mesh, Client(mesh.address) as client:
-        load = Load(mesh, client, texts, num_requests, progress)
+        load = MemoryLoad(mesh, client, texts, num_requests, progress)
         try:
             return await load.run(num_sessions)
         except* psutil.NoSuchProcess as gone:

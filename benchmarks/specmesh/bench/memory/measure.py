@@ -13,7 +13,7 @@ from itertools import count
 
 import psutil
 
-from specmesh.bench.memory.traffic import Request, request
+from specmesh.bench.memory.traffic import TrafficRequest, request
 from specmesh.cli.local.mesh import LocalMesh
 from specmesh.client import Client, SpecmeshError
 
@@ -41,7 +41,7 @@ class Sample:
 
 
 @dataclass(slots=True)
-class Measured:
+class MemorySamples:
     """A run."""
 
     samples: list[Sample] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Measured:
     """Requests by what became of them: finished, abandoned, or the name of the error."""
 
 
-class Load:
+class MemoryLoad:
     """``num_requests`` requests by ``num_sessions`` sessions, each one after the other."""
 
     def __init__(
@@ -69,9 +69,9 @@ class Load:
         self._numbers = count()
         self._num_done = 0
         self._began = time.monotonic()
-        self.measured = Measured()
+        self.measured = MemorySamples()
 
-    async def run(self, num_sessions: int) -> Measured:
+    async def run(self, num_sessions: int) -> MemorySamples:
         """Return when all are answered. Raises NoSuchProcess if a process of the mesh died."""
         self._sample()
         async with asyncio.TaskGroup() as sessions:
@@ -89,7 +89,7 @@ class Load:
             if self._num_done % every == 0:
                 self._sample()
 
-    async def _outcome(self, asked: Request) -> str:
+    async def _outcome(self, asked: TrafficRequest) -> str:
         stream = self._client.generate(asked.prompt, **asked.options)
         try:
             async with aclosing(stream):

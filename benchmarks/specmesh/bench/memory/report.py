@@ -9,7 +9,7 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from specmesh.bench.memory.measure import Held, Measured
+from specmesh.bench.memory.measure import Held, MemorySamples
 from specmesh.bench.memory.summary import FLAT_BYTES, ProcessSummary
 
 _MB = 1e6
@@ -42,7 +42,7 @@ def table(summaries: Sequence[ProcessSummary]) -> Table:
     return made
 
 
-def as_json(measured: Measured, summaries: Sequence[ProcessSummary]) -> dict[str, Any]:
+def as_json(measured: MemorySamples, summaries: Sequence[ProcessSummary]) -> dict[str, Any]:
     """Everything, for programs. Memory is in bytes, growth in bytes a request."""
     return {
         "flat": all(each.growth.verdict == "flat" for each in summaries),

@@ -26,7 +26,7 @@ FLAT_BYTES = 50.0
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
+class MemoryGrowth:
     """Of one process's private memory, in bytes a request, over the second half of a run."""
 
     mean: float
@@ -51,7 +51,7 @@ class ProcessSummary:
     half_way: Held
     at_end: Held
     max_resident: int
-    growth: Growth
+    growth: MemoryGrowth
 
 
 def summarise(samples: Sequence[Sample]) -> list[ProcessSummary]:
@@ -71,7 +71,7 @@ def _process(name: str, samples: Sequence[Sample]) -> ProcessSummary:
     )
 
 
-def growth(points: Sequence[tuple[int, int]]) -> Growth:
+def growth(points: Sequence[tuple[int, int]]) -> MemoryGrowth:
     """Of what is held, by the number of requests answered."""
     blocks = [
         points[len(points) * n // NUM_BLOCKS : len(points) * (n + 1) // NUM_BLOCKS]
@@ -81,4 +81,4 @@ def growth(points: Sequence[tuple[int, int]]) -> Growth:
     slopes = [(held - before) / (n - m) for (m, before), (n, held) in pairwise(middles)]
     mean = fmean(slopes)
     margin = _T * stdev(slopes) / math.sqrt(len(slopes))
-    return Growth(mean, mean - margin, mean + margin)
+    return MemoryGrowth(mean, mean - margin, mean + margin)

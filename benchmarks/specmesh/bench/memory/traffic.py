@@ -19,7 +19,7 @@ _FILTERS = (Filter(threshold=-0.2), Filter(threshold=-2.0), Filter(escalation_ra
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class TrafficRequest:
     """One answer to ask for."""
 
     prompt: str
@@ -29,7 +29,7 @@ class Request:
     """The chunk after which its reader goes away, from 0, its very beginning; None reads all."""
 
 
-def request(number: int, texts: Sequence[str]) -> Request:
+def request(number: int, texts: Sequence[str]) -> TrafficRequest:
     """The request ``number``; its prompt is a piece of one of ``texts``.
 
     No two have one prompt, so that caches are filled and have to let go again.
@@ -39,7 +39,7 @@ def request(number: int, texts: Sequence[str]) -> Request:
     length = min(len(text), round(MAX_PROMPT_CHARACTERS ** random.random()))
     first = random.randrange(len(text) - length + 1)
     strategy = random.choice(STRATEGIES)
-    return Request(
+    return TrafficRequest(
         prompt=f"{number} {text[first : first + length]}",
         options={
             "strategy": strategy,

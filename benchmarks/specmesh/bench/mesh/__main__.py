@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from specmesh.bench.mesh.measure import Plan, measure_row
+from specmesh.bench.mesh.measure import MeshPlan, measure_row
 from specmesh.bench.mesh.report import table
 from specmesh.bench.mesh.simulated import simulate_row
 from specmesh.bench.mesh.summary import RowSummary, summarise
@@ -41,7 +41,7 @@ def main(
     Exits with 1 if a strategy changes the text.
     """
     console = Console(stderr=True)
-    plan = Plan(
+    plan = MeshPlan(
         prompts=[tuple(range(number, number + _PROMPT_TOKENS)) for number in range(prompts)],
         num_tokens=tokens,
         num_repeats=repeats,
@@ -60,7 +60,7 @@ def main(
     run(work())
 
 
-async def _one_row(row: PublishedRow, plan: Plan, console: Console) -> RowSummary:
+async def _one_row(row: PublishedRow, plan: MeshPlan, console: Console) -> RowSummary:
     console.print(f"{row.target}, {row.dataset} ...", end=" ", highlight=False)
     expected = simulate_row(row, plan.seed, plan.prompts, plan.num_tokens)
     directory = Path(mkdtemp(prefix="specmesh-"))

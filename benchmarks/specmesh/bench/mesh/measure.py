@@ -10,7 +10,7 @@ from specmesh.bench.kit.experiment import GREEDY, Experiment, Run, Speculation
 from specmesh.bench.mesh.simulated import ExpectedRow, Setting
 from specmesh.bench.simulate.table2 import COMPARED
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
-from specmesh.cli.local.models import SimulatedModels
+from specmesh.cli.local.models import WaitingModels
 from specmesh.client import Client
 
 NUM_VERIFIERS = 7
@@ -21,7 +21,7 @@ _NUM_WARM_UP_TOKENS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeshRuns:
     """A row's runs. ``wall_s`` has a time for each prompt; see ``fastest``."""
 
     num_processes: int
@@ -31,7 +31,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MeshPlan:
     """What every row is run with."""
 
     prompts: Sequence[Sequence[int]]
@@ -42,10 +42,10 @@ class Plan:
 
 
 async def measure_row(
-    row: ExpectedRow, plan: Plan, directory: Path, report: Callable[[str], None]
-) -> Measured:
+    row: ExpectedRow, plan: MeshPlan, directory: Path, report: Callable[[str], None]
+) -> MeshRuns:
     """Start a mesh with the row's latencies, ask, end it. Raises StartError, SpecmeshError."""
-    models = SimulatedModels(
+    models = WaitingModels(
         target_ms=row.published.target_ms,
         drafter_ms=row.published.drafter_ms,
         acceptance=row.published.acceptance,
@@ -61,7 +61,7 @@ async def measure_row(
             best = [row.best(strategy, fastest(runs)) for strategy in COMPARED]
             runs += [run async for run in _experiment(plan, best).measure(client)]
         said = {(run.prompt, run.result.token_ids) for run in runs}
-        return Measured(len(mesh.pids), fastest(runs), identical=len(said) == len(plan.prompts))
+        return MeshRuns(len(mesh.pids), fastest(runs), identical=len(said) == len(plan.prompts))
 
 
 def fastest(runs: Iterable[Run]) -> dict[Setting, list[float]]:
@@ -75,7 +75,7 @@ def fastest(runs: Iterable[Run]) -> dict[Setting, list[float]]:
     return {setting: list(seconds.values()) for setting, seconds in best.items()}
 
 
-def _experiment(plan: Plan, settings: Iterable[Setting]) -> Experiment:
+def _experiment(plan: MeshPlan, settings: Iterable[Setting]) -> Experiment:
     return Experiment(
         prompts=plan.prompts,
         speculations=[Speculation(strategy, lookahead) for strategy, lookahead in settings],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from specmesh.bench.simulate.table2 import Experiment, PublishedRow, timings
+from specmesh.bench.simulate.table2 import PublishedRow, Table2Experiment, timings
 
 Setting = tuple[str, int | None]
 """A strategy and its lookahead, None where it has none."""
@@ -38,7 +38,7 @@ def simulate_row(
     row: PublishedRow, seed: int, prompts: Sequence[Sequence[int]], num_tokens: int
 ) -> ExpectedRow:
     """``seed`` is the simulated target's."""
-    found = list(timings(row, Experiment(num_tokens, (seed,), prompts)))
+    found = list(timings(row, Table2Experiment(num_tokens, (seed,), prompts)))
     return ExpectedRow(
         row,
         {(each.strategy, each.lookahead): each.seconds for each in found},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import fmean
 
-from specmesh.bench.mesh.measure import Measured
+from specmesh.bench.mesh.measure import MeshRuns
 from specmesh.bench.mesh.simulated import ExpectedRow
 from specmesh.bench.simulate.table2 import COMPARED
 
@@ -50,7 +50,7 @@ class RowSummary:
     """Every strategy at every lookahead."""
 
 
-def summarise(row: ExpectedRow, measured: Measured) -> RowSummary:
+def summarise(row: ExpectedRow, measured: MeshRuns) -> RowSummary:
     """The row of the table."""
     timings = {
         setting: TwoClocks(*setting, fmean(wall_s), fmean(row.simulated_s[setting]))

@@ -19,7 +19,7 @@ from rich.progress import track
 from specmesh.bench.simulate import branch_figures, branch_tables, report
 from specmesh.bench.simulate import modes as acceptance_modes
 from specmesh.bench.simulate import table2 as table_2
-from specmesh.bench.simulate.load import Load, run_load
+from specmesh.bench.simulate.load import SimulatedLoad, run_load
 from specmesh.bench.simulate.offline import Settings, grid, run_grid
 from specmesh.bench.simulate.options import (
     accepted_counts,
@@ -114,7 +114,7 @@ def dsi_table_2(
     json_: Json = False,
 ) -> None:
     """DSI's Table 2: ten pairs of models, each strategy at lookaheads 1, 5 and 10."""
-    experiment = table_2.Experiment(
+    experiment = table_2.Table2Experiment(
         tokens,
         range(seed, seed + repeats),
         [token_ids(each) for each in prompt_tokens or ["0"]],
@@ -146,7 +146,7 @@ def modes(
     json_: Json = False,
 ) -> None:
     """Every strategy in every acceptance mode, for drafters of chosen likeness."""
-    setting = acceptance_modes.Setting(
+    setting = acceptance_modes.ModesSetting(
         *(target_ms / 1e3, drafter_ms / 1e3, verifiers, tokens, range(seed, seed + repeats))
     )
     results = acceptance_modes.run_modes(setting, workers)
@@ -285,7 +285,7 @@ def run_mesh(
         "strategies": {
             name: asdict(
                 run_load(
-                    Load(
+                    SimulatedLoad(
                         *(name, Goal(tokens, lookahead=lookahead), requests, rate),
                         *(acceptance, runner_up, seed),
                     ),

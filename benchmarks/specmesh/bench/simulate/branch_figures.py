@@ -23,7 +23,7 @@ from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
 from specmesh.decoding.tree import EMPTY
 from specmesh.orchestrator.simulation.latency import Fixed
 from specmesh.orchestrator.simulation.mesh import MeshModel
-from specmesh.orchestrator.simulation.models import Models
+from specmesh.orchestrator.simulation.models import CertainModels
 from specmesh.orchestrator.simulation.run import Answered, simulate
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Command, Draft, Event, Goal, Verify
@@ -37,7 +37,7 @@ DRAFTER_S = 1 / 45.59
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class CurvePoint:
     """Tokens per second with and without branch prediction, at n tokens a round."""
 
     alpha: float
@@ -97,17 +97,17 @@ def least_n(target_s: float = TARGET_S, drafter_s: float = DRAFTER_S) -> int:
     return min_draft(target_s, drafter_s)
 
 
-def points_of(alpha: float, num_tokens: int, seed: int) -> list[Point]:
+def points_of(alpha: float, num_tokens: int, seed: int) -> list[CurvePoint]:
     """One curve of each of Figures 5 to 7."""
     target = SimulatedTarget(seed)
     occurred = fmean(agreements(SimulatedDrafter(target, alpha), PROMPT, num_tokens))
     curve = []
     for n in range(1, MAX_N + 1):
         run = partial(_run, alpha=alpha, n=n, num_tokens=num_tokens, seed=seed)
-        rounds = Rounds()
+        rounds = SimulatedRounds()
         branch = run("branch-prediction", rounds=rounds)
         curve.append(
-            Point(
+            CurvePoint(
                 alpha,
                 occurred,
                 n,
@@ -121,7 +121,7 @@ def points_of(alpha: float, num_tokens: int, seed: int) -> list[Point]:
     return curve
 
 
-def largest_difference(points: Sequence[Point]) -> float:
+def largest_difference(points: Sequence[CurvePoint]) -> float:
     """Between closed forms and clock, relative; branch prediction's from n = ⌈T/t⌉ on."""
     return max(
         max(
@@ -146,14 +146,14 @@ def exhaustive_points(alpha: float, num_tokens: int, seed: int) -> Iterator[Exha
         )
 
 
-class Rounds:
+class SimulatedRounds:
     """Watches how rounds begin: with a draft from scratch, or with a branch that was right."""
 
     def __init__(self) -> None:
         self._rounds = self._from_scratch = 0
 
     def observe(self, now_s: float, what: Command | Event) -> None:  # noqa: ARG002
-        """See ``Request``."""
+        """See ``SimulatedRequest``."""
         match what:
             case Verify(tree=tree) if len(tree):
                 self._rounds += 1
@@ -186,14 +186,14 @@ def _run(
     n: int,
     num_tokens: int,
     seed: int,
-    rounds: Rounds | None = None,
+    rounds: SimulatedRounds | None = None,
     target_s: float = TARGET_S,
     drafter_s: float = DRAFTER_S,
 ) -> Answered:
     drafter = SimulatedDrafter(SimulatedTarget(seed), alpha, runner_up=1.0)
     return simulate(
         STRATEGIES[strategy](Goal(num_tokens, lookahead=n)),
-        Models(drafter.target, (drafter,)),
+        CertainModels(drafter.target, (drafter,)),
         MeshModel(Fixed(target_s), (Fixed(drafter_s),)),
         prompt=PROMPT,
         observe=rounds.observe if rounds else None,

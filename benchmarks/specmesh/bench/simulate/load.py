@@ -13,14 +13,14 @@ import numpy as np
 from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
 from specmesh.orchestrator.simulation.clock import Clock
 from specmesh.orchestrator.simulation.mesh import MeshModel, SimulatedMesh
-from specmesh.orchestrator.simulation.models import Models
+from specmesh.orchestrator.simulation.models import CertainModels
 from specmesh.orchestrator.simulation.run import Answered, simulate_on
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class SimulatedLoad:
     """Requests for ``goal``: at once, or at ``rate_per_s`` on average (a Poisson process)."""
 
     strategy: str
@@ -42,7 +42,7 @@ class Quantiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class LoadOutcome:
     """How it went. Utilisations are shares of ``duration_s``, which ends with the last answer."""
 
     duration_s: float
@@ -61,7 +61,7 @@ class Outcome:
     drafter_utilisation: Sequence[float]
 
 
-def run_load(load: Load, model: MeshModel) -> Outcome:
+def run_load(load: SimulatedLoad, model: MeshModel) -> LoadOutcome:
     """Simulate it; the same ``load.seed`` gives the same arrivals, texts and latencies."""
     target = SimulatedTarget(load.seed)
     drafters = tuple(
@@ -71,10 +71,10 @@ def run_load(load: Load, model: MeshModel) -> Outcome:
     mesh = SimulatedMesh(Clock(), model, load.seed)
     arrivals = [(at, STRATEGIES[load.strategy](load.goal)) for at in _arrivals_s(load)]
     prompts = [(number,) for number in range(load.num_requests)]
-    answers = simulate_on(mesh, arrivals, Models(target, drafters), prompts=prompts)
+    answers = simulate_on(mesh, arrivals, CertainModels(target, drafters), prompts=prompts)
     duration_s = mesh.clock.now
     num_tokens = sum(len(answer.token_ids) for answer in answers)
-    return Outcome(
+    return LoadOutcome(
         duration_s=duration_s,
         latency_s=_quantiles([answer.duration_s for answer in answers]),
         first_token_s=_quantiles([answer.first_token_s for answer in answers]),
@@ -90,7 +90,7 @@ def run_load(load: Load, model: MeshModel) -> Outcome:
     )
 
 
-def _arrivals_s(load: Load) -> Sequence[float]:
+def _arrivals_s(load: SimulatedLoad) -> Sequence[float]:
     if load.rate_per_s is None:
         return [0.0] * load.num_requests
     dice = random.Random(load.seed)  # noqa: S311 - a simulation must repeat

@@ -19,7 +19,7 @@ from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
 from specmesh.decoding.simulated_pair import SimulatedPair
 from specmesh.orchestrator.simulation.latency import Fixed
 from specmesh.orchestrator.simulation.mesh import MeshModel
-from specmesh.orchestrator.simulation.models import Models, SampledModels, SimulatedModels
+from specmesh.orchestrator.simulation.models import CertainModels, SampledModels, VirtualModels
 from specmesh.orchestrator.simulation.run import simulate
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
@@ -36,7 +36,7 @@ GREEDY_ALPHAS = (1.0, 0.9, 0.74, 0.5, 0.3, 0.05)
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class ModesSetting:
     """Answers of ``num_tokens``, one for each of ``seeds``, by ``num_verifiers`` replicas."""
 
     target_s: float
@@ -47,7 +47,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ModesRow:
     """A mode, and a drafter: its ``alpha`` is Σ min(p, q), its ``overlap`` Σ p·q."""
 
     mode: AcceptanceMode
@@ -64,31 +64,31 @@ class Row:
         rejection = self.mode is AcceptanceMode.REJECTION
         return acceptance_rate(p, q) if rejection else coupled_acceptance_rate(p, q)
 
-    def models(self, seed: int) -> SimulatedModels:
+    def models(self, seed: int) -> VirtualModels:
         """The models, which say something else for each ``seed``."""
         if self.mode is AcceptanceMode.GREEDY:
             target = SimulatedTarget(seed)
-            return Models(target, (SimulatedDrafter(target, self.alpha),))
+            return CertainModels(target, (SimulatedDrafter(target, self.alpha),))
         return SampledModels(
             SimulatedPair(self.alpha, self.overlap), Sampling(seed=seed, mode=self.mode)
         )
 
 
-def rows() -> list[Row]:
+def rows() -> list[ModesRow]:
     """Mode by mode. At temperature 0 two draws agree as often as the models do."""
     return [
-        *(Row(AcceptanceMode.GREEDY, alpha, alpha) for alpha in GREEDY_ALPHAS),
-        *(Row(AcceptanceMode.COUPLED, *pair) for pair in PAIRS),
-        *(Row(AcceptanceMode.REJECTION, *pair) for pair in PAIRS),
+        *(ModesRow(AcceptanceMode.GREEDY, alpha, alpha) for alpha in GREEDY_ALPHAS),
+        *(ModesRow(AcceptanceMode.COUPLED, *pair) for pair in PAIRS),
+        *(ModesRow(AcceptanceMode.REJECTION, *pair) for pair in PAIRS),
     ]
 
 
-def run_modes(setting: Setting, workers: int) -> Iterator[dict[str, object]]:
+def run_modes(setting: ModesSetting, workers: int) -> Iterator[dict[str, object]]:
     """The figures of each row, as they come from ``workers`` processes."""
     return spread(partial(figures, setting=setting), rows(), workers)
 
 
-def figures(row: Row, setting: Setting) -> dict[str, object]:
+def figures(row: ModesRow, setting: ModesSetting) -> dict[str, object]:
     """The median seconds of an answer by strategy."""
     return {
         "mode": row.mode.name.lower(),
@@ -102,7 +102,7 @@ def figures(row: Row, setting: Setting) -> dict[str, object]:
     }
 
 
-def _seconds(row: Row, strategy: str, setting: Setting, seed: int) -> float:
+def _seconds(row: ModesRow, strategy: str, setting: ModesSetting, seed: int) -> float:
     mesh = MeshModel(Fixed(setting.target_s), (Fixed(setting.drafter_s),), setting.num_verifiers)
     goal = Goal(setting.num_tokens)
     answer = simulate(STRATEGIES[strategy](goal), row.models(seed), mesh, prompt=(0, seed))

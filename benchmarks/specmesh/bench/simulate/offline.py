@@ -35,7 +35,7 @@ from specmesh.decoding.closed_forms import min_lookahead
 from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
 from specmesh.orchestrator.simulation.latency import Fixed
 from specmesh.orchestrator.simulation.mesh import MeshModel
-from specmesh.orchestrator.simulation.models import Models
+from specmesh.orchestrator.simulation.models import CertainModels
 from specmesh.orchestrator.simulation.run import simulate
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
@@ -187,7 +187,7 @@ def run_once(
     drafter = _drafter(acceptance, seed)
     mesh = MeshModel(Fixed(TARGET), (Fixed(drafter_latency),), SPECULATION_PARALLELISM)
     goal = Goal(num_tokens, lookahead=lookahead)
-    models = Models(drafter.target, (drafter,))
+    models = CertainModels(drafter.target, (drafter,))
     return simulate(STRATEGIES[strategy](goal), models, mesh, prompt=PROMPT).duration_s
 
 

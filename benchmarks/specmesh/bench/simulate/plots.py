@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from specmesh.bench.simulate.branch_figures import Point
+from specmesh.bench.simulate.branch_figures import CurvePoint
 from specmesh.bench.simulate.offline import TOLERANCE, Cell
 from specmesh.bench.simulate.speedups import SPEEDUPS
 
@@ -70,7 +70,7 @@ def _edges(centres: Sequence[float]) -> NDArray[np.float64]:
     return np.array([*(centre - half for centre in centres), centres[-1] + half])
 
 
-def throughput_curves(points: Sequence[Point], least_n: int, path: Path) -> None:
+def throughput_curves(points: Sequence[CurvePoint], least_n: int, path: Path) -> None:
     """Figures 5 to 7 of branch prediction: tokens/s by n, closed forms and the virtual clock.
 
     The closed form of branch prediction holds, and is drawn, from ``least_n`` on.

@@ -10,7 +10,7 @@ from specmesh.decoding.closed_forms import required_parallelism
 from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
 from specmesh.orchestrator.simulation.latency import Fixed
 from specmesh.orchestrator.simulation.mesh import MeshModel
-from specmesh.orchestrator.simulation.models import Models
+from specmesh.orchestrator.simulation.models import CertainModels
 from specmesh.orchestrator.simulation.run import simulate
 from specmesh.orchestrator.strategies import NEEDS_DRAFTER, STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
@@ -53,7 +53,7 @@ ROWS: Sequence[PublishedRow] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Experiment:
+class Table2Experiment:
     """What is the same for all rows: one answer per seed of the target and prompt."""
 
     num_tokens: int = 50
@@ -97,11 +97,11 @@ def table2_seconds(
         hop_s,
     )
     goal = Goal(num_tokens, lookahead=lookahead)
-    models = Models(drafter.target, (drafter,))
+    models = CertainModels(drafter.target, (drafter,))
     return simulate(STRATEGIES[strategy](goal), models, mesh, prompt=prompt).duration_s
 
 
-def timings(row: PublishedRow, experiment: Experiment) -> Iterator[Timing]:
+def timings(row: PublishedRow, experiment: Table2Experiment) -> Iterator[Timing]:
     """Every strategy at every lookahead."""
     for strategy in COMPARED:
         for lookahead in LOOKAHEADS if strategy in NEEDS_DRAFTER else (None,):
@@ -124,7 +124,7 @@ def timings(row: PublishedRow, experiment: Experiment) -> Iterator[Timing]:
             )
 
 
-def row_report(row: PublishedRow, experiment: Experiment) -> dict[str, object]:
+def row_report(row: PublishedRow, experiment: Table2Experiment) -> dict[str, object]:
     """One row as JSON: its numbers, every timing, the best ones, and DSI over SI both ways."""
     found = list(timings(row, experiment))
     best = {

@@ -14,7 +14,7 @@ from specmesh.bench.strategies.repeats import NUM_TOKENS
 from specmesh.bench.strategies.summary import Comparison, StrategyFigures, compare
 from specmesh.client import Client
 from specmesh.traces.cancellation import StopTimes
-from specmesh.traces.speculation import Latencies
+from specmesh.traces.speculation import TracedLatencies
 
 _KEY = f"""
 accept: share of the verified draft tokens. For one token of output: calls of
@@ -69,7 +69,7 @@ def _cells(figures: StrategyFigures) -> tuple[str, ...]:
     )
 
 
-def describe_stops(stops: StopTimes, times: Latencies | None) -> str:
+def describe_stops(stops: StopTimes, times: TracedLatencies | None) -> str:
     """How soon rejected work stops, in words."""
     step = "" if times is None else f" (one drafter step: {times.drafter_step_ms:.1f} ms)"
     return (

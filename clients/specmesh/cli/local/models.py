@@ -51,7 +51,7 @@ class RealModels:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SimulatedModels:
+class WaitingModels:
     """Models that wait instead of computing, and agree by the dice of ``seed``."""
 
     target_ms: float

@@ -11,7 +11,7 @@ import grpc.aio
 from opentelemetry import metrics
 
 from specmesh.orchestrator.mesh.blame import Blame
-from specmesh.orchestrator.mesh.faults import Fault, fault_of
+from specmesh.orchestrator.mesh.faults import CallFault, fault_of
 from specmesh.orchestrator.mesh.outliers import Cause
 from specmesh.orchestrator.mesh.peer import Peer
 from specmesh.orchestrator.mesh.pool import Pool, Reservation
@@ -152,17 +152,17 @@ class Attempts:
         self.num_failed += 1
         self._error = error
         fault = fault_of(error)
-        if fault is Fault.FORGOTTEN and peer.address not in self._forgetful:
+        if fault is CallFault.FORGOTTEN and peer.address not in self._forgetful:
             self._forgetful.add(peer.address)
             self._prefix.forgotten_by(peer.address)
             self._recovery_s = 0.0
             return
         self._failed_at.add(peer.address)
         self._recovery_s = PAUSE_SECONDS * 2**self.num_failed
-        if fault is Fault.TOO_SMALL and not self._untried(self._failed_at):
+        if fault is CallFault.TOO_SMALL and not self._untried(self._failed_at):
             raise error
-        if fault in {Fault.BUSY, Fault.TOO_SMALL}:
-            self._num_busy += fault is Fault.BUSY
+        if fault in {CallFault.BUSY, CallFault.TOO_SMALL}:
+            self._num_busy += fault is CallFault.BUSY
             asked_s = retry_after_s(error) or PAUSE_SECONDS
             backoff_s = min(MAX_BUSY_SECONDS, asked_s * 2 ** min(self._num_busy, 10))
             self._recovery_s = max(asked_s, backoff_s)
@@ -202,19 +202,19 @@ class Attempts:
             self._pool.failed(peer, began, cause)
         self._charges.clear()
 
-    def _find_blame(self, fault: Fault, peer: Peer, error: grpc.aio.AioRpcError) -> None:
+    def _find_blame(self, fault: CallFault, peer: Peer, error: grpc.aio.AioRpcError) -> None:
         match fault:
-            case Fault.REFUSED:
+            case CallFault.REFUSED:
                 agreed = self._blame.refused()
                 if agreed or not self._untried(self._failed_at):
                     self._charges.clear()
                     raise error
-            case Fault.BROKE | Fault.FORGOTTEN if self._blame.broke(peer.address):
+            case CallFault.BROKE | CallFault.FORGOTTEN if self._blame.broke(peer.address):
                 # Replicas that have all fallen ill at once break on anything.
                 if self._is_well is None or peer is self._witness:
                     raise self._quarantined()
                 self._accuser = peer
-            case Fault.LOST:
+            case CallFault.LOST:
                 self._blame.lost(peer.address, peer.num_starts)
 
     async def _look_for_survivors(self) -> None:

@@ -19,7 +19,7 @@ REFUSED = frozenset(
 )
 
 
-class Fault(Enum):
+class CallFault(Enum):
     """Kinds of failed calls."""
 
     FORGOTTEN = auto()
@@ -39,21 +39,21 @@ class Fault(Enum):
     """It is going, stuck, or no replica of ours; the request has no part in it."""
 
 
-BY_REASON = {"PREFIX_UNKNOWN": Fault.FORGOTTEN, "KV_CACHE_TOO_SMALL": Fault.TOO_SMALL}
+BY_REASON = {"PREFIX_UNKNOWN": CallFault.FORGOTTEN, "KV_CACHE_TOO_SMALL": CallFault.TOO_SMALL}
 
 
-def fault_of(error: grpc.aio.AioRpcError) -> Fault:
+def fault_of(error: grpc.aio.AioRpcError) -> CallFault:
     """What ``error`` says."""
     code, info = error.code(), error_info(error)
     reason = "" if info is None else info.reason
     if reason in BY_REASON:
         return BY_REASON[reason]
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
-        return Fault.BUSY
+        return CallFault.BUSY
     if code in REFUSED:
-        return Fault.REFUSED
+        return CallFault.REFUSED
     if code in BROKEN:
-        return Fault.BROKE
+        return CallFault.BROKE
     if code is grpc.StatusCode.UNAVAILABLE and info is None:
-        return Fault.LOST
-    return Fault.AWAY
+        return CallFault.LOST
+    return CallFault.AWAY

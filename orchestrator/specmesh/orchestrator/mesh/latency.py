@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from operator import itemgetter
 from statistics import median
 
-from specmesh.orchestrator.mesh.patience import Patience
+from specmesh.orchestrator.mesh.patience import CallPatience
 from specmesh.orchestrator.mesh.sliding import SlidingWindow
 
 WINDOW = 64
@@ -84,11 +84,11 @@ class Latencies:
         self.target_token_s = RunningSlope()
         self.target_load = RunningMedian()
         """How long verifications wait at a replica, by how long they take; 1 at most."""
-        self.verifications = Patience(VERIFY_SECONDS, VERIFY_SECONDS)
+        self.verifications = CallPatience(VERIFY_SECONDS, VERIFY_SECONDS)
         self._drafter_s: defaultdict[str, RunningMedian] = defaultdict(RunningMedian)
-        self._drafts: defaultdict[str, Patience] = defaultdict(_draft_patience)
+        self._drafts: defaultdict[str, CallPatience] = defaultdict(_draft_patience)
 
-    def drafts(self, kind: str) -> Patience:
+    def drafts(self, kind: str) -> CallPatience:
         """How long drafts of the model ``kind`` may take."""
         return self._drafts[kind]
 
@@ -102,5 +102,5 @@ def _medians(calls: Sequence[tuple[int, float]]) -> tuple[float, float]:
     return median(widths), median(seconds)
 
 
-def _draft_patience() -> Patience:
-    return Patience(DRAFT_SECONDS, UNKNOWN_DRAFT_SECONDS, DRAFT_FLOOR_SECONDS)
+def _draft_patience() -> CallPatience:
+    return CallPatience(DRAFT_SECONDS, UNKNOWN_DRAFT_SECONDS, DRAFT_FLOOR_SECONDS)

@@ -31,7 +31,7 @@ GIVEN_UP_FLOOR_SECONDS = 2.0
 Key = TypeVar("Key")
 
 
-class Patience:
+class CallPatience:
     """See the module. ``ceiling_s`` bounds every call, ``unknown_s`` those before the first
     has told how long they take."""
 

@@ -23,7 +23,7 @@ from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.orchestrator.admission import Admission, Spent
 from specmesh.orchestrator.mesh.attempts import Attempts
 from specmesh.orchestrator.mesh.examination import METHOD, is_well
-from specmesh.orchestrator.mesh.faults import Fault, fault_of
+from specmesh.orchestrator.mesh.faults import CallFault, fault_of
 from specmesh.orchestrator.mesh.hedging import Hedge, HedgeBudget
 from specmesh.orchestrator.mesh.latency import Latencies
 from specmesh.orchestrator.mesh.moment import Moment
@@ -195,7 +195,7 @@ class Verifications:
         except grpc.aio.AioRpcError as error:
             if loop.time() >= self._deadline:
                 raise DeadlineExceeded("DEADLINE", "the request's deadline has passed") from error
-            if fault_of(error) is Fault.BUSY:
+            if fault_of(error) is CallFault.BUSY:
                 self._admission.refused()
             attempts.failed(peer, began, error)
             return None

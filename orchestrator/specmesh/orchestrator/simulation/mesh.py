@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from specmesh.orchestrator.simulation.clock import Clock
 from specmesh.orchestrator.simulation.latency import Latency
-from specmesh.orchestrator.simulation.servers import Job, Server
+from specmesh.orchestrator.simulation.servers import SimulatedJob, SimulatedServer
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,14 @@ class SimulatedMesh:
         self.dice = random.Random(seed)  # noqa: S311 - a simulation must repeat
         luck = self.dice.random
         self.verifiers = [
-            Server(clock, model.target_latency, luck) for _ in range(model.num_verifiers)
+            SimulatedServer(clock, model.target_latency, luck) for _ in range(model.num_verifiers)
         ]
-        self.drafters = [Server(clock, latency, luck) for latency in model.drafter_latencies]
+        self.drafters = [
+            SimulatedServer(clock, latency, luck) for latency in model.drafter_latencies
+        ]
         self.on_change: list[Callable[[], None]] = []
         """Told when a replica has left or joined."""
-        self._stranded: list[Job] = []
+        self._stranded: list[SimulatedJob] = []
         for time_s, replica, alive in model.faults.outages:
             clock.after(time_s, lambda r=replica, a=alive: self._set_alive(r, a))  # type: ignore[misc]
 
@@ -61,7 +63,7 @@ class SimulatedMesh:
         """How many replicas can be sent to."""
         return sum(server.alive for server in self.verifiers)
 
-    def verify(self, job: Job) -> None:
+    def verify(self, job: SimulatedJob) -> None:
         """Send a job to the least busy live replica; without any it waits for one."""
         live = [server for server in self.verifiers if server.alive]
         if live:
@@ -69,11 +71,11 @@ class SimulatedMesh:
         else:
             self._stranded.append(job)
 
-    def draft(self, drafter: int, job: Job) -> None:
+    def draft(self, drafter: int, job: SimulatedJob) -> None:
         """Send a job to a drafter."""
         self.drafters[drafter].submit(job)
 
-    def cancel(self, job: Job) -> None:
+    def cancel(self, job: SimulatedJob) -> None:
         """Drop a job, wherever it is."""
         if job in self._stranded:
             self._stranded.remove(job)

@@ -41,7 +41,7 @@ class Context(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Guess:
+class DraftedToken:
     """A token that a drafter says, what it was drawn from, and what else it thought of."""
 
     token: int
@@ -49,7 +49,7 @@ class Guess:
     choices: Choices | None
 
 
-class SimulatedModels(Protocol):
+class VirtualModels(Protocol):
     """A target and its drafters."""
 
     @property
@@ -61,7 +61,7 @@ class SimulatedModels(Protocol):
         """The context that ``prompt`` makes."""
         ...
 
-    def guess(self, context: Context, command: Draft) -> Guess:
+    def guess(self, context: Context, command: Draft) -> DraftedToken:
         """What the drafter that ``command`` names says next."""
         ...
 
@@ -71,7 +71,7 @@ class SimulatedModels(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Models:
+class CertainModels:
     """Models that say one certain token at every context (see ``decoding/simulated.py``)."""
 
     target: SimulatedTarget
@@ -79,25 +79,25 @@ class Models:
 
     @property
     def num_drafters(self) -> int:
-        """See ``SimulatedModels``."""
+        """See ``VirtualModels``."""
         return len(self.drafters)
 
     def begin(self, prompt: Sequence[int]) -> Context:
-        """See ``SimulatedModels``."""
+        """See ``VirtualModels``."""
         return Context(self.target.start, 0).after(prompt)
 
-    def guess(self, context: Context, command: Draft) -> Guess:
-        """See ``SimulatedModels``; a drafter is as sure of every token as it is often right."""
+    def guess(self, context: Context, command: Draft) -> DraftedToken:
+        """See ``VirtualModels``; a drafter is as sure of every token as it is often right."""
         drafter = self.drafters[command.drafter]
         first, second = drafter.choices(context.state)
         if not command.num_choices:
-            return Guess(first, None, None)
+            return DraftedToken(first, None, None)
         odds = (drafter.acceptance, (1 - drafter.acceptance) * drafter.runner_up)
         entropy = highest_entropy(odds, self.target.vocab_size)
-        return Guess(first, None, Choices((first, second), odds, entropy))
+        return DraftedToken(first, None, Choices((first, second), odds, entropy))
 
     def verdict(self, context: Context, command: Verify) -> Verdict:
-        """See ``SimulatedModels``."""
+        """See ``VirtualModels``."""
         tree, node, state = command.tree, 0, context.state
         accepted: list[int] = []
         while True:
@@ -119,18 +119,18 @@ class SampledModels:
         self._sampling = sampling
 
     def begin(self, prompt: Sequence[int]) -> Context:
-        """See ``SimulatedModels``."""
+        """See ``VirtualModels``."""
         return Context(0, 0).after(prompt)
 
-    def guess(self, context: Context, command: Draft) -> Guess:
-        """See ``SimulatedModels``."""
+    def guess(self, context: Context, command: Draft) -> DraftedToken:
+        """See ``VirtualModels``."""
         sampling = draft_sampling(self._sampling, command.task, epoch=1)
         logits = renamed(self._drafter, context.state)
         drawn = draw_children(logits, sampling, context.length, 1, command.num_choices)
-        return Guess(drawn.children[0], drawn.distribution, drawn.choices)
+        return DraftedToken(drawn.children[0], drawn.distribution, drawn.choices)
 
     def verdict(self, context: Context, command: Verify) -> Verdict:
-        """See ``SimulatedModels``."""
+        """See ``VirtualModels``."""
         logits = np.stack(
             [renamed(self._target, node.state) for node in context.of_nodes(command.tree)]
         )

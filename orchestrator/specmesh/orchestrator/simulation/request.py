@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from specmesh.decoding.drafting import Choices, confidence
 from specmesh.decoding.sampling import Distribution
 from specmesh.orchestrator.simulation.mesh import SimulatedMesh
-from specmesh.orchestrator.simulation.models import Context, SimulatedModels
-from specmesh.orchestrator.simulation.servers import Job
+from specmesh.orchestrator.simulation.models import Context, VirtualModels
+from specmesh.orchestrator.simulation.servers import SimulatedJob
 from specmesh.orchestrator.strategies.base import (
     Assess,
     Assessed,
@@ -24,9 +24,9 @@ from specmesh.orchestrator.strategies.base import (
     Event,
     Failed,
     Finish,
-    FinishReason,
     GiveUp,
     Released,
+    StopReason,
     Strategy,
     TaskId,
     Verified,
@@ -35,20 +35,20 @@ from specmesh.orchestrator.strategies.base import (
 from specmesh.orchestrator.tally import Tally
 
 
-class Request:
+class SimulatedRequest:
     """One answer. ``observe`` is told every command and event, for timelines."""
 
     def __init__(
         self,
         number: int,
         strategy: Strategy,
-        models: SimulatedModels,
+        models: VirtualModels,
         mesh: SimulatedMesh,
         prompt: Sequence[int] = (0,),
         observe: Callable[[float, Command | Event], None] | None = None,
     ) -> None:
         self.token_ids: list[int] = []
-        self.reason: FinishReason | None = None
+        self.reason: StopReason | None = None
         self.began_s = self.ended_s = 0.0
         self.commit_times_s: list[float] = []
         """When each token was committed."""
@@ -60,7 +60,7 @@ class Request:
         self._observe = observe
         self._context = models.begin(prompt)
         """Of everything committed, prompt included."""
-        self._jobs: dict[TaskId, Job] = {}
+        self._jobs: dict[TaskId, SimulatedJob] = {}
 
     def start(self) -> None:
         """Begin now."""
@@ -125,7 +125,7 @@ class Request:
         self.commit_times_s += [self._mesh.clock.now] * len(command.token_ids)
         self._context = self._context.after(command.token_ids)
 
-    def _end(self, reason: FinishReason) -> None:
+    def _end(self, reason: StopReason) -> None:
         self.reason, self.ended_s = reason, self._mesh.clock.now
         for task in list(self._jobs):
             self._cancel(task)
@@ -133,20 +133,20 @@ class Request:
     # Calls
 
     def _verify(self, command: Verify) -> None:
-        job: Job
+        job: SimulatedJob
 
         def forwarded() -> None:
             self._answer(command.task, Verified(command.task, verdict), last=True)
 
         verdict = self._models.verdict(self._context.after(command.path), command)
         # A verification that is lost is sent again, as the mesh does.
-        job = Job(self._number, 1, forwarded, lost=lambda: self._mesh.verify(job))
+        job = SimulatedJob(self._number, 1, forwarded, lost=lambda: self._mesh.verify(job))
         self._jobs[command.task] = job
         self._after_hop(lambda: self._mesh.verify(job))
 
     def _assess(self, command: Assess) -> None:
         """Keep nothing: how sure a simulated drafter is says nothing of the single token."""
-        task, waits = command.task, Job(self._number, 1, lambda: None, lambda: None)
+        task, waits = command.task, SimulatedJob(self._number, 1, lambda: None, lambda: None)
         self._jobs[task] = waits
 
         def assessed() -> None:
@@ -161,7 +161,7 @@ class Request:
         fails_at = command.depth + 1
         if faults.draft_failure and dice.random() < faults.draft_failure:
             fails_at = dice.randint(1, command.depth)
-        job: Job
+        job: SimulatedJob
 
         def forwarded() -> None:
             if job.num_done == fails_at:
@@ -175,7 +175,7 @@ class Request:
             if last or job.num_done % command.levels_per_message == 0:
                 self._answer(command.task, levels.event(last), last)
 
-        job = Job(
+        job = SimulatedJob(
             self._number,
             command.depth,
             forwarded,
@@ -216,7 +216,7 @@ class Request:
 class _Levels:
     """What a simulated drafter says, level by level."""
 
-    def __init__(self, models: SimulatedModels, command: Draft, context: Context) -> None:
+    def __init__(self, models: VirtualModels, command: Draft, context: Context) -> None:
         self._models = models
         self._command = command
         contexts = context.of_nodes(command.tree)

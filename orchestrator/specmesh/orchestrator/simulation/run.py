@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from specmesh.orchestrator.simulation.clock import Clock
 from specmesh.orchestrator.simulation.mesh import MeshModel, SimulatedMesh
-from specmesh.orchestrator.simulation.models import SimulatedModels
-from specmesh.orchestrator.simulation.request import Request
+from specmesh.orchestrator.simulation.models import VirtualModels
+from specmesh.orchestrator.simulation.request import SimulatedRequest
 from specmesh.orchestrator.strategies.base import Command, Event, Strategy
 
 Observe = Callable[[float, Command | Event], None]
@@ -31,7 +31,7 @@ class Answered:
 
 def simulate(
     strategy: Strategy,
-    models: SimulatedModels,
+    models: VirtualModels,
     mesh: MeshModel,
     *,
     prompt: Sequence[int] = (0,),
@@ -47,7 +47,7 @@ def simulate(
 
 def simulate_load(
     arrivals: Sequence[tuple[float, Strategy]],
-    models: SimulatedModels,
+    models: VirtualModels,
     mesh: MeshModel,
     *,
     prompts: Sequence[Sequence[int]],
@@ -62,14 +62,14 @@ def simulate_load(
 def simulate_on(
     mesh: SimulatedMesh,
     arrivals: Sequence[tuple[float, Strategy]],
-    models: SimulatedModels,
+    models: VirtualModels,
     *,
     prompts: Sequence[Sequence[int]],
     observe: Observe | None = None,
 ) -> list[Answered]:
     """Like ``simulate_load``, on a mesh that can be asked afterwards how busy it was."""
     requests = [
-        Request(number, strategy, models, mesh, prompt, observe)
+        SimulatedRequest(number, strategy, models, mesh, prompt, observe)
         for number, ((_, strategy), prompt) in enumerate(zip(arrivals, prompts, strict=True))
     ]
     for (arrival_s, _), request in zip(arrivals, requests, strict=True):
@@ -78,7 +78,7 @@ def simulate_on(
     return [_answered(request) for request in requests]
 
 
-def _answered(request: Request) -> Answered:
+def _answered(request: SimulatedRequest) -> Answered:
     tally = request.tally
     return Answered(
         token_ids=tuple(request.token_ids),

@@ -11,7 +11,7 @@ from specmesh.orchestrator.simulation.latency import Latency
 
 
 @dataclass(slots=True, eq=False)
-class Job:
+class SimulatedJob:
     """Some forwards in a row for one request; ``forwarded`` is told after each of them."""
 
     request: int
@@ -22,7 +22,7 @@ class Job:
     num_done: int = 0
 
 
-class Server:
+class SimulatedServer:
     """Works on one job at a time, first come first served, as an engine does.
 
     ``luck`` gives numbers in [0, 1) for latencies that are drawn.
@@ -35,8 +35,8 @@ class Server:
         self._clock = clock
         self._latency = latency
         self._luck = luck
-        self._waiting: deque[Job] = deque()
-        self._running: Job | None = None
+        self._waiting: deque[SimulatedJob] = deque()
+        self._running: SimulatedJob | None = None
         self._timer: Timer | None = None
         self._began = 0.0
         self._seen: set[int] = set()
@@ -46,13 +46,13 @@ class Server:
         """Waiting and running."""
         return len(self._waiting) + (self._running is not None)
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: SimulatedJob) -> None:
         """Queue a job."""
         self._waiting.append(job)
         if self._running is None:
             self._next()
 
-    def cancel(self, job: Job) -> None:
+    def cancel(self, job: SimulatedJob) -> None:
         """Drop a job wherever it is; its slot is free at once."""
         if job is self._running:
             self._stop()
@@ -77,7 +77,7 @@ class Server:
             self._running = self._waiting.popleft()
             self._forward(self._running)
 
-    def _forward(self, job: Job) -> None:
+    def _forward(self, job: SimulatedJob) -> None:
         first = job.request not in self._seen
         self._began = self._clock.now
         delay_s = self._latency.forward_s(first=first, luck=self._luck())

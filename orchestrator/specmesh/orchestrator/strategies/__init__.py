@@ -9,7 +9,7 @@ from specmesh.orchestrator.strategies.autoregressive import Autoregressive
 from specmesh.orchestrator.strategies.base import Goal, Strategy
 from specmesh.orchestrator.strategies.branch_prediction import BranchPrediction
 from specmesh.orchestrator.strategies.dsi import DSI
-from specmesh.orchestrator.strategies.filter import Filter
+from specmesh.orchestrator.strategies.filter import ConfidenceFilter
 from specmesh.orchestrator.strategies.speculative import Speculative
 
 STRATEGIES: Mapping[str, Callable[[Goal], Strategy]] = {
@@ -18,7 +18,7 @@ STRATEGIES: Mapping[str, Callable[[Goal], Strategy]] = {
     "dsi": DSI,
     "branch-prediction": BranchPrediction,
     "exhaustive": partial(BranchPrediction, num_branches=None),
-    "filter": Filter,
+    "filter": ConfidenceFilter,
 }
 
 NEEDS_FILTER = frozenset({"filter"})

@@ -47,7 +47,7 @@ class Goal:
     seed: int = 0
 
 
-class FinishReason(Enum):
+class StopReason(Enum):
     """Why an answer is complete."""
 
     END_OF_TEXT = auto()
@@ -129,7 +129,7 @@ class Commit:
 class Finish:
     """The answer is complete."""
 
-    reason: FinishReason
+    reason: StopReason
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,8 +41,8 @@ from specmesh.orchestrator.strategies.base import (
     Verified,
     Verify,
 )
-from specmesh.orchestrator.strategies.branches import Branch, Run, likeliest_branches
-from specmesh.orchestrator.strategies.growth import Growth, plant
+from specmesh.orchestrator.strategies.branches import Branch, DraftChain, likeliest_branches
+from specmesh.orchestrator.strategies.growth import GrowingTree, plant
 from specmesh.orchestrator.strategies.pace import levels_per_message
 from specmesh.orchestrator.strategies.progress import Progress
 
@@ -71,11 +71,11 @@ class BranchPrediction:
         self._acceptance = AcceptanceRate()
         self._exploration = Exploration()
         self._exploring = False
-        self._growth = Growth(task=0)
+        self._growth = GrowingTree(task=0)
         self._head = 0
         """The node of the growth that stands for the end of what is committed."""
         self._check: TaskId | None = None
-        self._run = Run()
+        self._run = DraftChain()
         """What the check verifies."""
         self._branches: list[tuple[Branch, int]] = []
         """What is drafted on meanwhile, each with its node in the growth."""
@@ -107,8 +107,8 @@ class BranchPrediction:
         """Draft from the verified point."""
         depth = min(self._lookahead, self._room)
         if depth < 1:
-            return self._verify(Run())
-        self._growth, self._head = Growth(self._new_task()), 0
+            return self._verify(DraftChain())
+        self._growth, self._head = GrowingTree(self._new_task()), 0
         return [Draft(self._growth.task, (), depth, depth, num_choices=NUM_CHOICES)]
 
     def _go_on(self) -> list[Command]:
@@ -121,7 +121,7 @@ class BranchPrediction:
             return commands + self._begin_round()
         return commands + self._verify(run.first(min(self._room, self._num_worth)))
 
-    def _verify(self, run: Run) -> list[Command]:
+    def _verify(self, run: DraftChain) -> list[Command]:
         self._run, self._check = run, self._new_task()
         drawn_from = {n: each for n, each in enumerate(run.distributions) if each is not None}
         tree = TokenTree.chain(run.tokens)
@@ -130,7 +130,7 @@ class BranchPrediction:
 
     def _predict(self) -> list[Command]:
         """Draft on from the likeliest outcomes of the verification that has just left."""
-        self._growth, self._branches = Growth(task=0), []
+        self._growth, self._branches = GrowingTree(task=0), []
         depth = min(self._depth_ahead(), self._room - 1)
         if depth < 1:
             return []
@@ -144,7 +144,7 @@ class BranchPrediction:
             return []
         tree, from_nodes = plant(self._run, branches)
         self._branches = list(zip(branches, from_nodes, strict=True))
-        self._growth = Growth(self._new_task(), tree)
+        self._growth = GrowingTree(self._new_task(), tree)
         return [
             Draft(
                 *(self._growth.task, (), depth),
@@ -180,11 +180,11 @@ class BranchPrediction:
         return verdict.bonus.meet([(follows.tokens[0], follows.distributions[0])])
 
     @property
-    def _follows(self) -> Run:
+    def _follows(self) -> DraftChain:
         """What was drafted behind the run, in case that it stands whole."""
         nodes = (node for branch, node in self._branches if branch.guess is None)
         node = next(nodes, None)
-        return Run() if node is None else self._growth.run_below(node).first(1)
+        return DraftChain() if node is None else self._growth.run_below(node).first(1)
 
     def _learn(self, num_accepted: int, said: int) -> None:
         outcome = Outcome(num_accepted, self._run.confidences)

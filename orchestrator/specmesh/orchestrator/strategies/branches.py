@@ -17,20 +17,20 @@ from specmesh.decoding.sampling import Distribution
 
 
 @dataclass(slots=True)
-class Run:
+class DraftChain:
     """Drafted tokens in a row, and what the drafter thought at each of their places."""
 
     tokens: list[int] = field(default_factory=list)
     choices: list[Choices | None] = field(default_factory=list)
     distributions: list[Distribution | None] = field(default_factory=list)
 
-    def first(self, count: int) -> Run:
+    def first(self, count: int) -> DraftChain:
         """Its first ``count`` tokens."""
-        return Run(self.tokens[:count], self.choices[:count], self.distributions[:count])
+        return DraftChain(self.tokens[:count], self.choices[:count], self.distributions[:count])
 
-    def after(self, count: int) -> Run:
+    def after(self, count: int) -> DraftChain:
         """All but its first ``count`` tokens."""
-        return Run(self.tokens[count:], self.choices[count:], self.distributions[count:])
+        return DraftChain(self.tokens[count:], self.choices[count:], self.distributions[count:])
 
     @property
     def confidences(self) -> tuple[float, ...]:
@@ -51,7 +51,7 @@ class Branch:
 
 
 def likeliest_branches(
-    run: Run, num_accepted: NDArray[np.float64], alpha: float, limit: int | None
+    run: DraftChain, num_accepted: NDArray[np.float64], alpha: float, limit: int | None
 ) -> list[Branch]:
     """The ``limit`` likeliest outcomes (None: all), the likeliest first.
 
@@ -64,7 +64,7 @@ def likeliest_branches(
     return possible[:limit]
 
 
-def _outcomes(run: Run, num_accepted: NDArray[np.float64], alpha: float) -> Iterator[Branch]:
+def _outcomes(run: DraftChain, num_accepted: NDArray[np.float64], alpha: float) -> Iterator[Branch]:
     for accepted, (token, choices) in enumerate(zip(run.tokens, run.choices, strict=True)):
         if choices is None:
             continue

@@ -1,4 +1,4 @@
-"""Filter decoding: the drafter's token where it is sure of it, else the target's.
+"""Filtered decoding: the drafter's token where it is sure of it, else the target's.
 
 CALID (Hua et al.), Algorithm 2: the drafter's distribution Q_i gives a confidence; above the
 threshold token i is drawn from Q_i and the target never sees it, else it is drawn from the
@@ -45,8 +45,8 @@ from specmesh.orchestrator.strategies.base import (
     Verified,
     Verify,
 )
-from specmesh.orchestrator.strategies.branches import Run
-from specmesh.orchestrator.strategies.growth import Growth
+from specmesh.orchestrator.strategies.branches import DraftChain
+from specmesh.orchestrator.strategies.growth import GrowingTree
 from specmesh.orchestrator.strategies.progress import Progress
 
 MAX_LOOKAHEAD = 16
@@ -58,7 +58,7 @@ NUM_CHOICES = 2
 """What the scores are made of, beside the entropy."""
 
 
-class Filter:
+class ConfidenceFilter:
     """See ``Strategy``. One task is under way at a time: a draft, the assessment of what is
     left of it, or the verification of the first run of places that were not kept."""
 
@@ -68,8 +68,8 @@ class Filter:
         """How likely a drafted token is said, because it is kept or the target says it too."""
         self._progress = Progress(goal)
         self._last_task: TaskId = 0
-        self._growth = Growth(task=0)
-        self._run = Run()
+        self._growth = GrowingTree(task=0)
+        self._run = DraftChain()
         """Drafted tokens that follow what is committed."""
         self._assessing: TaskId | None = None
         self._verifying: TaskId | None = None
@@ -99,7 +99,7 @@ class Filter:
     def _draft(self) -> Command:
         depth = min(self._fixed or MAX_LOOKAHEAD, self._progress.remaining)
         stop = None if self._fixed else DraftStop(WORTH, self._standing.latest)
-        self._growth = Growth(self._new_task())
+        self._growth = GrowingTree(self._new_task())
         return Draft(self._growth.task, (), depth, depth, num_choices=NUM_CHOICES, stop=stop)
 
     def _grow(self, event: Drafted | Failed) -> list[Command]:
@@ -160,7 +160,7 @@ class Filter:
         """
         self._verifying = None
         num_accepted = len(verdict.accepted_nodes)
-        run, self._run = self._run, Run()
+        run, self._run = self._run, DraftChain()
         said = [*run.tokens[:num_accepted], verdict.next_token][: max(1, self._num_unsure)]
         agreed = [token == own for token, own in zip(run.tokens, said, strict=False)]
         self._standing.learn(run.confidences, agreed)

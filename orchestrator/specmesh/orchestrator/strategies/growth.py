@@ -8,10 +8,10 @@ from specmesh.decoding.drafting import Choices
 from specmesh.decoding.sampling import Distribution
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.orchestrator.strategies.base import Drafted, TaskId
-from specmesh.orchestrator.strategies.branches import Branch, Run
+from specmesh.orchestrator.strategies.branches import Branch, DraftChain
 
 
-class Growth:
+class GrowingTree:
     """The nodes of one draft task; each node drafted from gets one child, and that one another."""
 
     def __init__(self, task: TaskId, tree: TokenTree = EMPTY) -> None:
@@ -36,9 +36,9 @@ class Growth:
         child = self._child.get(node)
         return child if child is not None and self._tokens[child - 1] == token else None
 
-    def run_below(self, node: int) -> Run:
+    def run_below(self, node: int) -> DraftChain:
         """What was drafted below ``node`` so far."""
-        run = Run()
+        run = DraftChain()
         while (child := self._child.get(node)) is not None:
             run.tokens.append(self._tokens[child - 1])
             run.choices.append(self._choices.get(node))
@@ -47,7 +47,7 @@ class Growth:
         return run
 
 
-def plant(run: Run, branches: Sequence[Branch]) -> tuple[TokenTree, tuple[int, ...]]:
+def plant(run: DraftChain, branches: Sequence[Branch]) -> tuple[TokenTree, tuple[int, ...]]:
     """The tree to draft below: ``run`` as a chain, the guesses as leaves beside it.
 
     Returns it and, for each branch, the node to draft from.

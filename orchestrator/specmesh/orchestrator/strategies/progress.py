@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specmesh.orchestrator.strategies.base import Command, Commit, Finish, FinishReason, Goal
+from specmesh.orchestrator.strategies.base import Command, Commit, Finish, Goal, StopReason
 
 
 class Progress:
@@ -41,12 +41,12 @@ class Progress:
                 break
         self.token_ids += tokens
         if reason is None and not self.remaining:
-            reason = FinishReason.LENGTH
+            reason = StopReason.LENGTH
         commit = Commit(tuple(tokens), min(num_accepted, len(tokens)), checked)
         self.ended = reason is not None
         return [commit] if reason is None else [commit, Finish(reason)]
 
-    def _ends_with(self, token: int) -> FinishReason | None:
+    def _ends_with(self, token: int) -> StopReason | None:
         if token in self._goal.end_of_text_ids:
-            return FinishReason.END_OF_TEXT
-        return FinishReason.STOP if token in self._goal.stop_token_ids else None
+            return StopReason.END_OF_TEXT
+        return StopReason.STOP if token in self._goal.stop_token_ids else None

@@ -29,8 +29,8 @@ from specmesh.orchestrator.strategies.base import (
     Verified,
     Verify,
 )
-from specmesh.orchestrator.strategies.branches import Run
-from specmesh.orchestrator.strategies.growth import Growth
+from specmesh.orchestrator.strategies.branches import DraftChain
+from specmesh.orchestrator.strategies.growth import GrowingTree
 from specmesh.orchestrator.strategies.progress import Progress
 
 
@@ -44,8 +44,8 @@ class Speculative:
         self._capacity = Capacity()
         self._task: TaskId = 0
         self._verifying = False
-        self._growth = Growth(task=0)
-        self._run = Run()
+        self._growth = GrowingTree(task=0)
+        self._run = DraftChain()
         """What is verified."""
 
     def start(self, capacity: Capacity) -> Sequence[Command]:
@@ -73,7 +73,7 @@ class Speculative:
 
     def _begin_round(self) -> Command:
         room = self._progress.draftable - len(self._progress.token_ids)
-        self._growth = Growth(self._task + 1)
+        self._growth = GrowingTree(self._task + 1)
         if room < 1:
             return self._verify()
         return self._draft(self._fixed, room) if self._fixed else self._draft_while_it_pays(room)
