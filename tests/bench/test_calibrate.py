@@ -32,11 +32,11 @@ def drafter(load):
 
 
 def logits_after(model, tokens):
-    scorer = model.open(tokens, Cancellation(), 1)
+    sequence = model.open(tokens, Cancellation(), 1)
     try:
-        return scorer.score(EMPTY)[0]
+        return sequence.score(EMPTY)[0]
     finally:
-        scorer.close(())
+        sequence.close(())
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, COUPLED])

@@ -19,7 +19,7 @@ from specmesh.bench.kit.experiment import GREEDY, Run
 from specmesh.confidence.__main__ import ConfidenceService, ConfidenceSettings
 from specmesh.decoding.calibration import Calibration
 from specmesh.decoding.confidence import log_probability
-from specmesh.decoding.drafting import Choices
+from specmesh.decoding.drafting import TopK
 from specmesh.traces.spans import Node, Span, SpanKind
 
 TARGET, DRAFTER = (1, 2, 3, 4, 5), (1, 2, 9, 9, 9)
@@ -104,7 +104,7 @@ async def test_scorers_are_swept_over_the_same_places_from_everything_kept_to_no
         thresholds = [each.threshold for each in settings if each.scorer == scorer]
         assert thresholds == sorted(thresholds)
         assert (thresholds[0], thresholds[-1]) == (-math.inf, math.inf)
-        scores = [score(Choices((0,), (p / 97,), 0.0)) for p in range(1, 97)]
+        scores = [score(TopK((0,), (p / 97,), 0.0)) for p in range(1, 97)]
         kept[scorer] = [sum(each > threshold for each in scores) for threshold in thresholds]
     assert kept["log-probability"] == kept["calibrated"]
     assert len(set(kept["calibrated"])) == 9

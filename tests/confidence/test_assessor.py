@@ -7,7 +7,7 @@ import math
 import pytest
 
 from specmesh.confidence.assessor import Assessor
-from specmesh.decoding.drafting import Choices
+from specmesh.decoding.drafting import TopK
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.thresholds import (
     ENOUGH,
@@ -20,8 +20,8 @@ from specmesh.decoding.thresholds import (
 KEEP_ALL = Constant(-math.inf)
 
 
-def places(*probabilities: float) -> list[Choices]:
-    return [Choices((7,), (probability,), 0.5) for probability in probabilities]
+def places(*probabilities: float) -> list[TopK]:
+    return [TopK((7,), (probability,), 0.5) for probability in probabilities]
 
 
 def assessor(scorer: str = "log-probability", rule=None) -> Assessor:

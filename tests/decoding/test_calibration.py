@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from specmesh import models
 from specmesh.decoding.calibration import MIN_PLACES, Calibration, log_odds, reliability
 from specmesh.decoding.confidence import SCORERS
-from specmesh.decoding.drafting import Choices, draw_children
+from specmesh.decoding.drafting import TopK, draw_children
 from specmesh.decoding.sampling import Sampling, choose
 
 GREEDY = Sampling(temperature=0)
@@ -126,14 +126,14 @@ def test_places_that_one_threshold_divides_get_a_finite_slope():
 
 
 def test_places_that_are_all_alike_get_the_share_that_agreed():
-    places = [Choices((1, 2), (0.6, 0.3), 0.9)] * 200
+    places = [TopK((1, 2), (0.6, 0.3), 0.9)] * 200
     calibration = Calibration.fit(places, [True, True, True, False] * 50)
     assert calibration(places[0]) == pytest.approx(0.75, abs=1e-6)
 
 
 def test_certain_and_hopeless_places_have_finite_log_odds():
     tiny = float(np.finfo(np.float32).tiny)
-    assert all(math.isfinite(log_odds(Choices((1,), (p,), 0.0))) for p in (1.0, tiny))
+    assert all(math.isfinite(log_odds(TopK((1,), (p,), 0.0))) for p in (1.0, tiny))
 
 
 @pytest.mark.parametrize(

@@ -8,21 +8,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specmesh.decoding.confidence import CALIBRATED, SCORERS, entropy, log_probability, margin
-from specmesh.decoding.drafting import Choices, draw_children
+from specmesh.decoding.drafting import TopK, draw_children
 from specmesh.decoding.sampling import Sampling
 
 GREEDY = Sampling(temperature=0)
 
 
 def test_scores_of_a_place_by_hand():
-    place = Choices((4, 2, 9), (0.5, 0.3, 0.1), 1.25)
+    place = TopK((4, 2, 9), (0.5, 0.3, 0.1), 1.25)
     assert log_probability(place) == math.log(0.5)  # CALID, Eq. 1, its sign turned round
     assert margin(place) == pytest.approx(0.2)
     assert entropy(place) == -1.25
 
 
 def test_margin_to_a_second_that_is_not_listed_is_all_of_the_first():
-    assert margin(Choices((4,), (0.75,), 0.8)) == 0.75
+    assert margin(TopK((4,), (0.75,), 0.8)) == 0.75
 
 
 @pytest.mark.parametrize("name", SCORERS)

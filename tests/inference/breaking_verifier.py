@@ -17,15 +17,15 @@ DIES, HANGS = 1, 2
 
 class BreakingModel(EmptyModel):
     def open(self, prefix, cancellation, room=0):
-        scorer = super().open(prefix, cancellation, room)
-        scorer.last = prefix[-1]
-        return scorer
+        sequence = super().open(prefix, cancellation, room)
+        sequence.last = prefix[-1]
+        return sequence
 
     def forward(self, asks):
         (ask,) = asks
-        if ask.scorer.last == DIES:
+        if ask.sequence.last == DIES:
             return []  # not an answer for each
-        if ask.scorer.last == HANGS:
+        if ask.sequence.last == HANGS:
             time.sleep(1e6)
         return super().forward(asks)
 

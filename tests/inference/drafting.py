@@ -7,16 +7,20 @@ from collections.abc import Iterator
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import TokenTree
 from specmesh.drafter.growth import DraftShape, GrowingDraft, Level
-from specmesh.inference.model import Scorer
+from specmesh.inference.model import SequenceState
 
 
 def grow(
-    scorer: Scorer, tree: TokenTree, prefix_length: int, shape: DraftShape, sampling: Sampling
+    sequence: SequenceState,
+    tree: TokenTree,
+    prefix_length: int,
+    shape: DraftShape,
+    sampling: Sampling,
 ) -> Iterator[Level]:
-    """The levels of a draft below ``scorer``'s prefix, but for an empty one at its end."""
+    """The levels of a draft below ``sequence``'s prefix, but for an empty one at its end."""
     growth = GrowingDraft(tree, prefix_length, shape, sampling)
     while not growth.ended:
         size = len(growth.tree)
-        level = growth.grow(scorer.score(growth.tree))
+        level = growth.grow(sequence.score(growth.tree))
         if len(growth.tree) > size:
             yield level

@@ -14,7 +14,7 @@ from specmesh.decoding.prefix import BLOCK_TOKENS
 from specmesh.inference.batch import GROUP_COST_BLOCKS, BatchPart, Copy, pack
 
 
-def part(width: int, length: int, *, name: int = 0, rows=None, sees=None) -> BatchPart:
+def part(width: int, length: int, *, name: int = 0, rows=None, attention_mask=None) -> BatchPart:
     """The last ``width`` of ``length`` tokens; numbers from 1000 × ``name`` on tell whose."""
     first = length - width
     own = range(1000 * name + first, 1000 * name + length)
@@ -25,7 +25,7 @@ def part(width: int, length: int, *, name: int = 0, rows=None, sees=None) -> Bat
         rows=range(width) if rows is None else rows,
         blocks=[100 * name + block for block in range(length // BLOCK_TOKENS + 3)],
         length=length,
-        sees=sees,
+        attention_mask=attention_mask,
     )
 
 
@@ -52,24 +52,24 @@ def test_what_lies_beyond_a_shorter_sequence_is_hidden_and_its_own():
     (group,) = pack([part(1, 20), part(1, 40, name=1)], []).groups
     assert group.blocks.tolist() == [[100, 101, 102], [0, 1, 1]]
     assert group.length == 40
-    assert group.sees.sum(axis=2).tolist() == [[40], [20]]
+    assert group.attention_mask.sum(axis=2).tolist() == [[40], [20]]
 
 
 def test_what_is_read_beyond_the_end_of_a_shorter_sequence_is_named():
     parts = [part(1, 20), part(1, 40, name=1), part(1, 32, name=2), part(2, 9, name=3)]
-    assert pack(parts, []).blanks.tolist() == list(range(16 + 4, 32))
-    assert not pack(parts[1:2], []).blanks.size
+    assert pack(parts, []).padding_slots.tolist() == list(range(16 + 4, 32))
+    assert not pack(parts[1:2], []).padding_slots.size
 
 
 def test_no_mask_where_everything_is_seen():
     (group,) = pack([part(1, 40), part(1, 40, name=1)], []).groups
-    assert group.sees is None
+    assert group.attention_mask is None
 
 
 def test_what_a_part_sees_is_kept():
-    sees = np.tril(np.ones((3, 20), np.bool_), 17)
-    (group,) = pack([part(3, 20, sees=sees)], []).groups
-    assert np.array_equal(group.sees[0], sees)
+    attention_mask = np.tril(np.ones((3, 20), np.bool_), 17)
+    (group,) = pack([part(3, 20, attention_mask=attention_mask)], []).groups
+    assert np.array_equal(group.attention_mask[0], attention_mask)
 
 
 def test_short_sequences_are_not_padded_to_long_ones():

@@ -97,29 +97,29 @@ def test_random_tokens_vary_by_position_alone():
 
 def test_scorer_gives_each_node_the_guess_after_its_path():
     model = ContextModel(DESCRIPTION, PromptLookup(VOCAB_SIZE))
-    scorer = model.open([1, 2, 3, 1], NEVER)
-    first = scorer.score(TokenTree((2, 3), (0, 0)))
+    sequence = model.open([1, 2, 3, 1], NEVER)
+    first = sequence.score(TokenTree((2, 3), (0, 0)))
     assert first.argmax(axis=1).tolist() == [2, 3, 1]
-    more = scorer.score(TokenTree((2, 3, 3), (0, 0, 1)))
+    more = sequence.score(TokenTree((2, 3, 3), (0, 0, 1)))
     assert more.argmax(axis=1).tolist() == [1]
-    assert scorer.num_computed_tokens == 3 + 4  # what comes before the prompt's last, and nodes
+    assert sequence.num_computed_tokens == 3 + 4  # what comes before the prompt's last, and nodes
 
 
 def test_tokens_of_a_closed_scorer_are_found_as_a_base():
     model = ContextModel(DESCRIPTION, PromptLookup(VOCAB_SIZE))
-    scorer = model.open([1] * 30, NEVER)
-    assert scorer.num_cached_tokens == 0
-    scorer.score(TokenTree((2, 3, 4), (0, 0, 1)))
-    scorer.close((1, 3))
+    sequence = model.open([1] * 30, NEVER)
+    assert sequence.num_cached_tokens == 0
+    sequence.score(TokenTree((2, 3, 4), (0, 0, 1)))
+    sequence.close((1, 3))
     again = model.open([*[1] * 30, 2, 4, 5], NEVER)
     assert again.num_cached_tokens == 32
     assert model.open([*[1] * 30, 2], NEVER).num_cached_tokens == 30  # its last is asked about
 
 
 def draft(guess, prefix: list[int], depth: int) -> list[int]:
-    scorer = ContextModel(DESCRIPTION, guess).open(prefix, NEVER)
+    sequence = ContextModel(DESCRIPTION, guess).open(prefix, NEVER)
     levels = list(
-        grow(scorer, EMPTY, len(prefix), DraftShape((0,), depth, ()), Sampling(temperature=0))
+        grow(sequence, EMPTY, len(prefix), DraftShape((0,), depth, ()), Sampling(temperature=0))
     )
     return list(levels[-1].tree.token_ids) if levels else []
 

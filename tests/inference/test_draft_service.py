@@ -118,8 +118,8 @@ async def test_chain_from_the_prefix_is_the_default(load, serve):
 
 async def test_distributions_travel_with_the_nodes_drawn_from_them(load, serve):
     shape = DraftShape((0,), 3, (2, 2))
-    scorer = load().open(PREFIX, NEVER)
-    levels = list(grow(scorer, EMPTY, len(PREFIX), shape, REJECTION))
+    sequence = load().open(PREFIX, NEVER)
+    levels = list(grow(sequence, EMPTY, len(PREFIX), shape, REJECTION))
     async with serve(load()) as channel:
         message = request(shape, REJECTION, levels_per_message=2)
         first, second = await draft(channel, message)
@@ -246,16 +246,16 @@ class Watched:
         self._loop = asyncio.get_running_loop()
 
     def open(self, prefix, cancellation, room):
-        scorer = self._model.open(prefix, cancellation, room)
-        really_close = scorer.close
+        sequence = self._model.open(prefix, cancellation, room)
+        really_close = sequence.close
 
         def close(keep) -> None:
             really_close(keep)
             if self._loop is not None:
                 self.closed.set()
 
-        scorer.close = close
-        return scorer
+        sequence.close = close
+        return sequence
 
     def forward(self, asks):
         results = self._model.forward(asks)
@@ -263,7 +263,7 @@ class Watched:
             self.num_scored += 1
             self._loop.call_soon_threadsafe(self.scoring.put_nowait, self.num_scored)
             if self.num_scored > 1:
-                assert asks[0].scorer.cancellation.wait(10)
+                assert asks[0].sequence.cancellation.wait(10)
         return results
 
 

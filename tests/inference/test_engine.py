@@ -30,7 +30,7 @@ from specmesh.serving.errors import FailedPrecondition, ResourceExhausted, Unava
 PATIENCE_S = 10
 
 
-class ToyScorer:
+class ToySequence:
     """What a job asks with: a name, and when it is to be interrupted."""
 
     def __init__(self, name: str, cancellation: Cancellation) -> None:
@@ -53,18 +53,18 @@ class ToyModel:
         self._go_on = threading.Semaphore(0)
         self._held = False
 
-    def open(self, name: str, job: Job) -> ToyScorer:
+    def open(self, name: str, job: Job) -> ToySequence:
         if not self.num_rooms:
             raise NoRoom("nothing left")
         self.num_rooms -= 1
-        return ToyScorer(name, job.cancellation)
+        return ToySequence(name, job.cancellation)
 
     def close(self) -> None:
         self.num_rooms += 1
 
     def forward(self, asks: Sequence[ForwardRequest]):
         self.thread = threading.current_thread().name
-        self.batches.append([ask.scorer.name for ask in asks])
+        self.batches.append([ask.sequence.name for ask in asks])
         if self._held:
             self._loop.call_soon_threadsafe(self._began.put_nowait, None)
             assert self._go_on.acquire(timeout=PATIENCE_S)
@@ -111,11 +111,11 @@ class Jobs:
 
     def work(self, name: str, num_forwards: int = 1):
         def steps(job: Job):
-            scorer = self.model.open(name, job)
+            sequence = self.model.open(name, job)
             try:
                 answers = []
                 for _ in range(num_forwards):
-                    logits = yield ForwardRequest(scorer, EMPTY)
+                    logits = yield ForwardRequest(sequence, EMPTY)
                     answers.append(int(logits[0, 0]))
             finally:
                 self.closed.append(name)
@@ -211,11 +211,11 @@ async def test_a_job_that_gets_over_a_failed_forward_goes_on(model, engine):
         raise ValueError("once")
 
     def work(job: Job):
-        scorer = model.open("a", job)
+        sequence = model.open("a", job)
         try:
-            yield ForwardRequest(scorer, EMPTY)
+            yield ForwardRequest(sequence, EMPTY)
         except ValueError:
-            logits = yield ForwardRequest(scorer, EMPTY)
+            logits = yield ForwardRequest(sequence, EMPTY)
         model.close()
         yield int(logits[0, 0])
 
@@ -232,9 +232,9 @@ async def test_an_ask_without_an_answer_yet_is_asked_again(model, jobs):
 
 async def test_stream_yields_items_in_order_and_before_the_next_forward(model, engine):
     def work(job: Job):
-        scorer = model.open("a", job)
+        sequence = model.open("a", job)
         for _ in range(3):
-            logits = yield ForwardRequest(scorer, EMPTY)
+            logits = yield ForwardRequest(sequence, EMPTY)
             yield int(logits[0, 0])
 
     model.hold()
@@ -289,7 +289,7 @@ def refuse(name: str, error: type[BaseException] = ValueError) -> Callable:
     """Every forward fails that ``name`` has a part in."""
 
     def fail(asks: Sequence[ForwardRequest]) -> None:
-        if name in [ask.scorer.name for ask in asks]:
+        if name in [ask.sequence.name for ask in asks]:
             raise error(name)
 
     return fail
@@ -504,7 +504,7 @@ async def test_cancelled_call_ends_when_its_job_has_stopped(model, jobs):
 def interrupted(asks: Sequence[ForwardRequest]) -> None:
     """Stop once nobody wants the forward."""
     for ask in asks:
-        assert ask.scorer.cancellation.wait(PATIENCE_S)
+        assert ask.sequence.cancellation.wait(PATIENCE_S)
     raise Interrupted
 
 
@@ -545,11 +545,11 @@ async def test_closed_stream_ends_before_the_next_item(model, engine):
 
     def work(job: Job):
         try:
-            scorer = model.open("a", job)
+            sequence = model.open("a", job)
             for number in range(100):
                 made.append(number)
                 yield number
-                yield ForwardRequest(scorer, EMPTY)
+                yield ForwardRequest(sequence, EMPTY)
         finally:
             ended.append(True)
 

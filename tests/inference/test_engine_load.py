@@ -32,9 +32,9 @@ class Oracle:
         self._model = model
 
     def verdict(self, prefix: list[int], tree: TokenTree) -> tuple[tuple[int, ...], int]:
-        scorer = self._model.open(prefix, NEVER, len(tree))
-        verdict = verify(tree, scorer.score(tree), SAMPLING, len(prefix))
-        scorer.close(())
+        sequence = self._model.open(prefix, NEVER, len(tree))
+        verdict = verify(tree, sequence.score(tree), SAMPLING, len(prefix))
+        sequence.close(())
         return verdict.accepted_nodes, verdict.next_token
 
 

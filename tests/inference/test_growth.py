@@ -30,10 +30,10 @@ def draft(
     model, prefix: list[int], tree: TokenTree, shape: DraftShape, sampling: Sampling
 ) -> tuple[list[TokenTree], dict[int, Distribution]]:
     """The tree after each level, and what all new nodes were drawn from."""
-    scorer = model.open(prefix, NEVER)
+    sequence = model.open(prefix, NEVER)
     distributions: dict[int, Distribution] = {}
     levels = []
-    for level in grow(scorer, tree, len(prefix), shape, sampling):
+    for level in grow(sequence, tree, len(prefix), shape, sampling):
         levels.append(level.tree)
         distributions |= level.distributions
     return levels, distributions
@@ -72,19 +72,19 @@ def test_levels_have_the_shape_asked_for(random_model, tree, shape, parents):
 
 
 def test_every_level_costs_one_forward_of_the_new_nodes(load):
-    scorer = load().open(PREFIX, NEVER)
+    sequence = load().open(PREFIX, NEVER)
     computed = [
-        scorer.num_computed_tokens
-        for _ in grow(scorer, EMPTY, len(PREFIX), DraftShape((0,), 3, (2, 2)), GREEDY)
+        sequence.num_computed_tokens
+        for _ in grow(sequence, EMPTY, len(PREFIX), DraftShape((0,), 3, (2, 2)), GREEDY)
     ]
     assert computed == [21, 21 + 2, 21 + 2 + 4]
 
 
 def test_level_is_there_before_the_next_forward(load):
-    scorer = load().open(PREFIX, NEVER)
-    levels = grow(scorer, EMPTY, len(PREFIX), CHAIN, GREEDY)
+    sequence = load().open(PREFIX, NEVER)
+    levels = grow(sequence, EMPTY, len(PREFIX), CHAIN, GREEDY)
     assert len(next(levels).tree) == 1
-    assert scorer.num_computed_tokens == 21
+    assert sequence.num_computed_tokens == 21
     levels.close()
 
 
@@ -163,9 +163,9 @@ SAMPLINGS = [GREEDY, Sampling(seed=12), Sampling(seed=12, mode=AcceptanceMode.RE
 
 def chances(load, shape: DraftShape, sampling: Sampling, acceptance: Platt) -> list[float]:
     """By level of a draft that isn't stopped: how likely the likeliest of its paths stands."""
-    scorer, chance, best = load().open(PREFIX, NEVER), {0: 1.0}, []
+    sequence, chance, best = load().open(PREFIX, NEVER), {0: 1.0}, []
     told = replace(shape, num_choices=9)
-    for level in grow(scorer, EMPTY, len(PREFIX), told, sampling):
+    for level in grow(sequence, EMPTY, len(PREFIX), told, sampling):
         first = len(chance)
         for node in range(first, len(level.tree) + 1):
             parent, token = level.tree.parents[node - 1], level.tree.token_ids[node - 1]

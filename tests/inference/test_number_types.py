@@ -32,12 +32,12 @@ def test_streams_in_fp16_say_what_generate_says(folders, architecture):
     model = TransformersModel.load(folder, dtype="float16", device="cpu", cache_bytes=1 << 20)
     answers = [list(prompt) for prompt in PROMPTS]
     for _ in range(NUM_TOKENS):
-        scorers = [model.open(answer, NEVER, room=0) for answer in answers]
-        rows = model.forward([ForwardRequest(scorer, EMPTY) for scorer in scorers])
-        for answer, scorer, logits in zip(answers, scorers, rows, strict=True):
+        sequences = [model.open(answer, NEVER, room=0) for answer in answers]
+        rows = model.forward([ForwardRequest(sequence, EMPTY) for sequence in sequences])
+        for answer, sequence, logits in zip(answers, sequences, rows, strict=True):
             assert logits is not None
             answer.append(int(logits[-1].argmax()))
-            scorer.close(())
+            sequence.close(())
     for prompt, answer in zip(PROMPTS, answers, strict=True):
         tokens = torch.tensor([prompt])
         wanted = plain.generate(

@@ -1,4 +1,4 @@
-"""Forwards of many scorers at once against the plain model, for three architectures."""
+"""Forwards of many sequences at once against the plain model, for three architectures."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def test_prefills_trees_and_single_tokens_share_a_forward(load, architecture, pl
         for start, length in ((0, 45), (7, 20), (3, 90), (50, 1), (9, 33), (30, 60))
     ]
     trees = [EMPTY, BRANCHING, TokenTree.chain([3, 1, 4]), BRANCHING, EMPTY, EMPTY]
-    scorers = [model.open(prefix, NEVER, room=8) for prefix in prefixes]
+    sequences = [model.open(prefix, NEVER, room=8) for prefix in prefixes]
     for index in (4, 5):  # decode: their prefixes are held already
-        scorers[index].score(EMPTY)
+        sequences[index].score(EMPTY)
         prefixes[index] = [*prefixes[index], 5]
-        scorers[index].close(())
-        scorers[index] = model.open(prefixes[index], NEVER, room=8)
-    rows = model.forward([ForwardRequest(*pair) for pair in zip(scorers, trees, strict=True)])
+        sequences[index].close(())
+        sequences[index] = model.open(prefixes[index], NEVER, room=8)
+    rows = model.forward([ForwardRequest(*pair) for pair in zip(sequences, trees, strict=True)])
     for prefix, tree, got in zip(prefixes, trees, rows, strict=True):
         np.testing.assert_allclose(got, plain.rows(prefix, tree), atol=TOLERANCE)
 
@@ -56,11 +56,11 @@ def test_streams_of_any_lengths_decode_together(load, architecture, plain, num_s
     model = load(architecture)
     prefixes = [TOKENS[start : 2 + start + 7 * start] for start in range(num_streams)]
     for _ in range(3):  # each stream's blocks lie between those of others
-        scorers = [model.open(prefix, NEVER, room=4) for prefix in prefixes]
-        rows, _ = answers(model, [ForwardRequest(scorer, EMPTY) for scorer in scorers])
-        for prefix, scorer, got in zip(prefixes, scorers, rows, strict=True):
+        sequences = [model.open(prefix, NEVER, room=4) for prefix in prefixes]
+        rows, _ = answers(model, [ForwardRequest(sequence, EMPTY) for sequence in sequences])
+        for prefix, sequence, got in zip(prefixes, sequences, rows, strict=True):
             np.testing.assert_allclose(got, plain.rows(prefix, EMPTY), atol=TOLERANCE)
-            scorer.close(())
+            sequence.close(())
             prefix.append(int(got[-1].argmax()))
     assert model.pool.num_used == 0
 
@@ -85,9 +85,9 @@ def test_long_prefix_does_not_hold_up_the_others(load, architecture, plain):
 def test_accepted_branch_is_moved_before_its_blocks_are_used_again(load, architecture, plain):
     model = load(architecture, cache_tokens=7 * BLOCK_TOKENS)
     prefix = TOKENS[:30]
-    scorer = model.open(prefix, NEVER, room=8)
-    scorer.score(BRANCHING)
-    scorer.close((2, 6))
+    sequence = model.open(prefix, NEVER, room=8)
+    sequence.score(BRANCHING)
+    sequence.close((2, 6))
     kept = [*prefix, 11, 15, 9]
     others = [model.open(tokens, NEVER, room=8) for tokens in (kept, TOKENS[50:75])]
     assert others[0].num_cached_tokens == len(kept) - 1
@@ -101,10 +101,10 @@ def test_prefix_at_work_is_shared_with_whoever_comes(load, architecture, plain):
     first = model.open(TOKENS[:50], NEVER, room=8)
     first.score(EMPTY)
     prefixes = [[*TOKENS[:48], 1, token] for token in range(4)]
-    scorers = [model.open(prefix, NEVER, room=8) for prefix in prefixes]
-    assert [scorer.num_cached_tokens for scorer in scorers] == [48] * 4
+    sequences = [model.open(prefix, NEVER, room=8) for prefix in prefixes]
+    assert [sequence.num_cached_tokens for sequence in sequences] == [48] * 4
     assert model.pool.num_shared >= 3
-    rows = model.forward([ForwardRequest(scorer, BRANCHING) for scorer in scorers])
+    rows = model.forward([ForwardRequest(sequence, BRANCHING) for sequence in sequences])
     for prefix, got in zip(prefixes, rows, strict=True):
         np.testing.assert_allclose(got, plain.rows(prefix, BRANCHING), atol=TOLERANCE)
 
@@ -114,13 +114,13 @@ def test_forward_that_nobody_wants_stops_and_may_be_asked_again(load, architectu
     cancelled = Cancellation()
     cancelled.set()
     prefix = TOKENS[:45]
-    scorer = model.open(prefix, cancelled, room=8)
+    sequence = model.open(prefix, cancelled, room=8)
     with pytest.raises(Interrupted):
-        model.forward([ForwardRequest(scorer, EMPTY)])
-    assert scorer.num_computed_tokens == 0
+        model.forward([ForwardRequest(sequence, EMPTY)])
+    assert sequence.num_computed_tokens == 0
     cancelled.clear()
     np.testing.assert_allclose(
-        scorer.score(BRANCHING), plain.rows(prefix, BRANCHING), atol=TOLERANCE
+        sequence.score(BRANCHING), plain.rows(prefix, BRANCHING), atol=TOLERANCE
     )
 
 
@@ -136,21 +136,21 @@ def test_forward_goes_on_while_one_of_many_is_wanted(load):
 
 def test_interrupted_prefill_leaves_what_it_computed_and_no_block_in_use(load):
     model = load(chunk_tokens=20)
-    scorer = model.open(TOKENS[:100], NEVER, room=8)
-    assert model.forward([ForwardRequest(scorer, EMPTY)]) == [None]
-    scorer.close(())
+    sequence = model.open(TOKENS[:100], NEVER, room=8)
+    assert model.forward([ForwardRequest(sequence, EMPTY)]) == [None]
+    sequence.close(())
     assert model.pool.num_used == 0
     assert model.open(TOKENS[:100], NEVER, room=8).num_cached_tokens == 20
 
 
 def test_prefix_without_room_is_refused_and_nothing_is_lost(load):
     model = load(cache_tokens=5 * BLOCK_TOKENS)
-    scorer = model.open(TOKENS[:40], NEVER, room=8)
+    sequence = model.open(TOKENS[:40], NEVER, room=8)
     with pytest.raises(NoRoom):
         model.open(TOKENS[50:90], NEVER, room=8)
     with pytest.raises(TooLarge):
         model.open(TOKENS, NEVER, room=8)
-    scorer.close(())
+    sequence.close(())
     model.open(TOKENS[50:90], NEVER, room=8).close(())
     assert model.pool.num_used == 0
 
@@ -200,8 +200,8 @@ def test_trees_that_find_no_room_in_a_forward_wait_for_the_next(
     model = load(architecture)
     prefixes = [TOKENS[:length] for length in (20, 21, 40, 5)]
     trees = [BRANCHING, BRANCHING, BRANCHING, EMPTY]
-    scorers = [model.open(prefix, NEVER, room=len(BRANCHING)) for prefix in prefixes]
-    asks = [ForwardRequest(*pair) for pair in zip(scorers, trees, strict=True)]
+    sequences = [model.open(prefix, NEVER, room=len(BRANCHING)) for prefix in prefixes]
+    asks = [ForwardRequest(*pair) for pair in zip(sequences, trees, strict=True)]
     first = model.forward(asks)
     assert [rows is not None for rows in first] == [True, True, False, True]
     rows = [*first[:2], *model.forward([asks[2]]), first[3]]
@@ -214,8 +214,8 @@ def test_tree_that_is_too_large_for_a_forward_has_one_for_itself(
 ):
     monkeypatch.setattr(forward_plan, "TREE_TOKENS", len(BRANCHING) - 1)
     model = load(architecture)
-    scorers = [model.open(TOKENS[:length], NEVER, room=len(BRANCHING)) for length in (20, 21)]
-    asks = [ForwardRequest(scorer, BRANCHING) for scorer in scorers]
+    sequences = [model.open(TOKENS[:length], NEVER, room=len(BRANCHING)) for length in (20, 21)]
+    asks = [ForwardRequest(sequence, BRANCHING) for sequence in sequences]
     assert [rows is not None for rows in model.forward(asks)] == [True, False]
     (rows,) = model.forward(asks[1:])
     np.testing.assert_allclose(rows, plain.rows(TOKENS[:21], BRANCHING), atol=TOLERANCE)
@@ -225,12 +225,12 @@ def test_tree_that_is_too_large_for_a_forward_has_one_for_itself(
 def test_copies_outlive_a_forward_that_fails(load, plain, architecture, monkeypatch, failing):
     model = load(architecture)
     prefix = TOKENS[:10]
-    scorer = model.open(prefix, NEVER, room=len(BRANCHING))
-    scorer.score(BRANCHING)
+    sequence = model.open(prefix, NEVER, room=len(BRANCHING))
+    sequence.score(BRANCHING)
     leaf = len(BRANCHING)
     kept = BRANCHING.path(leaf)
     assert kept != tuple(range(1, len(kept) + 1))  # so that its KV has to be moved
-    scorer.close(kept)
+    sequence.close(kept)
     num_calls = 0
     really_indexes = model._store.indexes
 
@@ -259,8 +259,8 @@ def test_overflow_of_one_sequence_stays_out_of_those_that_share_its_forward(load
         model._model.get_input_embeddings().weight[15] = torch.inf
     prefixes = [[15, 1, 2], [3] * 20, [4] * 50]
     for _ in range(2):  # prefills, then single tokens in one group
-        scorers = [model.open(tokens, NEVER, room=1) for tokens in prefixes]
-        rows = model.forward([ForwardRequest(scorer, EMPTY) for scorer in scorers])
+        sequences = [model.open(tokens, NEVER, room=1) for tokens in prefixes]
+        rows = model.forward([ForwardRequest(sequence, EMPTY) for sequence in sequences])
         assert [bool(np.isfinite(row).all()) for row in rows] == [False, True, True]
-        for scorer in scorers:
-            scorer.close(())
+        for sequence in sequences:
+            sequence.close(())

@@ -38,11 +38,11 @@ SAMPLINGS = pytest.mark.parametrize(
 
 
 def score_once(model: SimulatedModel, prefix: list[int], tree: TokenTree = EMPTY, keep=()):
-    """One call, and the scorer it used."""
-    scorer = model.open(prefix, Cancellation())
-    rows = scorer.score(tree)
-    scorer.close(keep)
-    return rows, scorer
+    """One call, and the sequence it used."""
+    sequence = model.open(prefix, Cancellation())
+    rows = sequence.score(tree)
+    sequence.close(keep)
+    return rows, sequence
 
 
 def state_after(*tokens: int) -> int:
@@ -64,9 +64,9 @@ def test_rows_are_the_same_whatever_is_cached_and_in_however_many_steps():
         fresh, _ = score_once(SimulatedModel(DRAFTER, AT_ONCE), [*prefix, *tokens])
         again, _ = score_once(model, [*prefix, *tokens])
         assert np.array_equal(again, fresh)
-    scorer = model.open(PREFIX, Cancellation())
+    sequence = model.open(PREFIX, Cancellation())
     steps = [EMPTY, TokenTree(TREE.token_ids[:2], TREE.parents[:2]), TREE, TREE]
-    assert np.array_equal(np.concatenate([scorer.score(tree) for tree in steps]), whole)
+    assert np.array_equal(np.concatenate([sequence.score(tree) for tree in steps]), whole)
 
 
 @SAMPLINGS
@@ -111,10 +111,10 @@ def test_speculation_gives_the_text_of_the_target_at_the_rate_asked_for(sampling
 
 def test_prefixes_are_kept_and_found_by_digest():
     model = SimulatedModel(TARGET, AT_ONCE)
-    _, scorer = score_once(model, PREFIX, TREE, keep=(1, 3))
-    assert (scorer.num_cached_tokens, scorer.num_computed_tokens) == (0, 40 + 4)
-    _, scorer = score_once(model, [*PREFIX, 10, 12, 7], TREE)
-    assert (scorer.num_cached_tokens, scorer.num_computed_tokens) == (42, 1 + 4)
+    _, sequence = score_once(model, PREFIX, TREE, keep=(1, 3))
+    assert (sequence.num_cached_tokens, sequence.num_computed_tokens) == (0, 40 + 4)
+    _, sequence = score_once(model, [*PREFIX, 10, 12, 7], TREE)
+    assert (sequence.num_cached_tokens, sequence.num_computed_tokens) == (42, 1 + 4)
     length, digest = PrefixChain(PREFIX).base()
     found = model.find_base(length, digest)
     assert found is not None
@@ -139,10 +139,10 @@ def test_first_forward_on_a_prefix_takes_its_own_time():
 def test_many_forwards_do_not_drift_whatever_is_done_between_them():
     model = SimulatedModel(TARGET, ForwardLatency(0.02, 0.02))
     began = time.perf_counter()
-    scorer = model.open(PREFIX, Cancellation())
+    sequence = model.open(PREFIX, Cancellation())
     tree = EMPTY
     for number in range(1, 21):
-        scorer.score(tree)
+        sequence.score(tree)
         tree = tree.extend([number], [len(tree)])
         assert time.perf_counter() - began >= number * 0.02
         time.sleep(0.01)  # in sum 10 forwards
@@ -151,25 +151,25 @@ def test_many_forwards_do_not_drift_whatever_is_done_between_them():
 
 def test_forwards_made_up_for_are_at_most_one():
     model = SimulatedModel(TARGET, ForwardLatency(0.01, 0.01))
-    scorer = model.open(PREFIX, Cancellation())
-    scorer.score(EMPTY)
+    sequence = model.open(PREFIX, Cancellation())
+    sequence.score(EMPTY)
     time.sleep(0.1)  # the consumer stalls for 10 forwards
     resumed = time.perf_counter()
-    scorer.score(TokenTree.chain([1]))
-    scorer.score(TokenTree.chain([1, 2]))
+    sequence.score(TokenTree.chain([1]))
+    sequence.score(TokenTree.chain([1, 2]))
     assert time.perf_counter() - resumed >= 0.02
 
 
 def test_cancellation_ends_a_forward_at_once_and_leaves_nothing_cached():
     model = SimulatedModel(TARGET, ForwardLatency(60, 60))
     cancellation = Cancellation()
-    scorer = model.open(PREFIX, cancellation)
+    sequence = model.open(PREFIX, cancellation)
     threading.Timer(0.02, cancellation.set).start()
     began = time.perf_counter()
     with pytest.raises(Interrupted):
-        scorer.score(TREE)
+        sequence.score(TREE)
     assert time.perf_counter() - began < 5
-    scorer.close(())
+    sequence.close(())
     assert model.open(PREFIX, Cancellation()).num_cached_tokens == 0
 
 

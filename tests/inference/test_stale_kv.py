@@ -24,22 +24,22 @@ def model(load, architecture):
     model = load(architecture, cache_tokens=NUM_BLOCKS * BLOCK_TOKENS)
     with torch.no_grad():
         model._model.get_input_embeddings().weight[OVERFLOWING] = torch.inf
-    scorer = model.open([OVERFLOWING] * (NUM_BLOCKS * BLOCK_TOKENS), NEVER, room=0)
-    assert np.isnan(scorer.score(EMPTY)).all()
-    scorer.close(())
+    sequence = model.open([OVERFLOWING] * (NUM_BLOCKS * BLOCK_TOKENS), NEVER, room=0)
+    assert np.isnan(sequence.score(EMPTY)).all()
+    sequence.close(())
     return model
 
 
 def assert_together(model, plain, prefixes, tree):
     """Score ``tree`` after each prefix in one forward, as the plain model does."""
-    scorers = [model.open(prefix, NEVER, room=len(tree)) for prefix in prefixes]
-    rows = model.forward([ForwardRequest(scorer, tree) for scorer in scorers])
-    for prefix, scorer, got in zip(prefixes, scorers, rows, strict=True):
+    sequences = [model.open(prefix, NEVER, room=len(tree)) for prefix in prefixes]
+    rows = model.forward([ForwardRequest(sequence, tree) for sequence in sequences])
+    for prefix, sequence, got in zip(prefixes, sequences, rows, strict=True):
         want = plain.rows(prefix, tree)
         # Where embeddings are tied, the token's own logit overflows as well.
         others = np.arange(want.shape[1]) != OVERFLOWING
         np.testing.assert_allclose(got[:, others], want[:, others], atol=TOLERANCE)
-        scorer.close(())
+        sequence.close(())
 
 
 @pytest.mark.parametrize("tree", [EMPTY, BRANCHING], ids=["tokens", "trees"])
@@ -56,9 +56,9 @@ def test_beginning_of_a_block_is_copied_into_one_of_one_that_overflowed(model, p
     first.score(EMPTY)
     prefixes = [[*TOKENS[:19], 1, 2], [*TOKENS[:19], 3, 4], TOKENS[:40]]
     for prefix in prefixes[:2]:
-        scorer = model.open(prefix, NEVER, room=0)
-        assert scorer.num_cached_tokens == 19
-        scorer.close(())
+        sequence = model.open(prefix, NEVER, room=0)
+        assert sequence.num_cached_tokens == 19
+        sequence.close(())
     first.close(())
     assert_together(model, plain, prefixes, EMPTY)
     assert_together(model, plain, [[*prefix, 7] for prefix in prefixes], EMPTY)
@@ -67,8 +67,8 @@ def test_beginning_of_a_block_is_copied_into_one_of_one_that_overflowed(model, p
 def test_rejected_token_that_overflowed_does_not_spoil_the_rounds_that_follow(model, plain):
     prefixes = [TOKENS[:5], TOKENS[50:80]]
     assert_together(model, plain, prefixes, EMPTY)
-    scorer = model.open(prefixes[0], NEVER, room=3)
-    scorer.score(EMPTY)
-    assert np.isnan(scorer.score(TokenTree.chain([3, OVERFLOWING, OVERFLOWING]))[1:]).all()
-    scorer.close(())
+    sequence = model.open(prefixes[0], NEVER, room=3)
+    sequence.score(EMPTY)
+    assert np.isnan(sequence.score(TokenTree.chain([3, OVERFLOWING, OVERFLOWING]))[1:]).all()
+    sequence.close(())
     assert_together(model, plain, [[*prefix, 7] for prefix in prefixes], EMPTY)

@@ -86,9 +86,9 @@ async def written(channel, drafter: TransformersModel, session: int) -> list[lis
     sampling, text, answers = SAMPLINGS[session], [*SHARED, session + 1], []
     for _ in range(6):
         # A branching tree, half right: by the target itself, which has not seen the first tokens.
-        scorer = drafter.open(text[4:], Cancellation())
-        *_, level = grow(scorer, EMPTY, len(text), DraftShape((0,), 3, (3, 2)), sampling)
-        scorer.close(())
+        sequence = drafter.open(text[4:], Cancellation())
+        *_, level = grow(sequence, EMPTY, len(text), DraftShape((0,), 3, (3, 2)), sampling)
+        sequence.close(())
         message = verifier_pb2.VerifyRequest(
             prefix={"token_ids": text},
             tree=write_tree(level.tree, {}),

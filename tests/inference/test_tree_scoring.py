@@ -29,9 +29,9 @@ def model(load, architecture):
     return load(architecture)
 
 
-def check(scorer, plain, prefix: Sequence[int], *steps: TokenTree) -> None:
+def check(sequence, plain, prefix: Sequence[int], *steps: TokenTree) -> None:
     """Scores ``steps`` in turn, each a tree that begins with the one before."""
-    rows = np.concatenate([scorer.score(tree) for tree in steps])
+    rows = np.concatenate([sequence.score(tree) for tree in steps])
     np.testing.assert_allclose(rows, plain.rows(prefix, steps[-1]), atol=TOLERANCE)
 
 
@@ -72,11 +72,11 @@ def test_prefix_of_one_token_is_scored(model, plain):
 
 
 def test_scoring_the_same_tree_again_gives_no_rows(model):
-    scorer = model.open(PREFIX, NEVER)
-    scorer.score(BRANCHING)
-    computed = scorer.num_computed_tokens
-    assert scorer.score(BRANCHING).shape == (0, VOCAB_SIZE)
-    assert scorer.num_computed_tokens == computed
+    sequence = model.open(PREFIX, NEVER)
+    sequence.score(BRANCHING)
+    computed = sequence.num_computed_tokens
+    assert sequence.score(BRANCHING).shape == (0, VOCAB_SIZE)
+    assert sequence.num_computed_tokens == computed
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
@@ -94,19 +94,19 @@ def test_any_tree_in_any_steps_on_any_cache_equals_the_plain_model(
     first = model.open(base, NEVER)
     first.score(BRANCHING)
     first.close((1, 3))
-    scorer = model.open(prefix, NEVER)
-    check(scorer, plain, prefix, *(cut(tree, n) for n in sorted(cuts) if n < len(tree)), tree)
+    sequence = model.open(prefix, NEVER)
+    check(sequence, plain, prefix, *(cut(tree, n) for n in sorted(cuts) if n < len(tree)), tree)
     leaf = data.draw(st.integers(0, len(tree)))
-    scorer.close(tree.path(leaf))
+    sequence.close(tree.path(leaf))
     grown = [*prefix, *tree.tokens_on(tree.path(leaf)), 9]
     check(model.open(grown, NEVER), plain, grown, tree)
 
 
 def test_kept_branch_is_cached_and_the_rest_is_not(model, plain):
-    scorer = model.open(PREFIX, NEVER)
-    scorer.score(BRANCHING)
-    assert (scorer.num_cached_tokens, scorer.num_computed_tokens) == (0, 45 + 7)
-    scorer.close((2, 6))
+    sequence = model.open(PREFIX, NEVER)
+    sequence.score(BRANCHING)
+    assert (sequence.num_cached_tokens, sequence.num_computed_tokens) == (0, 45 + 7)
+    sequence.close((2, 6))
 
     grown = [*PREFIX, 11, 15, 40]
     after = model.open(grown, NEVER)
@@ -133,19 +133,19 @@ def test_rollback_to_a_shorter_prefix_computes_almost_nothing(model, plain):
     first.score(TokenTree.chain([3, 1, 4]))
     first.close((1, 2, 3))
     shorter = PREFIX[:33]
-    scorer = model.open(shorter, NEVER)
-    check(scorer, plain, shorter, TokenTree.chain([9, 9]))
-    assert (scorer.num_cached_tokens, scorer.num_computed_tokens) == (32, 1 + 2)
+    sequence = model.open(shorter, NEVER)
+    check(sequence, plain, shorter, TokenTree.chain([9, 9]))
+    assert (sequence.num_cached_tokens, sequence.num_computed_tokens) == (32, 1 + 2)
 
 
 @pytest.mark.parametrize("length", [3, 4, 5, 8, 9, 45])
 def test_long_prompt_goes_through_in_chunks(load, architecture, plain, length):
     model = load(architecture, chunk_tokens=4)
     prefix = PREFIX[:length]
-    scorer = model.open(prefix, NEVER)
-    check(scorer, plain, prefix, cut(BRANCHING, 3), BRANCHING)
-    assert scorer.num_computed_tokens == length + len(BRANCHING)
-    scorer.close((1, 3, 5))
+    sequence = model.open(prefix, NEVER)
+    check(sequence, plain, prefix, cut(BRANCHING, 3), BRANCHING)
+    assert sequence.num_computed_tokens == length + len(BRANCHING)
+    sequence.close((1, 3, 5))
     grown = [*prefix, 10, 12, 14, *PREFIX[20:30]]
     check(model.open(grown, NEVER), plain, grown, BRANCHING)
 
@@ -155,15 +155,15 @@ def test_sessions_that_share_a_beginning_never_disturb_each_other(model, plain):
     first.score(EMPTY)
     first.close(())
     prefixes = [[*PREFIX[:40], token] for token in (1, 2)]
-    scorers = [model.open(prefix, NEVER) for prefix in prefixes]
+    sequences = [model.open(prefix, NEVER) for prefix in prefixes]
     for size in (0, 2, 5, 7):  # in turn, on views of one snapshot
-        for scorer, prefix in zip(scorers, prefixes, strict=True):
-            rows = scorer.score(cut(BRANCHING, size))
+        for sequence, prefix in zip(sequences, prefixes, strict=True):
+            rows = sequence.score(cut(BRANCHING, size))
             want = plain.rows(prefix, cut(BRANCHING, size))[-len(rows) :]
             np.testing.assert_allclose(rows, want, atol=TOLERANCE)
-    scorers[0].close((1, 3, 5, 7))
+    sequences[0].close((1, 3, 5, 7))
     check(model.open(PREFIX, NEVER), plain, PREFIX, BRANCHING)
-    scorers[1].close((2, 6))
+    sequences[1].close((2, 6))
     check(model.open(PREFIX, NEVER), plain, PREFIX, BRANCHING)
 
 
@@ -172,18 +172,18 @@ def test_blocks_in_use_are_kept_while_all_others_are_evicted(load, architecture,
     first = model.open(PREFIX, NEVER, room=7)
     first.score(EMPTY)
     first.close(())
-    scorer = model.open(PREFIX, NEVER, room=7)
+    sequence = model.open(PREFIX, NEVER, room=7)
     for shift in range(1, 4):
         other = model.open([*PREFIX[shift:], *PREFIX[:shift]], NEVER, room=7)
         other.score(BRANCHING)
         other.close(())
     assert model.pool.num_evicted
-    check(scorer, plain, PREFIX, BRANCHING)
-    scorer.close((1,))
+    check(sequence, plain, PREFIX, BRANCHING)
+    sequence.close((1,))
     check(model.open(PREFIX, NEVER, room=7), plain, PREFIX, BRANCHING)
 
 
 def test_scorer_closed_before_scoring_leaves_the_cache_alone(model):
     model.open(PREFIX, NEVER).close(())
-    scorer = model.open(PREFIX, NEVER)
-    assert scorer.num_cached_tokens == 0
+    sequence = model.open(PREFIX, NEVER)
+    assert sequence.num_cached_tokens == 0

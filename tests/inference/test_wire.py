@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specmesh.decoding.drafting import Choices, draw_children
+from specmesh.decoding.drafting import TopK, draw_children
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.lookahead import DraftStop
 from specmesh.decoding.platt import MAX_BIAS, MAX_SLOPE, Platt
@@ -107,8 +107,8 @@ def choices(token_ids, probabilities, node=2):
 
 def test_choices_come_back_in_their_order_and_undivided():
     sent = {
-        3: Choices((7, 1), (0.5, 0.25), 1.25),
-        0: Choices((2,), (1.0,), 0.0),
+        3: TopK((7, 1), (0.5, 0.25), 1.25),
+        0: TopK((2,), (1.0,), 0.0),
     }
     messages = [over_the_wire(message) for message in write_choices(sent)]
     received = read_choices(messages, [1.25, 0.0], vocab_size=8)

@@ -11,7 +11,7 @@ from tests.orchestrator.transcripts import drafted, verified
 from specmesh.decoding.acceptance_rate import PRIOR_ALPHA, AcceptanceRate
 from specmesh.decoding.bonus import Bonus
 from specmesh.decoding.closed_forms import optimal_gamma
-from specmesh.decoding.drafting import Choices
+from specmesh.decoding.drafting import TopK
 from specmesh.decoding.predictors import PREDICTORS, AlwaysAll, Outcome
 from specmesh.decoding.sampling import Distribution
 from specmesh.decoding.tree import EMPTY, TokenTree
@@ -36,7 +36,7 @@ from specmesh.orchestrator.strategies.branch_prediction import (
 )
 
 END = 90
-SURE = {n: Choices((7 + n, 5 - n), (0.9, 0.1), 0.33) for n in range(3)}
+SURE = {n: TopK((7 + n, 5 - n), (0.9, 0.1), 0.33) for n in range(3)}
 """Of a drafter that says 7, 8, 9 and thinks of 5, 4 and 3 instead."""
 
 
@@ -149,7 +149,7 @@ def test_guess_counts_only_in_its_own_place():
 
 def test_several_branches_grow_as_one_batch_the_likeliest_first():
     strategy = begin(predictor="phi", num_branches=3)
-    choices = {0: Choices((7, 5, 6), (0.5, 0.3, 0.2), 1.03), 1: Choices((8,), (0.9,), 0.5)}
+    choices = {0: TopK((7, 5, 6), (0.5, 0.3, 0.2), 1.03), 1: TopK((8,), (0.9,), 0.5)}
     commands = strategy.handle(drafted(1, 7, 8, 9, choices=choices))
     # phi of 3 tokens at 0.7: all 0.343, none 0.3; of those 3 : 2.
     tree = chain_and({0: 5}, 7, 8, 9).extend((6,), (0,))
@@ -159,7 +159,7 @@ def test_several_branches_grow_as_one_batch_the_likeliest_first():
 def test_each_of_several_branches_may_be_right():
     for says, run in ((5, (21, 22, 23)), (6, (31, 32, 33))):
         strategy = begin(predictor="phi", num_branches=3)
-        choices = {0: Choices((7, 5, 6), (0.5, 0.3, 0.2), 1.03)}
+        choices = {0: TopK((7, 5, 6), (0.5, 0.3, 0.2), 1.03)}
         strategy.handle(drafted(1, 7, 8, 9, choices=choices))
         for level in range(3):
             tokens = (10 + level, 21 + level, 31 + level)
@@ -184,7 +184,7 @@ def test_exhaustive_drafts_are_bounded():
     goal = Goal(500, lookahead=64, predictor="phi")
     strategy = BranchPrediction(goal, num_branches=None)
     strategy.start(Capacity())
-    choices = {n: Choices((n, 97, 98, 99), (0.4, 0.3, 0.2, 0.1), 1.28) for n in range(64)}
+    choices = {n: TopK((n, 97, 98, 99), (0.4, 0.3, 0.2, 0.1), 1.28) for n in range(64)}
     _, draft = strategy.handle(drafted(1, *range(64), choices=choices))
     assert isinstance(draft, Draft)
     assert len(draft.from_nodes) * draft.depth <= MAX_NODES
@@ -213,7 +213,7 @@ def test_without_choices_an_expected_rejection_leaves_nothing_to_draft():
 
 def test_choices_that_are_only_the_token_itself_give_no_guess():
     strategy = begin(predictor="always-none")
-    alone = {n: Choices((7 + n,), (1.0,), 0.0) for n in range(3)}
+    alone = {n: TopK((7 + n,), (1.0,), 0.0) for n in range(3)}
     assert strategy.handle(drafted(1, 7, 8, 9, choices=alone)) == [check(2, 7, 8, 9)]
 
 
@@ -324,9 +324,9 @@ def test_predictor_is_told_every_outcome(monkeypatch):
 
     monkeypatch.setitem(PREDICTORS, "listening", lambda _: Listening())
     strategy = begin(predictor="listening")
-    strategy.handle(drafted(1, 7, 8, 9, choices={0: Choices((7, 5), (0.75, 0.25), 0.56)}))
+    strategy.handle(drafted(1, 7, 8, 9, choices={0: TopK((7, 5), (0.75, 0.25), 0.56)}))
     strategy.handle(verified(2, 1, 2, says=5))
-    strategy.handle(drafted(4, 1, 2, 3, choices={0: Choices((5,), (0.5,), 1.2)}))
+    strategy.handle(drafted(4, 1, 2, 3, choices={0: TopK((5,), (0.5,), 1.2)}))
     strategy.handle(verified(5, says=6))
     # A place without choices tells nothing; a token that isn't listed is hardly expected.
     assert told == [Outcome(2, (0.75, 1.0, 1.0)), Outcome(0, (0.001, 1.0, 1.0))]

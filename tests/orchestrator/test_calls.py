@@ -23,7 +23,7 @@ from specmesh.orchestrator.mesh import attempts as attempts_module
 from specmesh.orchestrator.mesh import draft_calls
 from specmesh.orchestrator.mesh.calls import Calls, Mesh
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
-from specmesh.orchestrator.strategies.base import Choices, Draft, Drafted, Verify
+from specmesh.orchestrator.strategies.base import Draft, Drafted, TopK, Verify
 from specmesh.serving.errors import (
     DeadlineExceeded,
     ResourceExhausted,
@@ -48,7 +48,7 @@ def calls_on(
 
 
 async def verified(calls: Calls) -> tuple[tuple[int, ...], int]:
-    verdict = await calls.verify(VERIFY, calls.moment(Context()))
+    verdict = await calls.verify(VERIFY, calls.call_context(Context()))
     return verdict.accepted_nodes, verdict.next_token
 
 
@@ -57,7 +57,7 @@ async def drafted(
 ) -> list[Drafted]:
     """The parts of a draft; ``parts`` keeps them if it breaks."""
     parts = [] if parts is None else parts
-    await calls.draft(command, calls.moment(Context()), parts.append)
+    await calls.draft(command, calls.call_context(Context()), parts.append)
     return parts
 
 
@@ -294,7 +294,7 @@ async def test_choices_come_with_the_node_they_follow(connect):
     assert list(part.choices) == [0, 1]
     for node, token in enumerate(part.token_ids):
         chosen = part.choices[node]
-        assert isinstance(chosen, Choices)
+        assert isinstance(chosen, TopK)
         assert chosen.token_ids[0] == token
         assert len(chosen.token_ids) == len(chosen.probabilities) == 3
         assert chosen.token_ids.index(token) == 0
@@ -325,7 +325,7 @@ async def test_in_rejection_mode_every_draft_has_noise_of_its_own(connect):
     tokens = [token for part in drafts[0] for token in part.token_ids]
     laws = {node: law for part in drafts[0] for node, law in part.distributions.items()}
     command = Verify(9, (), TokenTree.chain(tokens), laws)
-    await calls.verify(command, calls.moment(Context()))
+    await calls.verify(command, calls.call_context(Context()))
     assert verifier.requests[0].sampling.seed == sampling.seed
 
 
@@ -476,7 +476,7 @@ async def test_bonus_distribution_comes_if_a_draft_token_may_meet_it(
 ):
     calls = calls_on((await connect([Verifier()])).mesh, sampling=sampling)
     command = Verify(1, (), TokenTree.chain(()), drafting_on=drafting_on)
-    verdict = await calls.verify(command, calls.moment(Context()))
+    verdict = await calls.verify(command, calls.call_context(Context()))
     assert (verdict.bonus is not None) is told
     if verdict.bonus is not None:
         assert verdict.bonus.position == len(PROMPT)

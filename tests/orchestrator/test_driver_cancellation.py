@@ -19,6 +19,7 @@ from specmesh.orchestrator import rounds
 from specmesh.orchestrator.driver import Driver
 from specmesh.orchestrator.mesh.calls import Calls, Mesh
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
+from specmesh.orchestrator.request_stats import RequestStats
 from specmesh.orchestrator.strategies.base import (
     Cancel,
     Capacity,
@@ -32,7 +33,6 @@ from specmesh.orchestrator.strategies.base import (
     Verified,
     Verify,
 )
-from specmesh.orchestrator.tally import Tally
 from specmesh.serving.errors import Unavailable
 
 PROMPT = tuple(range(1, 41))
@@ -73,7 +73,7 @@ class Play:
         deadline = asyncio.get_running_loop().time() + 20
         self.calls = Calls(mesh, prefix, SAMPLING, vocab_size=VOCAB_SIZE, deadline=deadline)
 
-        self._driver = Driver(script, self.calls, Tally(), deliver=lambda commit: None)
+        self._driver = Driver(script, self.calls, RequestStats(), deliver=lambda commit: None)
 
     async def run(self) -> None:
         async with asyncio.timeout(10):
@@ -151,7 +151,7 @@ async def test_answer_that_waits_when_its_task_is_cancelled_is_not_handed_in(con
     )
     play = Play((await connect([Verifier()])).mesh, script)
 
-    async def at_once(command: Verify, moment: object) -> Verdict:
+    async def at_once(command: Verify, context: object) -> Verdict:
         return Verdict((), command.task, recovered=False)
 
     play.calls.verify = at_once

@@ -7,7 +7,7 @@ import pytest
 from tests.orchestrator.transcripts import drafted, verified
 
 from specmesh.decoding.acceptance_rate import AcceptanceRate
-from specmesh.decoding.drafting import Choices
+from specmesh.decoding.drafting import TopK
 from specmesh.decoding.sampling import Distribution
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.orchestrator.strategies.base import (
@@ -498,7 +498,7 @@ def test_quick_drafter_speaks_less_often_but_never_later_than_a_check_can_leave(
 
 def unsure_of_the_second(task: int = CHAIN, **also) -> Drafted:
     """Two tokens, of the second of which the drafter is not sure."""
-    choices = {0: Choices((7,), (0.9,), 0.1), 1: Choices((8,), (0.4,), 0.9)}
+    choices = {0: TopK((7,), (0.9,), 0.1), 1: TopK((8,), (0.4,), 0.9)}
     return drafted(task, 7, 8, last=False, choices=choices, **also)
 
 
@@ -513,7 +513,7 @@ def test_verdicts_teach_how_sure_is_sure_enough():
     strategy = DSI(Goal(100))
     strategy.start(Capacity(num_verifiers=2, target_s=0.4, drafter_s=0.01))
     draft_task, alone = CHAIN, ALONE
-    sure = {0: Choices((7,), (0.7,), 0.1)}
+    sure = {0: TopK((7,), (0.7,), 0.1)}
     for _ in range(4):
         assert strategy.handle(drafted(draft_task, 7, last=False, choices=sure)) == []
         _, _, again, verify = strategy.handle(verified(alone, says=6))

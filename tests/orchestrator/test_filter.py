@@ -11,7 +11,7 @@ from tests.orchestrator.test_strategy_properties import CHANCES, GOALS, Hashes, 
 from tests.orchestrator.world import Chances, World
 
 from specmesh.decoding.acceptance import Verdict
-from specmesh.decoding.drafting import Choices
+from specmesh.decoding.drafting import TopK
 from specmesh.orchestrator.strategies.base import (
     Assess,
     Assessed,
@@ -39,7 +39,7 @@ class Unsure(Hashes):
         self._dice = random.Random(f"{tokens}")
         best, _, _ = super().guess(task, epoch, drafter, tokens, num_choices)
         sure = self._dice.random()
-        return best, None, Choices((best,), (sure,), 0.0)
+        return best, None, TopK((best,), (sure,), 0.0)
 
 
 def algorithm_2(models: Unsure, goal: Goal, threshold: float) -> tuple[list[int], StopReason]:
@@ -80,9 +80,9 @@ def test_filter_says_what_algorithm_2_says_one_token_at_a_time(
 @given(GOALS, st.integers(0, 2**32), CHANCES)
 def test_only_what_was_assessed_and_kept_is_committed_unchecked(goal, seed, chances):
     models = Unsure(seed, 0.7)
-    kept: list[Choices] = []
+    kept: list[TopK] = []
 
-    def keeps(choices: Choices) -> bool:
+    def keeps(choices: TopK) -> bool:
         if choices.probabilities[0] > 0.5:
             kept.append(choices)
         return choices.probabilities[0] > 0.5
@@ -101,7 +101,7 @@ def test_only_what_was_assessed_and_kept_is_committed_unchecked(goal, seed, chan
 
 
 def drafted(draft: Draft, *tokens: int) -> Drafted:
-    choices = {n: Choices((token,), (0.5,), 1.0) for n, token in enumerate(tokens)}
+    choices = {n: TopK((token,), (0.5,), 1.0) for n, token in enumerate(tokens)}
     return Drafted(draft.task, tokens, tuple(range(len(tokens))), {}, True, choices)
 
 

@@ -113,13 +113,13 @@ async def test_service_that_errs_leaves_everything_to_the_target(connect, serve)
     assert (answer.tokens, unchecked(answer)) == (alone(request().sampling), [])
 
 
-@pytest.mark.parametrize("moment", ["always", "before_release"])
+@pytest.mark.parametrize("context", ["always", "before_release"])
 async def test_service_that_is_slow_leaves_everything_to_the_target(
-    connect, serve, monkeypatch, moment
+    connect, serve, monkeypatch, context
 ):
     monkeypatch.setattr(assessments, "ASSESS_SECONDS", 0.02)
-    service = Filter(0.0 if moment == "always" else 1.0)
-    setattr(service, moment, hang)
+    service = Filter(0.0 if context == "always" else 1.0)
+    setattr(service, context, hang)
     stub = await serve(await connect([Verifier()], [Drafter()], [service]))
     asked = filtered()
     asked.stopping.max_tokens = 12

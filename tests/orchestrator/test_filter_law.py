@@ -18,7 +18,7 @@ from tests.decoding.test_losslessness import NUM_TOKENS, PROMPT, exact_law, exce
 from tests.orchestrator.test_strategy_rejection import Table, Tables, by_position, excess_at
 from tests.orchestrator.world import Chances, Keeps, World
 
-from specmesh.decoding.drafting import MAX_CANDIDATES, Choices, draw_children
+from specmesh.decoding.drafting import MAX_CANDIDATES, TopK, draw_children
 from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling, warp
 from specmesh.orchestrator.mesh.drafts import draft_sampling
 from specmesh.orchestrator.strategies.base import Capacity, Goal
@@ -29,15 +29,15 @@ Law = dict[tuple[int, ...], float]
 Place = Callable[[tuple[int, ...]], Distribution]
 
 
-def nothing(choices: Choices) -> bool:
+def nothing(choices: TopK) -> bool:
     return False
 
 
-def everything(choices: Choices) -> bool:
+def everything(choices: TopK) -> bool:
     return True
 
 
-def the_sure(choices: Choices) -> bool:
+def the_sure(choices: TopK) -> bool:
     return choices.probabilities[0] > 0.6
 
 
@@ -118,7 +118,7 @@ def test_a_run_of_places_that_ends_before_a_kept_one_does_not_tip_the_scales():
         before = tokens[-1] if len(tokens) == len(PROMPT) + 1 else None
         return np.log(np.array(rows[before], dtype=np.float32))
 
-    def keeps(choices: Choices) -> bool:
+    def keeps(choices: TopK) -> bool:
         return choices.probabilities[0] > 0.9
 
     goal = Goal(2, lookahead=2)

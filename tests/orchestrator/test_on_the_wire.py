@@ -21,6 +21,7 @@ from specmesh.orchestrator.driver import Driver
 from specmesh.orchestrator.mesh.calls import Calls, Mesh
 from specmesh.orchestrator.mesh.pool import Pool
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
+from specmesh.orchestrator.request_stats import RequestStats
 from specmesh.orchestrator.strategies.base import (
     Commit,
     Finish,
@@ -28,7 +29,6 @@ from specmesh.orchestrator.strategies.base import (
     Verified,
     Verify,
 )
-from specmesh.orchestrator.tally import Tally
 from specmesh.v1 import verifier_pb2, verifier_pb2_grpc
 
 ROUNDS = 20
@@ -95,7 +95,7 @@ async def num_left_in_time(patience_s: float) -> int:
         mesh = Mesh(pool, Pool("drafter", "", [], None), Pool("confidence_service", "", [], None))
         prefix, deadline = CommittedPrefix("s", (1, 2)), asyncio.get_running_loop().time() + 60
         calls = Calls(mesh, prefix, Sampling(), vocab_size=VOCAB_SIZE, deadline=deadline)
-        await Driver(Rounds(replica), calls, Tally(), deliver).drive()
+        await Driver(Rounds(replica), calls, RequestStats(), deliver).drive()
         await pool.close()
     return in_time
 

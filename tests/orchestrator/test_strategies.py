@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.orchestrator.transcripts import drafted, verified
 
-from specmesh.decoding.drafting import Choices
+from specmesh.decoding.drafting import TopK
 from specmesh.decoding.lookahead import DEFAULT_LOOKAHEAD
 from specmesh.decoding.platt import Platt
 from specmesh.decoding.tree import EMPTY, TokenTree
@@ -132,7 +132,7 @@ def test_failed_verification_gives_up():
 
 def adaptive_round(strategy: Speculative, command: Draft, sure: float, num_accepted: int) -> Draft:
     """Answer a draft of four tokens and its verification; the next draft."""
-    choices = {node: Choices((7,), (sure,), 0.5) for node in range(4)}
+    choices = {node: TopK((7,), (sure,), 0.5) for node in range(4)}
     strategy.handle(drafted(command.task, 7, 7, 7, 7, choices=choices))
     accepted = range(1, num_accepted + 1)
     *_, following = strategy.handle(verified(command.task + 1, *accepted, says=5))

@@ -13,7 +13,7 @@ from tests.orchestrator.world import Chances, Guess, Target, World, follow
 
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.closed_forms import expected_tokens
-from specmesh.decoding.drafting import Choices
+from specmesh.decoding.drafting import TopK
 from specmesh.decoding.predictors import PREDICTORS
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import (
@@ -44,7 +44,7 @@ class Hashes:
             best, other = wrong, right
         listed = (best, other, (right + 9) % VOCAB_SIZE)[:num_choices]
         sure = self._dice.choice([0.4, 0.6, 0.9])
-        choices = Choices(listed, (sure, 0.09, 0.01)[:num_choices], 0.9)
+        choices = TopK(listed, (sure, 0.09, 0.01)[:num_choices], 0.9)
         # One drafter of several may not say what it thinks.
         return best, None, choices if listed and drafter < 2 and best % 7 else None
 

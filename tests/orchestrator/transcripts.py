@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from specmesh.decoding.acceptance import Verdict
-from specmesh.decoding.drafting import Choices
+from specmesh.decoding.drafting import TopK
 from specmesh.decoding.sampling import Distribution
 from specmesh.orchestrator.strategies.base import Drafted, Verified
 
@@ -15,7 +15,7 @@ def drafted(
     *tokens: int,
     parent: int = 0,
     last: bool = True,
-    choices: Mapping[int, Choices] | None = None,
+    choices: Mapping[int, TopK] | None = None,
     distributions: Mapping[int, Distribution] | None = None,
 ) -> Drafted:
     """A chain of nodes that are numbered from ``parent`` + 1, below ``parent``."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from specmesh.decoding.acceptance import Verdict
-from specmesh.decoding.drafting import Choices, confidence
+from specmesh.decoding.drafting import TopK, confidence
 from specmesh.decoding.sampling import Distribution
 from specmesh.decoding.tree import TokenTree
 from specmesh.orchestrator.strategies import STRATEGIES
@@ -33,8 +33,8 @@ from specmesh.orchestrator.strategies.base import (
 )
 
 Target = Callable[[Sequence[int]], int]
-Keeps = Callable[[Choices], bool]
-Guess = tuple[int, Distribution | None, Choices | None]
+Keeps = Callable[[TopK], bool]
+Guess = tuple[int, Distribution | None, TopK | None]
 
 
 class Models(Protocol):
@@ -218,7 +218,7 @@ class World:
         reached = [1.0] * len(tips)
         nodes: list[tuple[int, int]] = []
         distributions: dict[int, Distribution] = {}
-        choices: dict[int, Choices] = {}
+        choices: dict[int, TopK] = {}
         for level in range(1, command.depth + 1):
             if self._dice.random() < self._chances.broken_draft:
                 return [*events, Failed(command.task)]
@@ -252,7 +252,7 @@ def _drafted(
     task: int,
     nodes: Sequence[tuple[int, int]],
     distributions: Mapping[int, Distribution],
-    choices: Mapping[int, Choices],
+    choices: Mapping[int, TopK],
     last: bool,
 ) -> Drafted:
     tokens, parents = zip(*nodes, strict=True)

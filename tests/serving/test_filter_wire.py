@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from specmesh.client.requests import Filter, filter_options
 from specmesh.decoding.confidence import CALIBRATED, SCORERS
-from specmesh.decoding.drafting import Choices, draw_children
+from specmesh.decoding.drafting import TopK, draw_children
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.thresholds import Constant, EscalationRate, FilterOptions, FollowLoad
@@ -54,7 +54,7 @@ def test_whatever_a_drafter_thinks_can_be_sent(seed, heat, mode, listed):
         assert after.entropy == pytest.approx(before.entropy, rel=1e-6, abs=1e-40)
 
 
-GOOD = write_place(Choices((1, 2), (0.5, 0.25), 1.0))
+GOOD = write_place(TopK((1, 2), (0.5, 0.25), 1.0))
 
 
 def place(token_ids, probabilities, entropy=1.0):

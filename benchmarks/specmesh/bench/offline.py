@@ -44,21 +44,21 @@ def _answer_batch(
     samplings: Sequence[Sampling],
     num_tokens: int,
 ) -> list[tuple[int, ...]]:
-    scorers = [model.open(prompt, Cancellation(), num_tokens) for prompt in prompts]
+    sequences = [model.open(prompt, Cancellation(), num_tokens) for prompt in prompts]
     trees = [EMPTY] * len(prompts)
     try:
         # Long prompts take several forwards; whoever is through waits for nobody.
         while any(len(tree) < num_tokens for tree in trees):
             under_way = [n for n, tree in enumerate(trees) if len(tree) < num_tokens]
-            results = model.forward([ForwardRequest(scorers[n], trees[n]) for n in under_way])
+            results = model.forward([ForwardRequest(sequences[n], trees[n]) for n in under_way])
             for n, logits in zip(under_way, results, strict=True):
                 if logits is not None:
                     tokens = trees[n].token_ids
                     token = choose(logits[-1], samplings[n], len(prompts[n]) + len(tokens))
                     trees[n] = TokenTree.chain((*tokens, token))
     finally:
-        for scorer in scorers:
-            scorer.close(())
+        for sequence in sequences:
+            sequence.close(())
     return [tree.token_ids for tree in trees]
 
 
@@ -67,11 +67,11 @@ def score(model: LanguageModel, prompt: Sequence[int], answer: Sequence[int]) ->
 
     Returns logits ``[len(answer), vocab]``.
     """
-    scorer = model.open(prompt, Cancellation(), len(answer))
+    sequence = model.open(prompt, Cancellation(), len(answer))
     try:
-        return scorer.score(TokenTree.chain(answer[:-1]))
+        return sequence.score(TokenTree.chain(answer[:-1]))
     finally:
-        scorer.close(())
+        sequence.close(())
 
 
 def log_probabilities(logits: Logits, tokens: Sequence[int]) -> npt.NDArray[np.float64]:

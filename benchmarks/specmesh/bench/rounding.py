@@ -27,7 +27,7 @@ from specmesh.inference.model import (
     LanguageModel,
     Logits,
     ModelNotLoadable,
-    Scorer,
+    SequenceState,
 )
 
 _TEMPERATURE = 0.8
@@ -147,26 +147,26 @@ def _logits(
 ) -> Iterator[tuple[_Text, int, Logits]]:
     """Logits ``[vocab]`` for every token of the answers, by forwards of ``width`` tokens each."""
     count = len(texts[0].answer)
-    scorers = [model.open(text.prompt, Cancellation(), count) for text in texts]
+    sequences = [model.open(text.prompt, Cancellation(), count) for text in texts]
     try:
         for first in range(0, count, width):
             end = min(first + width, count)
             trees = [TokenTree.chain(text.answer[: end - 1]) for text in texts]
-            for text, rows in zip(texts, _score(model, scorers, trees), strict=True):
+            for text, rows in zip(texts, _score(model, sequences, trees), strict=True):
                 for number, logits in enumerate(rows, first):
                     yield text, number, logits
     finally:
-        for scorer in scorers:
-            scorer.close(())
+        for sequence in sequences:
+            sequence.close(())
 
 
 def _score(
-    model: LanguageModel, scorers: Sequence[Scorer], trees: Sequence[TokenTree]
+    model: LanguageModel, sequences: Sequence[SequenceState], trees: Sequence[TokenTree]
 ) -> Sequence[Logits]:
     """One forward, but where prompts are too long for one."""
     found: dict[int, Logits] = {}
     while missing := [number for number in range(len(trees)) if number not in found]:
-        asks = [ForwardRequest(scorers[number], trees[number]) for number in missing]
+        asks = [ForwardRequest(sequences[number], trees[number]) for number in missing]
         scored = zip(missing, model.forward(asks), strict=True)
         found |= {number: logits for number, logits in scored if logits is not None}
     return [found[number] for number in range(len(trees))]

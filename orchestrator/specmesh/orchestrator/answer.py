@@ -34,7 +34,7 @@ REASONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class EmittedToken:
     """One committed token, its place among the generated ones, the text it set free, and
     whether the target had a say in it."""
 
@@ -71,8 +71,8 @@ class Answer:
         self._num_unchecked = 0
         self._text = TextStream(target.tokenizer, plan.prompt, plan.stop_strings)
         self._prefix = CommittedPrefix(session.session.session_id, plan.prompt)
-        self._outbox: Mailbox[Said] = Mailbox()
-        self._tally = metrics.tally
+        self._outbox: Mailbox[EmittedToken] = Mailbox()
+        self._stats = metrics.stats
 
     async def events(
         self, mesh: Mesh, worked: Callable[[], None]
@@ -119,26 +119,26 @@ class Answer:
             epoch=self._session.epoch,
             filter_options=self._plan.filter_options,
         )
-        return await Driver(strategy, calls, self._tally, self._deliver).drive()
+        return await Driver(strategy, calls, self._stats, self._deliver).drive()
 
     def _deliver(self, commit: Commit) -> StopReason | None:
         """Take committed tokens, up to the one that completes a stop string."""
         for token in commit.token_ids:
             text = self._text.push(token)
-            self._outbox.put(Said(self._num_tokens, token, text, commit.checked))
+            self._outbox.put(EmittedToken(self._num_tokens, token, text, commit.checked))
             self._num_unchecked += not commit.checked
             self._num_tokens += 1
             if self._text.stopped:
                 return StopReason.STOP
         return None
 
-    async def _next_said(self, work: asyncio.Task[StopReason]) -> list[Said]:
+    async def _next_said(self, work: asyncio.Task[StopReason]) -> list[EmittedToken]:
         """Everything committed since the last call: nothing if that takes long, or at the end."""
         if not work.done():
             await self._outbox.wait(asyncio.get_running_loop().time() + HEARTBEAT_S)
         return [self._outbox.take() for _ in range(len(self._outbox))]
 
-    async def _event(self, said: list[Said]) -> generation_pb2.GenerationEvent | None:
+    async def _event(self, said: list[EmittedToken]) -> generation_pb2.GenerationEvent | None:
         """Tells the client what was said, once it is stored; None if the client knows it."""
         if not said:
             return generation_pb2.GenerationEvent(heartbeat=generation_pb2.Heartbeat())
@@ -153,7 +153,7 @@ class Answer:
             return None
         return generation_pb2.GenerationEvent(chunk=self._chunk(told))
 
-    def _chunk(self, told: list[Said]) -> generation_pb2.GenerationChunk:
+    def _chunk(self, told: list[EmittedToken]) -> generation_pb2.GenerationChunk:
         return generation_pb2.GenerationChunk(
             first_index=told[0].index,
             token_ids=[one.token_id for one in told],
@@ -180,7 +180,7 @@ class Answer:
         text = self._text.flush()
         if self._text.stopped:
             reason = StopReason.STOP
-        tally, duration_ms = self._tally, self._metrics.succeeded()
+        stats, duration_ms = self._stats, self._metrics.succeeded()
         return generation_pb2.GenerationFinished(
             finish_reason=REASONS[reason],
             text=text,
@@ -188,12 +188,12 @@ class Answer:
             stats=generation_pb2.GenerationStats(
                 num_prompt_tokens=len(self._plan.prompt),
                 num_output_tokens=self._num_tokens,
-                num_verify_calls=tally.num_verify_calls,
-                num_draft_tokens=tally.num_draft_tokens,
-                num_accepted_tokens=tally.num_accepted_tokens,
-                num_wasted_tokens=tally.num_wasted_tokens,
-                num_drafted_tokens=tally.num_drafted_tokens,
-                num_target_tokens=tally.num_target_tokens,
+                num_verify_calls=stats.num_verify_calls,
+                num_draft_tokens=stats.num_draft_tokens,
+                num_accepted_tokens=stats.num_accepted_tokens,
+                num_wasted_tokens=stats.num_wasted_tokens,
+                num_drafted_tokens=stats.num_drafted_tokens,
+                num_target_tokens=stats.num_target_tokens,
                 num_unchecked_tokens=self._num_unchecked,
                 time_to_first_token_ms=self._metrics.first_token_ms,
                 duration_ms=duration_ms,

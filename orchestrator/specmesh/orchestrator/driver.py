@@ -15,9 +15,10 @@ import grpc.aio
 from opentelemetry import metrics
 
 from specmesh.decoding.errors import InvalidField
+from specmesh.orchestrator.mesh.call_context import CallContext
 from specmesh.orchestrator.mesh.calls import Calls
 from specmesh.orchestrator.mesh.faults import CallFault, fault_of
-from specmesh.orchestrator.mesh.moment import Moment
+from specmesh.orchestrator.request_stats import RequestStats
 from specmesh.orchestrator.rounds import Rounds
 from specmesh.orchestrator.strategies.base import (
     Assess,
@@ -39,7 +40,6 @@ from specmesh.orchestrator.strategies.base import (
     Verified,
     Verify,
 )
-from specmesh.orchestrator.tally import Tally
 from specmesh.serving.errors import (
     FailedPrecondition,
     ResourceExhausted,
@@ -65,10 +65,12 @@ Deliver = Callable[[Commit], StopReason | None]
 class Driver:
     """One strategy at work on one request."""
 
-    def __init__(self, strategy: Strategy, calls: Calls, tally: Tally, deliver: Deliver) -> None:
+    def __init__(
+        self, strategy: Strategy, calls: Calls, stats: RequestStats, deliver: Deliver
+    ) -> None:
         self._strategy = strategy
         self._calls = calls
-        self._tally = tally
+        self._stats = stats
         self._deliver = deliver
         self._rounds = Rounds()
         self._capacity = Capacity()
@@ -98,7 +100,7 @@ class Driver:
             if reason := await self._perform(commands):
                 return reason
             event = await self._next_event()
-            self._tally.happened(event)
+            self._stats.happened(event)
             commands = self._strategy.handle(event)
 
     def _mesh_changed(self) -> None:
@@ -139,22 +141,22 @@ class Driver:
             case Draft():
                 self._run(command.task, self._calls.draft(command, self._moment(), self._happened))
             case Verify():
-                self._tally.asked(command)
+                self._stats.asked(command)
                 self._run(command.task, self._verify(command, self._moment()))
             case Assess():
                 self._run(command.task, self._calls.assess(command, self._moment(), self._happened))
             case Cancel():
-                self._tally.cancelled(command)
+                self._stats.cancelled(command)
             case Commit():
-                self._tally.committed(command)
+                self._stats.committed(command)
                 self._rounds.committed(command)
                 self._calls.commit(command.token_ids)
 
-    def _moment(self) -> Moment:
-        return self._calls.moment(self._rounds.context)
+    def _moment(self) -> CallContext:
+        return self._calls.call_context(self._rounds.context)
 
-    async def _verify(self, command: Verify, moment: Moment) -> None:
-        verdict = await self._calls.verify(command, moment)
+    async def _verify(self, command: Verify, context: CallContext) -> None:
+        verdict = await self._calls.verify(command, context)
         self._events.put_nowait(Verified(command.task, verdict))
 
     def _run(self, task: TaskId, work: Coroutine[None, None, None]) -> None:

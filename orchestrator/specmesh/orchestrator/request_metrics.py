@@ -10,7 +10,7 @@ import grpc
 from opentelemetry import metrics
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.orchestrator.tally import Tally
+from specmesh.orchestrator.request_stats import RequestStats
 from specmesh.serving.errors import ServiceError, to_status
 from specmesh.serving.telemetry import ERROR_TYPE
 
@@ -73,7 +73,7 @@ class RequestMetrics:
 
     def __init__(self, deadline: float) -> None:
         self.deadline = deadline
-        self.tally = Tally()
+        self.stats = RequestStats()
         self.attributes = {
             "gen_ai.operation.name": "text_completion",
             "gen_ai.provider.name": "specmesh",
@@ -122,11 +122,11 @@ class RequestMetrics:
     def _end(self, duration_ms: float, failure: dict[str, str]) -> None:
         self._ended = True
         _duration.record(duration_ms / 1e3, self.attributes | failure)
-        _drafted.add(self.tally.num_draft_tokens)
-        _accepted.add(self.tally.num_accepted_tokens)
-        _wasted.add(self.tally.num_wasted_tokens)
-        _unchecked.add(self.tally.num_unchecked_tokens)
-        _verified.add(self.tally.num_verify_calls)
+        _drafted.add(self.stats.num_draft_tokens)
+        _accepted.add(self.stats.num_accepted_tokens)
+        _wasted.add(self.stats.num_wasted_tokens)
+        _unchecked.add(self.stats.num_unchecked_tokens)
+        _verified.add(self.stats.num_verify_calls)
 
     def _type(self, error: BaseException) -> str:
         """The status that the client sees."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from specmesh.decoding.confidence import CALIBRATED, SCORERS, Scorer
-from specmesh.decoding.drafting import Choices
+from specmesh.decoding.drafting import TopK
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.thresholds import FilterOptions, RecentScores, Rule
 
@@ -55,7 +55,7 @@ class Assessor:
         self._scorer = scorer
         self._rule = rule
 
-    def assess(self, places: Sequence[Choices], options: FilterOptions, load: float) -> Assessment:
+    def assess(self, places: Sequence[TopK], options: FilterOptions, load: float) -> Assessment:
         """Decide, and remember the scores of what was decided on.
 
         ``load`` is that of the target, from 0 (idle) to 1. Raises ``InvalidField`` for a

@@ -22,7 +22,7 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from specmesh.decoding.drafting import Choices
+from specmesh.decoding.drafting import TopK
 
 VERSION: Final = 2
 MIN_PLACES: Final = 100
@@ -57,12 +57,12 @@ class Calibration:
         if self.num_places < 0:
             raise ValueError("num_places must not be negative")
 
-    def __call__(self, choices: Choices) -> float:
+    def __call__(self, choices: TopK) -> float:
         """The probability, in [0, 1]."""
         return _sigmoid(self.bias + self.slope * log_odds(choices))
 
     @classmethod
-    def fit(cls, places: Sequence[Choices], agreed: Sequence[bool]) -> Self:
+    def fit(cls, places: Sequence[TopK], agreed: Sequence[bool]) -> Self:
         """The calibration under which what was ``agreed`` at ``places`` is likeliest.
 
         The same for the same places. Raises ``ValueError`` if there are fewer than
@@ -102,7 +102,7 @@ class Calibration:
         return cls(_number(read.get("slope")), _number(read.get("bias")), read["num_places"])
 
 
-def log_odds(choices: Choices) -> float:
+def log_odds(choices: TopK) -> float:
     """Of the likeliest token, finite even where it is certain."""
     best = choices.probabilities[0]
     return math.log(max(best, _LEAST) / max(1 - best, _LEAST))

@@ -18,20 +18,20 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from specmesh.decoding.drafting import Choices
+from specmesh.decoding.drafting import TopK
 
-Scorer = Callable[[Choices], float]
+Scorer = Callable[[TopK], float]
 
 CALIBRATED: Final = "calibrated"
 """The name of the scorer that a ``Calibration`` is; the others need none."""
 
 
-def log_probability(choices: Choices) -> float:
+def log_probability(choices: TopK) -> float:
     """Log-probability of the likeliest token (CALID, Eq. 1), at most 0."""
     return math.log(choices.probabilities[0])
 
 
-def margin(choices: Choices) -> float:
+def margin(choices: TopK) -> float:
     """How much likelier the likeliest token is than the second, in [0, 1].
 
     A second that is not listed counts as 0: ask for at least 2 choices.
@@ -39,7 +39,7 @@ def margin(choices: Choices) -> float:
     return choices.probabilities[0] - sum(choices.probabilities[1:2])
 
 
-def entropy(choices: Choices) -> float:
+def entropy(choices: TopK) -> float:
     """Minus the entropy in nats of the whole distribution, at most 0."""
     return -choices.entropy
 

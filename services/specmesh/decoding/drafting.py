@@ -39,7 +39,7 @@ _NO_WEIGHT = -750.0
 
 
 @dataclass(frozen=True, slots=True)
-class Choices:
+class TopK:
     """The likeliest tokens at a place, best first: a summary, not a distribution.
 
     ``token_ids`` ``[n]`` are distinct; ``probabilities`` ``[n]``, in (0, 1] and never rising,
@@ -52,9 +52,9 @@ class Choices:
     probabilities: tuple[float, ...]
     entropy: float
 
-    def first(self, count: int) -> Choices:
+    def first(self, count: int) -> TopK:
         """The likeliest ``count`` of them."""
-        return Choices(self.token_ids[:count], self.probabilities[:count], self.entropy)
+        return TopK(self.token_ids[:count], self.probabilities[:count], self.entropy)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,7 +67,7 @@ class Drawn:
 
     children: tuple[int, ...]
     distribution: Distribution | None
-    choices: Choices | None
+    choices: TopK | None
 
 
 def draw_children(
@@ -125,7 +125,7 @@ def _choices(
     token_ids: NDArray[np.int64],
     best: NDArray[np.int64],
     scores: NDArray[np.floating[Any]],
-) -> Choices:
+) -> TopK:
     """``token_ids`` ``[n]``, whose scores are at ``best[:n]``, by the softmax of ``scores``."""
     below = scores.astype(np.float64)
     below -= below[best[0]]
@@ -139,13 +139,13 @@ def _choices(
 
 def _listed(
     token_ids: NDArray[np.int64], probabilities: NDArray[np.float64], entropy: float
-) -> Choices:
+) -> TopK:
     at_least = np.maximum(probabilities, _LEAST)
     # A certain token's entropy is 0, not a rounding error below it.
-    return Choices(tuple(token_ids.tolist()), tuple(at_least.tolist()), max(0.0, entropy))
+    return TopK(tuple(token_ids.tolist()), tuple(at_least.tolist()), max(0.0, entropy))
 
 
-def confidence(token: int, choices: Choices | None, distribution: Distribution | None) -> float:
+def confidence(token: int, choices: TopK | None, distribution: Distribution | None) -> float:
     """How sure the drafter is that a token of its stands, by what is known of its place.
 
     That is its probability of the token, but in rejection mode (with a ``distribution``) more:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specmesh.decoding.drafting import Choices, Drawn, confidence, draw_children
+from specmesh.decoding.drafting import Drawn, TopK, confidence, draw_children
 from specmesh.decoding.lookahead import DraftStop
 from specmesh.decoding.sampling import Distribution, Sampling
 from specmesh.decoding.tree import TokenTree
@@ -48,7 +48,7 @@ class Level:
 
     tree: TokenTree
     distributions: dict[int, Distribution]
-    choices: dict[int, Choices]
+    choices: dict[int, TopK]
 
 
 class GrowingDraft:
@@ -84,7 +84,7 @@ class GrowingDraft:
         token_ids: list[int] = []
         parents: list[int] = []
         distributions: dict[int, Distribution] = {}
-        choices: dict[int, Choices] = {}
+        choices: dict[int, TopK] = {}
         chances: list[float] = []
         for node, chance in zip(self._frontier, self._chances, strict=True):
             row = rows[node - self._first_row][: self._shape.vocab_size]

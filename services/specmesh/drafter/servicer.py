@@ -16,7 +16,7 @@ from specmesh.drafter.growth import DraftShape, GrowingDraft, Level
 from specmesh.inference.accounts import add_cost, record_cost, tell_in_blocks
 from specmesh.inference.engine import Engine
 from specmesh.inference.job import Job, Steps
-from specmesh.inference.model import ForwardRequest, LanguageModel, Scorer
+from specmesh.inference.model import ForwardRequest, LanguageModel, SequenceState
 from specmesh.inference.prefixes import PrefixResolver
 from specmesh.serving.interceptors import exchange
 from specmesh.serving.wire import (
@@ -100,14 +100,14 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
         levels_per_message: int,
     ) -> DraftSteps:
         shape = self._fit(shape, tree, len(prefix))
-        scorer = self._model.open(prefix, job.cancellation, len(tree) + shape.num_nodes)
-        meter = _CostMeter(scorer, job.queue_ms)
+        sequence = self._model.open(prefix, job.cancellation, len(tree) + shape.num_nodes)
+        meter = _CostMeter(sequence, job.queue_ms)
         growth = GrowingDraft(tree, len(prefix), shape, sampling)
         sent = len(tree)
         pending: list[Level] = []
         try:
             while not growth.ended:
-                pending.append(growth.grow((yield ForwardRequest(scorer, growth.tree))))
+                pending.append(growth.grow((yield ForwardRequest(sequence, growth.tree))))
                 if growth.num_levels % levels_per_message == 0 or growth.ended:
                     if len(growth.tree) > sent:
                         yield _message(pending, sent, meter)
@@ -115,7 +115,7 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
         finally:
             # The likeliest path is what the next call most probably goes on from; its last
             # node has not been through a forward.
-            scorer.close(growth.tree.path(_first_leaf(growth.tree))[:-1])
+            sequence.close(growth.tree.path(_first_leaf(growth.tree))[:-1])
 
     def _fit(self, shape: DraftShape, tree: TokenTree, prefix_length: int) -> DraftShape:
         """``shape`` cut to the context: a draft that cannot be verified is not made."""
@@ -133,18 +133,18 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
 class _CostMeter:
     """What was spent since it was last asked."""
 
-    def __init__(self, scorer: Scorer, queue_ms: float) -> None:
-        self._scorer = scorer
+    def __init__(self, sequence: SequenceState, queue_ms: float) -> None:
+        self._sequence = sequence
         self._queue_ms = queue_ms
         self._since = time.perf_counter()
         self._computed = 0
 
     def read(self) -> model_pb2.ComputeCost:
-        now, computed = time.perf_counter(), self._scorer.num_computed_tokens
+        now, computed = time.perf_counter(), self._sequence.num_computed_tokens
         cost = model_pb2.ComputeCost(
             queue_ms=self._queue_ms,
             forward_ms=(now - self._since) * 1e3,
-            num_cached_tokens=0 if self._computed else self._scorer.num_cached_tokens,
+            num_cached_tokens=0 if self._computed else self._sequence.num_cached_tokens,
             num_computed_tokens=computed - self._computed,
         )
         self._queue_ms, self._since, self._computed = 0.0, now, computed

@@ -1,7 +1,7 @@
 """Attention over KV in blocks, plugged in where transformers lets one register an attention.
 
 A forward's tokens, of many sequences, are packed in one row; which of them belong together
-and what each sees is said by a ``Batch``, that travels to every layer as the keyword
+and what each attends to is said by a ``Batch``, that travels to every layer as the keyword
 argument ``paged`` of the model's forward.
 """
 
@@ -16,7 +16,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
 from specmesh.decoding.prefix import BLOCK_TOKENS
-from specmesh.inference.batch import Batch, Group, Indexes, Sees
+from specmesh.inference.batch import AttentionMask, Batch, Group, Indexes
 from specmesh.inference.kv_store import KVStore
 from specmesh.inference.model import Interrupted
 
@@ -33,7 +33,7 @@ class PagedAttention:
 
     def __init__(self, store: KVStore, batch: Batch, is_unwanted: Callable[[], bool]) -> None:
         self._is_unwanted = is_unwanted
-        store.expect(batch.slots, batch.blanks)
+        store.expect(batch.slots, batch.padding_slots)
         self._write = _writer(store, batch.slots)
         self._groups = [_GroupAttention(store, group) for group in batch.groups]
 
@@ -60,7 +60,7 @@ class _GroupAttention:
 
     def __init__(self, store: KVStore, group: Group) -> None:
         self._sequences, self._width = group.blocks.shape[0], group.width
-        self._sees = group.sees
+        self._attention_mask = group.attention_mask
         self.tokens = slice(group.start, group.start + self._sequences * self._width)
         self._kv_heads, self._head_dim = store.kv.shape[2:]
         self._mask: Tensor | None = None
@@ -72,9 +72,9 @@ class _GroupAttention:
         )
 
     def __call__(self, layer: int, query: Tensor, scale: float) -> Tensor:
-        if self._sees is not None:
-            self._mask = _mask(self._sees, query.shape[1] // self._kv_heads, query)
-            self._sees = None
+        if self._attention_mask is not None:
+            self._mask = _mask(self._attention_mask, query.shape[1] // self._kv_heads, query)
+            self._attention_mask = None
         keys, values = self._read(layer)
         attended = scaled_dot_product_attention(
             self._fold(query), keys, values, attn_mask=self._mask, scale=scale
@@ -117,10 +117,10 @@ def _gatherer(store: KVStore, group: Group) -> Read:
     return lambda layer: (gather(store.blocks[2 * layer]), gather(store.blocks[2 * layer + 1]))
 
 
-def _mask(sees: Sees, shared: int, query: Tensor) -> Tensor:
+def _mask(attention_mask: AttentionMask, shared: int, query: Tensor) -> Tensor:
     """What to add to the scores, ``[sequences, 1, shared * width, length]``: 0 or −inf."""
-    mask = torch.zeros(sees.shape, dtype=query.dtype, device=query.device)
-    mask.masked_fill_(torch.from_numpy(~sees).to(query.device), -torch.inf)
+    mask = torch.zeros(attention_mask.shape, dtype=query.dtype, device=query.device)
+    mask.masked_fill_(torch.from_numpy(~attention_mask).to(query.device), -torch.inf)
     return mask.repeat(1, shared, 1)[:, None]
 
 

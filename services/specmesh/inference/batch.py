@@ -1,4 +1,4 @@
-"""One forward's plan: which tokens go through it, where their KV lies, who sees what.
+"""One forward's plan: which tokens go through it, where their KV lies, who attends to what.
 
 Plain data made of numbers, so that it can be sent to other processes that hold parts of the
 model. The tokens of all sequences are packed in one row. Attention is computed group by
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from specmesh.decoding.prefix import BLOCK_TOKENS
 
 Indexes = npt.NDArray[np.int64]
-Sees = npt.NDArray[np.bool_]
+AttentionMask = npt.NDArray[np.bool_]
 """``[new tokens, KV tokens]``: whose KV each new token attends to."""
 
 GROUP_COST_BLOCKS = 40
@@ -28,8 +28,8 @@ GROUP_COST_BLOCKS = 40
 class BatchPart:
     """One sequence's part of a forward.
 
-    The KV of its token i lies in slot ``i % 16`` of block ``blocks[i // 16]``; ``sees`` is
-    None if every new token attends to all ``length`` tokens. ``slots`` is where the KV of the
+    The KV of its token i lies in slot ``i % 16`` of block ``blocks[i // 16]``. ``attention_mask``
+    is None if every new token attends to all ``length`` tokens. ``slots`` is where the KV of the
     new tokens goes; ``rows`` says which of them, from 0, are asked for logits.
     """
 
@@ -39,22 +39,22 @@ class BatchPart:
     rows: Sequence[int]
     blocks: Sequence[int]
     length: int
-    sees: Sees | None
+    attention_mask: AttentionMask | None
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
     """Sequences whose attention is one call: tokens from ``start`` on, ``width`` for each.
 
-    ``blocks`` is ``[sequences, blocks]``, ``sees`` ``[sequences, width, length]`` or None where
-    everything is seen.
+    ``blocks`` is ``[sequences, blocks]``, ``attention_mask`` ``[sequences, width, length]``, True
+    where a token attends, or None if all attend to everything.
     """
 
     start: int
     width: int
     length: int
     blocks: Indexes
-    sees: Sees | None
+    attention_mask: AttentionMask | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Batch:
 
     ``token_ids``, ``positions`` and ``slots`` are ``[tokens]``, group after group. ``rows``
     says which tokens' logits are asked for: those of the first part, then those of the next.
-    ``blanks`` are slots beyond a sequence's end that attention reads all the same: it masks
+    ``padding_slots`` are slots beyond a sequence's end that attention reads all the same: it masks
     the scores, but they, and what is weighted with 0, must be numbers.
     """
 
@@ -79,7 +79,7 @@ class Batch:
     token_ids: Indexes
     positions: Indexes
     slots: Indexes
-    blanks: Indexes
+    padding_slots: Indexes
     rows: Indexes
     groups: tuple[Group, ...]
 
@@ -88,13 +88,15 @@ def pack(parts: Sequence[BatchPart], copies: Sequence[Copy]) -> Batch:
     """The forward of ``parts``, after ``copies``."""
     groups: list[Group] = []
     order: list[BatchPart] = []
-    blanks: list[range] = []
+    padding_slots: list[range] = []
     starts = [0] * len(parts)
     start = 0
     for members in _similar(parts):
         together = [parts[member] for member in members]
         groups.append(_group(together, start))
-        blanks += [_blanks(part) for part in together if part.length < groups[-1].length]
+        padding_slots += [
+            _padding_slots(part) for part in together if part.length < groups[-1].length
+        ]
         order += together
         for member in members:
             starts[member] = start
@@ -104,7 +106,7 @@ def pack(parts: Sequence[BatchPart], copies: Sequence[Copy]) -> Batch:
         token_ids=_joined(part.token_ids for part in order),
         positions=_joined(part.positions for part in order),
         slots=_joined(part.slots for part in order),
-        blanks=_joined(blanks),
+        padding_slots=_joined(padding_slots),
         rows=_joined(
             [first + row for row in part.rows] for first, part in zip(starts, parts, strict=True)
         ),
@@ -156,15 +158,17 @@ def _group(parts: Sequence[BatchPart], start: int) -> Group:
         blocks[row, :used] = part.blocks[:used]
         # What is masked still has to be numbers: not those of others, who may have overflowed.
         blocks[row, used:] = part.blocks[used - 1]
-    if all(part.sees is None and part.length == length for part in parts):
+    if all(part.attention_mask is None and part.length == length for part in parts):
         return Group(start, width, length, blocks, None)
-    sees = np.zeros((len(parts), width, length), np.bool_)
+    attention_mask = np.zeros((len(parts), width, length), np.bool_)
     for row, part in enumerate(parts):
-        sees[row, :, : part.length] = True if part.sees is None else part.sees
-    return Group(start, width, length, blocks, sees)
+        attention_mask[row, :, : part.length] = (
+            True if part.attention_mask is None else part.attention_mask
+        )
+    return Group(start, width, length, blocks, attention_mask)
 
 
-def _blanks(part: BatchPart) -> range:
+def _padding_slots(part: BatchPart) -> range:
     """The slots that are left of the last block of ``part``: no other sequence uses them."""
     end = part.blocks[_num_blocks(part) - 1] * BLOCK_TOKENS + BLOCK_TOKENS
     num_left = -part.length % BLOCK_TOKENS

@@ -52,9 +52,9 @@ class ContextModel:
         prefix: Sequence[int],
         cancellation: Cancellation,
         room: int = DEFAULT_ROOM_TOKENS,  # noqa: ARG002
-    ) -> ContextScorer:
+    ) -> ContextSequence:
         """See ``LanguageModel.open``. A guess is too short to be interrupted."""
-        return ContextScorer(self._guess, self._cache, prefix, cancellation)
+        return ContextSequence(self._guess, self._cache, prefix, cancellation)
 
     def forward(self, asks: Sequence[ForwardRequest]) -> list[Logits | None]:
         """See ``LanguageModel.forward``."""
@@ -65,8 +65,8 @@ class ContextModel:
         return self._cache.find_base(base_length, digest)
 
 
-class ContextScorer:
-    """See ``Scorer``."""
+class ContextSequence:
+    """See ``SequenceState``."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class ContextScorer:
         self.num_computed_tokens = 0
 
     def score(self, tree: TokenTree) -> Logits:
-        """See ``Scorer.score``."""
+        """See ``SequenceState.score``."""
         nodes = range(self._num_rows, len(tree) + 1)
         rows = [self._guess([*self._chain, *tree.tokens_on(tree.path(node))]) for node in nodes]
         if not self._num_rows:
@@ -96,7 +96,7 @@ class ContextScorer:
         return np.stack(rows)
 
     def close(self, keep: Sequence[int]) -> None:
-        """See ``Scorer.close``."""
+        """See ``SequenceState.close``."""
         self._chain.append(self._tree.tokens_on(keep))
         self._cache.put(self._chain, None, self._origin, self._shared)
 

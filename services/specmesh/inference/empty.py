@@ -43,9 +43,9 @@ class EmptyModel:
         prefix: Sequence[int],  # noqa: ARG002
         cancellation: Cancellation,
         room: int = DEFAULT_ROOM_TOKENS,  # noqa: ARG002
-    ) -> EmptyScorer:
+    ) -> EmptySequence:
         """See ``LanguageModel.open``."""
-        return EmptyScorer(cancellation)
+        return EmptySequence(cancellation)
 
     def forward(self, asks: Sequence[ForwardRequest]) -> list[Logits | None]:
         """See ``LanguageModel.forward``."""
@@ -55,8 +55,8 @@ class EmptyModel:
         """Nothing is kept: see ``LanguageModel.find_base``."""
 
 
-class EmptyScorer:
-    """See ``Scorer``."""
+class EmptySequence:
+    """See ``SequenceState``."""
 
     num_cached_tokens = 0
     num_computed_tokens = 0
@@ -65,8 +65,8 @@ class EmptyScorer:
         self.cancellation = cancellation
 
     def score(self, tree: TokenTree) -> Logits:
-        """See ``Scorer.score``."""
+        """See ``SequenceState.score``."""
         return np.zeros((len(tree) + 1, VOCAB_SIZE), np.float32)
 
     def close(self, keep: Sequence[int]) -> None:
-        """Nothing is kept: see ``Scorer.close``."""
+        """Nothing is kept: see ``SequenceState.close``."""

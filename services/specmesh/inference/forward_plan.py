@@ -8,17 +8,17 @@ from typing import NamedTuple
 from specmesh.decoding.prefix import BLOCK_TOKENS
 from specmesh.inference.batch import BatchPart
 from specmesh.inference.model import ForwardRequest
-from specmesh.inference.paged_scorer import PagedScorer
+from specmesh.inference.paged_sequence import PagedSequence
 
 TREE_TOKENS = 1024
 """The most nodes of all trees together, but for one tree alone: each takes a row of logits."""
 
 
 class Planned(NamedTuple):
-    """The number of an ask, its scorer, and what of it goes through the forward at hand."""
+    """The number of an ask, its sequence, and what of it goes through the forward at hand."""
 
     number: int
-    scorer: PagedScorer
+    sequence: PagedSequence
     part: BatchPart
 
 
@@ -31,24 +31,24 @@ def plan_forward(asks: Sequence[ForwardRequest], chunk_tokens: int) -> list[Plan
     planned: list[Planned] = []
     chunk, rows = chunk_tokens, TREE_TOKENS
     for number, ask in enumerate(asks):
-        scorer = _scorer(ask)
-        pending = scorer.num_pending_tokens
+        sequence = _sequence(ask)
+        pending = sequence.num_pending_tokens
         is_long = pending > BLOCK_TOKENS
         taken = min(pending, chunk) if is_long else pending
-        nodes = len(ask.tree) - scorer.num_scored_nodes if taken == pending else 0
+        nodes = len(ask.tree) - sequence.num_scored_nodes if taken == pending else 0
         if not taken + nodes or (nodes > rows and planned):
             continue
         if is_long:
             chunk -= taken
         rows -= nodes
-        planned.append(Planned(number, scorer, scorer.plan(ask.tree, taken)))
+        planned.append(Planned(number, sequence, sequence.plan(ask.tree, taken)))
     return planned
 
 
 def is_scored(ask: ForwardRequest) -> bool:
     """Whether no forward is needed any more."""
-    scorer = _scorer(ask)
-    return not scorer.num_pending_tokens and len(ask.tree) == scorer.num_scored_nodes
+    sequence = _sequence(ask)
+    return not sequence.num_pending_tokens and len(ask.tree) == sequence.num_scored_nodes
 
 
 def kind_of(planned: Sequence[Planned]) -> str:
@@ -59,6 +59,6 @@ def kind_of(planned: Sequence[Planned]) -> str:
     return "verify" if any(len(part.rows) > 1 for part in parts) else "decode"
 
 
-def _scorer(ask: ForwardRequest) -> PagedScorer:
-    assert isinstance(ask.scorer, PagedScorer)
-    return ask.scorer
+def _sequence(ask: ForwardRequest) -> PagedSequence:
+    assert isinstance(ask.sequence, PagedSequence)
+    return ask.sequence

@@ -57,12 +57,12 @@ class KVStore:
         sources, destinations = self.indexes(copy.sources), self.indexes(copy.destinations)
         self.kv.index_copy_(1, destinations, self.kv.index_select(1, sources))
 
-    def expect(self, writes: Indexes, blanks: Indexes) -> None:
-        """Before a forward: it writes to the slots ``writes``, and ``blanks`` must be zero."""
+    def expect(self, writes: Indexes, padding_slots: Indexes) -> None:
+        """Before a forward: it writes to ``writes``, and ``padding_slots`` must be zero."""
         self._written[writes] = True
-        if not len(blanks):
+        if not len(padding_slots):
             return
-        written = blanks[self._written[blanks]]
+        written = padding_slots[self._written[padding_slots]]
         if len(written):
             self.kv.index_fill_(1, self.indexes(written), 0)
             self._written[written] = False

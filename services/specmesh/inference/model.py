@@ -67,7 +67,7 @@ class Cancellation(threading.Event):
 DEFAULT_ROOM_TOKENS = 1024
 
 
-class Scorer(Protocol):
+class SequenceState(Protocol):
     """One prefix and the token tree that grows below it.
 
     Used from one thread only, then closed. Nodes are numbered as in ``TokenTree``.
@@ -76,7 +76,7 @@ class Scorer(Protocol):
     cancellation: Cancellation
 
     num_cached_tokens: int
-    """Prefix tokens whose state was held already when the scorer was opened."""
+    """Prefix tokens whose state was held already when the sequence was opened."""
 
     num_computed_tokens: int
     """Tokens that went through a forward so far."""
@@ -100,9 +100,9 @@ class Scorer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ForwardRequest:
-    """One scorer's part of a forward: what ``scorer.score(tree)`` would answer."""
+    """One sequence's part of a forward: what ``sequence.score(tree)`` would answer."""
 
-    scorer: Scorer
+    sequence: SequenceState
     tree: TokenTree
 
 
@@ -120,8 +120,8 @@ class LanguageModel(Protocol):
 
     def open(
         self, prefix: Sequence[int], cancellation: Cancellation, room: int = DEFAULT_ROOM_TOKENS
-    ) -> Scorer:
-        """A scorer for ``prefix`` (at least one token), on top of whatever is cached of it.
+    ) -> SequenceState:
+        """A sequence for ``prefix`` (at least one token), on top of whatever is cached of it.
 
         Trees of up to ``room`` tokens can be scored below it. ``cancellation`` is set, from
         another thread, once nobody wants the result any more: a model that can stop in the
@@ -131,7 +131,7 @@ class LanguageModel(Protocol):
         ...
 
     def forward(self, asks: Sequence[ForwardRequest]) -> list[Logits | None]:
-        """One forward for ``asks`` of different scorers; by ask, what ``Scorer.score`` returns.
+        """One forward for ``asks`` of different sequences; of each what its ``score`` returns.
 
         None for an ask whose prefix is longer than what goes through one forward: it is to be
         asked again. Raises ``Interrupted`` once all the asks' cancellations are set.
@@ -150,4 +150,4 @@ class LanguageModel(Protocol):
 def score_alone(asks: Sequence[ForwardRequest]) -> list[Logits | None]:
     """The forward of a model whose ``max_batch`` is 1."""
     (ask,) = asks
-    return [ask.scorer.score(ask.tree)]
+    return [ask.sequence.score(ask.tree)]

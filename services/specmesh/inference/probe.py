@@ -20,7 +20,7 @@ import torch
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.inference.batch import Batch, pack
 from specmesh.inference.model import Cancellation, Logits, ModelNotLoadable
-from specmesh.inference.paged_scorer import PagedScorer
+from specmesh.inference.paged_sequence import PagedSequence
 
 PROBE_BLOCKS = 3
 """Two for a prefix and its tree, one for the neighbour."""
@@ -40,7 +40,7 @@ change 0.07 of the shipped target's logits."""
 class _Served(Protocol):
     def open(
         self, prefix: Sequence[int], cancellation: Cancellation, room: int = ...
-    ) -> PagedScorer: ...
+    ) -> PagedSequence: ...
 
     def compute(self, batch: Batch) -> Logits: ...
 

@@ -143,6 +143,6 @@ def _warm_up(model: LanguageModel) -> None:
     for width in WARM_UP_WIDTHS:
         if limit and WARM_UP_PREFIX + width > limit:
             break
-        scorer = model.open([0] * WARM_UP_PREFIX, Cancellation(), width)
-        model.forward([ForwardRequest(scorer, TokenTree.chain([0] * width))])
-        scorer.close(())
+        sequence = model.open([0] * WARM_UP_PREFIX, Cancellation(), width)
+        model.forward([ForwardRequest(sequence, TokenTree.chain([0] * width))])
+        sequence.close(())

@@ -85,10 +85,10 @@ class SimulatedModel:
         prefix: Sequence[int],
         cancellation: Cancellation,
         room: int = DEFAULT_ROOM_TOKENS,  # noqa: ARG002
-    ) -> SimulatedScorer:
+    ) -> SimulatedSequence:
         """See ``LanguageModel.open``."""
         clock = _Clock(cancellation, self._processor)
-        return SimulatedScorer(
+        return SimulatedSequence(
             self._target, self._choices, self._cache, prefix, self._latency, clock
         )
 
@@ -105,8 +105,8 @@ Choices = Callable[[int], tuple[int, ...]]
 """The likeliest tokens, one or two, after the context with that hash."""
 
 
-class SimulatedScorer:
-    """See ``Scorer``. The forward of an interrupted ``score`` never was."""
+class SimulatedSequence:
+    """See ``SequenceState``. The forward of an interrupted ``score`` never was."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class SimulatedScorer:
         self.num_computed_tokens = 0
 
     def score(self, tree: TokenTree) -> Logits:
-        """See ``Scorer.score``."""
+        """See ``SequenceState.score``."""
         first_row, num_rows = self._num_rows, len(tree) + 1
         if num_rows == first_row:
             return np.empty((0, self._vocab_size), np.float32)
@@ -158,7 +158,7 @@ class SimulatedScorer:
         return rows
 
     def close(self, keep: Sequence[int]) -> None:
-        """See ``Scorer.close``."""
+        """See ``SequenceState.close``."""
         if not self._num_rows:
             return
         self._chain.append(self._tree.tokens_on(keep))

@@ -1,7 +1,7 @@
 """Any decoder-only model that ``AutoModelForCausalLM`` loads, scoring trees of tokens.
 
 The model's own code runs; only its attention is ours (see ``attention.py``), and its linear
-layers are laid out for the processor. One forward takes tokens of many scorers: long
+layers are laid out for the processor. One forward takes tokens of many sequences: long
 prefixes chunk by chunk, trees, single tokens.
 """
 
@@ -40,7 +40,7 @@ from specmesh.inference.model import (
     ModelNotLoadable,
 )
 from specmesh.inference.norm import fuse_norms
-from specmesh.inference.paged_scorer import PagedScorer
+from specmesh.inference.paged_sequence import PagedSequence
 from specmesh.inference.probe import PROBE_BLOCKS, check_same, plain_logits
 from specmesh.inference.tensor_parallel import Ranks, kv_heads_by_rank
 
@@ -53,7 +53,7 @@ CHUNK_TOKENS = 256
 
 
 class TransformersModel:
-    """See ``LanguageModel``. The KV of all its scorers and recent prefixes is one store.
+    """See ``LanguageModel``. The KV of all its sequences and recent prefixes is one store.
 
     With ``ranks`` it is this rank's part of a model. Rank 0 alone is asked; the other ranks'
     parts ``follow`` it.
@@ -159,9 +159,9 @@ class TransformersModel:
         prefix: Sequence[int],
         cancellation: Cancellation,
         room: int = DEFAULT_ROOM_TOKENS,
-    ) -> PagedScorer:
+    ) -> PagedSequence:
         """See ``LanguageModel.open``."""
-        return PagedScorer(self, self.pool, self._copies.append, prefix, room, cancellation)
+        return PagedSequence(self, self.pool, self._copies.append, prefix, room, cancellation)
 
     def forward(self, asks: Sequence[ForwardRequest]) -> list[Logits | None]:
         """See ``LanguageModel.forward``; ``plan_forward`` says who has a part in it."""
@@ -173,12 +173,12 @@ class TransformersModel:
         batch = pack([part for _, _, part in planned], self._copies)
         began = time.perf_counter()
         # An ask that has no part in it waits for it all the same.
-        logits = self._run(batch, [ask.scorer.cancellation for ask in asks])
+        logits = self._run(batch, [ask.sequence.cancellation for ask in asks])
         duration_ms = (time.perf_counter() - began) * 1e3
         record_forward(duration_ms, kind_of(planned), len(planned), len(batch.token_ids))
         row = 0
-        for number, scorer, part in planned:
-            scorer.advance(part, asks[number].tree)
+        for number, sequence, part in planned:
+            sequence.advance(part, asks[number].tree)
             if part.rows:
                 results[number] = logits[row : row + len(part.rows)]
                 row += len(part.rows)

@@ -12,7 +12,7 @@ from itertools import pairwise, zip_longest
 
 import numpy as np
 
-from specmesh.decoding.drafting import Choices, highest_entropy
+from specmesh.decoding.drafting import TopK, highest_entropy
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.lookahead import DraftStop
 from specmesh.decoding.platt import MAX_BIAS, MAX_SLOPE, Platt
@@ -140,8 +140,8 @@ def write_distributions(
 
 def read_choices(
     messages: Sequence[tokens_pb2.DraftDistribution], entropies: Sequence[float], vocab_size: int
-) -> dict[int, Choices]:
-    """Choices by the node they follow.
+) -> dict[int, TopK]:
+    """TopK by the node they follow.
 
     A drafter that tells no ``entropies`` at all is taken to be as unsure as its choices allow:
     older ones don't know of them.
@@ -155,13 +155,11 @@ def read_choices(
         check_tokens(f"{field}.token_ids", message.token_ids, vocab_size)
         entropy = highest_entropy(message.probabilities, vocab_size) if told is None else told
         _check_entropy(f"entropies[{n}]", entropy)
-        found[message.node] = Choices(
-            tuple(message.token_ids), tuple(message.probabilities), entropy
-        )
+        found[message.node] = TopK(tuple(message.token_ids), tuple(message.probabilities), entropy)
     return found
 
 
-def write_choices(choices: Mapping[int, Choices]) -> list[tokens_pb2.DraftDistribution]:
+def write_choices(choices: Mapping[int, TopK]) -> list[tokens_pb2.DraftDistribution]:
     """The messages for choices by the node they follow; their entropies travel beside them."""
     return [
         tokens_pb2.DraftDistribution(
@@ -193,7 +191,7 @@ def write_stop(stop: DraftStop | None) -> drafter_pb2.DraftStop | None:
     )
 
 
-def read_places(messages: Sequence[confidence_pb2.DraftPlace]) -> list[Choices]:
+def read_places(messages: Sequence[confidence_pb2.DraftPlace]) -> list[TopK]:
     """What a drafter thought at each place of a request."""
     if not 1 <= len(messages) <= MAX_PLACES:
         raise InvalidField("places", f"must hold 1 to {MAX_PLACES} places, not {len(messages)}")
@@ -201,13 +199,11 @@ def read_places(messages: Sequence[confidence_pb2.DraftPlace]) -> list[Choices]:
     for n, message in enumerate(messages):
         _check_choices(f"places[{n}]", message.token_ids, message.probabilities)
         _check_entropy(f"places[{n}].entropy", message.entropy)
-        places.append(
-            Choices(tuple(message.token_ids), tuple(message.probabilities), message.entropy)
-        )
+        places.append(TopK(tuple(message.token_ids), tuple(message.probabilities), message.entropy))
     return places
 
 
-def write_place(choices: Choices) -> confidence_pb2.DraftPlace:
+def write_place(choices: TopK) -> confidence_pb2.DraftPlace:
     """The message for what a drafter thought at one place."""
     return confidence_pb2.DraftPlace(
         token_ids=choices.token_ids, probabilities=choices.probabilities, entropy=choices.entropy

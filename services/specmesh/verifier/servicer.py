@@ -84,10 +84,10 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         num_bonus_candidates: int,
     ) -> VerifySteps:
         began = time.perf_counter()
-        scorer = self._model.open(prefix, job.cancellation, len(tree))
+        sequence = self._model.open(prefix, job.cancellation, len(tree))
         accepted: Sequence[int] = ()
         try:
-            logits = yield ForwardRequest(scorer, tree)
+            logits = yield ForwardRequest(sequence, tree)
             forward_ms = (time.perf_counter() - began) * 1e3
             verdict = verify(
                 tree, logits, sampling, len(prefix), distributions, num_bonus_candidates
@@ -96,12 +96,12 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
             cost = model_pb2.ComputeCost(
                 queue_ms=job.queue_ms,
                 forward_ms=forward_ms,
-                num_cached_tokens=scorer.num_cached_tokens,
-                num_computed_tokens=scorer.num_computed_tokens,
+                num_cached_tokens=sequence.num_cached_tokens,
+                num_computed_tokens=sequence.num_computed_tokens,
             )
             yield write_verdict(verdict, cost)
         finally:
-            scorer.close(accepted)
+            sequence.close(accepted)
 
     def _check_room(self, prefix_length: int, tree: TokenTree) -> None:
         limit = self._model.description.context_tokens

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from specmesh.bench.offline import answer, score
-from specmesh.decoding.drafting import Choices, draw_children
+from specmesh.decoding.drafting import TopK, draw_children
 from specmesh.decoding.sampling import Sampling
 from specmesh.inference.model import LanguageModel
 
 NUM_CHOICES = 2
 """As the strategy ``filter`` has them sent."""
 
-Place = tuple[Choices, bool]
+Place = tuple[TopK, bool]
 """What the drafter sent of a place, and whether the target took the token drafted there."""
 
 

@@ -57,13 +57,13 @@ async def next_token(engine: Engine, model: LanguageModel, prefix: Sequence[int]
     """Verify an empty tree at temperature 0."""
 
     def work(job: Job[NextToken]) -> Steps[NextToken]:
-        scorer = model.open(prefix, job.cancellation, len(EMPTY))
+        sequence = model.open(prefix, job.cancellation, len(EMPTY))
         try:
-            logits = yield ForwardRequest(scorer, EMPTY)
+            logits = yield ForwardRequest(sequence, EMPTY)
         finally:
-            scorer.close(())
+            sequence.close(())
         verdict = verify(EMPTY, logits, _GREEDY, len(prefix))
-        yield NextToken(verdict.next_token, scorer.num_cached_tokens)
+        yield NextToken(verdict.next_token, sequence.num_cached_tokens)
 
     return await engine.run(work)
 
@@ -75,11 +75,11 @@ async def forward_ms(
 
     def work(job: Job[float]) -> Steps[float]:
         began = time.perf_counter()
-        scorer = model.open(prefix, job.cancellation, len(tree))
+        sequence = model.open(prefix, job.cancellation, len(tree))
         try:
-            yield ForwardRequest(scorer, tree)
+            yield ForwardRequest(sequence, tree)
             yield (time.perf_counter() - began) * 1e3
         finally:
-            scorer.close(())
+            sequence.close(())
 
     return await engine.run(work)

@@ -17,10 +17,10 @@ from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.sampling import Sampling
 from specmesh.orchestrator.admission import Admission
 from specmesh.orchestrator.mesh.assessments import Assessments
+from specmesh.orchestrator.mesh.call_context import CallContext
 from specmesh.orchestrator.mesh.draft_calls import DraftCalls
 from specmesh.orchestrator.mesh.hedging import HedgeBudget
 from specmesh.orchestrator.mesh.latency import Latencies
-from specmesh.orchestrator.mesh.moment import Moment
 from specmesh.orchestrator.mesh.pool import Pool
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.orchestrator.mesh.verifications import Verifications
@@ -91,9 +91,9 @@ class Calls:
             epoch=epoch,
         )
 
-    def moment(self, parent: Context) -> Moment:
+    def call_context(self, parent: Context) -> CallContext:
         """Now, for a command that is given now."""
-        return Moment(self._prefix.length, parent)
+        return CallContext(self._prefix.length, parent)
 
     def capacity(self) -> Capacity:
         """What strategies may count on at the moment."""
@@ -113,21 +113,21 @@ class Calls:
         with self._mesh.verifiers.watched(watcher), self._mesh.drafters.watched(watcher):
             yield
 
-    async def verify(self, command: Verify, moment: Moment) -> Verdict:
+    async def verify(self, command: Verify, context: CallContext) -> Verdict:
         """The target's verdict, from whichever replica gives it."""
-        return await self._verifications.ask(command, moment)
+        return await self._verifications.ask(command, context)
 
     async def draft(
-        self, command: Draft, moment: Moment, deliver: Callable[[Drafted], None]
+        self, command: Draft, context: CallContext, deliver: Callable[[Drafted], None]
     ) -> None:
         """Levels of the draft as they come; see ``DraftCalls.ask``."""
-        await self._drafts.ask(command, moment, deliver)
+        await self._drafts.ask(command, context, deliver)
 
     async def assess(
-        self, command: Assess, moment: Moment, deliver: Callable[[Assessed | Released], None]
+        self, command: Assess, context: CallContext, deliver: Callable[[Assessed | Released], None]
     ) -> None:
         """What to do with draft tokens; see ``Assessments.ask``."""
-        await self._assessments.ask(command, moment.num_committed, moment.parent, deliver)
+        await self._assessments.ask(command, context.num_committed, context.parent, deliver)
 
     def cancel(self, task: TaskId) -> None:
         """The task is about to be cancelled: others may have its place at a replica already."""

@@ -14,14 +14,14 @@ import grpc.aio
 
 from specmesh.decoding.sampling import Sampling
 from specmesh.orchestrator.mesh.attempts import Attempts, Quarantined
+from specmesh.orchestrator.mesh.call_context import CallContext
 from specmesh.orchestrator.mesh.drafts import draft_sampling
-from specmesh.orchestrator.mesh.exchanges import Exchange
 from specmesh.orchestrator.mesh.incoming_draft import Deliver, IncomingDraft
 from specmesh.orchestrator.mesh.latency import DRAFT_SECONDS, Latencies
-from specmesh.orchestrator.mesh.moment import Moment
 from specmesh.orchestrator.mesh.peer import Peer
 from specmesh.orchestrator.mesh.pool import Pool, Reservation
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
+from specmesh.orchestrator.mesh.stream_pool import Exchange
 from specmesh.orchestrator.strategies.base import Draft, Drafted, TaskId
 from specmesh.serving.telemetry import client_span
 from specmesh.serving.wire import write_sampling, write_stop, write_tree
@@ -60,7 +60,7 @@ class DraftCalls:
         self._quarantined: Quarantined | None = None
         """Set once a draft has broken several drafters: the next would do so again."""
 
-    async def ask(self, command: Draft, moment: Moment, deliver: Deliver) -> None:
+    async def ask(self, command: Draft, context: CallContext, deliver: Deliver) -> None:
         """Give levels of the draft to ``deliver`` as they come.
 
         A call that has brought something is not repeated: what it brought still counts.
@@ -74,7 +74,7 @@ class DraftCalls:
         attempts = Attempts(self._pool, self._prefix, deadline, kind, patient=False)
         try:
             with closing(attempts):
-                while not await self._try(command, moment, attempts, deadline, deliver):
+                while not await self._try(command, context, attempts, deadline, deliver):
                     await attempts.pause()
         except Quarantined as quarantined:
             self._quarantined = quarantined
@@ -94,7 +94,7 @@ class DraftCalls:
     async def _try(
         self,
         command: Draft,
-        moment: Moment,
+        context: CallContext,
         attempts: Attempts,
         deadline: float,
         deliver: Deliver,
@@ -107,12 +107,12 @@ class DraftCalls:
                 nonlocal started
                 if not started:
                     attempts.answered(peer, began)
-                    self._prefix.seen_by(peer.address, moment.num_committed)
+                    self._prefix.seen_by(peer.address, context.num_committed)
                 started = True
                 deliver(drafted)
 
             try:
-                await self._call(peer, command, moment, deadline, has_brought)
+                await self._call(peer, command, context, deadline, has_brought)
             except grpc.aio.AioRpcError as error:
                 attempts.failed(peer, began, error)
                 if started:
@@ -130,12 +130,12 @@ class DraftCalls:
             self._reservations.pop(task, None)
 
     async def _call(
-        self, peer: Peer, command: Draft, moment: Moment, deadline: float, deliver: Deliver
+        self, peer: Peer, command: Draft, context: CallContext, deadline: float, deliver: Deliver
     ) -> None:
         attributes = {"specmesh.draft.depth": command.depth}
-        with client_span(METHOD, peer.address, attributes, moment.parent) as (span, carrier):
+        with client_span(METHOD, peer.address, attributes, context.parent) as (span, carrier):
             span.update_name("specmesh.draft")
-            request = self._request(peer, command, moment)
+            request = self._request(peer, command, context)
             message = drafter_pb2.DraftEachRequest(request=request, trace_context=carrier)
             async with peer.drafts.ask(message, deadline) as exchange:
                 draft = IncomingDraft(
@@ -150,9 +150,11 @@ class DraftCalls:
                     # From here on the call is another request's.
                     self._exchanges.pop(command.task, None)
 
-    def _request(self, peer: Peer, command: Draft, moment: Moment) -> drafter_pb2.DraftRequest:
+    def _request(
+        self, peer: Peer, command: Draft, context: CallContext
+    ) -> drafter_pb2.DraftRequest:
         return drafter_pb2.DraftRequest(
-            prefix=self._prefix.message(peer.address, moment.num_committed, command.path),
+            prefix=self._prefix.message(peer.address, context.num_committed, command.path),
             tree=write_tree(command.tree),
             from_nodes=command.from_nodes,
             depth=command.depth,

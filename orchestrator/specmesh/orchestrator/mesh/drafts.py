@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from specmesh.decoding.drafting import Choices
+from specmesh.decoding.drafting import TopK
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling
 from specmesh.decoding.tree import TokenTree
@@ -40,7 +40,7 @@ class DraftPart:
 
     tree: TokenTree
     distributions: dict[int, Distribution]
-    choices: dict[int, Choices]
+    choices: dict[int, TopK]
 
 
 def read_part(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from specmesh.orchestrator.mesh.exchanges import Exchanges
+from specmesh.orchestrator.mesh.stream_pool import StreamPool
 from specmesh.v1 import (
     confidence_pb2_grpc,
     drafter_pb2_grpc,
@@ -79,11 +79,11 @@ class Peer:
     ) -> None:
         self.address = address
         self.channel = open_channel(address)
-        self.verifications = Exchanges(
+        self.verifications = StreamPool(
             verifier_pb2_grpc.VerifierServiceStub(self.channel).VerifyEach
         )
-        self.drafts = Exchanges(drafter_pb2_grpc.DrafterServiceStub(self.channel).DraftEach)
-        self.assessments = Exchanges(
+        self.drafts = StreamPool(drafter_pb2_grpc.DrafterServiceStub(self.channel).DraftEach)
+        self.assessments = StreamPool(
             confidence_pb2_grpc.ConfidenceServiceStub(self.channel).AssessEach
         )
         self.model: PeerModel | None = None

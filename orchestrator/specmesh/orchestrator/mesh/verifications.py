@@ -22,11 +22,11 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.orchestrator.admission import Admission, Spent
 from specmesh.orchestrator.mesh.attempts import Attempts
+from specmesh.orchestrator.mesh.call_context import CallContext
 from specmesh.orchestrator.mesh.examination import METHOD, is_well
 from specmesh.orchestrator.mesh.faults import CallFault, fault_of
 from specmesh.orchestrator.mesh.hedging import Hedge, HedgeBudget
 from specmesh.orchestrator.mesh.latency import Latencies
-from specmesh.orchestrator.mesh.moment import Moment
 from specmesh.orchestrator.mesh.open_call import call_error
 from specmesh.orchestrator.mesh.peer import Peer
 from specmesh.orchestrator.mesh.pool import Pool, Reservation
@@ -79,7 +79,7 @@ class Verifications:
         self._target = target
         self._places: defaultdict[TaskId, list[Reservation]] = defaultdict(list)
 
-    async def ask(self, command: Verify, moment: Moment) -> Verdict:
+    async def ask(self, command: Verify, context: CallContext) -> Verdict:
         """The target's verdict.
 
         Raises ``AioRpcError`` or ``ServiceError`` once nobody is left to try, or no time.
@@ -87,7 +87,7 @@ class Verifications:
         loop = asyncio.get_running_loop()
         attempts = Attempts(
             *(self._pool, self._prefix, self._deadline, self._target),
-            is_well=lambda peer: self._is_well(peer, moment),
+            is_well=lambda peer: self._is_well(peer, context),
         )
         with closing(attempts):
             while True:
@@ -95,7 +95,7 @@ class Verifications:
                     patience = min(NO_VERIFIER_SECONDS, self._deadline - loop.time())
                     await attempts.wait_ready(patience)
                     self._check_target()
-                verdict = await self._hedged(command, moment, attempts)
+                verdict = await self._hedged(command, context, attempts)
                 if verdict is not None:
                     self._hedges.earn()
                     return verdict
@@ -106,22 +106,24 @@ class Verifications:
         for reservation in self._places.get(task, ()):
             reservation.cancel()
 
-    async def _hedged(self, command: Verify, moment: Moment, attempts: Attempts) -> Verdict | None:
+    async def _hedged(
+        self, command: Verify, context: CallContext, attempts: Attempts
+    ) -> Verdict | None:
         """A try, and a second one elsewhere if it is late; None if they failed."""
         with self._place(command.task, attempts.reserve()) as peer:
             began = asyncio.get_running_loop().time()
             late_s = self._latencies.verifications.late_after(
-                self._prefix.num_to_send(peer.address, moment.num_committed)
+                self._prefix.num_to_send(peer.address, context.num_committed)
                 + len(command.path)
                 + len(command.tree)
             )
             hedge = Hedge(
                 late_s,
                 may_begin=lambda: self._may_hedge(peer, attempts),
-                second=lambda: self._elsewhere(peer, command, moment, attempts),
+                second=lambda: self._elsewhere(peer, command, context, attempts),
             )
             try:
-                return await hedge.race(self._try(peer, command, moment, attempts))
+                return await hedge.race(self._try(peer, command, context, attempts))
             finally:
                 if hedge.overtaken:
                     attempts.overtaken(peer, began)
@@ -136,15 +138,15 @@ class Verifications:
         return self._hedges.spend()
 
     async def _elsewhere(
-        self, late: Peer, command: Verify, moment: Moment, attempts: Attempts
+        self, late: Peer, command: Verify, context: CallContext, attempts: Attempts
     ) -> Verdict | None:
         with self._place(command.task, attempts.reserve_another(late)) as peer:
-            return await self._try(peer, command, moment, attempts, hedge=True)
+            return await self._try(peer, command, context, attempts, hedge=True)
 
-    async def _is_well(self, peer: Peer, moment: Moment) -> bool:
+    async def _is_well(self, peer: Peer, context: CallContext) -> bool:
         latest_s = self._latencies.verifications.given_up_after(1, peer.num_outstanding, 0)
         deadline = min(self._deadline, asyncio.get_running_loop().time() + latest_s)
-        return await is_well(peer, self._vocab_size, deadline, moment.parent)
+        return await is_well(peer, self._vocab_size, deadline, context.parent)
 
     def _check_target(self) -> None:
         served = self._pool.kinds
@@ -169,7 +171,7 @@ class Verifications:
         self,
         peer: Peer,
         command: Verify,
-        moment: Moment,
+        context: CallContext,
         attempts: Attempts,
         *,
         hedge: bool = False,
@@ -177,16 +179,16 @@ class Verifications:
         """One call; None if it failed. Raises if that is the end of it."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        num_tokens = moment.num_committed + len(command.path) + len(command.tree)
+        num_tokens = context.num_committed + len(command.path) + len(command.tree)
         given_up_s = self._latencies.verifications.given_up_after(
             num_tokens, peer.num_outstanding - 1, attempts.num_late
         )
         attributes = {"specmesh.draft.tokens": len(command.tree), "specmesh.hedge": hedge}
         try:
-            with client_span(METHOD, peer.address, attributes, moment.parent) as (span, carrier):
+            with client_span(METHOD, peer.address, attributes, context.parent) as (span, carrier):
                 span.update_name("specmesh.verify")
-                question = self._question(command, moment)
-                message = self._message(peer, command, moment, question, carrier)
+                question = self._question(command, context)
+                message = self._message(peer, command, context, question, carrier)
                 deadline = min(self._deadline, began + given_up_s)
                 async with peer.verifications.ask(message, deadline) as exchange:
                     response = (await exchange.read()).response
@@ -202,14 +204,14 @@ class Verifications:
         pace = self._observe(peer, message.request, response.cost, loop.time() - began)
         attempts.answered(peer, began, pace)
         self._admit(response.cost, loop.time() - attempts.began)
-        self._prefix.seen_by(peer.address, moment.num_committed)
+        self._prefix.seen_by(peer.address, context.num_committed)
         return verdict
 
-    def _question(self, command: Verify, moment: Moment) -> Question:
+    def _question(self, command: Verify, context: CallContext) -> Question:
         at_random = self._sampling.mode is AcceptanceMode.REJECTION
         return Question(
             command.tree,
-            moment.num_committed + len(command.path),
+            context.num_committed + len(command.path),
             self._sampling,
             self._vocab_size,
             MAX_BONUS_CANDIDATES if at_random and command.drafting_on else 0,
@@ -219,12 +221,12 @@ class Verifications:
         self,
         peer: Peer,
         command: Verify,
-        moment: Moment,
+        context: CallContext,
         question: Question,
         carrier: dict[str, str],
     ) -> verifier_pb2.VerifyEachRequest:
         request = verifier_pb2.VerifyRequest(
-            prefix=self._prefix.message(peer.address, moment.num_committed, command.path),
+            prefix=self._prefix.message(peer.address, context.num_committed, command.path),
             tree=write_tree(command.tree, command.distributions),
             sampling=self._sampling_message,
             num_bonus_candidates=question.num_bonus_candidates,

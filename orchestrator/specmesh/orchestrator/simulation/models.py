@@ -10,7 +10,7 @@ import numpy as np
 
 from specmesh.decoding.acceptance import Verdict, verify
 from specmesh.decoding.bonus import MAX_BONUS_CANDIDATES
-from specmesh.decoding.drafting import Choices, draw_children, highest_entropy
+from specmesh.decoding.drafting import TopK, draw_children, highest_entropy
 from specmesh.decoding.sampling import Distribution, Sampling
 from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget, chained
 from specmesh.decoding.simulated_pair import SimulatedPair, renamed
@@ -46,7 +46,7 @@ class DraftedToken:
 
     token: int
     distribution: Distribution | None
-    choices: Choices | None
+    choices: TopK | None
 
 
 class VirtualModels(Protocol):
@@ -94,7 +94,7 @@ class CertainModels:
             return DraftedToken(first, None, None)
         odds = (drafter.acceptance, (1 - drafter.acceptance) * drafter.runner_up)
         entropy = highest_entropy(odds, self.target.vocab_size)
-        return DraftedToken(first, None, Choices((first, second), odds, entropy))
+        return DraftedToken(first, None, TopK((first, second), odds, entropy))
 
     def verdict(self, context: Context, command: Verify) -> Verdict:
         """See ``VirtualModels``."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from specmesh.decoding.drafting import Choices, confidence
+from specmesh.decoding.drafting import TopK, confidence
 from specmesh.decoding.sampling import Distribution
+from specmesh.orchestrator.request_stats import RequestStats
 from specmesh.orchestrator.simulation.mesh import SimulatedMesh
 from specmesh.orchestrator.simulation.models import Context, VirtualModels
 from specmesh.orchestrator.simulation.servers import SimulatedJob
@@ -32,7 +33,6 @@ from specmesh.orchestrator.strategies.base import (
     Verified,
     Verify,
 )
-from specmesh.orchestrator.tally import Tally
 
 
 class SimulatedRequest:
@@ -52,7 +52,7 @@ class SimulatedRequest:
         self.began_s = self.ended_s = 0.0
         self.commit_times_s: list[float] = []
         """When each token was committed."""
-        self.tally = Tally()
+        self.stats = RequestStats()
         self._number = number
         self._strategy = strategy
         self._models = models
@@ -89,7 +89,7 @@ class SimulatedRequest:
             return
         if self._observe:
             self._observe(self._mesh.clock.now, event)
-        self.tally.happened(event)
+        self.stats.happened(event)
         self._perform(self._strategy.handle(event))
 
     def _handle_unwanted(self, event: Event) -> None:
@@ -105,12 +105,12 @@ class SimulatedRequest:
                 case Draft():
                     self._draft(command)
                 case Verify():
-                    self.tally.asked(command)
+                    self.stats.asked(command)
                     self._verify(command)
                 case Assess():
                     self._assess(command)
                 case Cancel(task=task):
-                    self.tally.cancelled(command)
+                    self.stats.cancelled(command)
                     self._cancel(task)
                 case Commit():
                     self._commit(command)
@@ -120,7 +120,7 @@ class SimulatedRequest:
                     raise AssertionError("the simulated target never fails for good")
 
     def _commit(self, command: Commit) -> None:
-        self.tally.committed(command)
+        self.stats.committed(command)
         self.token_ids += command.token_ids
         self.commit_times_s += [self._mesh.clock.now] * len(command.token_ids)
         self._context = self._context.after(command.token_ids)
@@ -235,7 +235,7 @@ class _Levels:
         self._tokens: list[int] = []
         self._parents: list[int] = []
         self._distributions: dict[int, Distribution] = {}
-        self._choices: dict[int, Choices] = {}
+        self._choices: dict[int, TopK] = {}
 
     def grow(self) -> None:
         """One more token at every tip."""

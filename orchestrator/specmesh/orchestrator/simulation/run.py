@@ -79,14 +79,14 @@ def simulate_on(
 
 
 def _answered(request: SimulatedRequest) -> Answered:
-    tally = request.tally
+    stats = request.stats
     return Answered(
         token_ids=tuple(request.token_ids),
         first_token_s=request.commit_times_s[0] - request.began_s,
         duration_s=request.ended_s - request.began_s,
-        num_verify_calls=tally.num_verify_calls,
-        num_verified_tokens=tally.num_draft_tokens,
-        num_drafted_tokens=tally.num_drafted_tokens,
-        num_accepted_tokens=tally.num_accepted_tokens,
-        num_wasted_tokens=tally.num_wasted_tokens,
+        num_verify_calls=stats.num_verify_calls,
+        num_verified_tokens=stats.num_draft_tokens,
+        num_drafted_tokens=stats.num_drafted_tokens,
+        num_accepted_tokens=stats.num_accepted_tokens,
+        num_wasted_tokens=stats.num_wasted_tokens,
     )

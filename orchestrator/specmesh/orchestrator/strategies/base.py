@@ -17,7 +17,7 @@ from enum import Enum, auto
 from typing import Protocol
 
 from specmesh.decoding.acceptance import Verdict
-from specmesh.decoding.drafting import Choices
+from specmesh.decoding.drafting import TopK
 from specmesh.decoding.lookahead import DraftStop
 from specmesh.decoding.sampling import Distribution
 from specmesh.decoding.tree import EMPTY, TokenTree
@@ -103,7 +103,7 @@ class Assess:
 
     task: TaskId
     path: tuple[int, ...]
-    places: tuple[Choices, ...]
+    places: tuple[TopK, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ class Drafted:
     parents: tuple[int, ...]
     distributions: Mapping[int, Distribution]
     last: bool
-    choices: Mapping[int, Choices] = field(default_factory=dict)
+    choices: Mapping[int, TopK] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

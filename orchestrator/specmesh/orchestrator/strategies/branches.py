@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from specmesh.decoding.drafting import UNSEEN, Choices, confidence
+from specmesh.decoding.drafting import UNSEEN, TopK, confidence
 from specmesh.decoding.sampling import Distribution
 
 
@@ -21,7 +21,7 @@ class DraftChain:
     """Drafted tokens in a row, and what the drafter thought at each of their places."""
 
     tokens: list[int] = field(default_factory=list)
-    choices: list[Choices | None] = field(default_factory=list)
+    choices: list[TopK | None] = field(default_factory=list)
     distributions: list[Distribution | None] = field(default_factory=list)
 
     def first(self, count: int) -> DraftChain:

@@ -86,7 +86,7 @@ class Chain:
 
 
 @dataclass(slots=True)
-class Check:
+class InFlightVerification:
     """A verification of ``tokens[start - origin:]``, which assumes those before.
 
     The tokens stand at positions from ``origin`` on, what was committed when it left. It can

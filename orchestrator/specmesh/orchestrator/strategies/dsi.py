@@ -7,13 +7,14 @@ threads are the tasks here:
 - the target starts on every known prefix at once (lines 2 and 6: C_(J,m)), with nothing to
   check yet, so that the answer is never slower than the target alone (Theorem 1);
 - whenever ``lookahead`` more tokens of a chain are drafted and a replica is free, one more
-  verification of them leaves (``Check``). When none is free the verification grows instead of
-  waiting, so speculation parallelism stays within the live replicas whatever the lookahead;
+  verification of them leaves (``InFlightVerification``). When none is free the verification
+  grows instead of waiting, so speculation parallelism stays within the live replicas whatever
+  the lookahead;
 - it leaves before that if the chain is not drafted on, and, unless a lookahead was asked for,
   once more likely than not it holds a token that will be rejected: the sooner that is known,
   the less is drafted in vain. Not in rejection mode, where what leaves must not depend on the
   tokens drawn;
-- the check that covers the next position of the answer is the current verifier. What it says
+- the verification that covers the next position of the answer is the current verifier. What it says
   is committed; chains and checks that assumed something else are terminated with all that
   hangs from them (lines 8 and 10), and the next current verifier is the one that covers the
   position now next (line 11), which may have spoken already (lines 13 and 14);
@@ -48,7 +49,7 @@ from specmesh.orchestrator.strategies.base import (
     Verified,
     Verify,
 )
-from specmesh.orchestrator.strategies.chains import Chain, Check
+from specmesh.orchestrator.strategies.chains import Chain, InFlightVerification
 from specmesh.orchestrator.strategies.pace import levels_per_message
 from specmesh.orchestrator.strategies.progress import Progress
 
@@ -76,7 +77,7 @@ class DSI:
         self._text = self._progress.token_ids
         self._capacity = Capacity()
         self._chains: list[Chain] = []
-        self._checks: dict[TaskId, Check] = {}
+        self._checks: dict[TaskId, InFlightVerification] = {}
         self._last_task: TaskId = 0
 
     def start(self, capacity: Capacity) -> Sequence[Command]:
@@ -152,7 +153,7 @@ class DSI:
                     return commands
         return commands + self._go_on()
 
-    def _next_token(self, check: Check) -> int:
+    def _next_token(self, check: InFlightVerification) -> int:
         """The target's own, after what it accepted; a bonus token meets the chains' drafts."""
         verdict, position = check.verdict, len(self._text)
         assert verdict is not None
@@ -266,7 +267,7 @@ class DSI:
         position, end = len(self._text), min(chain.end, start + MAX_CHECK_TOKENS)
         self._last_task += 1
         tokens = chain.between(position, end)
-        self._checks[self._last_task] = Check(chain.drafter, position, start, tokens)
+        self._checks[self._last_task] = InFlightVerification(chain.drafter, position, start, tokens)
         drawn_from = chain.distributions
         return Verify(
             self._last_task,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specmesh.decoding.drafting import Choices
+from specmesh.decoding.drafting import TopK
 from specmesh.decoding.sampling import Distribution
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.orchestrator.strategies.base import Drafted, TaskId
@@ -19,7 +19,7 @@ class GrowingTree:
         self.ended = False
         self._tokens = list(tree.token_ids)
         self._child: dict[int, int] = {}
-        self._choices: dict[int, Choices] = {}
+        self._choices: dict[int, TopK] = {}
         self._distributions: dict[int, Distribution] = {}
 
     def extend(self, event: Drafted) -> None:

@@ -13,7 +13,7 @@ from specmesh.orchestrator.strategies.base import (
 )
 
 
-class Tally:
+class RequestStats:
     """Drafted, verified, accepted and wasted tokens of one request."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
 from specmesh.decoding.tree import EMPTY, TokenTree
-from specmesh.inference.batch import BatchPart, Copy, Sees
+from specmesh.inference.batch import AttentionMask, BatchPart, Copy
 from specmesh.inference.blocks import BlockPool
 from specmesh.inference.model import Cancellation, ForwardRequest, Logits
 
@@ -18,8 +18,8 @@ class _Model(Protocol):
     def forward(self, asks: Sequence[ForwardRequest]) -> list[Logits | None]: ...
 
 
-class PagedScorer:
-    """See ``Scorer``. KV holds the prefix, then the scored nodes in node order."""
+class PagedSequence:
+    """See ``SequenceState``. KV holds the prefix, then the scored nodes in node order."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class PagedScorer:
 
     def plan(self, tree: TokenTree, num_prefix_tokens: int) -> BatchPart:
         """The next ``num_prefix_tokens`` of the prefix; if they are all, then also the nodes of
-        ``tree`` not scored yet, and rows asked for: see ``Scorer.score``."""
+        ``tree`` not scored yet, and rows asked for: see ``SequenceState.score``."""
         prefix_end = self._num_held + num_prefix_tokens
         token_ids = self._chain[self._num_held : prefix_end]
         positions = list(range(self._num_held, prefix_end))
@@ -82,7 +82,7 @@ class PagedScorer:
             rows=rows,
             blocks=self._table.blocks,
             length=length,
-            sees=self._sees(tree, nodes, first, length),
+            attention_mask=self._attention_mask(tree, nodes, first, length),
         )
 
     def advance(self, part: BatchPart, tree: TokenTree) -> None:
@@ -97,14 +97,14 @@ class PagedScorer:
             self._pool.publish(self._table, self._chain)
 
     def score(self, tree: TokenTree) -> Logits:
-        """See ``Scorer.score``."""
+        """See ``SequenceState.score``."""
         while True:
             (logits,) = self._model.forward([ForwardRequest(self, tree)])
             if logits is not None:
                 return logits
 
     def close(self, keep: Sequence[int]) -> None:
-        """See ``Scorer.close``. Costs nothing for a path of the first nodes, a chain's case."""
+        """See ``SequenceState.close``. Costs nothing for a chain: a path of the first nodes."""
         if self.num_pending_tokens:
             self._chain.truncate(self._num_held)
         else:
@@ -128,16 +128,18 @@ class PagedScorer:
     def _slot(self, index: int) -> int:
         return self._table.blocks[index // BLOCK_TOKENS] * BLOCK_TOKENS + index % BLOCK_TOKENS
 
-    def _sees(self, tree: TokenTree, nodes: range, first: int, length: int) -> Sees | None:
+    def _attention_mask(
+        self, tree: TokenTree, nodes: range, first: int, length: int
+    ) -> AttentionMask | None:
         """Prefix tokens and chains see what comes before; nodes the prefix and their path."""
         width = length - first
         is_chain = not nodes or tree.is_chain
         if is_chain and width == 1:
             return None
-        sees: Sees = np.arange(length) <= np.arange(first, length)[:, None]
+        attention_mask: AttentionMask = np.arange(length) <= np.arange(first, length)[:, None]
         if not is_chain:
             prefix = len(self._chain)
-            sees[width - len(nodes) :, prefix:] = False
+            attention_mask[width - len(nodes) :, prefix:] = False
             for row, node in enumerate(nodes, start=width - len(nodes)):
-                sees[row, [prefix + ancestor - 1 for ancestor in tree.path(node)]] = True
-        return sees
+                attention_mask[row, [prefix + ancestor - 1 for ancestor in tree.path(node)]] = True
+        return attention_mask

@@ -8,7 +8,7 @@ from opentelemetry.context import Context
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class CallContext:
     """When a command was given: it is carried out a little later, and maybe repeated."""
 
     num_committed: int

@@ -76,7 +76,7 @@ class Exchange(Generic[Request, Response]):
         await self._call.each(taken, self._deadline if by is None else min(by, self._deadline))
 
 
-class Exchanges(Generic[Request, Response]):
+class StreamPool(Generic[Request, Response]):
     """The open calls of one streaming method of one peer, each used by one at a time."""
 
     def __init__(self, method: grpc.aio.StreamStreamMultiCallable[Request, Response]) -> None:
