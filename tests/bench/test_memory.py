@@ -7,7 +7,8 @@ import pytest
 from specmesh.bench.memory.measure import Held, MemorySamples, Sample
 from specmesh.bench.memory.report import as_json
 from specmesh.bench.memory.summary import growth, summarise
-from specmesh.bench.memory.traffic import STRATEGIES, request
+from specmesh.bench.memory.traffic import request
+from specmesh.orchestrator.strategies import STRATEGIES
 
 MB = 10**6
 

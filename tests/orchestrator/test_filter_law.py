@@ -20,9 +20,9 @@ from tests.orchestrator.world import Chances, Keeps, World
 
 from specmesh.decoding.drafting import MAX_CANDIDATES, TopK, draw_children
 from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling, warp
-from specmesh.orchestrator.mesh.drafts import draft_sampling
 from specmesh.orchestrator.strategies.base import Capacity, Goal
 from specmesh.orchestrator.strategies.filter import NUM_CHOICES
+from specmesh.orchestrator.strategies.kit.draft_noise import draft_sampling
 
 REJECTION = Sampling(mode=AcceptanceMode.REJECTION)
 Law = dict[tuple[int, ...], float]

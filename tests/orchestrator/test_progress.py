@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specmesh.orchestrator.strategies.base import Commit, Finish, Goal, StopReason
-from specmesh.orchestrator.strategies.progress import Progress
+from specmesh.orchestrator.strategies.kit.progress import Progress
 
 END, STOP = 90, 91
 

@@ -47,12 +47,12 @@ from specmesh.decoding.acceptance import Verdict, verify
 from specmesh.decoding.drafting import draw_children
 from specmesh.decoding.predictors import PREDICTORS, AlwaysAll, AlwaysNone
 from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling
-from specmesh.orchestrator.mesh.drafts import draft_sampling
-from specmesh.orchestrator.strategies import NEEDS_FILTER, STRATEGIES, dsi
+from specmesh.orchestrator.strategies import LOSSLESS, dsi
 from specmesh.orchestrator.strategies.base import Capacity, Goal, Verify
-from specmesh.orchestrator.strategies.branches import DraftChain
-from specmesh.orchestrator.strategies.chains import Chain
-from specmesh.orchestrator.strategies.growth import GrowingTree
+from specmesh.orchestrator.strategies.kit.chains import Chain
+from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
+from specmesh.orchestrator.strategies.kit.draft_noise import draft_sampling
+from specmesh.orchestrator.strategies.kit.growing_tree import GrowingTree
 
 NUM_CANDIDATES = 2
 """Of bonus distributions, so that they have a tail."""
@@ -115,8 +115,6 @@ def sample(
 
 
 TARGET, DRAFTERS = table(3, vocab_size=3), [table(4, vocab_size=3), table(5, vocab_size=3)]
-
-LOSSLESS = [name for name in STRATEGIES if name not in NEEDS_FILTER]
 
 
 def any_scene(dice: random.Random) -> Scene:

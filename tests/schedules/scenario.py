@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tests.schedules.models import VOCAB_SIZE
 
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
-from specmesh.orchestrator.strategies import NEEDS_DRAFTER, NEEDS_FILTER, STRATEGIES
+from specmesh.orchestrator.strategies import STRATEGIES
 
 LONGEST_FAULT_S = 8.0
 LAST_FAULT_S = 10.0
@@ -64,7 +64,7 @@ class Question:
     @property
     def has_truth(self) -> bool:
         """Whether the text is known beforehand."""
-        exact = self.strategy not in NEEDS_FILTER
+        exact = STRATEGIES[self.strategy].lossless
         return exact and self.sampling.mode is not AcceptanceMode.REJECTION
 
 
@@ -91,14 +91,14 @@ def choose_scenario(dice: random.Random, kinds: Collection[str]) -> Scenario:
     questions = tuple(_question(dice) for _ in range(dice.choice((1, 1, 1, 2))))
     target_s = dice.choice((0.005, 0.02, 0.05, 0.2))
     busy_s = target_s * max(question.max_tokens for question in questions)
-    speculates = any(question.strategy in NEEDS_DRAFTER for question in questions)
+    speculates = any(STRATEGIES[question.strategy].needs_drafter for question in questions)
     return Scenario(
         num_orchestrators=dice.choice((1, 2, 2, 2, 3)),
         num_verifiers=dice.choice((1, 2, 2, 3)),
         agreements=tuple(
             dice.choice((0.0, 0.5, 0.8, 1.0)) for _ in range(dice.choice((1, 1, 2)) * speculates)
         ),
-        has_filter=any(question.strategy in NEEDS_FILTER for question in questions),
+        has_filter=any(STRATEGIES[question.strategy].needs_confidence for question in questions),
         has_store=dice.random() < 0.95,
         latency_s=dice.choice((0.0002, 0.001, 0.01)),
         target_s=target_s,

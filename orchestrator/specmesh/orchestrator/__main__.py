@@ -17,7 +17,7 @@ from specmesh.orchestrator.mesh.calls import Mesh
 from specmesh.orchestrator.mesh.pool import Pool
 from specmesh.orchestrator.plan import MAX_LOOKAHEAD, Defaults
 from specmesh.orchestrator.servicer import GenerationServicer
-from specmesh.orchestrator.strategies import NEEDS_FILTER, STRATEGIES
+from specmesh.orchestrator.strategies import LOSSLESS
 from specmesh.orchestrator.target import TargetRegistry
 from specmesh.serving.server import CannotStart, serve
 from specmesh.serving.sessions import SessionStore
@@ -32,9 +32,8 @@ DRAFTER_SECONDS = 10.0
 
 def _check_strategy(name: str) -> str:
     """A strategy that may change the text is for requests that name it."""
-    lossless = [each for each in STRATEGIES if each not in NEEDS_FILTER]
-    if name not in lossless:
-        raise ValueError(f"must be one of: {', '.join(lossless)}")
+    if name not in LOSSLESS:
+        raise ValueError(f"must be one of: {', '.join(LOSSLESS)}")
     return name
 
 

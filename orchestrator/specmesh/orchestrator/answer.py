@@ -17,7 +17,7 @@ from specmesh.orchestrator.request_metrics import RequestMetrics
 from specmesh.orchestrator.session_log import SessionLog
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Commit, Finish, StopReason
-from specmesh.orchestrator.strategies.progress import Progress
+from specmesh.orchestrator.strategies.kit.progress import Progress
 from specmesh.orchestrator.target import Target
 from specmesh.orchestrator.text import TextStream
 from specmesh.serving.session import Generated

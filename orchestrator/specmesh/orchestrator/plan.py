@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.predictors import PREDICTORS
 from specmesh.decoding.sampling import Sampling
-from specmesh.orchestrator.strategies import NEEDS_FILTER, STRATEGIES
+from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.target import Target
 from specmesh.serving.errors import FailedPrecondition, NotFound
@@ -128,7 +128,7 @@ def _filter_options(
     speculation: generation_pb2.SpeculationOptions, strategy: str
 ) -> confidence_pb2.FilterOptions:
     field = "speculation.filter"
-    if speculation.HasField("filter") and strategy not in NEEDS_FILTER:
+    if speculation.HasField("filter") and "filter" not in STRATEGIES[strategy].options:
         raise InvalidField(field, f"has no meaning for the strategy {strategy!r}")
     read_filter_options(speculation.filter, field)
     return speculation.filter

@@ -20,7 +20,7 @@ from specmesh.orchestrator.prompts import PromptReader
 from specmesh.orchestrator.request_metrics import RequestMetrics
 from specmesh.orchestrator.session_log import SessionLog
 from specmesh.orchestrator.sessions import read_received, settled, told
-from specmesh.orchestrator.strategies import NEEDS_DRAFTER, NEEDS_FILTER, STRATEGIES
+from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.target import Target, TargetRegistry
 from specmesh.serving.errors import FailedPrecondition, Unavailable
 from specmesh.serving.session import Generated, Session, Writer
@@ -174,13 +174,13 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
 
     def _check_mesh(self, strategy: str) -> None:
         """A mesh that can never do it says so; one that just cannot now falls back."""
-        if strategy in NEEDS_FILTER and not self._mesh.filters.peers:
+        if STRATEGIES[strategy].needs_confidence and not self._mesh.filters.peers:
             raise FailedPrecondition(
                 "NO_CONFIDENCE_SERVICE",
                 f"strategy {strategy!r} needs a confidence service: none is configured",
             )
         peers = self._mesh.drafters.peers
-        if strategy in NEEDS_DRAFTER and all(peer.refusal for peer in peers):
+        if STRATEGIES[strategy].needs_drafter and all(peer.refusal for peer in peers):
             reasons = "; ".join(f"{peer.address}: {peer.refusal}" for peer in peers)
             raise FailedPrecondition(
                 "NO_FITTING_DRAFTER",

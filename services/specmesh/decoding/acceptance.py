@@ -68,12 +68,7 @@ def verify(
     function of the tokens before it and of the noise at i. The tokens before it are functions
     of the noise before i, which is independent of the noise at i: however often the noise at i
     was looked up for drafts that came to nothing, given the tokens before i it is as good as
-    new. The caller must leave it so: how many tokens to draft, whether to verify them or to try
-    them against a bonus distribution, and which of several verdicts counts may depend on
-    anything but the noise at the position in question. So a drawn token may not be dropped or
-    moved for being what it is, nor the verdict that accepts more be preferred. A caller whose
-    choices do depend on drawn tokens, as branch prediction's do, must draw each draft with a
-    seed of its own.
+    new. Strategies must leave it so: ``orchestrator/strategies/base.py`` says by which rule.
     """
     if len(logits) != len(tree) + 1:
         raise ValueError(f"{len(logits)} rows of logits for a tree of {len(tree)} nodes")

@@ -27,7 +27,7 @@ from specmesh.orchestrator.simulation.latency import Fixed
 from specmesh.orchestrator.simulation.mesh import MeshModel
 from specmesh.orchestrator.simulation.models import SampledModels
 from specmesh.orchestrator.simulation.run import simulate
-from specmesh.orchestrator.strategies import NEEDS_FILTER, STRATEGIES
+from specmesh.orchestrator.strategies import LOSSLESS, STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 
 SETTING = ModesSetting(1.0, 0.1, num_verifiers=7, num_tokens=40, seeds=range(11))
@@ -138,7 +138,7 @@ def test_dsi_is_never_slower_than_the_target_alone(pair, mode, drafter_s, sp, lo
     assert answer.duration_s <= 25 * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name not in NEEDS_FILTER])
+@pytest.mark.parametrize("strategy", LOSSLESS)
 def test_in_coupled_mode_every_strategy_says_what_the_target_alone_draws(strategy):
     row = ModesRow(AcceptanceMode.COUPLED, *PAIRS[2])
     mesh = MeshModel(Fixed(1.0), (Fixed(0.1),), 3)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from specmesh.client import AcceptanceMode, Filter
+from specmesh.orchestrator.strategies import STRATEGIES
 
 FILTER = "filter"
-STRATEGIES = ("autoregressive", "speculative", "dsi", "branch-prediction", "exhaustive", FILTER)
 
 _SHORTEST = 16
 _THRESHOLDS = (-0.5, 0.5)
@@ -71,7 +71,7 @@ def draw(
     """
     ask = Ask(
         prompt=prompt,
-        strategy=rng.choice(STRATEGIES),
+        strategy=rng.choice(tuple(STRATEGIES)),
         temperature=temperature,
         mode=rng.choice(list(AcceptanceMode)),
         seed=seed,

@@ -14,7 +14,6 @@ from specmesh.bench.kit.experiment import (
     DSI,
     SAMPLED,
     SPECULATIVE,
-    STRATEGIES,
     Experiment,
     Speculation,
 )
@@ -30,6 +29,7 @@ from specmesh.bench.strategies.summary import Comparison
 from specmesh.cli.local.mesh import MeshOptions
 from specmesh.cli.runner import FAILED
 from specmesh.client import Client
+from specmesh.orchestrator.strategies import LOSSLESS
 from specmesh.traces.breakdown import breakdown
 from specmesh.traces.cancellation import cancellations, stop_times
 from specmesh.traces.speculation import latencies
@@ -62,7 +62,7 @@ class Demo(Bench):
         self._first = prompts[0]
         self._experiment = Experiment(
             prompts=prompts,
-            speculations=[Speculation(name) for name in STRATEGIES],
+            speculations=[Speculation(name) for name in LOSSLESS],
             num_tokens=num_tokens,
         )
 

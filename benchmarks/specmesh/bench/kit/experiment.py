@@ -15,10 +15,7 @@ AUTOREGRESSIVE = "autoregressive"
 SPECULATIVE = "speculative"
 DSI = "dsi"
 BRANCH_PREDICTION = "branch-prediction"
-EXHAUSTIVE = "exhaustive"
 FILTER = "filter"
-STRATEGIES = (AUTOREGRESSIVE, SPECULATIVE, DSI, BRANCH_PREDICTION, EXHAUSTIVE)
-"""Those whose text is the target's."""
 GREEDY = 0.0
 SAMPLED = 0.8
 TEMPERATURES = (GREEDY, SAMPLED)

@@ -8,10 +8,8 @@ from random import Random
 from typing import Any
 
 from specmesh.client import AcceptanceMode, Filter
+from specmesh.orchestrator.strategies import STRATEGIES
 
-STRATEGIES = (
-    *("autoregressive", "speculative", "dsi", "branch-prediction", "exhaustive", "filter"),
-)
 MAX_TOKENS = 12
 MAX_PROMPT_CHARACTERS = 800
 ABANDONED_SHARE = 0.1
@@ -38,7 +36,7 @@ def request(number: int, texts: Sequence[str]) -> TrafficRequest:
     text = random.choice(texts)
     length = min(len(text), round(MAX_PROMPT_CHARACTERS ** random.random()))
     first = random.randrange(len(text) - length + 1)
-    strategy = random.choice(STRATEGIES)
+    strategy = random.choice(tuple(STRATEGIES))
     return TrafficRequest(
         prompt=f"{number} {text[first : first + length]}",
         options={

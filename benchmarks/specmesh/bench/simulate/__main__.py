@@ -35,7 +35,7 @@ from specmesh.bench.simulate.speedups import cell_dict, summary
 from specmesh.decoding.closed_forms import estimate_alpha
 from specmesh.decoding.phi import Phi
 from specmesh.orchestrator.simulation.mesh import MeshModel
-from specmesh.orchestrator.strategies import NEEDS_DRAFTER
+from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 
 MAX_SEED = (1 << 63) - 1
@@ -271,7 +271,7 @@ def run_mesh(
     """What a mesh of one's choice would do: latency, throughput, waste, utilisation."""
     target = latency("target", target_ms, target_histogram)
     names = strategy or ["dsi"]
-    needs_drafter = any(name in NEEDS_DRAFTER for name in names)
+    needs_drafter = any(STRATEGIES[name].needs_drafter for name in names)
     given = drafter_ms is not None or drafter_histogram is not None
     drafters = (
         (latency("drafter", drafter_ms, drafter_histogram),) if needs_drafter or given else ()

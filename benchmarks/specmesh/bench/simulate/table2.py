@@ -12,7 +12,7 @@ from specmesh.orchestrator.simulation.latency import Fixed
 from specmesh.orchestrator.simulation.mesh import MeshModel
 from specmesh.orchestrator.simulation.models import CertainModels
 from specmesh.orchestrator.simulation.run import simulate
-from specmesh.orchestrator.strategies import NEEDS_DRAFTER, STRATEGIES
+from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 
 LOOKAHEADS = (1, 5, 10)
@@ -104,7 +104,7 @@ def table2_seconds(
 def timings(row: PublishedRow, experiment: Table2Experiment) -> Iterator[Timing]:
     """Every strategy at every lookahead."""
     for strategy in COMPARED:
-        for lookahead in LOOKAHEADS if strategy in NEEDS_DRAFTER else (None,):
+        for lookahead in LOOKAHEADS if "lookahead" in STRATEGIES[strategy].options else (None,):
             seconds = [
                 table2_seconds(
                     *(row, strategy, lookahead, seed, prompt),

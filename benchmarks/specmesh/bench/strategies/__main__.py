@@ -12,7 +12,6 @@ from specmesh.bench.kit.experiment import (
     AUTOREGRESSIVE,
     BRANCH_PREDICTION,
     SEED,
-    STRATEGIES,
     TEMPERATURES,
     Experiment,
     Speculation,
@@ -30,6 +29,7 @@ from specmesh.bench.kit.prompts import read_prompts
 from specmesh.bench.strategies.bench import StrategiesBench
 from specmesh.cli.local.mesh import MeshOptions
 from specmesh.cli.up import DrafterModels, RedisUrl, TargetModel, Threads, real_models
+from specmesh.orchestrator.strategies import LOSSLESS
 
 _MAX_UINT32 = 2**32 - 1
 
@@ -47,7 +47,7 @@ def main(
     strategy: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"One of {', '.join(STRATEGIES)}; several times for several. {AUTOREGRESSIVE} "
+            help=f"One of {', '.join(LOSSLESS)}; several times for several. {AUTOREGRESSIVE} "
             "is always among them.",
             show_default="all",
         ),
@@ -79,7 +79,7 @@ def main(
 
     Exits with 1 if it is not. In the JSON, "strategies" is the first temperature.
     """
-    speculations = _speculations(strategy or STRATEGIES, lookahead or (), branches, predictor)
+    speculations = _speculations(strategy or LOSSLESS, lookahead or (), branches, predictor)
 
     def make(surroundings: Surroundings) -> StrategiesBench:
         options = MeshOptions(
@@ -121,9 +121,9 @@ def _speculations(
 
 def _check_known(names: Sequence[str] | Mapping[str, int], option: str) -> None:
     for name in names:
-        if name not in STRATEGIES:
+        if name not in LOSSLESS:
             raise typer.BadParameter(
-                f"{name!r} is none of {', '.join(STRATEGIES)}", param_hint=option
+                f"{name!r} is none of {', '.join(LOSSLESS)}", param_hint=option
             )
 
 

@@ -15,7 +15,6 @@ import grpc.aio
 from specmesh.decoding.sampling import Sampling
 from specmesh.orchestrator.mesh.attempts import Attempts, Quarantined
 from specmesh.orchestrator.mesh.call_context import CallContext
-from specmesh.orchestrator.mesh.drafts import draft_sampling
 from specmesh.orchestrator.mesh.incoming_draft import Deliver, IncomingDraft
 from specmesh.orchestrator.mesh.latency import DRAFT_SECONDS, Latencies
 from specmesh.orchestrator.mesh.peer import Peer
@@ -23,6 +22,7 @@ from specmesh.orchestrator.mesh.pool import Pool, Reservation
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.orchestrator.mesh.stream_pool import Exchange
 from specmesh.orchestrator.strategies.base import Draft, Drafted, TaskId
+from specmesh.orchestrator.strategies.kit.draft_noise import draft_sampling
 from specmesh.serving.telemetry import client_span
 from specmesh.serving.wire import write_sampling, write_stop, write_tree
 from specmesh.v1 import drafter_pb2, sampling_pb2

@@ -15,8 +15,8 @@ from specmesh.decoding.sampling import Distribution, Sampling
 from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget, chained
 from specmesh.decoding.simulated_pair import SimulatedPair, renamed
 from specmesh.decoding.tree import TokenTree
-from specmesh.orchestrator.mesh.drafts import draft_sampling
 from specmesh.orchestrator.strategies.base import Draft, Verify
+from specmesh.orchestrator.strategies.kit.draft_noise import draft_sampling
 
 
 class Context(NamedTuple):

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 
 from specmesh.orchestrator.strategies.autoregressive import Autoregressive
-from specmesh.orchestrator.strategies.base import Goal, Strategy
-from specmesh.orchestrator.strategies.branch_prediction import BranchPrediction
+from specmesh.orchestrator.strategies.base import Strategy
+from specmesh.orchestrator.strategies.branch_prediction import BranchPrediction, Exhaustive
 from specmesh.orchestrator.strategies.dsi import DSI
 from specmesh.orchestrator.strategies.filter import ConfidenceFilter
 from specmesh.orchestrator.strategies.speculative import Speculative
 
-STRATEGIES: Mapping[str, Callable[[Goal], Strategy]] = {
+STRATEGIES: Mapping[str, type[Strategy]] = {
     "autoregressive": Autoregressive,
     "speculative": Speculative,
     "dsi": DSI,
     "branch-prediction": BranchPrediction,
-    "exhaustive": partial(BranchPrediction, num_branches=None),
+    "exhaustive": Exhaustive,
     "filter": ConfidenceFilter,
 }
+"""By the names that requests give them."""
 
-NEEDS_FILTER = frozenset({"filter"})
-"""Strategies that ask the confidence service, and whose text may differ from the target's."""
-
-NEEDS_DRAFTER = frozenset(STRATEGIES) - {"autoregressive"}
-"""Strategies that a mesh without any drafter must refuse."""
+LOSSLESS = tuple(name for name, strategy in STRATEGIES.items() if strategy.lossless)

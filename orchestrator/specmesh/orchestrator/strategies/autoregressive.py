@@ -12,14 +12,18 @@ from specmesh.orchestrator.strategies.base import (
     Failed,
     GiveUp,
     Goal,
+    Strategy,
     Verified,
     Verify,
 )
-from specmesh.orchestrator.strategies.progress import Progress
+from specmesh.orchestrator.strategies.kit.progress import Progress
 
 
-class Autoregressive:
+class Autoregressive(Strategy):
     """See ``Strategy``."""
+
+    needs_drafter = False
+    options = frozenset()
 
     def __init__(self, goal: Goal) -> None:
         self._progress = Progress(goal)

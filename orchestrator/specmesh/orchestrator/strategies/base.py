@@ -7,14 +7,28 @@ sends no more events.
 
 Positions count the answer's tokens from its start. A ``path`` holds tokens that follow what
 is committed when the command is given.
+
+In rejection mode an answer has the target's distribution if its strategy keeps to one rule. How
+many tokens to draft, whether to verify them, and which of several verdicts counts may depend on
+anything but the noise at the positions in question: on tokens before them, on latencies, on
+probabilities. So
+
+- a drawn token is not dropped or moved for being what it is;
+- of two verdicts on one place the one that accepts more is not preferred;
+- a strategy whose choices do depend on drawn tokens, as branch prediction's do, drafts with noise
+  of its own for each task (``kit/draft_noise.py`` does that for all of them).
+
+``decoding/acceptance.py`` says why that is enough; ``test_strategy_rejection.py`` tries every
+lossless strategy of the registry.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Protocol
+from typing import ClassVar
 
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.drafting import TopK
@@ -224,13 +238,25 @@ class Capacity:
 Event = Drafted | Verified | Assessed | Released | Failed | Capacity
 
 
-class Strategy(Protocol):
-    """How to reach a goal (see the module's docstring)."""
+class Strategy(ABC):
+    """How to reach a goal (see the module's docstring), and what a strategy says of itself."""
 
+    needs_drafter: ClassVar[bool] = True
+    """Whether a mesh that can have no drafter must refuse it."""
+    needs_confidence: ClassVar[bool] = False
+    """Whether it asks the confidence service."""
+    lossless: ClassVar[bool] = True
+    """Whether its answers are the target's own. One whose answers aren't is never a default."""
+    options: ClassVar[frozenset[str]] = frozenset({"lookahead"})
+    """The fields of ``SpeculationOptions`` that mean something to it."""
+
+    @abstractmethod
+    def __init__(self, goal: Goal) -> None: ...
+
+    @abstractmethod
     def start(self, capacity: Capacity) -> Sequence[Command]:
         """The first commands."""
-        ...
 
+    @abstractmethod
     def handle(self, event: Event) -> Sequence[Command]:
         """What to do now that ``event`` happened."""
-        ...

@@ -21,6 +21,7 @@ alone, but for what ``Exploration`` allows.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.acceptance_rate import AcceptanceRate, Exploration
@@ -37,14 +38,16 @@ from specmesh.orchestrator.strategies.base import (
     Failed,
     GiveUp,
     Goal,
+    Strategy,
     TaskId,
     Verified,
     Verify,
 )
-from specmesh.orchestrator.strategies.branches import Branch, DraftChain, likeliest_branches
-from specmesh.orchestrator.strategies.growth import GrowingTree, plant
-from specmesh.orchestrator.strategies.pace import levels_per_message
-from specmesh.orchestrator.strategies.progress import Progress
+from specmesh.orchestrator.strategies.branches import Branch, likeliest_branches, plant
+from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
+from specmesh.orchestrator.strategies.kit.growing_tree import GrowingTree
+from specmesh.orchestrator.strategies.kit.pace import levels_per_message
+from specmesh.orchestrator.strategies.kit.progress import Progress
 
 DEFAULT_LOOKAHEAD = 4
 """As long as no latency was measured."""
@@ -57,12 +60,17 @@ MAX_DEPTH = 256
 """Of one draft call, however slow the target is."""
 
 
-class BranchPrediction:
+class BranchPrediction(Strategy):
     """See ``Strategy``. At most one draft and one verification are under way."""
 
-    def __init__(self, goal: Goal, num_branches: int | None = 1) -> None:
+    options = frozenset({"lookahead", "num_branches", "predictor"})
+
+    default_branches: ClassVar[int | None] = 1
+    """Without ``Goal.num_branches``; None: as many as the drafter can name."""
+
+    def __init__(self, goal: Goal) -> None:
         self._goal = goal
-        self._num_branches = goal.num_branches or num_branches
+        self._num_branches = goal.num_branches or self.default_branches
         self._predictor: Predictor = PREDICTORS[goal.predictor or DEFAULT_PREDICTOR](goal.seed)
         self._progress = Progress(goal)
         self._capacity = Capacity()
@@ -254,3 +262,9 @@ class BranchPrediction:
     def _new_task(self) -> TaskId:
         self._last_task += 1
         return self._last_task
+
+
+class Exhaustive(BranchPrediction):
+    """Drafts on from every outcome that the drafter can name."""
+
+    default_branches = None

@@ -6,36 +6,15 @@ place, which must be guessed as well (see the notes on the paper in docs/papers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from specmesh.decoding.drafting import UNSEEN, TopK, confidence
-from specmesh.decoding.sampling import Distribution
-
-
-@dataclass(slots=True)
-class DraftChain:
-    """Drafted tokens in a row, and what the drafter thought at each of their places."""
-
-    tokens: list[int] = field(default_factory=list)
-    choices: list[TopK | None] = field(default_factory=list)
-    distributions: list[Distribution | None] = field(default_factory=list)
-
-    def first(self, count: int) -> DraftChain:
-        """Its first ``count`` tokens."""
-        return DraftChain(self.tokens[:count], self.choices[:count], self.distributions[:count])
-
-    def after(self, count: int) -> DraftChain:
-        """All but its first ``count`` tokens."""
-        return DraftChain(self.tokens[count:], self.choices[count:], self.distributions[count:])
-
-    @property
-    def confidences(self) -> tuple[float, ...]:
-        """How sure the drafter is of each token (see ``confidence``)."""
-        return tuple(map(confidence, self.tokens, self.choices, self.distributions))
+from specmesh.decoding.drafting import UNSEEN, confidence
+from specmesh.decoding.tree import TokenTree
+from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,3 +53,20 @@ def _outcomes(run: DraftChain, num_accepted: NDArray[np.float64], alpha: float) 
                 given = min(probability / rest, 1.0)
                 yield Branch(accepted, guess, float(num_accepted[accepted]) * given)
     yield Branch(len(run.tokens), None, float(num_accepted[len(run.tokens)]) * alpha)
+
+
+def plant(run: DraftChain, branches: Sequence[Branch]) -> tuple[TokenTree, tuple[int, ...]]:
+    """The tree to draft below: ``run`` as a chain, the guesses as leaves beside it.
+
+    Returns it and, for each branch, the node to draft from.
+    """
+    tokens, parents = list(run.tokens), list(range(len(run.tokens)))
+    from_nodes = []
+    for branch in branches:
+        if branch.guess is None:
+            from_nodes.append(branch.num_accepted)
+        else:
+            tokens.append(branch.guess)
+            parents.append(branch.num_accepted)
+            from_nodes.append(len(tokens))
+    return TokenTree(tuple(tokens), tuple(parents)), tuple(from_nodes)

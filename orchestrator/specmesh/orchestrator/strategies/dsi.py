@@ -45,13 +45,14 @@ from specmesh.orchestrator.strategies.base import (
     Failed,
     GiveUp,
     Goal,
+    Strategy,
     TaskId,
     Verified,
     Verify,
 )
-from specmesh.orchestrator.strategies.chains import Chain, InFlightVerification
-from specmesh.orchestrator.strategies.pace import levels_per_message
-from specmesh.orchestrator.strategies.progress import Progress
+from specmesh.orchestrator.strategies.kit.chains import Chain, InFlightVerification
+from specmesh.orchestrator.strategies.kit.pace import levels_per_message
+from specmesh.orchestrator.strategies.kit.progress import Progress
 
 DEFAULT_LOOKAHEAD = 4
 """As long as no latency was measured."""
@@ -68,7 +69,7 @@ UNSURE = 0.5
 """The chance to stand below which tokens are verified at once."""
 
 
-class DSI:
+class DSI(Strategy):
     """See ``Strategy``."""
 
     def __init__(self, goal: Goal) -> None:

@@ -41,13 +41,14 @@ from specmesh.orchestrator.strategies.base import (
     GiveUp,
     Goal,
     Released,
+    Strategy,
     TaskId,
     Verified,
     Verify,
 )
-from specmesh.orchestrator.strategies.branches import DraftChain
-from specmesh.orchestrator.strategies.growth import GrowingTree
-from specmesh.orchestrator.strategies.progress import Progress
+from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
+from specmesh.orchestrator.strategies.kit.growing_tree import GrowingTree
+from specmesh.orchestrator.strategies.kit.progress import Progress
 
 MAX_LOOKAHEAD = 16
 """However sure the drafter is: what it holds back, nobody reads."""
@@ -58,9 +59,13 @@ NUM_CHOICES = 2
 """What the scores are made of, beside the entropy."""
 
 
-class ConfidenceFilter:
+class ConfidenceFilter(Strategy):
     """See ``Strategy``. One task is under way at a time: a draft, the assessment of what is
     left of it, or the verification of the first run of places that were not kept."""
+
+    needs_confidence = True
+    lossless = False
+    options = frozenset({"lookahead", "filter"})
 
     def __init__(self, goal: Goal) -> None:
         self._fixed = goal.lookahead

@@ -25,16 +25,17 @@ from specmesh.orchestrator.strategies.base import (
     Failed,
     GiveUp,
     Goal,
+    Strategy,
     TaskId,
     Verified,
     Verify,
 )
-from specmesh.orchestrator.strategies.branches import DraftChain
-from specmesh.orchestrator.strategies.growth import GrowingTree
-from specmesh.orchestrator.strategies.progress import Progress
+from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
+from specmesh.orchestrator.strategies.kit.growing_tree import GrowingTree
+from specmesh.orchestrator.strategies.kit.progress import Progress
 
 
-class Speculative:
+class Speculative(Strategy):
     """See ``Strategy``. One task is under way at a time: a draft, or the verification of it."""
 
     def __init__(self, goal: Goal) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from specmesh.decoding.drafting import TopK
 from specmesh.decoding.sampling import Distribution
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.orchestrator.strategies.base import Drafted, TaskId
-from specmesh.orchestrator.strategies.branches import Branch, DraftChain
+from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
 
 
 class GrowingTree:
@@ -45,20 +43,3 @@ class GrowingTree:
             run.distributions.append(self._distributions.get(node))
             node = child
         return run
-
-
-def plant(run: DraftChain, branches: Sequence[Branch]) -> tuple[TokenTree, tuple[int, ...]]:
-    """The tree to draft below: ``run`` as a chain, the guesses as leaves beside it.
-
-    Returns it and, for each branch, the node to draft from.
-    """
-    tokens, parents = list(run.tokens), list(range(len(run.tokens)))
-    from_nodes = []
-    for branch in branches:
-        if branch.guess is None:
-            from_nodes.append(branch.num_accepted)
-        else:
-            tokens.append(branch.guess)
-            parents.append(branch.num_accepted)
-            from_nodes.append(len(tokens))
-    return TokenTree(tuple(tokens), tuple(parents)), tuple(from_nodes)
