@@ -20,6 +20,9 @@ MODEL_SIDE = {
 """What a process without a model must do without."""
 
 
+INFERENCE = ("inference.engine", "inference.model")
+
+
 def sources(package):
     """The files of ``specmesh.PACKAGE``."""
     name = package.replace(".", "/")
@@ -60,6 +63,9 @@ def own(*parts):
         ("models", own()),
         ("serving", own("serving", "decoding", "v1")),
         ("inference", own("inference", "serving", "decoding", "models", "v1")),
+        ("inference.engine", own(*INFERENCE, "serving", "decoding")),
+        ("inference.models", own(*INFERENCE, "inference.models", "serving", "decoding", "v1")),
+        ("inference.service", own(*INFERENCE, "inference.service", "serving", "decoding", "v1")),
         ("verifier", own("verifier", "inference", "serving", "decoding", "v1")),
         ("drafter", own("drafter", "inference", "serving", "decoding", "training", "v1")),
         ("confidence", own("confidence", "serving", "decoding", "v1")),

@@ -14,8 +14,8 @@ import torch
 
 from specmesh.bench.engine.asking import next_token
 from specmesh.decoding.prefix import BLOCK_TOKENS
-from specmesh.inference.engine import Engine
-from specmesh.inference.transformers_model import TransformersModel
+from specmesh.inference.engine.engine import Engine
+from specmesh.inference.models.transformers_model import TransformersModel
 
 SESSIONS = 16
 PROMPT_TOKENS = 240

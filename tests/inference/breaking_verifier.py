@@ -7,7 +7,7 @@ import sys
 import time
 
 from specmesh.inference import pulse
-from specmesh.inference.empty import EmptyModel
+from specmesh.inference.models.empty import EmptyModel
 from specmesh.serving.server import serve
 from specmesh.serving.settings import parse
 from specmesh.verifier.__main__ import VerifierService, VerifierSettings

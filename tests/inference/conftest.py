@@ -27,9 +27,9 @@ from transformers import (
 from specmesh.decoding.tree import TokenTree
 from specmesh.drafter.servicer import DrafterServicer
 from specmesh.inference.model import LanguageModel
-from specmesh.inference.prefixes import PrefixResolver
-from specmesh.inference.service import MODEL_SERVICE, InferenceService, InferenceSettings
-from specmesh.inference.transformers_model import TransformersModel
+from specmesh.inference.models.transformers_model import TransformersModel
+from specmesh.inference.service.prefixes import PrefixResolver
+from specmesh.inference.service.service import MODEL_SERVICE, InferenceService, InferenceSettings
 from specmesh.v1 import drafter_pb2_grpc, verifier_pb2_grpc
 from specmesh.verifier.servicer import VerifierServicer
 

@@ -9,7 +9,7 @@ import sys
 import torch
 from torch import nn
 
-from specmesh.inference.linear import FP32_PACKED_FROM_TOKENS, PackedLinear, pack_linears
+from specmesh.inference.models.cpu.linear import FP32_PACKED_FROM_TOKENS, PackedLinear, pack_linears
 
 NUM_WIDTHS = 200
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specmesh.decoding.prefix import BLOCK_TOKENS
-from specmesh.inference.batch import GROUP_COST_BLOCKS, BatchPart, Copy, pack
+from specmesh.inference.engine.batch import GROUP_COST_BLOCKS, BatchPart, Copy, pack
 
 
 def part(width: int, length: int, *, name: int = 0, rows=None, attention_mask=None) -> BatchPart:

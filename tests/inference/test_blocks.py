@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
-from specmesh.inference.blocks import BlockPool, NoRoom, TooLarge
+from specmesh.inference.engine.blocks import BlockPool, NoRoom, TooLarge
 
 
 def hold(pool: BlockPool, tokens: list[int]) -> list[int]:

@@ -17,7 +17,7 @@ from hypothesis.stateful import (
 )
 
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
-from specmesh.inference.blocks import BlockPool, BlockTable, NoRoom, TooLarge
+from specmesh.inference.engine.blocks import BlockPool, BlockTable, NoRoom, TooLarge
 
 NUM_BLOCKS = 9
 ANY = st.integers(0, 10**6)

@@ -15,11 +15,11 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
 from specmesh.drafter import backends
 from specmesh.inference import digests
-from specmesh.inference.empty import EmptyModel
 from specmesh.inference.model import ModelDescription
-from specmesh.inference.simulated import ForwardLatency, SimulatedModel
-from specmesh.inference.simulated_settings import SimulatedDrafterSettings
-from specmesh.inference.transformers_model import TransformersModel
+from specmesh.inference.models.empty import EmptyModel
+from specmesh.inference.models.simulated import ForwardLatency, SimulatedModel
+from specmesh.inference.models.simulated_settings import SimulatedDrafterSettings
+from specmesh.inference.models.transformers_model import TransformersModel
 
 SHIPPED_TOKENIZER = "services/specmesh/models/pycode-0.6m"
 

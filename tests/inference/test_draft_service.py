@@ -18,8 +18,8 @@ from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.drafter import servicer
 from specmesh.drafter.growth import DraftShape
-from specmesh.inference.context_models import ContextModel, PromptLookup
 from specmesh.inference.model import Cancellation, ModelDescription
+from specmesh.inference.models.context_models import ContextModel, PromptLookup
 from specmesh.serving.errors import error_info
 from specmesh.serving.wire import (
     read_choices,

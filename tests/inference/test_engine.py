@@ -15,9 +15,9 @@ import pytest
 from specmesh.decoding.tree import EMPTY
 from specmesh.inference import engine as engine_module
 from specmesh.inference import pulse
-from specmesh.inference.blocks import NoRoom, TooLarge
-from specmesh.inference.engine import Engine
-from specmesh.inference.job import Job
+from specmesh.inference.engine.blocks import NoRoom, TooLarge
+from specmesh.inference.engine.engine import Engine
+from specmesh.inference.engine.job import Job
 from specmesh.inference.model import (
     Cancellation,
     DeviceLost,

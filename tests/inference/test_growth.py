@@ -15,8 +15,8 @@ from specmesh.decoding.platt import Platt
 from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.drafter.growth import DraftShape
-from specmesh.inference.context_models import ContextModel, RandomTokens
 from specmesh.inference.model import Cancellation, ModelDescription
+from specmesh.inference.models.context_models import ContextModel, RandomTokens
 
 NEVER = Cancellation()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.metrics import recorded
 
-from specmesh.inference.accounts import record_cost
-from specmesh.inference.engine_metrics import record_forward
+from specmesh.inference.engine.engine_metrics import record_forward
+from specmesh.inference.service.accounts import record_cost
 from specmesh.v1 import model_pb2
 
 __all__ = ["recorded"]

@@ -17,8 +17,8 @@ from specmesh.decoding.tree import EMPTY
 from specmesh.drafter import backends
 from specmesh.inference import transformers_model
 from specmesh.inference.model import Cancellation, ModelNotLoadable
-from specmesh.inference.simulated_settings import SimulatedDrafterSettings
-from specmesh.inference.transformers_model import TransformersModel
+from specmesh.inference.models.simulated_settings import SimulatedDrafterSettings
+from specmesh.inference.models.transformers_model import TransformersModel
 
 NEVER = Cancellation()
 TINY = {

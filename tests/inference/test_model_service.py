@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specmesh.inference import model_servicer
-from specmesh.inference.empty import EmptyModel
+from specmesh.inference.models.empty import EmptyModel
 from specmesh.serving.tokenizers import fingerprint
 from specmesh.v1 import model_pb2, model_pb2_grpc
 

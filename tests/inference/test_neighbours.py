@@ -10,7 +10,7 @@ from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRotaryEmbedd
 
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.inference.model import Cancellation, ForwardRequest, ModelNotLoadable
-from specmesh.inference.transformers_model import TransformersModel
+from specmesh.inference.models.transformers_model import TransformersModel
 
 CONTEXT_TOKENS = 128
 ORIGINAL_TOKENS = 32

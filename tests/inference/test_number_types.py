@@ -9,9 +9,9 @@ from torch import nn
 from transformers import AutoModelForCausalLM
 
 from specmesh.decoding.tree import EMPTY
-from specmesh.inference.linear import PackedLinear, pack_linears
 from specmesh.inference.model import Cancellation, ForwardRequest
-from specmesh.inference.transformers_model import TransformersModel
+from specmesh.inference.models.cpu.linear import PackedLinear, pack_linears
+from specmesh.inference.models.transformers_model import TransformersModel
 
 NEVER = Cancellation()
 NUM_TOKENS = 24

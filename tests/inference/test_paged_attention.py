@@ -10,9 +10,9 @@ from torch import nn
 from specmesh.decoding.prefix import BLOCK_TOKENS
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.inference import forward_plan
-from specmesh.inference.blocks import NoRoom, TooLarge
-from specmesh.inference.linear import PackedLinear
+from specmesh.inference.engine.blocks import NoRoom, TooLarge
 from specmesh.inference.model import Cancellation, ForwardRequest, Interrupted
+from specmesh.inference.models.cpu.linear import PackedLinear
 
 NEVER = Cancellation()
 TOLERANCE = 1e-5

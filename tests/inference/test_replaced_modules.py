@@ -13,9 +13,9 @@ from transformers import AutoModelForCausalLM
 from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
-from specmesh.inference.norm import FusedRMSNorm, fuse_norms
-from specmesh.inference.replace import replace
-from specmesh.inference.transformers_model import TransformersModel
+from specmesh.inference.models.cpu.norm import FusedRMSNorm, fuse_norms
+from specmesh.inference.models.cpu.replace import replace
+from specmesh.inference.models.transformers_model import TransformersModel
 
 MAPPED_FILES = Path("/proc/self/maps")
 

@@ -18,7 +18,7 @@ from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.drafter.growth import DraftShape
 from specmesh.inference.model import Cancellation, Interrupted
-from specmesh.inference.simulated import ForwardLatency, SimulatedModel
+from specmesh.inference.models.simulated import ForwardLatency, SimulatedModel
 from specmesh.serving.tokenizers import fingerprint
 
 AT_ONCE = ForwardLatency(0, 0)

@@ -18,8 +18,8 @@ from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
 from specmesh.decoding.tree import EMPTY
 from specmesh.drafter.__main__ import DrafterService, DrafterSettings
-from specmesh.inference.service import InferenceService
-from specmesh.inference.simulated import SimulatedModel
+from specmesh.inference.models.simulated import SimulatedModel
+from specmesh.inference.service.service import InferenceService
 from specmesh.serving.settings import parse
 from specmesh.serving.wire import read_choices, write_sampling, write_tree
 from specmesh.v1 import (

@@ -23,8 +23,8 @@ from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import EMPTY
 from specmesh.drafter.growth import DraftShape
 from specmesh.inference.model import Cancellation, ModelNotLoadable
-from specmesh.inference.tensor_parallel import Ranks
-from specmesh.inference.transformers_model import TransformersModel
+from specmesh.inference.models.tensor_parallel import Ranks
+from specmesh.inference.models.transformers_model import TransformersModel
 from specmesh.serving.wire import write_sampling, write_tree
 from specmesh.v1 import model_pb2, model_pb2_grpc, verifier_pb2, verifier_pb2_grpc
 from specmesh.verifier.__main__ import VerifierService, VerifierSettings

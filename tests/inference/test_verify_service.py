@@ -12,8 +12,8 @@ from specmesh.decoding.prefix import PrefixChain
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.drafter.growth import DraftShape
-from specmesh.inference.empty import EmptyModel
 from specmesh.inference.model import Cancellation
+from specmesh.inference.models.empty import EmptyModel
 from specmesh.serving.errors import error_info
 from specmesh.serving.session import Generated, Session, Writer
 from specmesh.serving.sessions import SessionStore

@@ -196,7 +196,7 @@ def main(
     """Print as JSON, by shape of forward and by sampling, how many coupled tokens differ."""
     import torch
 
-    from specmesh.inference.transformers_model import TransformersModel
+    from specmesh.inference.models.transformers_model import TransformersModel
 
     torch.set_num_threads(threads)
     name = str(models.path(models.TARGET)) if model is None else model

@@ -13,9 +13,9 @@ from pydantic_settings import SettingsConfigDict
 from specmesh.drafter.backends import Backend, load
 from specmesh.drafter.servicer import DrafterServicer
 from specmesh.inference.model import LanguageModel
-from specmesh.inference.prefixes import PrefixResolver
-from specmesh.inference.service import MODEL_SERVICE, InferenceService, InferenceSettings
-from specmesh.inference.simulated_settings import SimulatedDrafterSettings
+from specmesh.inference.models.simulated_settings import SimulatedDrafterSettings
+from specmesh.inference.service.prefixes import PrefixResolver
+from specmesh.inference.service.service import MODEL_SERVICE, InferenceService, InferenceSettings
 from specmesh.serving.server import serve
 from specmesh.serving.settings import parse
 from specmesh.v1 import drafter_pb2, drafter_pb2_grpc

@@ -9,16 +9,16 @@ from typing import Literal
 import numpy as np
 from tokenizers import Tokenizer
 
-from specmesh.inference.context_models import (
+from specmesh.inference.model import LanguageModel, ModelDescription, ModelNotLoadable
+from specmesh.inference.models.context_models import (
     ContextModel,
     NextTokenGuess,
     PromptLookup,
     RandomTokens,
 )
-from specmesh.inference.digests import digest_of, digest_of_array
-from specmesh.inference.model import LanguageModel, ModelDescription, ModelNotLoadable
-from specmesh.inference.ngram import NGram
-from specmesh.inference.simulated_settings import SimulatedDrafterSettings
+from specmesh.inference.models.digests import digest_of, digest_of_array
+from specmesh.inference.models.ngram import NGram
+from specmesh.inference.models.simulated_settings import SimulatedDrafterSettings
 
 Backend = Literal["transformers", "ngram", "prompt-lookup", "random", "simulated"]
 
@@ -39,7 +39,7 @@ def load(
 ) -> LanguageModel:
     """Load a drafter; raises ``ModelNotLoadable``."""
     if backend == "transformers":
-        from specmesh.inference.transformers_model import TransformersModel
+        from specmesh.inference.models.transformers_model import TransformersModel
 
         return TransformersModel.load(model, dtype=dtype, device=device, cache_bytes=cache_bytes)
     if backend == "simulated":

@@ -13,11 +13,11 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import TokenTree
 from specmesh.drafter.growth import DraftShape, GrowingDraft, Level
-from specmesh.inference.accounts import add_cost, record_cost, tell_in_blocks
-from specmesh.inference.engine import Engine
-from specmesh.inference.job import Job, Steps
+from specmesh.inference.engine.engine import Engine
+from specmesh.inference.engine.job import Job, Steps
 from specmesh.inference.model import ForwardRequest, LanguageModel, SequenceState
-from specmesh.inference.prefixes import PrefixResolver
+from specmesh.inference.service.accounts import add_cost, record_cost, tell_in_blocks
+from specmesh.inference.service.prefixes import PrefixResolver
 from specmesh.serving.interceptors import exchange
 from specmesh.serving.wire import (
     MAX_TREE_NODES,

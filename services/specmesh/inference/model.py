@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from specmesh.decoding.prefix import PrefixChain
 from specmesh.decoding.tree import TokenTree
-from specmesh.inference.blocks import BlockPool
+from specmesh.inference.engine.blocks import BlockPool
 
 Logits = npt.NDArray[np.float32]
 """``[rows, vocab]``; a row of −inf throughout means that the model has no guess."""

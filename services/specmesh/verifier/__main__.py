@@ -14,12 +14,12 @@ import grpc.aio
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
-from specmesh.inference.empty import EmptyModel
 from specmesh.inference.model import LanguageModel, ModelNotLoadable
-from specmesh.inference.prefixes import PrefixResolver
-from specmesh.inference.service import MODEL_SERVICE, InferenceService, InferenceSettings
-from specmesh.inference.simulated_settings import SimulatedSettings
-from specmesh.inference.tensor_parallel import Ranks, follow
+from specmesh.inference.models.empty import EmptyModel
+from specmesh.inference.models.simulated_settings import SimulatedSettings
+from specmesh.inference.models.tensor_parallel import Ranks, follow
+from specmesh.inference.service.prefixes import PrefixResolver
+from specmesh.inference.service.service import MODEL_SERVICE, InferenceService, InferenceSettings
 from specmesh.serving.server import serve
 from specmesh.serving.settings import parse
 from specmesh.v1 import verifier_pb2, verifier_pb2_grpc
@@ -68,7 +68,7 @@ class VerifierService(InferenceService):
             return EmptyModel()
         if self._verifier.backend == "simulated":
             return self._verifier.simulated_target()
-        from specmesh.inference.transformers_model import TransformersModel
+        from specmesh.inference.models.transformers_model import TransformersModel
 
         return TransformersModel.load(
             self._verifier.model,
@@ -80,7 +80,7 @@ class VerifierService(InferenceService):
 
     def follow(self) -> None:
         """Load this rank's part of the target, and compute with it until rank 0 ends."""
-        from specmesh.inference.transformers_model import TransformersModel
+        from specmesh.inference.models.transformers_model import TransformersModel
 
         model = self.load()
         assert isinstance(model, TransformersModel)

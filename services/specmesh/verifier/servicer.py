@@ -12,11 +12,11 @@ from specmesh.decoding.bonus import MAX_BONUS_CANDIDATES
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import Distribution, Sampling
 from specmesh.decoding.tree import TokenTree
-from specmesh.inference.accounts import record_cost, tell_in_blocks
-from specmesh.inference.engine import Engine
-from specmesh.inference.job import Job, Steps
+from specmesh.inference.engine.engine import Engine
+from specmesh.inference.engine.job import Job, Steps
 from specmesh.inference.model import ForwardRequest, LanguageModel
-from specmesh.inference.prefixes import PrefixResolver
+from specmesh.inference.service.accounts import record_cost, tell_in_blocks
+from specmesh.inference.service.prefixes import PrefixResolver
 from specmesh.serving.interceptors import exchange
 from specmesh.serving.verdicts import write_verdict
 from specmesh.serving.wire import read_distributions, read_sampling, read_tree

@@ -108,7 +108,7 @@ def _observe(
     import torch
 
     from specmesh.bench.offline import tokenize
-    from specmesh.inference.transformers_model import TransformersModel
+    from specmesh.inference.models.transformers_model import TransformersModel
 
     torch.set_num_threads(threads)
     target, drafter = (

@@ -13,7 +13,7 @@ from specmesh.client import AcceptanceMode
 from specmesh.decoding.sampling import AcceptanceMode as Mode
 from specmesh.decoding.sampling import Sampling, choose
 from specmesh.decoding.simulated import SimulatedTarget
-from specmesh.inference.simulated import CHOICE_LOGITS
+from specmesh.inference.models.simulated import CHOICE_LOGITS
 
 DRAWING_TEMPERATURE = 15.0
 """At it a simulated target's token has three quarters of the probability; at those of real

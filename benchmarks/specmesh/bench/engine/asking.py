@@ -12,8 +12,8 @@ from specmesh.bench.engine.plan import EnginePlan
 from specmesh.decoding.acceptance import verify
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
-from specmesh.inference.engine import Engine
-from specmesh.inference.job import Job, Steps
+from specmesh.inference.engine.engine import Engine
+from specmesh.inference.engine.job import Job, Steps
 from specmesh.inference.model import ForwardRequest, LanguageModel, ModelNotLoadable
 
 _GREEDY = Sampling(mode=AcceptanceMode.GREEDY)
@@ -40,7 +40,7 @@ def serving(plan: EnginePlan) -> Iterator[Engine]:
 def _load(plan: EnginePlan) -> LanguageModel:
     import torch
 
-    from specmesh.inference.transformers_model import TransformersModel
+    from specmesh.inference.models.transformers_model import TransformersModel
 
     torch.set_num_threads(plan.threads)  # of the calling thread, the engine's
     model = TransformersModel.load(plan.model, dtype=plan.dtype, device=plan.device)

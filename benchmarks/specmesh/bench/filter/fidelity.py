@@ -67,7 +67,7 @@ async def judge_all(
 
 
 def _load(name: str) -> LanguageModel:
-    from specmesh.inference.transformers_model import TransformersModel
+    from specmesh.inference.models.transformers_model import TransformersModel
 
     try:
         return TransformersModel.load(name, dtype="float32", device="cpu")

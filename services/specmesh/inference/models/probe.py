@@ -18,9 +18,9 @@ import numpy as np
 import torch
 
 from specmesh.decoding.tree import EMPTY, TokenTree
-from specmesh.inference.batch import Batch, pack
+from specmesh.inference.engine.batch import Batch, pack
+from specmesh.inference.engine.paged_sequence import PagedSequence
 from specmesh.inference.model import Cancellation, Logits, ModelNotLoadable
-from specmesh.inference.paged_sequence import PagedSequence
 
 PROBE_BLOCKS = 3
 """Two for a prefix and its tree, one for the neighbour."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.linalg import vector_norm
 
-from specmesh.inference.replace import replace
+from specmesh.inference.models.cpu.replace import replace
 
 _PROBE_TOKENS = 64
 _PROBE_DECADES = (-3, 2)

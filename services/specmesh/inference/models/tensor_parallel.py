@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from specmesh.inference.batch import Batch
+from specmesh.inference.engine.batch import Batch
 from specmesh.inference.model import ModelNotLoadable
 from specmesh.serving import logging as json_logging
 from specmesh.serving.settings import ServerSettings

@@ -13,11 +13,11 @@ import grpc.aio
 from pydantic import Field
 
 from specmesh.decoding.tree import TokenTree
-from specmesh.inference.engine import Engine
-from specmesh.inference.engine_metrics import observe
+from specmesh.inference.engine.engine import Engine
+from specmesh.inference.engine.engine_metrics import observe
 from specmesh.inference.model import Cancellation, ForwardRequest, LanguageModel, ModelNotLoadable
-from specmesh.inference.model_servicer import ModelServicer
-from specmesh.inference.prefixes import PrefixResolver
+from specmesh.inference.service.model_servicer import ModelServicer
+from specmesh.inference.service.prefixes import PrefixResolver
 from specmesh.serving.server import CannotStart
 from specmesh.serving.sessions import SessionStore
 from specmesh.serving.settings import RedisSettings, ServerSettings

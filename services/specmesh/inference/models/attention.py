@@ -16,8 +16,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
 from specmesh.decoding.prefix import BLOCK_TOKENS
-from specmesh.inference.batch import AttentionMask, Batch, Group, Indexes
-from specmesh.inference.kv_store import KVStore
+from specmesh.inference.engine.batch import AttentionMask, Batch, Group, Indexes
+from specmesh.inference.engine.kv_store import KVStore
 from specmesh.inference.model import Interrupted
 
 PAGED_ATTENTION = "specmesh_paged"

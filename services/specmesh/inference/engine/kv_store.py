@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from specmesh.decoding.prefix import BLOCK_TOKENS
-from specmesh.inference.batch import Copy, Indexes
+from specmesh.inference.engine.batch import Copy, Indexes
 
 
 @dataclass(frozen=True, slots=True)

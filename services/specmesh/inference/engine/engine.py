@@ -21,10 +21,10 @@ from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from specmesh.inference.blocks import NoRoom
-from specmesh.inference.job import End, Job, Work
+from specmesh.inference.engine.blocks import NoRoom
+from specmesh.inference.engine.job import End, Job, Work
+from specmesh.inference.engine.pulse import LOOK_SECONDS, Pulse
 from specmesh.inference.model import DeviceLost, Interrupted, LanguageModel, Logits
-from specmesh.inference.pulse import LOOK_SECONDS, Pulse
 from specmesh.serving.errors import ResourceExhausted, Unavailable
 
 log = logging.getLogger(__name__)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from opentelemetry import metrics
 from opentelemetry.metrics import CallbackOptions, Observation
 
-from specmesh.inference.blocks import BlockPool
+from specmesh.inference.engine.blocks import BlockPool
 from specmesh.serving.telemetry import MILLISECONDS
 
 if TYPE_CHECKING:
-    from specmesh.inference.engine import Engine
+    from specmesh.inference.engine.engine import Engine
 
 _meter = metrics.get_meter("specmesh.inference")
 _forward = _meter.create_histogram(

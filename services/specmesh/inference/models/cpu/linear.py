@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from specmesh.inference.replace import replace
+from specmesh.inference.models.cpu.replace import replace
 
 DTYPES = frozenset({torch.bfloat16, torch.float16, torch.float32})
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
 from specmesh.decoding.tree import EMPTY, TokenTree
-from specmesh.inference.batch import AttentionMask, BatchPart, Copy
-from specmesh.inference.blocks import BlockPool
+from specmesh.inference.engine.batch import AttentionMask, BatchPart, Copy
+from specmesh.inference.engine.blocks import BlockPool
 from specmesh.inference.model import Cancellation, ForwardRequest, Logits
 
 

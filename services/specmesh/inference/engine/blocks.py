@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
-from specmesh.inference.block_registry import BlockRegistry
+from specmesh.inference.engine.block_registry import BlockRegistry
 
 
 class NoRoom(Exception):

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from specmesh.decoding.prefix import BLOCK_TOKENS
-from specmesh.inference.batch import BatchPart
+from specmesh.inference.engine.batch import BatchPart
+from specmesh.inference.engine.paged_sequence import PagedSequence
 from specmesh.inference.model import ForwardRequest
-from specmesh.inference.paged_sequence import PagedSequence
 
 TREE_TOKENS = 1024
 """The most nodes of all trees together, but for one tree alone: each takes a row of logits."""

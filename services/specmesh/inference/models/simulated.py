@@ -17,7 +17,6 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
 from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget, chained
 from specmesh.decoding.tree import EMPTY, TokenTree
-from specmesh.inference.digests import digest_of
 from specmesh.inference.model import (
     DEFAULT_ROOM_TOKENS,
     Cancellation,
@@ -27,7 +26,8 @@ from specmesh.inference.model import (
     ModelDescription,
     score_alone,
 )
-from specmesh.inference.prefix_cache import PrefixCache
+from specmesh.inference.models.digests import digest_of
+from specmesh.inference.models.prefix_cache import PrefixCache
 
 CACHED_TOKENS = 1 << 18
 CONTEXT_TOKENS = 1 << 20

@@ -6,7 +6,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from specmesh.decoding.simulated import MIN_VOCAB_SIZE, SimulatedDrafter, SimulatedTarget
-from specmesh.inference.simulated import ForwardLatency, SimulatedModel
+from specmesh.inference.models.simulated import ForwardLatency, SimulatedModel
 
 MAX_VOCAB_SIZE = 1 << 20
 """Bounds the rows of logits, which are made for nothing but their highest two entries."""

@@ -22,14 +22,12 @@ from transformers.utils import logging as transformers_logging
 from transformers.utils.hub import cached_file, extract_commit_hash
 
 from specmesh.decoding.prefix import PrefixChain
-from specmesh.inference.attention import PAGED_ATTENTION, PagedAttention
-from specmesh.inference.batch import Batch, Copy, pack
-from specmesh.inference.blocks import BlockPool
-from specmesh.inference.digests import digest_of_weights
-from specmesh.inference.engine_metrics import record_forward
-from specmesh.inference.forward_plan import is_scored, kind_of, plan_forward
-from specmesh.inference.kv_store import KVShape, KVStore
-from specmesh.inference.linear import pack_linears
+from specmesh.inference.engine.batch import Batch, Copy, pack
+from specmesh.inference.engine.blocks import BlockPool
+from specmesh.inference.engine.engine_metrics import record_forward
+from specmesh.inference.engine.forward_plan import is_scored, kind_of, plan_forward
+from specmesh.inference.engine.kv_store import KVShape, KVStore
+from specmesh.inference.engine.paged_sequence import PagedSequence
 from specmesh.inference.model import (
     DEFAULT_ROOM_TOKENS,
     Cancellation,
@@ -39,10 +37,12 @@ from specmesh.inference.model import (
     ModelDescription,
     ModelNotLoadable,
 )
-from specmesh.inference.norm import fuse_norms
-from specmesh.inference.paged_sequence import PagedSequence
-from specmesh.inference.probe import PROBE_BLOCKS, check_same, plain_logits
-from specmesh.inference.tensor_parallel import Ranks, kv_heads_by_rank
+from specmesh.inference.models.attention import PAGED_ATTENTION, PagedAttention
+from specmesh.inference.models.cpu.linear import pack_linears
+from specmesh.inference.models.cpu.norm import fuse_norms
+from specmesh.inference.models.digests import digest_of_weights
+from specmesh.inference.models.probe import PROBE_BLOCKS, check_same, plain_logits
+from specmesh.inference.models.tensor_parallel import Ranks, kv_heads_by_rank
 
 CPU_CACHE_BYTES = 1 << 30
 FREE_SHARE = 0.8

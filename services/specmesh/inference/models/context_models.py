@@ -23,7 +23,7 @@ from specmesh.inference.model import (
     ModelDescription,
     score_alone,
 )
-from specmesh.inference.prefix_cache import PrefixCache
+from specmesh.inference.models.prefix_cache import PrefixCache
 
 CACHED_TOKENS = 1 << 18
 

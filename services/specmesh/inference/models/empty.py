@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from specmesh.decoding.tree import TokenTree
-from specmesh.inference.digests import digest_of
 from specmesh.inference.model import (
     DEFAULT_ROOM_TOKENS,
     Cancellation,
@@ -16,6 +15,7 @@ from specmesh.inference.model import (
     ModelDescription,
     score_alone,
 )
+from specmesh.inference.models.digests import digest_of
 
 VOCAB_SIZE = 256
 

@@ -1,0 +1,1 @@
+"""What drafter and verifier processes share around a model: settings, life, prefixes, costs."""
