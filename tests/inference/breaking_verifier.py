@@ -6,7 +6,7 @@ import asyncio
 import sys
 import time
 
-from specmesh.inference import pulse
+from specmesh.inference.engine import pulse
 from specmesh.inference.models.empty import EmptyModel
 from specmesh.serving.server import serve
 from specmesh.serving.settings import parse

@@ -14,8 +14,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
 from specmesh.drafter import backends
-from specmesh.inference import digests
 from specmesh.inference.model import ModelDescription
+from specmesh.inference.models import digests
 from specmesh.inference.models.empty import EmptyModel
 from specmesh.inference.models.simulated import ForwardLatency, SimulatedModel
 from specmesh.inference.models.simulated_settings import SimulatedDrafterSettings

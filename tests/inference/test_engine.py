@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from specmesh.decoding.tree import EMPTY
-from specmesh.inference import engine as engine_module
-from specmesh.inference import pulse
+from specmesh.inference.engine import engine as engine_module
+from specmesh.inference.engine import pulse
 from specmesh.inference.engine.blocks import NoRoom, TooLarge
 from specmesh.inference.engine.engine import Engine
 from specmesh.inference.engine.job import Job

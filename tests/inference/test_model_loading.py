@@ -15,8 +15,8 @@ from transformers import (
 
 from specmesh.decoding.tree import EMPTY
 from specmesh.drafter import backends
-from specmesh.inference import transformers_model
 from specmesh.inference.model import Cancellation, ModelNotLoadable
+from specmesh.inference.models import transformers_model
 from specmesh.inference.models.simulated_settings import SimulatedDrafterSettings
 from specmesh.inference.models.transformers_model import TransformersModel
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from specmesh.inference import model_servicer
 from specmesh.inference.models.empty import EmptyModel
+from specmesh.inference.service import model_servicer
 from specmesh.serving.tokenizers import fingerprint
 from specmesh.v1 import model_pb2, model_pb2_grpc
 

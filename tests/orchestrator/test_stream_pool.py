@@ -11,7 +11,7 @@ import pytest
 from tests.orchestrator.conftest import until
 from tests.orchestrator.peers import Drafter, Verifier, hang, passing
 
-from specmesh.orchestrator.mesh import exchanges as exchanges_module
+from specmesh.orchestrator.mesh import stream_pool
 from specmesh.orchestrator.mesh.peer import Peer
 from specmesh.v1 import drafter_pb2, verifier_pb2
 
@@ -94,7 +94,7 @@ async def test_requests_at_once_have_a_call_each_and_leave_them_to_the_next(veri
 
 async def test_calls_beyond_the_limit_are_not_kept(verifier, monkeypatch):
     fake, peer = verifier
-    monkeypatch.setattr(exchanges_module, "MAX_IDLE", 2)
+    monkeypatch.setattr(stream_pool, "MAX_IDLE", 2)
     for _ in range(2):
         await asyncio.gather(*(verify(peer) for _ in range(3)))
     assert (fake.num_open_calls, len(fake.requests)) == (4, 6)
