@@ -1,4 +1,4 @@
-from specmesh.training.corpus import SourceFile, read_sources, split, standard_library
+from specmesh.models.corpus import SourceFile, read_sources, split, standard_library
 
 
 def _file(path, seed, lines=60):

@@ -8,9 +8,9 @@ from rich.console import Console
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from specmesh.models import DRAFTER, TARGET
+from specmesh.models.corpus import read_sources, split, standard_library
 from specmesh.training import drafter as drafter_module
 from specmesh.training import pipeline
-from specmesh.training.corpus import read_sources, split, standard_library
 from specmesh.training.heldout import NUM_PROMPTS, PROMPT_TOKENS
 from specmesh.training.optimise import Schedule
 from specmesh.training.pipeline import TrainingPlan, WorkFolderError, run

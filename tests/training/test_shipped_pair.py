@@ -5,7 +5,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from specmesh import models
-from specmesh.training.corpus import read_sources, split, standard_library
+from specmesh.models.corpus import read_sources, split, standard_library
 from specmesh.training.heldout import NUM_PROMPTS, PROMPT_TOKENS
 
 ROOT = models.path(models.TARGET).parent

@@ -94,7 +94,7 @@ def _count_from(corpus: str, tokenizer: Tokenizer) -> list[int]:
 
 
 def _stdlib_texts() -> Iterator[str]:
-    from specmesh.training.corpus import read_sources, split, standard_library
+    from specmesh.models.corpus import read_sources, split, standard_library
 
     return (file.text for file in split(read_sources(standard_library())).training)
 

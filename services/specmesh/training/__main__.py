@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from specmesh.training.corpus import standard_library
+from specmesh.models.corpus import standard_library
 
 
 def main(

@@ -11,7 +11,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from specmesh.models import Prompt
-from specmesh.training.corpus import SourceFile
+from specmesh.models.corpus import SourceFile
 
 NUM_PROMPTS = 64
 PROMPT_TOKENS = (64, 160)

@@ -18,9 +18,9 @@ from tokenizers import Tokenizer
 from transformers import LlamaForCausalLM
 
 from specmesh.models import DRAFTER, TARGET, Prompt
+from specmesh.models.corpus import Corpus, SourceFile
 from specmesh.training import corpus
 from specmesh.training.card import Provenance, card
-from specmesh.training.corpus import Corpus, SourceFile
 from specmesh.training.drafter import Curriculum, train_drafter
 from specmesh.training.evaluate import Evaluation, evaluate
 from specmesh.training.export import export

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from specmesh.training.corpus import SourceFile
+from specmesh.models.corpus import SourceFile
 
 VOCAB_SIZE = 4096
 END_OF_TEXT = "<|endoftext|>"
