@@ -19,7 +19,7 @@ from transformers import LlamaForCausalLM
 
 from specmesh.models import DRAFTER, TARGET, Prompt
 from specmesh.models.corpus import Corpus, SourceFile
-from specmesh.training import corpus
+from specmesh.models import corpus
 from specmesh.training.card import Provenance, card
 from specmesh.training.drafter import Curriculum, train_drafter
 from specmesh.training.evaluate import Evaluation, evaluate
