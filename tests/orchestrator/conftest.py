@@ -77,9 +77,9 @@ async def connect() -> AsyncIterator[Connect]:
                 ),
             )
             targets.follow(mesh.verifiers, mesh.drafters)
-            for pool in (mesh.drafters, mesh.verifiers, mesh.filters):
+            for pool in (mesh.drafters, mesh.verifiers, mesh.confidence):
                 stack.push_async_callback(pool.close)
-            peers = (*mesh.verifiers.peers, *mesh.drafters.peers, *mesh.filters.peers)
+            peers = (*mesh.verifiers.peers, *mesh.drafters.peers, *mesh.confidence.peers)
             await until(lambda: all(peer.ready or peer.refusal for peer in peers), *peers)
             return Orchestrated(mesh, targets)
 

@@ -495,6 +495,6 @@ async def test_confidence_service_that_fails_is_left_out(connect, serve):
     (bad.always,) = raising(ZeroDivisionError())
     for _ in range(5):
         await collect(stub.Generate(request(speculation={"strategy": "filter"})))
-    filters = connected.mesh.filters
+    filters = connected.mesh.confidence
     assert filters.outliers.is_out(filters.peers[0].address)
     assert len(good.assessed) > len(bad.assessed)

@@ -24,7 +24,7 @@ from tests.orchestrator.peers import Drafter, Filter, Hold, Verifier, hang, rais
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.noise import Purpose, gumbel
 from specmesh.decoding.sampling import Sampling, choose
-from specmesh.orchestrator.mesh import assessments
+from specmesh.orchestrator.mesh import confidence_calls
 from specmesh.serving.errors import Unavailable
 from specmesh.serving.wire import read_sampling
 from specmesh.v1 import generation_pb2 as pb
@@ -117,7 +117,7 @@ async def test_service_that_errs_leaves_everything_to_the_target(connect, serve)
 async def test_service_that_is_slow_leaves_everything_to_the_target(
     connect, serve, monkeypatch, context
 ):
-    monkeypatch.setattr(assessments, "ASSESS_SECONDS", 0.02)
+    monkeypatch.setattr(confidence_calls, "ASSESS_SECONDS", 0.02)
     service = Filter(0.0 if context == "always" else 1.0)
     setattr(service, context, hang)
     stub = await serve(await connect([Verifier()], [Drafter()], [service]))

@@ -14,7 +14,7 @@ from tests.schedules.run import Outcome, run
 from specmesh.client.resumable import ResumableCall
 from specmesh.decoding.acceptance import Verdict
 from specmesh.orchestrator import driver
-from specmesh.orchestrator.mesh import verifications
+from specmesh.orchestrator.mesh import verify_calls
 from specmesh.orchestrator.mesh.attempts import Attempts
 from specmesh.orchestrator.mesh.faults import CallFault, fault_of
 from specmesh.serving import sessions
@@ -112,7 +112,7 @@ def _verdicts_are_believed() -> Iterator[None]:
         recovered = response.next_token_kind == verifier_pb2.NEXT_TOKEN_KIND_RECOVERED
         return Verdict(accepted, response.next_token_id, recovered, None)
 
-    with patch.object(verifications, "_read", believed):
+    with patch.object(verify_calls, "_read", believed):
         yield
 
 
@@ -123,7 +123,7 @@ def _suspicion_is_enough() -> Iterator[None]:
     async def is_well(*about: Any) -> bool:
         return True
 
-    with patch.object(verifications, "is_well", is_well):
+    with patch.object(verify_calls, "is_well", is_well):
         yield
 
 

@@ -17,6 +17,7 @@ from specmesh.serving.wire import (
     MAX_PLACES,
     read_filter_options,
     read_places,
+    write_filter_options,
     write_place,
 )
 from specmesh.v1 import confidence_pb2
@@ -110,6 +111,7 @@ def test_options_are_read_as_the_client_means_them(scorer, said_and_meant):
     said, meant = said_and_meant
     message = over_the_wire(filter_options(Filter(scorer, **said)))
     assert read_filter_options(message) == FilterOptions(scorer or None, meant)
+    assert write_filter_options(FilterOptions(scorer or None, meant)) == message
 
 
 def test_unset_options_leave_it_to_the_service():

@@ -133,7 +133,7 @@ class OrchestratorService:
         if self._mesh is not None:
             await self._mesh.verifiers.close()
             await self._mesh.drafters.close()
-            await self._mesh.filters.close()
+            await self._mesh.confidence.close()
         if self._store is not None:
             await self._store.aclose()
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.predictors import PREDICTORS
 from specmesh.decoding.sampling import Sampling
+from specmesh.decoding.thresholds import FilterOptions
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.target import Target
 from specmesh.serving.errors import FailedPrecondition, NotFound
 from specmesh.serving.wire import check_tokens, read_filter_options, read_sampling
-from specmesh.v1 import confidence_pb2, generation_pb2, sampling_pb2
+from specmesh.v1 import generation_pb2, sampling_pb2
 
 MAX_LOOKAHEAD = 64
 MAX_BRANCHES = 64
@@ -39,7 +40,7 @@ class RequestPlan:
     strategy: str
     goal: Goal
     stop_strings: tuple[str, ...]
-    filter_options: confidence_pb2.FilterOptions
+    filter_options: FilterOptions
 
 
 def make_plan(
@@ -124,14 +125,11 @@ def _max_tokens(stopping: sampling_pb2.StoppingCriteria, target: Target, num_pro
     return min(room, kv_room) if wanted is None else wanted
 
 
-def _filter_options(
-    speculation: generation_pb2.SpeculationOptions, strategy: str
-) -> confidence_pb2.FilterOptions:
+def _filter_options(speculation: generation_pb2.SpeculationOptions, strategy: str) -> FilterOptions:
     field = "speculation.filter"
     if speculation.HasField("filter") and "filter" not in STRATEGIES[strategy].options:
         raise InvalidField(field, f"has no meaning for the strategy {strategy!r}")
-    read_filter_options(speculation.filter, field)
-    return speculation.filter
+    return read_filter_options(speculation.filter, field)
 
 
 def _in_range(

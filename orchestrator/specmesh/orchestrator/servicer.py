@@ -174,7 +174,7 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
 
     def _check_mesh(self, strategy: str) -> None:
         """A mesh that can never do it says so; one that just cannot now falls back."""
-        if STRATEGIES[strategy].needs_confidence and not self._mesh.filters.peers:
+        if STRATEGIES[strategy].needs_confidence and not self._mesh.confidence.peers:
             raise FailedPrecondition(
                 "NO_CONFIDENCE_SERVICE",
                 f"strategy {strategy!r} needs a confidence service: none is configured",

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 
 from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.thresholds import FilterOptions
 from specmesh.orchestrator.plan import RequestPlan
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.serving.errors import Aborted, NotFound, Unavailable
@@ -16,7 +17,7 @@ from specmesh.serving.session import (
     StaleEpoch,
     StoreUnavailable,
 )
-from specmesh.serving.wire import check_tokens, write_sampling
+from specmesh.serving.wire import check_tokens, write_filter_options, write_sampling
 from specmesh.v1 import generation_pb2, sampling_pb2
 
 
@@ -40,9 +41,8 @@ def settled(plan: RequestPlan, model: str) -> generation_pb2.GenerateRequest:
             predictor=goal.predictor or "",
         ),
     )
-    if plan.filter_options.WhichOneof("rule") or plan.filter_options.scorer:
-        request.speculation.filter.CopyFrom(plan.filter_options)
-        request.DiscardUnknownFields()
+    if plan.filter_options != FilterOptions():
+        request.speculation.filter.CopyFrom(write_filter_options(plan.filter_options))
     return request
 
 

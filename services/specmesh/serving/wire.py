@@ -226,6 +226,21 @@ def read_filter_options(
         raise InvalidField(f"{field}.{error.field}", error.reason) from None
 
 
+def write_filter_options(options: FilterOptions) -> confidence_pb2.FilterOptions:
+    """The message for ``options``."""
+    message = confidence_pb2.FilterOptions(scorer=options.scorer or "")
+    match options.rule:
+        case Constant(threshold):
+            message.threshold = threshold
+        case EscalationRate(share):
+            message.escalation_rate = share
+        case FollowLoad(lowest, highest):
+            message.follow_load.lowest, message.follow_load.highest = lowest, highest
+        case None:
+            pass
+    return message
+
+
 def _read_rule(message: confidence_pb2.FilterOptions) -> Rule | None:
     match message.WhichOneof("rule"):
         case "threshold":

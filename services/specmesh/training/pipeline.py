@@ -17,9 +17,8 @@ from rich.console import Console
 from tokenizers import Tokenizer
 from transformers import LlamaForCausalLM
 
-from specmesh.models import DRAFTER, TARGET, Prompt
+from specmesh.models import DRAFTER, TARGET, Prompt, corpus
 from specmesh.models.corpus import Corpus, SourceFile
-from specmesh.models import corpus
 from specmesh.training.card import Provenance, card
 from specmesh.training.drafter import Curriculum, train_drafter
 from specmesh.training.evaluate import Evaluation, evaluate

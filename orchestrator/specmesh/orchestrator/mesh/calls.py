@@ -15,15 +15,16 @@ from opentelemetry.context import Context
 
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.sampling import Sampling
+from specmesh.decoding.thresholds import FilterOptions
 from specmesh.orchestrator.admission import Admission
-from specmesh.orchestrator.mesh.assessments import Assessments
 from specmesh.orchestrator.mesh.call_context import CallContext
+from specmesh.orchestrator.mesh.confidence_calls import ConfidenceCalls
 from specmesh.orchestrator.mesh.draft_calls import DraftCalls
 from specmesh.orchestrator.mesh.hedging import HedgeBudget
 from specmesh.orchestrator.mesh.latency import Latencies
 from specmesh.orchestrator.mesh.pool import Pool
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
-from specmesh.orchestrator.mesh.verifications import Verifications
+from specmesh.orchestrator.mesh.verify_calls import VerifyCalls
 from specmesh.orchestrator.strategies.base import (
     Assess,
     Assessed,
@@ -34,7 +35,6 @@ from specmesh.orchestrator.strategies.base import (
     TaskId,
     Verify,
 )
-from specmesh.v1 import confidence_pb2
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Mesh:
 
     verifiers: Pool
     drafters: Pool
-    filters: Pool
+    confidence: Pool
     """Replicas of the confidence service."""
     latencies: Latencies = field(default_factory=Latencies)
     admission: Admission = field(default_factory=Admission)
@@ -71,14 +71,14 @@ class Calls:
         deadline: float,
         target: str | None = None,
         epoch: int = 1,
-        filter_options: confidence_pb2.FilterOptions | None = None,
+        filter_options: FilterOptions | None = None,
     ) -> None:
         self._mesh = mesh
         self._prefix = prefix
-        self._assessments = Assessments(
-            mesh.filters, mesh.latencies, prefix, filter_options, deadline
+        self._assessments = ConfidenceCalls(
+            mesh.confidence, mesh.latencies, prefix, filter_options, deadline
         )
-        self._verifications = Verifications(
+        self._verifications = VerifyCalls(
             *(mesh.verifiers, mesh.latencies, mesh.hedges, mesh.admission, prefix, sampling),
             vocab_size=vocab_size,
             deadline=deadline,
@@ -126,7 +126,7 @@ class Calls:
     async def assess(
         self, command: Assess, context: CallContext, deliver: Callable[[Assessed | Released], None]
     ) -> None:
-        """What to do with draft tokens; see ``Assessments.ask``."""
+        """What to do with draft tokens; see ``ConfidenceCalls.ask``."""
         await self._assessments.ask(command, context.num_committed, context.parent, deliver)
 
     def cancel(self, task: TaskId) -> None:

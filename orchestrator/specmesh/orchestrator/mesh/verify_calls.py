@@ -50,7 +50,7 @@ _hedges = metrics.get_meter("specmesh.orchestrator").create_counter(
 )
 
 
-class Verifications:
+class VerifyCalls:
     """See the module. ``deadline`` is the request's, by the event loop's clock; ``target`` the
     kind of the model that must answer, None any."""
 

@@ -16,6 +16,7 @@ from opentelemetry import metrics, trace
 from opentelemetry.context import Context
 
 from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.thresholds import FilterOptions
 from specmesh.orchestrator.mesh.latency import Latencies
 from specmesh.orchestrator.mesh.peer import Peer
 from specmesh.orchestrator.mesh.pool import Pool
@@ -23,7 +24,7 @@ from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.orchestrator.strategies.base import Assess, Assessed, Released
 from specmesh.serving.errors import Unavailable, invalid_field
 from specmesh.serving.telemetry import client_span, tracer
-from specmesh.serving.wire import write_place
+from specmesh.serving.wire import write_filter_options, write_place
 from specmesh.v1 import confidence_pb2
 
 ASSESS_SECONDS = 0.5
@@ -42,7 +43,7 @@ _fallbacks = _meter.create_counter(
 )
 
 
-class Assessments:
+class ConfidenceCalls:
     """See the module. ``deadline`` is the request's, by the event loop's clock."""
 
     def __init__(
@@ -50,13 +51,13 @@ class Assessments:
         pool: Pool,
         latencies: Latencies,
         prefix: CommittedPrefix,
-        options: confidence_pb2.FilterOptions | None,
+        options: FilterOptions | None,
         deadline: float,
     ) -> None:
         self._pool = pool
         self._latencies = latencies
         self._prefix = prefix
-        self._options = options
+        self._options = write_filter_options(options or FilterOptions())
         self._deadline = deadline
 
     async def ask(self, command: Assess, length: int, parent: Context, deliver: Deliver) -> None:
