@@ -7,11 +7,11 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from specmesh.bench.mesh.__main__ import app
 from specmesh.bench.mesh.measure import MeshRuns
 from specmesh.bench.mesh.simulated import ExpectedRow, simulate_row
 from specmesh.bench.mesh.summary import summarise
 from specmesh.bench.simulate.table2 import ROWS, PublishedRow
-from specmesh.cli.app import app
 
 SIMULATED = {
     ("autoregressive", None): [4.0, 4.0],
@@ -55,7 +55,7 @@ def test_rows_come_with_what_the_virtual_clock_says():
 
 
 def test_a_row_runs_through_real_processes_and_every_strategy_says_the_same():
-    arguments = ["bench", "mesh", "--row", "1", "--prompts", "1", "--tokens", "6", "--repeats", "1"]
+    arguments = ["--row", "1", "--prompts", "1", "--tokens", "6", "--repeats", "1"]
     done = CliRunner().invoke(app, [*arguments, "--json"])
     assert done.exit_code == 0, done.output
     (found,) = json.loads(done.stdout)["rows"]

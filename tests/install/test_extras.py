@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.install.environments import Ended, Environment, Installed, build_wheel
 
-from specmesh.bench.__main__ import BENCHMARKS
+from specmesh.bench.programs import BENCHMARKS
 from specmesh.cli import programs as cli
 
 PROGRAMS = {tuple(each.name.split()): each for each in (*cli.PROGRAMS, *BENCHMARKS)}

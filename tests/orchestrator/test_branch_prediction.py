@@ -33,6 +33,7 @@ from specmesh.orchestrator.strategies.branch_prediction import (
     MAX_NODES,
     NUM_CHOICES,
     BranchPrediction,
+    Exhaustive,
 )
 
 END = 90
@@ -171,7 +172,7 @@ def test_each_of_several_branches_may_be_right():
 
 
 def test_exhaustive_drafts_on_from_every_outcome():
-    strategy = BranchPrediction(Goal(20, lookahead=3, predictor="phi"), num_branches=None)
+    strategy = Exhaustive(Goal(20, lookahead=3, predictor="phi"))
     strategy.start(Capacity())
     _, draft = strategy.handle(drafted(1, 7, 8, 9, choices=SURE))
     assert isinstance(draft, Draft)
@@ -182,7 +183,7 @@ def test_exhaustive_drafts_on_from_every_outcome():
 
 def test_exhaustive_drafts_are_bounded():
     goal = Goal(500, lookahead=64, predictor="phi")
-    strategy = BranchPrediction(goal, num_branches=None)
+    strategy = Exhaustive(goal)
     strategy.start(Capacity())
     choices = {n: TopK((n, 97, 98, 99), (0.4, 0.3, 0.2, 0.1), 1.28) for n in range(64)}
     _, draft = strategy.handle(drafted(1, *range(64), choices=choices))

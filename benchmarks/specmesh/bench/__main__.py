@@ -1,67 +1,11 @@
-"""``specmesh bench``: each benchmark is a program, imported when it is asked for."""
+"""``specmesh bench`` or ``python -m specmesh.bench``."""
 
 from __future__ import annotations
 
 import typer
 
-from specmesh.cli.programs import Program, add_programs
-
-BENCHMARKS = (
-    Program(
-        "bench strategies",
-        "specmesh.bench.strategies",
-        "local",
-        "Run every strategy on the same prompts: speed, compute spent, the same text?",
-    ),
-    Program(
-        "bench lookahead",
-        "specmesh.bench.lookahead",
-        "local",
-        "Drafts of fixed lengths against those that end where going on doesn't pay.",
-    ),
-    Program(
-        "bench mesh",
-        "specmesh.bench.mesh",
-        "local",
-        "DSI's Table 2 through real processes whose models wait instead of computing.",
-    ),
-    Program(
-        "bench filter",
-        "specmesh.bench.filter",
-        "local",
-        "CALID's Figure 3: quality against the share of tokens that the target never sees.",
-    ),
-    Program(
-        "bench hops",
-        "specmesh.bench.hops",
-        "local",
-        "Time a verifier that computes nothing against a bare gRPC echo.",
-    ),
-    Program(
-        "bench engine",
-        "specmesh.bench.engine",
-        "inference",
-        "Time the inference engine against transformers' generate.",
-    ),
-    Program(
-        "bench rounding",
-        "specmesh.bench.rounding",
-        "inference",
-        "Count how often a coupled token depends on the shape of its forward.",
-    ),
-    Program(
-        "bench memory",
-        "specmesh.bench.memory",
-        "local",
-        "See whether any process of a mesh grows with the requests it answers.",
-    ),
-    Program(
-        "bench chaos",
-        "specmesh.bench.chaos",
-        "local",
-        "Break a mesh at random while answers stream, and check every token.",
-    ),
-)
+from specmesh.bench.programs import BENCHMARKS
+from specmesh.cli.programs import add_programs
 
 app = typer.Typer(
     no_args_is_help=True,
