@@ -17,7 +17,7 @@ def run(prompt, lookahead, seconds, token_ids=(1, 2, 3, 4), strategy=SPECULATIVE
         num_prompt_tokens=2,
         num_output_tokens=len(token_ids),
         num_verify_calls=2,
-        num_draft_tokens=6,
+        num_verified_tokens=6,
         num_accepted_tokens=2,
         num_wasted_tokens=4,
         time_to_first_token_ms=1.0,

@@ -33,7 +33,7 @@ def run(prompt, strategy, seconds, token_ids=(1, 2, 3, 4), num_accepted=0, tempe
         num_prompt_tokens=2,
         num_output_tokens=len(token_ids),
         num_verify_calls=4 - num_accepted,
-        num_draft_tokens=verified,
+        num_verified_tokens=verified,
         num_accepted_tokens=num_accepted,
         num_wasted_tokens=verified + 2 - num_accepted if verified else 0,
         time_to_first_token_ms=1.0,

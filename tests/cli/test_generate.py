@@ -36,7 +36,7 @@ class Orchestrator(GenerationServiceServicer):
         yield event(chunk=pb.GenerationChunk(token_ids=[1], text="Hello"))
         yield event(chunk=pb.GenerationChunk(first_index=1, token_ids=[2], text=" world"))
         stats = pb.GenerationStats(
-            num_output_tokens=2, num_draft_tokens=4, num_accepted_tokens=1, duration_ms=100
+            num_output_tokens=2, num_verified_tokens=4, num_accepted_tokens=1, duration_ms=100
         )
         yield event(
             finished=pb.GenerationFinished(finish_reason=pb.FINISH_REASON_STOP, stats=stats)

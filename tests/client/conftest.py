@@ -54,7 +54,7 @@ def finished(text: str = "") -> pb.GenerationEvent:
         num_prompt_tokens=3,
         num_output_tokens=len(TOKENS),
         num_verify_calls=4,
-        num_draft_tokens=10,
+        num_verified_tokens=10,
         num_accepted_tokens=8,
         num_wasted_tokens=2,
     )

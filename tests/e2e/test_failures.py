@@ -82,7 +82,7 @@ async def test_a_killed_drafter_costs_only_speed(mesh, processes, client, prompt
         # And so it stays until a drafter comes back.
         undrafted = await answer(own, prompts[2], **LONG)
     assert said(undrafted) == said(undisturbed)
-    assert undrafted.stats.num_draft_tokens == 0
+    assert undrafted.stats.num_verified_tokens == 0
 
 
 REJECTION = {"temperature": 0.8, "seed": 5, "acceptance_mode": "rejection"}

@@ -79,7 +79,7 @@ async def test_every_strategy_gives_the_same_answer(client, prompts, sampling):
             answer(client, prompt, **options, strategy="speculative", lookahead=9),
         )
         assert [said(result) for result in speculated] == [said(alone)] * 2
-        assert alone.stats.num_draft_tokens == 0 < speculated[0].stats.num_draft_tokens
+        assert alone.stats.num_verified_tokens == 0 < speculated[0].stats.num_verified_tokens
 
 
 async def test_another_seed_gives_another_answer(client, prompts):
@@ -100,4 +100,4 @@ async def test_rejection_mode_answers_within_the_vocabulary(client, prompts, sam
     for result in results:
         assert 0 < len(result.token_ids) <= 40
         assert max(result.token_ids) < served.target.vocab_size
-        assert result.stats.num_draft_tokens > 0
+        assert result.stats.num_verified_tokens > 0

@@ -76,7 +76,7 @@ async def test_started_settles_the_request_and_finished_counts_it(connect, serve
     assert stats.num_output_tokens == NUM_TOKENS
     # Eight rounds of four draft tokens and the target's own.
     assert stats.num_verify_calls == NUM_TOKENS // 5
-    assert stats.num_draft_tokens == stats.num_accepted_tokens == NUM_TOKENS // 5 * 4
+    assert stats.num_verified_tokens == stats.num_accepted_tokens == NUM_TOKENS // 5 * 4
     assert stats.num_wasted_tokens == 0
     assert 0 < stats.time_to_first_token_ms <= stats.duration_ms
 
@@ -137,7 +137,7 @@ async def test_prompt_lookup_that_finds_nothing_costs_no_answer(connect, serve):
     stub = await serve(await connect([Verifier()], [drafter]))
     answer = await collect(stub.Generate(request()))
     assert answer.tokens == alone(request().sampling)
-    assert answer.finished.stats.num_draft_tokens == 0
+    assert answer.finished.stats.num_verified_tokens == 0
 
 
 @pytest.mark.parametrize("stuck", ["verifier", "drafter"])

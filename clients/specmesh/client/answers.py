@@ -51,7 +51,7 @@ class GenerationStats:
     num_prompt_tokens: int
     num_output_tokens: int
     num_verify_calls: int
-    num_draft_tokens: int
+    num_verified_tokens: int
     num_accepted_tokens: int
     num_wasted_tokens: int
     time_to_first_token_ms: float
@@ -63,9 +63,9 @@ class GenerationStats:
     @property
     def acceptance(self) -> float | None:
         """Accepted draft tokens over verified draft tokens, 0 to 1; None without drafts."""
-        if self.num_draft_tokens == 0:
+        if self.num_verified_tokens == 0:
             return None
-        return self.num_accepted_tokens / self.num_draft_tokens
+        return self.num_accepted_tokens / self.num_verified_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def stats_from(message: pb.GenerationStats) -> GenerationStats:
         num_prompt_tokens=message.num_prompt_tokens,
         num_output_tokens=message.num_output_tokens,
         num_verify_calls=message.num_verify_calls,
-        num_draft_tokens=message.num_draft_tokens,
+        num_verified_tokens=message.num_verified_tokens,
         num_accepted_tokens=message.num_accepted_tokens,
         num_wasted_tokens=message.num_wasted_tokens,
         time_to_first_token_ms=message.time_to_first_token_ms,

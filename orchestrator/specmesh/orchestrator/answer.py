@@ -189,7 +189,7 @@ class Answer:
                 num_prompt_tokens=len(self._plan.prompt),
                 num_output_tokens=self._num_tokens,
                 num_verify_calls=stats.num_verify_calls,
-                num_draft_tokens=stats.num_draft_tokens,
+                num_verified_tokens=stats.num_verified_tokens,
                 num_accepted_tokens=stats.num_accepted_tokens,
                 num_wasted_tokens=stats.num_wasted_tokens,
                 num_drafted_tokens=stats.num_drafted_tokens,

@@ -122,7 +122,7 @@ class RequestMetrics:
     def _end(self, duration_ms: float, failure: dict[str, str]) -> None:
         self._ended = True
         _duration.record(duration_ms / 1e3, self.attributes | failure)
-        _drafted.add(self.stats.num_draft_tokens)
+        _drafted.add(self.stats.num_verified_tokens)
         _accepted.add(self.stats.num_accepted_tokens)
         _wasted.add(self.stats.num_wasted_tokens)
         _unchecked.add(self.stats.num_unchecked_tokens)

@@ -19,7 +19,7 @@ class RequestStats:
     def __init__(self) -> None:
         self.num_verify_calls = 0
         """Verifications that were answered."""
-        self.num_draft_tokens = 0
+        self.num_verified_tokens = 0
         """Draft tokens that the target has judged: in verifications that were answered, or by its
         own token at their place, without one."""
         self.num_drafted_tokens = 0
@@ -61,7 +61,7 @@ class RequestStats:
                 self.num_verify_calls += 1
                 # What is committed by now was judged by whoever spoke first.
                 places = [p for p in self._asked.pop(event.task) if p >= self._length]
-                self.num_draft_tokens += len(places)
+                self.num_verified_tokens += len(places)
                 self._judged.update(places)
             case Failed():
                 self._asked.pop(event.task, None)
@@ -74,7 +74,7 @@ class RequestStats:
         stands = own == self._length
         if not stands and any(own in places for places in self._asked.values()):
             judged.append(own)
-        self.num_draft_tokens += sum(place not in self._judged for place in judged)
+        self.num_verified_tokens += sum(place not in self._judged for place in judged)
         self._judged = {p for p in self._judged if p >= self._length} if stands else set()
         self.num_accepted_tokens += command.num_accepted
         if not command.checked:

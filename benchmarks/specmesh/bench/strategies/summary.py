@@ -77,7 +77,7 @@ def compare(runs: Sequence[Run], strategies: Sequence[str], temperature: float) 
 
 def _figures(strategy: str, runs: Mapping[int, Run], plain: Mapping[int, Run]) -> StrategyFigures:
     stats = [run.result.stats for run in runs.values()]
-    num_verified_tokens = sum(each.num_draft_tokens for each in stats)
+    num_verified_tokens = sum(each.num_verified_tokens for each in stats)
     num_accepted_tokens = sum(each.num_accepted_tokens for each in stats)
     return StrategyFigures(
         strategy=strategy,

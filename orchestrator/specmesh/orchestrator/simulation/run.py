@@ -85,7 +85,7 @@ def _answered(request: SimulatedRequest) -> Answered:
         first_token_s=request.commit_times_s[0] - request.began_s,
         duration_s=request.ended_s - request.began_s,
         num_verify_calls=stats.num_verify_calls,
-        num_verified_tokens=stats.num_draft_tokens,
+        num_verified_tokens=stats.num_verified_tokens,
         num_drafted_tokens=stats.num_drafted_tokens,
         num_accepted_tokens=stats.num_accepted_tokens,
         num_wasted_tokens=stats.num_wasted_tokens,
