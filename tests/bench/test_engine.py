@@ -12,7 +12,7 @@ import pytest
 from transformers import LlamaConfig
 
 from specmesh.bench.engine.agreement import compare, compare_all
-from specmesh.bench.engine.figures import Answer, Figures, speedup, wall_s
+from specmesh.bench.engine.figures import Figures, TimedAnswer, speedup, wall_s
 from specmesh.bench.engine.plan import EnginePlan
 from specmesh.bench.engine.run import fresh_process
 
@@ -94,8 +94,8 @@ def test_an_interrupted_process_ends_without_a_word(capfd):
 
 def test_figures_of_two_streams():
     answers = [
-        Answer(token_ids=(1, 2, 3), asked_s=10.0, token_s=(10.1, 10.2, 10.4)),
-        Answer(token_ids=(4, 5, 6), asked_s=10.0, token_s=(10.3, 10.4, 10.5)),
+        TimedAnswer(token_ids=(1, 2, 3), asked_s=10.0, token_s=(10.1, 10.2, 10.4)),
+        TimedAnswer(token_ids=(4, 5, 6), asked_s=10.0, token_s=(10.3, 10.4, 10.5)),
     ]
     assert wall_s(answers) == pytest.approx(0.5)
     figures = Figures.of([answers])
@@ -107,7 +107,7 @@ def test_figures_of_two_streams():
 
 
 def test_time_between_turns_is_the_other_programs():
-    turns = [[Answer((1, 2), start, (start + 0.1, start + 0.5))] for start in (0.0, 100.0)]
+    turns = [[TimedAnswer((1, 2), start, (start + 0.1, start + 0.5))] for start in (0.0, 100.0)]
     assert Figures.of(turns).tokens_per_s == pytest.approx(4 / 1.0)
 
 
@@ -118,7 +118,7 @@ def test_one_stream_hands_over_after_every_answer_and_more_when_all_are_done():
 
 
 def answer(*token_ids):
-    return Answer(token_ids, 0.0, tuple(float(i) for i in range(len(token_ids))))
+    return TimedAnswer(token_ids, 0.0, tuple(float(i) for i in range(len(token_ids))))
 
 
 def test_a_flip_is_the_first_token_that_differs():
@@ -146,7 +146,7 @@ def test_every_number_of_streams_is_compared_with_every_smaller_one():
 
 def test_speedup_is_the_median_over_turns_that_ran_side_by_side():
     def turns(*seconds):
-        return [[Answer((1, 2), 0.0, (each / 2, each))] for each in seconds]
+        return [[TimedAnswer((1, 2), 0.0, (each / 2, each))] for each in seconds]
 
     # A slow moment of the machine slows both.
     assert speedup(turns(1.0, 10.0, 2.0), turns(2.0, 15.0, 2.0)) == pytest.approx(1.5)

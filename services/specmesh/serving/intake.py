@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from google.protobuf.message import DecodeError
 
-from specmesh.serving.errors import InvalidRequest, ResourceExhausted
+from specmesh.serving.errors import InvalidArgument, ResourceExhausted
 
 MAX_REQUEST_BYTES = 32 * 2**20
 """Room for the sparse distributions of a wide tree over a large vocabulary."""
@@ -28,7 +28,7 @@ class Received(NamedTuple):
     num_bytes: int
 
 
-Taken: TypeAlias = Received | InvalidRequest
+Taken: TypeAlias = Received | InvalidArgument
 """An error is raised later, where it can be told: a deserializer's own end as UNKNOWN."""
 
 
@@ -44,7 +44,7 @@ class Intake:
 
         def taken(data: bytes) -> Taken:
             if len(data) > self._max_bytes:
-                return InvalidRequest(
+                return InvalidArgument(
                     "MESSAGE_TOO_LARGE",
                     f"{len(data)} bytes are more than the {self._max_bytes} of a request",
                     {"num_bytes": str(len(data)), "max_bytes": str(self._max_bytes)},
@@ -52,13 +52,13 @@ class Intake:
             try:
                 return Received(deserialize(data) if deserialize else data, len(data))
             except DecodeError:
-                return InvalidRequest("UNDECODABLE", "these bytes are no message of this method")
+                return InvalidArgument("UNDECODABLE", "these bytes are no message of this method")
 
         return taken
 
     def hold(self, taken: Taken) -> Any:
         """The message, whose bytes count until ``release``; raises what is wrong."""
-        if isinstance(taken, InvalidRequest):
+        if isinstance(taken, InvalidArgument):
             raise taken
         if self._num_held + taken.num_bytes > MAX_HELD_BYTES:
             raise ResourceExhausted(
@@ -76,10 +76,10 @@ class Intake:
 
 
 def check_metadata(metadata: Any) -> None:
-    """Raise ``InvalidRequest`` for more than gRPC promises to carry everywhere."""
+    """Raise ``InvalidArgument`` for more than gRPC promises to carry everywhere."""
     num_bytes = sum(len(key) + len(value) for key, value in metadata or ())
     if num_bytes > MAX_METADATA_BYTES:
-        raise InvalidRequest(
+        raise InvalidArgument(
             "METADATA_TOO_LARGE",
             f"{num_bytes} bytes of metadata are more than {MAX_METADATA_BYTES}",
             {"num_bytes": str(num_bytes), "max_bytes": str(MAX_METADATA_BYTES)},

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from specmesh.bench.chaos.answers import Answer
+from specmesh.bench.chaos.answers import ChaosAnswer
 from specmesh.bench.chaos.asks import Ask
 from specmesh.bench.chaos.judge import Fate, Stored, compare, judge
 from specmesh.bench.chaos.truth import DRAWING_TEMPERATURE, SimulatedTruth
@@ -31,7 +31,7 @@ def truth(ask=ASK, length=ASK.max_tokens):
 
 def answered(tokens, ask=ASK, **changes):
     finished = {"finish_reason": FinishReason.LENGTH, "resumable": True}
-    return Answer(0, 0, ask, began_s=0.0, token_ids=list(tokens), **{**finished, **changes})
+    return ChaosAnswer(0, 0, ask, began_s=0.0, token_ids=list(tokens), **{**finished, **changes})
 
 
 def test_the_targets_own_tokens_are_right_and_exact():

@@ -9,7 +9,7 @@ from specmesh.client import FinishReason
 
 
 @dataclass(slots=True)
-class Answer:
+class ChaosAnswer:
     """Times are in seconds since the beginning; ``unchecked`` are places in ``token_ids``.
 
     ``failure`` is empty unless the stream raised; then it is the error's class and reason.

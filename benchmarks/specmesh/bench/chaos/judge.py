@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from specmesh.bench.chaos.answers import Answer
+from specmesh.bench.chaos.answers import ChaosAnswer
 from specmesh.bench.chaos.truth import Truth
 from specmesh.client import FinishReason
 
@@ -49,7 +49,7 @@ class Judgement:
     agreed: bool = False
 
 
-def judge(answer: Answer, truth: Truth, stored: Stored) -> Judgement:
+def judge(answer: ChaosAnswer, truth: Truth, stored: Stored) -> Judgement:
     """The verdict on an answer, finished or not."""
     fate, why = _against_itself(answer)
     expected = truth.tokens(answer.ask, len(answer.token_ids))
@@ -77,7 +77,7 @@ def compare(said: Sequence[int], true: Sequence[int]) -> Fate:
     return Fate.CHANGED
 
 
-def _against_itself(answer: Answer) -> tuple[Fate, str]:
+def _against_itself(answer: ChaosAnswer) -> tuple[Fate, str]:
     """Whether chunks follow one another, and the answer ends where it must."""
     ask, num_tokens = answer.ask, len(answer.token_ids)
     if answer.gap:
@@ -95,7 +95,7 @@ def _against_itself(answer: Answer) -> tuple[Fate, str]:
 
 
 def _against_target(
-    answer: Answer, truth: Truth, expected: Sequence[int] | None
+    answer: ChaosAnswer, truth: Truth, expected: Sequence[int] | None
 ) -> tuple[Fate, str]:
     ask, said = answer.ask, answer.token_ids
     if expected is None:
@@ -108,7 +108,7 @@ def _against_target(
     return compare(said, longer), _first_difference("the target alone says", said, longer)
 
 
-def _against_store(answer: Answer, stored: Stored) -> tuple[Fate, str, bool]:
+def _against_store(answer: ChaosAnswer, stored: Stored) -> tuple[Fate, str, bool]:
     """Tokens a reader has are in the store where the answer says that it can be resumed."""
     held = stored.token_ids
     promised = answer.finished and answer.resumable and stored.durable

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
 
-from specmesh.bench.chaos.answers import Answer
+from specmesh.bench.chaos.answers import ChaosAnswer
 from specmesh.bench.chaos.asks import Ask
 from specmesh.client import Chunk, Client, GenerationStream, SpecmeshError
 
@@ -18,12 +18,12 @@ class ChaosLoad:
     """``done`` is told of each answer that has ended, well or not."""
 
     def __init__(
-        self, client: Client, began_s: float, done: Callable[[Answer], Awaitable[None]]
+        self, client: Client, began_s: float, done: Callable[[ChaosAnswer], Awaitable[None]]
     ) -> None:
         self._client = client
         self._began_s = began_s
         self._done = done
-        self._open: dict[int, Answer] = {}
+        self._open: dict[int, ChaosAnswer] = {}
 
     async def run(self, asks: list[Iterator[Ask]], until_s: float, grace_s: float) -> None:
         """A stream for each iterator; none begins an answer after ``until_s``, and what has not
@@ -53,7 +53,7 @@ class ChaosLoad:
         for count, ask in enumerate(asks):
             if self._now_s() > until_s:
                 return
-            answer = Answer(number, count, ask, began_s=self._now_s())
+            answer = ChaosAnswer(number, count, ask, began_s=self._now_s())
             self._open[number] = answer
             await self._ask(answer)
             del self._open[number]
@@ -61,7 +61,7 @@ class ChaosLoad:
             if answer.failure:
                 await asyncio.sleep(_AFTER_FAILURE_S)
 
-    async def _ask(self, answer: Answer) -> None:
+    async def _ask(self, answer: ChaosAnswer) -> None:
         stream = self._client.generate(answer.ask.prompt, **answer.ask.options)
         try:
             await self._read(stream, answer)
@@ -79,7 +79,7 @@ class ChaosLoad:
                 answer.num_prompt_tokens = len(answer.ask.prompt)
             answer.ended_s = self._now_s()
 
-    async def _read(self, stream: GenerationStream, answer: Answer) -> None:
+    async def _read(self, stream: GenerationStream, answer: ChaosAnswer) -> None:
         ask, waits_since_s = answer.ask, self._now_s()
         stalled = False
         async with stream:
@@ -102,7 +102,7 @@ class ChaosLoad:
         return time.monotonic() - self._began_s
 
 
-def _absorb(chunk: Chunk, answer: Answer) -> None:
+def _absorb(chunk: Chunk, answer: ChaosAnswer) -> None:
     place = len(answer.token_ids)
     answer.gap = answer.gap or chunk.first_index - place
     answer.token_ids += chunk.token_ids
@@ -110,7 +110,7 @@ def _absorb(chunk: Chunk, answer: Answer) -> None:
     answer.text += chunk.text
 
 
-def _keep_result(stream: GenerationStream, answer: Answer) -> None:
+def _keep_result(stream: GenerationStream, answer: ChaosAnswer) -> None:
     result = stream.result
     answer.finish_reason = result.finish_reason
     answer.num_prompt_tokens = result.stats.num_prompt_tokens

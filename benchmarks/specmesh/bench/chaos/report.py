@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from specmesh.bench.chaos.answers import Answer
+from specmesh.bench.chaos.answers import ChaosAnswer
 from specmesh.bench.chaos.faults import Carried
 from specmesh.bench.chaos.judge import Fate, Judgement
 from specmesh.bench.chaos.starvation import Watch
@@ -24,7 +24,7 @@ _RECENT_S = 12.0
 class JudgedAnswer:
     """An answer and the verdict on it."""
 
-    answer: Answer
+    answer: ChaosAnswer
     verdict: Judgement
 
 

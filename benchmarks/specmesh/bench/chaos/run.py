@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from specmesh.bench.chaos.answers import Answer
+from specmesh.bench.chaos.answers import ChaosAnswer
 from specmesh.bench.chaos.asks import Ask
 from specmesh.bench.chaos.faults import FaultInjector
 from specmesh.bench.chaos.judge import Stored, judge
@@ -114,12 +114,12 @@ class _Bench:
         self._truth = truth
         self._store = store
 
-    async def done(self, answer: Answer) -> None:
+    async def done(self, answer: ChaosAnswer) -> None:
         stored = await self._stored(answer)
         verdict = judge(answer, self._truth, stored)
         self._phase.judged.append(JudgedAnswer(answer, verdict))
 
-    async def _stored(self, answer: Answer) -> Stored:
+    async def _stored(self, answer: ChaosAnswer) -> Stored:
         """Redis may be away: it is asked until it is back."""
         tokens = None
         reached = False
@@ -136,7 +136,7 @@ class _Bench:
                     break
         return Stored(tokens, durable=reached and not self._has_forgotten(answer))
 
-    def _has_forgotten(self, answer: Answer) -> bool:
+    def _has_forgotten(self, answer: ChaosAnswer) -> bool:
         """Whether Redis was ended since, and had nothing on disk."""
         if self._phase.persistent:
             return False

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from specmesh.bench.engine.figures import Answer
+from specmesh.bench.engine.figures import TimedAnswer
 from specmesh.bench.engine.plan import EnginePlan
 
 
@@ -33,7 +33,7 @@ class Agreement:
     flips: tuple[Flip, ...]
 
 
-def compare(answers: Sequence[Answer], others: Sequence[Answer]) -> Agreement:
+def compare(answers: Sequence[TimedAnswer], others: Sequence[TimedAnswer]) -> Agreement:
     """Both begin with the answer to the first prompt; the longer one's rest is left out."""
     pairs = list(zip(answers, others, strict=False))
     flips = []
@@ -46,7 +46,7 @@ def compare(answers: Sequence[Answer], others: Sequence[Answer]) -> Agreement:
 
 
 def compare_all(
-    ours: Mapping[int, Sequence[Answer]], baseline: Mapping[int, Sequence[Answer]]
+    ours: Mapping[int, Sequence[TimedAnswer]], baseline: Mapping[int, Sequence[TimedAnswer]]
 ) -> dict[str, Agreement]:
     """By what is compared with what: streams of both, with 1 alone."""
     found = {"ours 1, generate 1": compare(ours[1], baseline[1])}

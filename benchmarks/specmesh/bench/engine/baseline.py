@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from specmesh.bench.engine.figures import Answer, Turn
+from specmesh.bench.engine.figures import TimedAnswer, Turn
 from specmesh.bench.engine.plan import EnginePlan
 from specmesh.bench.engine.prompts import Prompts
 
@@ -58,7 +58,7 @@ def load_plain(name: str, dtype: str, device: str) -> Any:
     return model.to(device).eval()
 
 
-def _generate(model: Any, prompts: Sequence[list[int]], num_tokens: int) -> list[Answer]:
+def _generate(model: Any, prompts: Sequence[list[int]], num_tokens: int) -> list[TimedAnswer]:
     import torch
 
     longest = max(map(len, prompts))
@@ -74,4 +74,4 @@ def _generate(model: Any, prompts: Sequence[list[int]], num_tokens: int) -> list
         streamer=clock,
     )
     token_s = tuple(clock.seconds[1:])
-    return [Answer(tuple(row), asked_s, token_s) for row in tokens[:, longest:].tolist()]
+    return [TimedAnswer(tuple(row), asked_s, token_s) for row in tokens[:, longest:].tolist()]

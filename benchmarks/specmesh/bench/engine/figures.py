@@ -13,7 +13,7 @@ import numpy as np
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class TimedAnswer:
     """The tokens of one answer; when it was asked for, and when each token came, in seconds."""
 
     token_ids: tuple[int, ...]
@@ -21,7 +21,7 @@ class Answer:
     token_s: tuple[float, ...]
 
 
-Turn = list[Answer]
+Turn = list[TimedAnswer]
 """Answers that were made without a pause; a round is turns."""
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from specmesh.bench.engine.asking import forward_ms, next_token, serving
-from specmesh.bench.engine.figures import Answer, Turn
+from specmesh.bench.engine.figures import TimedAnswer, Turn
 from specmesh.bench.engine.plan import (
     COMMON_TOKENS,
     SESSIONS,
@@ -55,7 +55,7 @@ def answer_streams(plan: EnginePlan, num_streams: int) -> Iterator[Turn]:
 async def _answer_all(
     engine: Engine, prompts: Sequence[list[int]], num_tokens: int, num_streams: int
 ) -> Turn:
-    answers: dict[int, Answer] = {}
+    answers: dict[int, TimedAnswer] = {}
     waiting = iter(enumerate(prompts))
     await engine.ready()  # a group would wrap what it raises
     async with asyncio.TaskGroup() as clients:
@@ -68,14 +68,14 @@ async def _client(
     engine: Engine,
     prompts: Iterator[tuple[int, list[int]]],
     num_tokens: int,
-    answers: dict[int, Answer],
+    answers: dict[int, TimedAnswer],
 ) -> None:
     """One stream: ask for the next answer as soon as one has ended."""
     for number, prompt in prompts:
         answers[number] = await _answer(engine, prompt, num_tokens)
 
 
-async def _answer(engine: Engine, prompt: Sequence[int], num_tokens: int) -> Answer:
+async def _answer(engine: Engine, prompt: Sequence[int], num_tokens: int) -> TimedAnswer:
     model = await engine.ready()
     token_s = []
     asked_s = time.perf_counter()
@@ -83,7 +83,7 @@ async def _answer(engine: Engine, prompt: Sequence[int], num_tokens: int) -> Ans
     for _ in range(num_tokens):
         prefix.append([(await next_token(engine, model, prefix)).token_id])
         token_s.append(time.perf_counter())
-    return Answer(tuple(prefix[len(prompt) :]), asked_s, tuple(token_s))
+    return TimedAnswer(tuple(prefix[len(prompt) :]), asked_s, tuple(token_s))
 
 
 def width_ms(plan: EnginePlan) -> dict[int, float]:

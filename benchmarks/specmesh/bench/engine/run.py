@@ -15,8 +15,8 @@ from rich.console import Console
 from specmesh.bench.engine.agreement import Agreement, compare_all, margins_nats
 from specmesh.bench.engine.baseline import generate_batches
 from specmesh.bench.engine.figures import (
-    Answer,
     Figures,
+    TimedAnswer,
     Turn,
     peak_memory_mb,
     speedup,
@@ -108,7 +108,7 @@ def _figures(runs: Runs) -> dict[int, Figures]:
     }
 
 
-def _answers(runs: Runs) -> dict[int, list[Answer]]:
+def _answers(runs: Runs) -> dict[int, list[TimedAnswer]]:
     """Of the first rounds: greedy answers do not depend on the round."""
     return {streams: list(chain.from_iterable(rounds[0])) for streams, rounds in runs.items()}
 
