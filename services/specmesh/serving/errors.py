@@ -7,7 +7,7 @@
       ResourceExhausted    RESOURCE_EXHAUSTED   too much at once; come again later
       Unavailable          UNAVAILABLE          not here, not now; try another replica
       DeadlineExceeded     DEADLINE_EXCEEDED    the caller's time has run out
-      InvalidArgument       INVALID_ARGUMENT     the request as a whole can't be taken in
+      InvalidArgument      INVALID_ARGUMENT     the request as a whole can't be taken in
       Unimplemented        UNIMPLEMENTED        there is no such method
     InvalidField           INVALID_ARGUMENT     a field of the request is wrong
 
