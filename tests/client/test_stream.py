@@ -369,6 +369,23 @@ async def test_a_break_that_a_proxy_words_is_a_break(serve, code):
         assert await client.generate("hello").text() == TEXT
 
 
+@pytest.mark.parametrize(
+    "code", [grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.CANCELLED]
+)
+async def test_a_break_before_the_beginning_is_tried_at_another_target(serve, code):
+    """gRPC's own CANCELLED, for one, is what a server that is just going answers."""
+
+    async def breaks(context):
+        await context.abort(code, "")
+        yield  # never
+
+    broken = await serve(FakeOrchestrator([breaks]))
+    fake = await serve(FakeOrchestrator([whole_answer]))
+    async with Client(broken.address, fake.address) as client:
+        assert await client.generate("hello").text() == TEXT
+    assert len(broken.requests) == 1
+
+
 async def test_a_bug_that_an_orchestrator_words_is_final(serve):
     async def breaks(context):
         yield started()

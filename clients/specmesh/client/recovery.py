@@ -61,7 +61,7 @@ class Recovery:
         """
         self.num_broken += 1
         if not has_begun:
-            again = isinstance(error, Unavailable) and self.num_broken < self._limits.max_starts
+            again = is_lost(error) and self.num_broken < self._limits.max_starts
             return 0.0 if again else None
         if self.num_broken > self._limits.max_resumes or not _may_go_on(error):
             return None
