@@ -34,9 +34,10 @@ NAME = "until-unsure"
 
 
 class UntilUnsure(Strategy):
-    """Drafts until the first token that the drafter gives less than ``SURE``."""
+    """Drafts until the first token that is accepted less often than not, as it seems."""
 
-    SURE = 0.3
+    SURE = 0.5
+    MAX_DEPTH = 64
     options = frozenset[str]()
 
     def __init__(self, goal: Goal) -> None:
@@ -72,7 +73,7 @@ class UntilUnsure(Strategy):
             return self._verify()
         self._task += 1
         self._verifying = False
-        return Draft(self._task, (), depth=room, num_choices=1)
+        return Draft(self._task, (), depth=min(room, self.MAX_DEPTH), num_choices=1)
 
     def _verify(self) -> Verify:
         self._task += 1

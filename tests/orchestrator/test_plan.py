@@ -23,6 +23,7 @@ from specmesh.decoding.sampling import AcceptanceMode
 from specmesh.orchestrator.mesh.peer import PeerModel
 from specmesh.orchestrator.plan import Defaults, RequestPlan, make_plan
 from specmesh.orchestrator.prompts import PromptReader
+from specmesh.orchestrator.sessions import settled
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.target import Target
 from specmesh.serving.errors import FailedPrecondition, NotFound
@@ -106,6 +107,20 @@ def test_every_field_is_taken_over():
     sampling = made.sampling
     assert (sampling.temperature, sampling.top_k, sampling.top_p) == (0.5, 3, 0.25)
     assert (sampling.seed, sampling.mode) == (9, AcceptanceMode.REJECTION)
+
+
+def test_a_settled_request_means_the_same_again():
+    made = plan(
+        """
+        tokens { ids: 5 }
+        sampling { temperature: 0.5 seed: 9 }
+        stopping { max_tokens: 8 stop_token_ids: 1 stop_strings: "x" }
+        speculation { strategy: "filter" lookahead: 7 num_branches: 3 predictor: "phi"
+                      filter { scorer: "margin" follow_load { lowest: 0.25 highest: 0.5 } } }
+        """
+    )
+    again = make_plan(settled(made, "toy"), made.prompt, TARGET, Defaults("speculative"), DICE)
+    assert again == made
 
 
 def test_max_tokens_is_cut_to_the_context():

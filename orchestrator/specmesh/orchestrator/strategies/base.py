@@ -9,12 +9,13 @@ Positions count the answer's tokens from its start. A ``path`` holds tokens that
 is committed when the command is given.
 
 In rejection mode an answer has the target's distribution if its strategy keeps to one rule. How
-many tokens to draft, whether to verify them, and which of several verdicts counts may depend on
-anything but the noise at the positions in question: on tokens before them, on latencies, on
-probabilities. So
+many tokens to draft, whether to verify them, and which of several verdicts counts must not depend
+on the noise at the positions in question. It may depend on everything else: on the tokens before
+them, on latencies, on the distributions that are drawn from. So
 
-- a drawn token is not dropped or moved for being what it is;
-- of two verdicts on one place the one that accepts more is not preferred;
+- a drawn token is never left out or moved because of what it turned out to be: a drafter that is
+  unsure of a token may end the draft behind it, not before it;
+- of two verdicts on one position the one that accepts more is not preferred;
 - a strategy whose choices do depend on drawn tokens, as branch prediction's do, drafts with noise
   of its own for each task (``kit/draft_noise.py`` does that for all of them).
 
@@ -78,7 +79,11 @@ class Draft:
 
     The answer comes as ``Drafted`` events, one for every ``levels_per_message`` levels, with
     the ``num_choices`` likeliest tokens at each place. ``drafter`` numbers the different
-    drafters of the mesh, from 0. With a ``stop`` it may have fewer levels.
+    drafters of the mesh, from 0. ``depth`` is 256 at most: a drafter refuses more.
+
+    Two ways end a draft early. With a ``stop`` the drafter itself goes no further than its whole
+    chain is worth it, and no message is waited for. ``Cancel`` ends it by any other rule, at the
+    price of a message for each level and of the call, which has to be opened anew.
     """
 
     task: TaskId

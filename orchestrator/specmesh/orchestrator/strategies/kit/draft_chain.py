@@ -26,5 +26,6 @@ class DraftChain:
 
     @property
     def confidences(self) -> tuple[float, ...]:
-        """How sure the drafter is of each token (see ``confidence``)."""
+        """How likely each token is accepted, for all that the drafter says of it. In greedy and
+        coupled mode that is its probability, in rejection mode more (see ``confidence``)."""
         return tuple(map(confidence, self.tokens, self.choices, self.distributions))
