@@ -19,7 +19,7 @@ if it was the last."""
 
 
 class OpenCall(Generic[Request, Response]):
-    """A call that is written to and read by tasks of its own, which nobody cancels.
+    """A call whose messages are read as they come, by a task of its own that nobody cancels.
 
     Each operation of gRPC's that is cancelled while it is awaited leaves some 100 bytes behind
     for ever (github.com/grpc/grpc/issues/43360), but those of a call that is cancelled end by
@@ -37,7 +37,6 @@ class OpenCall(Generic[Request, Response]):
         self._end: BaseException | None = None
         """What ended the call."""
         self._reading = asyncio.create_task(self._read_all())
-        self._writing: asyncio.Task[None] | None = None
 
     @property
     def over(self) -> bool:
@@ -51,9 +50,9 @@ class OpenCall(Generic[Request, Response]):
         if self._opened:
             self._call.cancel()
 
-    def write(self, request: Request) -> None:
-        """Send a request. What is wrong with the call is told by ``each``."""
-        self._writing = asyncio.create_task(self._write(request))
+    async def write(self, request: Request) -> None:
+        """As gRPC's."""
+        await self._call.write(request)
 
     async def each(self, take: Take[Response], by: float) -> None:
         """Give the messages to ``take``, each in the very step in which it is read, until it
@@ -77,18 +76,6 @@ class OpenCall(Generic[Request, Response]):
             self._end = end
             if self._taking is not None:
                 self._taking.end(end)
-
-    async def _write(self, request: Request) -> None:
-        if self._cancelled:
-            return
-        try:
-            await self._call.write(request)
-        except asyncio.InvalidStateError:
-            pass  # the call has ended, and who reads it hears why
-        except grpc.aio.AioRpcError as error:
-            if error.code() is grpc.StatusCode.INTERNAL:  # gRPC's word for: not to be sent
-                error = call_error(grpc.StatusCode.UNAVAILABLE, "the call broke")
-            self._ended(error)
 
     async def _read_all(self) -> None:
         call: Any = self._call
