@@ -11,6 +11,7 @@ import grpc.aio
 import pytest
 
 from specmesh.orchestrator.mesh.open_call import OpenCall
+from specmesh.orchestrator.mesh.stream_pool import StreamPool
 
 
 def soon(seconds: float = 10) -> float:
@@ -36,6 +37,9 @@ class SlowCall:
 
     async def initial_metadata(self) -> None:
         await self._unbroken(self.opened.wait())
+
+    async def write(self, request: object) -> None:
+        await self._unbroken(self.cancelled.wait())
 
     async def read(self) -> object:
         message = await self._unbroken(self.messages.get())
@@ -66,6 +70,22 @@ async def test_a_cancelled_request_leaves_it_to_grpc_to_end_what_it_waits_for(op
     assert call.cancelled.is_set() == opened
     call.opened.set()
     await asyncio.wait_for(call.cancelled.wait(), 10)
+    assert call.num_broken_off == 0
+
+
+async def test_a_request_that_is_cancelled_while_it_is_sent_leaves_that_to_grpc(opened):
+    call, _ = opened
+    pool: StreamPool[object, object] = StreamPool(lambda: call)
+
+    async def ask() -> None:
+        async with pool.ask("a request", soon()) as exchange:
+            await exchange.read()
+
+    asking = asyncio.create_task(ask())
+    await settled()
+    asking.cancel()
+    await asyncio.wait([asking])
+    assert call.cancelled.is_set()
     assert call.num_broken_off == 0
 
 

@@ -10,6 +10,8 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import grpc
 import grpc.aio
 
+from specmesh.orchestrator.mesh.eager import begin
+
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 
@@ -19,7 +21,7 @@ if it was the last."""
 
 
 class OpenCall(Generic[Request, Response]):
-    """A call whose messages are read as they come, by a task of its own that nobody cancels.
+    """A call that is written to and read by tasks of its own, which nobody cancels.
 
     Each operation of gRPC's that is cancelled while it is awaited leaves some 100 bytes behind
     for ever (github.com/grpc/grpc/issues/43360), but those of a call that is cancelled end by
@@ -37,6 +39,7 @@ class OpenCall(Generic[Request, Response]):
         self._end: BaseException | None = None
         """What ended the call."""
         self._reading = asyncio.create_task(self._read_all())
+        self._writing: asyncio.Task[None] | None = None
 
     @property
     def over(self) -> bool:
@@ -50,9 +53,9 @@ class OpenCall(Generic[Request, Response]):
         if self._opened:
             self._call.cancel()
 
-    async def write(self, request: Request) -> None:
-        """As gRPC's."""
-        await self._call.write(request)
+    def write(self, request: Request) -> None:
+        """Send a request, at once. What is wrong with the call is told by ``each``."""
+        self._writing = begin(self._write(request))
 
     async def each(self, take: Take[Response], by: float) -> None:
         """Give the messages to ``take``, each in the very step in which it is read, until it
@@ -76,6 +79,18 @@ class OpenCall(Generic[Request, Response]):
             self._end = end
             if self._taking is not None:
                 self._taking.end(end)
+
+    async def _write(self, request: Request) -> None:
+        if self._cancelled:
+            return
+        try:
+            await self._call.write(request)
+        except asyncio.InvalidStateError:
+            pass  # the call has ended, and who reads it hears why
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.INTERNAL:  # gRPC's word for: not to be sent
+                error = call_error(grpc.StatusCode.UNAVAILABLE, "the call broke")
+            self._ended(error)
 
     async def _read_all(self) -> None:
         call: Any = self._call

@@ -6,7 +6,6 @@ have slept for 30 ms.
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,8 +19,6 @@ from specmesh.orchestrator.mesh.open_call import (
     Request,
     Response,
     Take,
-    call_error,
-    late,
 )
 
 MAX_IDLE = 16
@@ -41,20 +38,6 @@ class Exchange(Generic[Request, Response]):
     def cancel(self) -> None:
         """Stop the work at the peer now; ``each`` then raises ``CancelledError``."""
         self._call.cancel()
-
-    async def send(self, request: Request) -> None:
-        """Ask. What is wrong with the call is told by ``each``."""
-        try:
-            async with asyncio.timeout_at(self._deadline):
-                await self._call.write(request)
-        except TimeoutError:
-            raise late() from None
-        except asyncio.InvalidStateError:
-            pass  # the call has ended: it was idle, and the peer went
-        except grpc.aio.AioRpcError as error:
-            if error.code() is grpc.StatusCode.INTERNAL:  # gRPC's word for: not to be sent
-                raise call_error(grpc.StatusCode.UNAVAILABLE, "the call broke") from error
-            raise
 
     async def read(self) -> Response:
         """The only message. Raises as ``each``."""
@@ -94,9 +77,8 @@ class StreamPool(Generic[Request, Response]):
         """
         call = self._take()
         try:
-            exchange = Exchange(call, deadline)
-            await exchange.send(request)
-            yield exchange
+            call.write(request)
+            yield Exchange(call, deadline)
         except grpc.aio.AioRpcError:
             call.cancel()
             raise
