@@ -497,4 +497,4 @@ async def test_confidence_service_that_fails_is_left_out(connect, serve):
         await collect(stub.Generate(request(speculation={"strategy": "filter"})))
     filters = connected.mesh.confidence
     assert filters.outliers.is_out(filters.peers[0].address)
-    assert len(good.assessed) > len(bad.assessed)
+    assert 3 <= len(bad.assessed) < len(good.assessed)
