@@ -89,6 +89,20 @@ async def test_a_request_that_is_cancelled_while_it_is_sent_leaves_that_to_grpc(
     assert call.num_broken_off == 0
 
 
+@pytest.mark.parametrize("error", [ValueError("not to be encoded"), asyncio.CancelledError()])
+async def test_a_request_that_cannot_be_sent_ends_the_call_for_its_reader(opened, error):
+    call, asked = opened
+
+    async def write(request: object) -> None:
+        await asyncio.sleep(0)
+        raise error
+
+    call.write = write
+    asked.write(None)
+    with pytest.raises(type(error)):
+        await asyncio.wait_for(read(asked), 10)
+
+
 async def test_what_ended_a_call_is_told_to_every_reader():
     call = SlowCall()
     call.opened.set()

@@ -91,6 +91,8 @@ class OpenCall(Generic[Request, Response]):
             if error.code() is grpc.StatusCode.INTERNAL:  # gRPC's word for: not to be sent
                 error = call_error(grpc.StatusCode.UNAVAILABLE, "the call broke")
             self._ended(error)
+        except (Exception, asyncio.CancelledError) as error:
+            self._ended(error.with_traceback(None))  # which would keep this call in a cycle
 
     async def _read_all(self) -> None:
         call: Any = self._call
@@ -103,7 +105,7 @@ class OpenCall(Generic[Request, Response]):
                 self._arrived(message)
             end: BaseException = call_error(grpc.StatusCode.UNAVAILABLE, "the peer ended the call")
         except (Exception, asyncio.CancelledError) as error:
-            end = error.with_traceback(None)  # which would keep this call in a cycle
+            end = error.with_traceback(None)  # as above
         self._ended(end)
 
     def _arrived(self, message: Response) -> None:
