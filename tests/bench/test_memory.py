@@ -35,6 +35,13 @@ def test_memory_that_wanders_about_a_level_is_flat():
     assert "grows" not in verdicts
 
 
+@pytest.mark.parametrize("slope", [0, 200])
+def test_the_interval_holds_the_growth_in_95_of_100_runs(slope):
+    found = [growth(wandering(slope, seed)) for seed in range(300)]
+    held = sum(each.low <= slope <= each.high for each in found)
+    assert 0.92 <= held / len(found) <= 0.98
+
+
 def test_noise_too_large_to_tell_is_said_to_be():
     assert growth(wandering(0, noise=5 * MB)).verdict == "unclear"
 

@@ -19,7 +19,7 @@ from specmesh.client import Client, SpecmeshError
 
 CLIENT = "client"
 """The name of this process, which reads the answers with the SDK."""
-NUM_SAMPLES = 400
+NUM_SAMPLES = 2000
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,9 @@
 """How fast each process grows with the requests it answers, once it is warm.
 
 Caches fill and allocators find their size in the first half of a run; the second half counts.
-What a process holds wanders, a sample depends on the one before, and a line fitted through
-samples as if it did not would look far too certain. So the second half is cut into blocks, and
-what counts is how much the medians of neighbouring blocks differ: their mean is the growth, and
-how they scatter says how well it is known.
+What a process holds wanders about its course and a sample depends on the one before, so a line
+fitted through samples would look far too certain. The second half is cut into blocks that are
+long beside that dependence, and the line is fitted through the medians of the blocks.
 """
 
 from __future__ import annotations
@@ -12,15 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from statistics import fmean, median, stdev
+from statistics import fmean, linear_regression, median
 
 from specmesh.bench.memory.measure import Held, Sample
 
 NUM_BLOCKS = 10
 _T = 2.306
-"""The 97.5 % point of Student's t with ``NUM_BLOCKS - 2`` degrees of freedom: there is one
-difference fewer than there are blocks."""
+"""The 97.5 % point of Student's t with ``NUM_BLOCKS - 2`` degrees of freedom."""
 FLAT_BYTES = 50.0
 """Growth a request that counts as none: a million requests a day would take 20 days for 1 GB."""
 
@@ -77,8 +74,11 @@ def growth(points: Sequence[tuple[int, int]]) -> MemoryGrowth:
         points[len(points) * n // NUM_BLOCKS : len(points) * (n + 1) // NUM_BLOCKS]
         for n in range(NUM_BLOCKS)
     ]
-    middles = [(fmean(n for n, _ in block), median(held for _, held in block)) for block in blocks]
-    slopes = [(held - before) / (n - m) for (m, before), (n, held) in pairwise(middles)]
-    mean = fmean(slopes)
-    margin = _T * stdev(slopes) / math.sqrt(len(slopes))
-    return MemoryGrowth(mean, mean - margin, mean + margin)
+    requests = [fmean(number for number, _ in block) for block in blocks]
+    held = [median(held for _, held in block) for block in blocks]
+    slope, start = linear_regression(requests, held)
+    residuals = (h - (start + slope * n) for n, h in zip(requests, held, strict=True))
+    middle = fmean(requests)
+    spread = sum((n - middle) ** 2 for n in requests)
+    error = math.sqrt(sum(r**2 for r in residuals) / (NUM_BLOCKS - 2) / spread)
+    return MemoryGrowth(slope, slope - _T * error, slope + _T * error)
