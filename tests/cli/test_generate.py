@@ -101,6 +101,27 @@ def test_a_refused_request_names_the_field_and_exits_with_2(orchestrator):
     assert result.stderr == "specmesh: sampling.temperature: < 0\n"
 
 
+def test_options_of_strategies_are_passed_on(orchestrator):
+    given = ("-o", "lookahead=3", "-o", "predictor=phi")
+    assert invoke("generate", "x", "-t", orchestrator.address, *given).exit_code == 0
+    sent = orchestrator.requests[-1].speculation
+    assert sent == pb.SpeculationOptions(lookahead=3, predictor="phi")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("lookahed=3", "'lookahed' is none of lookahead, num_branches, predictor"),
+        ("lookahead=x", "'x' can't be lookahead"),
+        ("lookahead", "'' can't be lookahead"),
+    ],
+)
+def test_an_option_that_there_is_not_is_refused_before_any_call(given, said):
+    result = invoke("generate", "x", "-t", "127.0.0.1:1", "-o", given)
+    assert result.exit_code == 2
+    assert said in " ".join(result.stderr.replace("│", " ").split())
+
+
 def test_nobody_there_is_one_line_and_exits_with_1():
     result = invoke("models", "--target", "127.0.0.1:1")
     assert result.exit_code == 1

@@ -23,12 +23,8 @@ from specmesh.orchestrator.strategies.base import (
     StopReason,
     Verify,
 )
-from specmesh.orchestrator.strategies.dsi import (
-    DSI,
-    IN_VAIN,
-    MAX_CHECK_TOKENS,
-    MAX_DRAFT_TOKENS,
-)
+from specmesh.orchestrator.strategies.dsi import DSI, MAX_CHECK_TOKENS, MAX_DRAFT_TOKENS
+from specmesh.orchestrator.strategies.reach import IN_VAIN
 
 END = 90
 ALONE, CHAIN = 1, 2

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from google.protobuf import text_format
+from tests.orchestrator.goals import examples
 from tests.orchestrator.model import (
     CONTEXT_TOKENS,
     END_OF_TEXT,
@@ -25,6 +26,7 @@ from specmesh.orchestrator.plan import Defaults, RequestPlan, make_plan
 from specmesh.orchestrator.prompts import PromptReader
 from specmesh.orchestrator.sessions import settled
 from specmesh.orchestrator.strategies import STRATEGIES
+from specmesh.orchestrator.strategies.options import OPTIONS
 from specmesh.orchestrator.target import Target
 from specmesh.serving.errors import FailedPrecondition, NotFound
 from specmesh.v1 import generation_pb2
@@ -121,6 +123,20 @@ def test_a_settled_request_means_the_same_again():
     )
     again = make_plan(settled(made, "toy"), made.prompt, TARGET, Defaults("speculative"), DICE)
     assert again == made
+
+
+def test_every_option_of_the_protocol_is_declared_for_strategies():
+    fields = {each.name for each in generation_pb2.SpeculationOptions.DESCRIPTOR.fields}
+    assert set(OPTIONS) == fields - {"strategy", "filter"}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_every_option_reaches_the_goal_and_a_resumed_answer(name):
+    for value in examples(OPTIONS[name]):
+        request = generation_pb2.GenerateRequest(text="a", speculation={name: value})
+        made = planned(request, DEFAULTS)
+        assert getattr(made.goal, name) == value
+        assert getattr(settled(made, "toy").speculation, name) == value
 
 
 def test_max_tokens_is_cut_to_the_context():

@@ -37,7 +37,7 @@ def draft(task: int, depth: int) -> Draft:
 def speculating(max_tokens: int = 20, lookahead: int = 3) -> Speculative:
     """A strategy that waits for its first draft, task 1."""
     ends, stops = frozenset({END}), frozenset({STOP})
-    strategy = Speculative(Goal(max_tokens, ends, stops, lookahead))
+    strategy = Speculative(Goal(max_tokens, ends, stops, lookahead=lookahead))
     strategy.start(Capacity())
     return strategy
 

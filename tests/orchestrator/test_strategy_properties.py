@@ -9,12 +9,12 @@ from statistics import fmean
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.orchestrator.goals import GIVEN
 from tests.orchestrator.world import Chances, Guess, Target, World, follow
 
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.closed_forms import expected_tokens
 from specmesh.decoding.drafting import TopK
-from specmesh.decoding.predictors import PREDICTORS
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import (
     Capacity,
@@ -68,9 +68,7 @@ GOALS = st.builds(
     max_tokens=st.integers(1, 40),
     end_of_text_ids=st.sampled_from([frozenset(), frozenset({3})]),
     stop_token_ids=st.sampled_from([frozenset(), frozenset({5, 6})]),
-    lookahead=st.none() | st.integers(1, 8),
-    num_branches=st.none() | st.integers(1, 4),
-    predictor=st.none() | st.sampled_from(sorted(PREDICTORS)),
+    **GIVEN,
 )
 CAPACITIES = st.builds(
     Capacity,

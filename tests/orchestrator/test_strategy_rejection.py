@@ -41,6 +41,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from tests.decoding.test_losslessness import NUM_TOKENS, PROMPT, exact_law, excess, score, table
+from tests.orchestrator.goals import draw_options
 from tests.orchestrator.world import Chances, Guess, World
 
 from specmesh.decoding.acceptance import Verdict, verify
@@ -49,7 +50,7 @@ from specmesh.decoding.predictors import PREDICTORS, AlwaysAll, AlwaysNone
 from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling
 from specmesh.orchestrator.strategies import LOSSLESS, dsi
 from specmesh.orchestrator.strategies.base import Capacity, Goal, Verify
-from specmesh.orchestrator.strategies.kit.chains import Chain
+from specmesh.orchestrator.strategies.chains import Chain
 from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
 from specmesh.orchestrator.strategies.kit.draft_noise import draft_sampling
 from specmesh.orchestrator.strategies.kit.growing_tree import GrowingTree
@@ -121,12 +122,7 @@ def any_scene(dice: random.Random) -> Scene:
     """Whatever a request may ask for, and whatever may happen to it."""
     rates = [0.0, 0.0, 0.1, 0.3]
     latencies = [None, 0.001, 0.01, 0.1]
-    goal = Goal(
-        NUM_TOKENS,
-        lookahead=dice.choice([None, None, 1, 2]),
-        num_branches=dice.choice([None, 1, 3]),
-        predictor=dice.choice([None, *sorted(PREDICTORS)]),
-    )
+    goal = Goal(NUM_TOKENS, **draw_options(dice))
     capacity = Capacity(
         num_verifiers=dice.randint(1, 4),
         num_drafters=dice.randint(1, 2),
@@ -240,13 +236,13 @@ def test_a_draft_that_ends_where_the_drafter_is_unsure_does_not_tip_the_scales()
 
 def test_leaving_out_the_token_that_the_drafter_is_unsure_of_would_be_seen(monkeypatch):
     def without_unsure_tail(self: GrowingTree, node: int) -> DraftChain:
-        run = run_below(self, node)
+        run = chain_below(self, node)
         while run.tokens and run.confidences[-1] < 0.5:
             run = run.first(len(run.tokens) - 1)
         return run
 
-    run_below = GrowingTree.run_below
-    monkeypatch.setattr(GrowingTree, "run_below", without_unsure_tail)
+    chain_below = GrowingTree.chain_below
+    monkeypatch.setattr(GrowingTree, "chain_below", without_unsure_tail)
     assert excess_at(0, sample_unsure_drafter(), 0.5) > 1
 
 

@@ -39,6 +39,10 @@ KINDS = {
 """Faults, and how often each is chosen."""
 
 
+CHOSEN = ("autoregressive", "speculative", "dsi", "branch-prediction", "exhaustive", "filter")
+"""The strategies of the questions; with one more, every seed would mean another schedule."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """Something that goes wrong at ``at`` and is well again ``lasts`` later."""
@@ -122,7 +126,7 @@ def _question(dice: random.Random) -> Question:
             seed=dice.getrandbits(64),
             mode=mode,
         ),
-        strategy=dice.choice(tuple(STRATEGIES)),
+        strategy=dice.choice(CHOSEN),
         lookahead=dice.choice((None, None, 1, 3)),
         asked_at=asked_at,
         leaves_at=asked_at + dice.random() if dice.random() < 0.05 else None,

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.orchestrator.goals import GIVEN
 
-from specmesh.decoding.predictors import PREDICTORS
 from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
 from specmesh.orchestrator.simulation.clock import Clock
 from specmesh.orchestrator.simulation.latency import Fixed, Latency, Measured
@@ -131,9 +131,7 @@ GOALS = st.builds(
     max_tokens=st.integers(1, 60),
     end_of_text_ids=st.sampled_from([frozenset(), frozenset(), frozenset({3})]),
     stop_token_ids=st.sampled_from([frozenset(), frozenset(), frozenset({5, 6})]),
-    lookahead=st.none() | st.integers(1, 12),
-    num_branches=st.none() | st.integers(1, 5),
-    predictor=st.none() | st.sampled_from(sorted(PREDICTORS)),
+    **GIVEN,
 )
 SECONDS = st.sampled_from([0.001, 0.003, 0.01, 0.05, 0.3])
 LATENCIES: st.SearchStrategy[Latency] = st.one_of(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
+from google.protobuf.json_format import ParseDict, ParseError
 
 from specmesh.cli.runner import run
 from specmesh.client import (
@@ -18,6 +20,8 @@ from specmesh.client import (
     GenerationStream,
     Model,
 )
+from specmesh.client.requests import STRATEGY_OPTIONS
+from specmesh.v1 import generation_pb2
 
 Target = Annotated[
     list[str],
@@ -61,15 +65,15 @@ def generate(
     stop: Annotated[list[str] | None, typer.Option(help="String that ends the answer.")] = None,
     ignore_end_of_text: Annotated[bool, typer.Option("--ignore-end-of-text")] = False,
     strategy: Annotated[str, typer.Option(help="See 'specmesh models'.")] = "",
-    lookahead: Annotated[
-        int | None,
-        typer.Option(min=0, max=_MAX_UINT32, help="Draft tokens that a verification covers."),
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option",
+            "-o",
+            metavar="NAME=VALUE",
+            help=f"Option of the strategy: {', '.join(STRATEGY_OPTIONS)}. Repeat it for several.",
+        ),
     ] = None,
-    branches: Annotated[
-        int | None,
-        typer.Option(min=0, max=_MAX_UINT32, help="Outcomes that are drafted on meanwhile."),
-    ] = None,
-    predictor: Annotated[str, typer.Option(help="What ranks those outcomes.")] = "",
     scorer: Annotated[str, typer.Option(help="What strategy filter judges a draft token by.")] = "",
     threshold: Annotated[
         float | None, typer.Option(help="Score above which it keeps one unchecked.")
@@ -95,6 +99,7 @@ def generate(
         raise typer.BadParameter("goes without --escalation-rate", param_hint="--threshold")
     judged = (scorer, threshold, escalation_rate)
     kept = Filter(*judged) if judged != ("", None, None) else None
+    options = _options(option or ())
 
     async def work() -> int:
         async with Client(*target) as client:
@@ -110,11 +115,9 @@ def generate(
                 stop_strings=stop or (),
                 ignore_end_of_text=ignore_end_of_text,
                 strategy=strategy,
-                lookahead=lookahead,
-                num_branches=branches,
-                predictor=predictor,
                 filter=kept,
                 timeout_s=timeout,
+                **options,
             )
             if json_:
                 await stream.text()
@@ -150,6 +153,22 @@ def models(
         return 0
 
     run(work())
+
+
+def _options(given: Iterable[str]) -> dict[str, Any]:
+    """The values of ``NAME=VALUE``, by their names. Raises BadParameter."""
+    options: dict[str, Any] = {}
+    for each in given:
+        name, _, text = each.partition("=")
+        if name not in STRATEGY_OPTIONS:
+            known = ", ".join(STRATEGY_OPTIONS)
+            raise typer.BadParameter(f"{name!r} is none of {known}", param_hint="--option")
+        try:
+            message = ParseDict({name: text}, generation_pb2.SpeculationOptions())
+        except ParseError:
+            raise typer.BadParameter(f"{text!r} can't be {name}", param_hint="--option") from None
+        options[name] = getattr(message, name)
+    return options
 
 
 async def _print(stream: GenerationStream) -> None:

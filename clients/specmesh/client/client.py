@@ -15,9 +15,9 @@ from specmesh.client.recovery import Limits
 from specmesh.client.requests import (
     AcceptanceMode,
     Filter,
-    filter_options,
     generate_request,
     sampling_parameters,
+    speculation_options,
 )
 from specmesh.client.status import from_rpc_error
 from specmesh.client.stream import GenerationStream
@@ -69,18 +69,19 @@ class Client:
         stop_strings: Sequence[str] = (),
         ignore_end_of_text: bool = False,
         strategy: str = "",
-        lookahead: int | None = None,
-        num_branches: int | None = None,
-        predictor: str = "",
         filter: Filter | None = None,  # noqa: A002 - what the wire and the strategy call it
         model: str = "",
         timeout_s: float | None = None,
+        **options: float | str | None,
     ) -> GenerationStream:
         """The answer to ``prompt``, text or token ids, as a stream; None takes the default.
 
-        ``timeout_s`` limits the whole answer, resumes included; by default
-        ``Timeouts.generate_s``. Raises ValueError for a value that no request can hold; what
-        the server refuses comes from the stream, as InvalidRequest.
+        ``options`` are those of the strategy, named as in the protocol's ``SpeculationOptions``:
+        ``lookahead=4``, ``num_branches=2``, ``predictor="phi"``. ``timeout_s`` limits the whole
+        answer, resumes included; by default ``Timeouts.generate_s``.
+
+        Raises TypeError for an option that there isn't and ValueError for a value that no request
+        can hold; what the server refuses comes from the stream, as InvalidRequest.
         """
         request = generate_request(
             prompt,
@@ -92,13 +93,7 @@ class Client:
                 stop_strings=stop_strings,
                 ignore_end_of_text=ignore_end_of_text,
             ),
-            speculation=pb.SpeculationOptions(
-                strategy=strategy,
-                lookahead=lookahead,
-                num_branches=num_branches,
-                predictor=predictor,
-                filter=None if filter is None else filter_options(filter),
-            ),
+            speculation=speculation_options(strategy, filter, options),
         )
         limits = Limits(
             timeout_s=self._timeouts.generate_s if timeout_s is None else timeout_s,

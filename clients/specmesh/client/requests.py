@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from specmesh.v1 import confidence_pb2, sampling_pb2
 from specmesh.v1 import generation_pb2 as pb
@@ -79,6 +80,29 @@ def sampling_parameters(
             if acceptance_mode is None
             else _ACCEPTANCE_MODES[AcceptanceMode(acceptance_mode)]
         ),
+    )
+
+
+STRATEGY_OPTIONS: Sequence[str] = tuple(
+    each.name
+    for each in pb.SpeculationOptions.DESCRIPTOR.fields
+    if each.name not in {"strategy", "filter"}
+)
+"""The names of the options of strategies."""
+
+
+def speculation_options(
+    strategy: str, chosen: Filter | None, options: Mapping[str, float | str | None]
+) -> pb.SpeculationOptions:
+    """Raises TypeError for an option that there isn't, or one of another type, and ValueError for
+    a value that its field can't hold."""
+    for name in options:
+        if name not in STRATEGY_OPTIONS:
+            known = ", ".join(STRATEGY_OPTIONS)
+            raise TypeError(f"{name!r} is no option of strategies; there are: {known}")
+    given: dict[str, Any] = dict(options)
+    return pb.SpeculationOptions(
+        strategy=strategy, filter=None if chosen is None else filter_options(chosen), **given
     )
 
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from typing import Any
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.decoding.predictors import PREDICTORS
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.thresholds import FilterOptions
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
+from specmesh.orchestrator.strategies.options import OPTIONS
 from specmesh.orchestrator.target import Target
 from specmesh.serving.errors import FailedPrecondition, NotFound
 from specmesh.serving.wire import check_tokens, read_filter_options, read_sampling
 from specmesh.v1 import generation_pb2, sampling_pb2
 
-MAX_LOOKAHEAD = 64
-MAX_BRANCHES = 64
 MAX_STOP_TOKENS = 256
 MAX_STOP_STRINGS = 16
 MAX_STOP_STRING_CHARS = 256
@@ -86,21 +85,13 @@ def _goal(
     if len(stopping.stop_token_ids) > MAX_STOP_TOKENS:
         raise InvalidField("stopping.stop_token_ids", f"holds more than {MAX_STOP_TOKENS}")
     check_tokens("stopping.stop_token_ids", stopping.stop_token_ids, target.info.vocab_size)
-    speculation = request.speculation
-    if speculation.predictor and speculation.predictor not in PREDICTORS:
-        known = ", ".join(PREDICTORS)
-        raise InvalidField(
-            "speculation.predictor", f"{speculation.predictor!r} is none of: {known}"
-        )
     ends = () if stopping.ignore_end_of_text else target.info.end_of_text_ids
     return Goal(
         max_tokens=max_tokens,
         end_of_text_ids=frozenset(ends),
         stop_token_ids=frozenset(stopping.stop_token_ids),
-        lookahead=_in_range(speculation, "lookahead", MAX_LOOKAHEAD) or defaults.lookahead,
-        num_branches=_in_range(speculation, "num_branches", MAX_BRANCHES),
-        predictor=speculation.predictor or None,
         seed=seed,
+        **_strategy_options(request.speculation, defaults),
     )
 
 
@@ -132,15 +123,16 @@ def _filter_options(speculation: generation_pb2.SpeculationOptions, strategy: st
     return read_filter_options(speculation.filter, field)
 
 
-def _in_range(
-    speculation: generation_pb2.SpeculationOptions, name: str, highest: int
-) -> int | None:
-    if not speculation.HasField(name):  # type: ignore[arg-type]
-        return None
-    value: int = getattr(speculation, name)
-    if not 1 <= value <= highest:
-        raise InvalidField(f"speculation.{name}", f"must be in [1, {highest}]")
-    return value
+def _strategy_options(
+    speculation: generation_pb2.SpeculationOptions, defaults: Defaults
+) -> dict[str, Any]:
+    given: dict[str, Any] = {"lookahead": defaults.lookahead}
+    for field, value in speculation.ListFields():
+        if allowed := OPTIONS.get(field.name):
+            if reason := allowed.refusal(value):
+                raise InvalidField(f"speculation.{field.name}", reason)
+            given[field.name] = value
+    return given
 
 
 def _stop_strings(stopping: sampling_pb2.StoppingCriteria) -> tuple[str, ...]:

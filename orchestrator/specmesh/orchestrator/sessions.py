@@ -10,6 +10,7 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.thresholds import FilterOptions
 from specmesh.orchestrator.plan import RequestPlan
 from specmesh.orchestrator.strategies.base import Goal
+from specmesh.orchestrator.strategies.options import OPTIONS
 from specmesh.serving.errors import Aborted, NotFound, Unavailable
 from specmesh.serving.session import (
     Generated,
@@ -35,10 +36,7 @@ def settled(plan: RequestPlan, model: str) -> generation_pb2.GenerateRequest:
             ignore_end_of_text=not goal.end_of_text_ids,
         ),
         speculation=generation_pb2.SpeculationOptions(
-            strategy=plan.strategy,
-            lookahead=goal.lookahead,
-            num_branches=goal.num_branches,
-            predictor=goal.predictor or "",
+            strategy=plan.strategy, **{name: getattr(goal, name) for name in OPTIONS}
         ),
     )
     if plan.filter_options != FilterOptions():

@@ -7,7 +7,7 @@ from specmesh.orchestrator.simulation.latency import Fixed, Measured
 from specmesh.orchestrator.simulation.mesh import MeshModel
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
-from specmesh.orchestrator.strategies.dsi import DSI
+from specmesh.orchestrator.strategies.reach import Reach
 
 
 def mesh(num_verifiers=2):
@@ -48,7 +48,7 @@ def test_a_chain_that_can_hardly_stand_leaves_the_drafter_to_others(monkeypatch)
     model = MeshModel(Fixed(0.04), (Fixed(0.003),), num_verifiers=2)
     load = SimulatedLoad("dsi", Goal(100), num_requests=8, acceptance=0.8)
     bounded = run_load(load, model)
-    monkeypatch.setattr(DSI, "_reach", lambda self, chain: float("inf"))
+    monkeypatch.setattr(Reach, "beyond_committed", lambda self, chain: float("inf"))
     unbounded = run_load(load, model)
     assert bounded.num_wasted_tokens < 0.7 * unbounded.num_wasted_tokens
     assert bounded.duration_s < 0.8 * unbounded.duration_s

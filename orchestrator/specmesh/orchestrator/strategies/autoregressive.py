@@ -20,7 +20,7 @@ from specmesh.orchestrator.strategies.kit.progress import Progress
 
 
 class Autoregressive(Strategy):
-    """See ``Strategy``."""
+    """One verification of nothing at a time, each of which brings a token."""
 
     needs_drafter = False
     options = frozenset()
@@ -30,11 +30,11 @@ class Autoregressive(Strategy):
         self._task = 0
 
     def start(self, capacity: Capacity) -> Sequence[Command]:  # noqa: ARG002 - one replica is all it takes
-        """See ``Strategy.start``."""
+        """The first verification."""
         return [self._verify()]
 
     def handle(self, event: Event) -> Sequence[Command]:
-        """See ``Strategy.handle``."""
+        """Commit a token, and ask for the next."""
         match event:
             case Verified(task=self._task, verdict=verdict):
                 commands = self._progress.commit((verdict.next_token,), num_accepted=0)

@@ -36,6 +36,7 @@ from specmesh.decoding.drafting import TopK
 from specmesh.decoding.lookahead import DraftStop
 from specmesh.decoding.sampling import Distribution
 from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.orchestrator.strategies.options import StrategyOptions
 
 TaskId = int
 """Chosen by the strategy, new for every task, so that a late answer to a cancelled task
@@ -43,23 +44,17 @@ cannot be taken for another's."""
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
-    """What a strategy works towards, validated by whoever made it.
+class Goal(StrategyOptions):
+    """What a strategy works towards, and the options it is given; validated by whoever made it.
 
     ``max_tokens`` is at least 1 and fits the context; ``end_of_text_ids`` is empty when they
-    are to be ignored. ``lookahead`` is the number of draft tokens a verification covers;
-    ``num_branches`` that of the outcomes drafted on while a verification runs;
-    ``predictor``, a name in ``PREDICTORS``, ranks those. None leaves it to the strategy.
-    ``seed``, any uint64, is the answer's, for predictors that guess at random.
+    are to be ignored. ``seed``, any uint64, is the answer's, for predictors that guess at random.
     """
 
     max_tokens: int
     end_of_text_ids: frozenset[int] = frozenset()
     stop_token_ids: frozenset[int] = frozenset()
-    lookahead: int | None = None
-    num_branches: int | None = None
-    predictor: str | None = None
-    seed: int = 0
+    seed: int = field(default=0, kw_only=True)
 
 
 class StopReason(Enum):
@@ -253,7 +248,7 @@ class Strategy(ABC):
     lossless: ClassVar[bool] = True
     """Whether its answers are the target's own. One whose answers aren't is never a default."""
     options: ClassVar[frozenset[str]] = frozenset({"lookahead"})
-    """The fields of ``SpeculationOptions`` that mean something to it."""
+    """The fields of ``SpeculationOptions`` that mean something to it (see ``options.py``)."""
 
     @abstractmethod
     def __init__(self, goal: Goal) -> None: ...

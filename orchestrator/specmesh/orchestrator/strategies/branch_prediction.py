@@ -8,14 +8,14 @@ drafter: ``num_branches`` = 1 is the paper's algorithm, all of them its exhausti
 (Section 6.4).
 
 The paper's check Θ(δ, γ) = T − (δ − γ) t > 0 (Eq. 5) asks whether a draft that began at γ is past
-the point δ up to which tokens stand. Here a branch begins with a guess of the token at γ, so it
-is compared with what the target says, token by token, and kept if it agrees and is ahead. In
-rejection mode a branch behind a run that stands whole has drawn the next token already: that
-goes before the bonus token (see ``decoding/bonus.py``).
+the point δ up to which tokens are accepted. Here a branch begins with a guess of the token at γ,
+so it is compared with the target's tokens one by one, and kept if it agrees and is ahead. In
+rejection mode the branch behind a chain of which all is accepted has drawn the next token already:
+that one is tried before the bonus token (see ``decoding/bonus.py``).
 
-Where waiting for a draft doesn't pay, a verification leaves at once, and what is drafted
-meanwhile comes for nothing; where it couldn't be worth verifying either, the target works
-alone, but for what ``Exploration`` allows.
+Where waiting for a draft doesn't pay, a verification leaves at once, and drafting during it costs
+no time; where draft tokens aren't worth verifying either, the target works alone, but for what
+``Exploration`` allows.
 """
 
 from __future__ import annotations
@@ -50,23 +50,24 @@ from specmesh.orchestrator.strategies.kit.pace import levels_per_message
 from specmesh.orchestrator.strategies.kit.progress import Progress
 
 DEFAULT_LOOKAHEAD = 4
-"""As long as no latency was measured."""
+"""Until latencies are measured."""
 DEFAULT_PREDICTOR = "confidence"
 NUM_CHOICES = 4
-"""Guesses per place that the drafter is asked for."""
+"""How many of the likeliest tokens the drafter names for each position."""
 MAX_NODES = 512
-"""Of the tree below which a drafter works; bounds what an exhaustive draft costs."""
+"""Limit of the drafted nodes, and so of what an exhaustive draft costs."""
 MAX_DEPTH = 256
-"""Of one draft call, however slow the target is."""
+"""Limit of one draft, however slow the target is."""
 
 
 class BranchPrediction(Strategy):
-    """See ``Strategy``. At most one draft and one verification are under way."""
+    """At most one draft and one verification are under way. While there is a verification, all
+    drafting hangs from its outcomes, ``_branches``."""
 
     options = frozenset({"lookahead", "num_branches", "predictor"})
 
     default_branches: ClassVar[int | None] = 1
-    """Without ``Goal.num_branches``; None: as many as the drafter can name."""
+    """The default of ``Goal.num_branches``; None drafts on from all that the drafter can name."""
 
     def __init__(self, goal: Goal) -> None:
         self._goal = goal
@@ -81,20 +82,20 @@ class BranchPrediction(Strategy):
         self._exploring = False
         self._growth = GrowingTree(task=0)
         self._head = 0
-        """The node of the growth that stands for the end of what is committed."""
+        """The node of the growth at which the committed tokens end."""
         self._check: TaskId | None = None
-        self._run = DraftChain()
-        """What the check verifies."""
+        self._chain = DraftChain()
+        """What is being verified."""
         self._branches: list[tuple[Branch, int]] = []
-        """What is drafted on meanwhile, each with its node in the growth."""
+        """The outcomes that are drafted on meanwhile, each with its node in the growth."""
 
     def start(self, capacity: Capacity) -> Sequence[Command]:
-        """See ``Strategy.start``."""
+        """The first draft, or a verification at once where drafting doesn't pay."""
         self._capacity = capacity
         return self._begin_round()
 
     def handle(self, event: Event) -> Sequence[Command]:
-        """See ``Strategy.handle``."""
+        """A draft is verified once it is long enough; a verdict picks the branch to go on with."""
         match event:
             case Verified(task=self._check, verdict=verdict):
                 return self._conclude(verdict)
@@ -121,19 +122,18 @@ class BranchPrediction(Strategy):
 
     def _go_on(self) -> list[Command]:
         """Verify what follows the verified point, once there is enough of it."""
-        run = self._growth.run_below(self._head)
-        if len(run.tokens) < min(self._lookahead, self._room) and not self._growth.ended:
+        chain = self._growth.chain_below(self._head)
+        if len(chain.tokens) < min(self._lookahead, self._room) and not self._growth.ended:
             return []
         commands: list[Command] = [] if self._growth.ended else [Cancel(self._growth.task)]
-        if not run.tokens and self._head:  # a branch that was right but ends there
+        if not chain.tokens and self._head:  # a branch that was right but ends there
             return commands + self._begin_round()
-        return commands + self._verify(run.first(min(self._room, self._num_worth)))
+        return commands + self._verify(chain.first(min(self._room, self._num_worth)))
 
-    def _verify(self, run: DraftChain) -> list[Command]:
-        self._run, self._check = run, self._new_task()
-        drawn_from = {n: each for n, each in enumerate(run.distributions) if each is not None}
-        tree = TokenTree.chain(run.tokens)
-        verify = Verify(self._check, (), tree, drawn_from, drafting_on=True)
+    def _verify(self, chain: DraftChain) -> list[Command]:
+        self._chain, self._check = chain, self._new_task()
+        tree = TokenTree.chain(chain.tokens)
+        verify = Verify(self._check, (), tree, chain.drawn_from, drafting_on=True)
         return [verify, *self._predict()]
 
     def _predict(self) -> list[Command]:
@@ -142,15 +142,15 @@ class BranchPrediction(Strategy):
         depth = min(self._depth_ahead(), self._room - 1)
         if depth < 1:
             return []
-        probabilities = self._predictor.distribution(self._run.confidences, self._round)
+        probabilities = self._predictor.distribution(self._chain.confidences, self._round)
         limit = MAX_NODES // depth
         branches = likeliest_branches(
-            *(self._run, probabilities, self._acceptance.alpha),
+            *(self._chain, probabilities, self._acceptance.alpha),
             limit=min(self._num_branches or limit, limit),
         )
         if not branches:  # the drafter named no choices where the predictor expects a rejection
             return []
-        tree, from_nodes = plant(self._run, branches)
+        tree, from_nodes = plant(self._chain, branches)
         self._branches = list(zip(branches, from_nodes, strict=True))
         self._growth = GrowingTree(self._new_task(), tree)
         return [
@@ -165,14 +165,14 @@ class BranchPrediction(Strategy):
 
     def _conclude(self, verdict: Verdict) -> list[Command]:
         """Commit; go on with the branch that was right, or start over."""
-        num_accepted, said = len(verdict.accepted_nodes), self._next_token(verdict)
+        num_accepted, token = len(verdict.accepted_nodes), self._next_token(verdict)
         self._round += 1
-        self._learn(num_accepted, said)
+        self._learn(num_accepted, token)
         self._check = None
-        commands = self._progress.commit([*self._run.tokens[:num_accepted], said], num_accepted)
+        commands = self._progress.commit([*self._chain.tokens[:num_accepted], token], num_accepted)
         if self._progress.ended:
             return commands
-        node = self._right_branch(num_accepted, said)
+        node = self._right_branch(num_accepted, token)
         if node is not None:
             self._head = node
             return commands + self._go_on()
@@ -181,7 +181,7 @@ class BranchPrediction(Strategy):
         return commands + self._begin_round()
 
     def _next_token(self, verdict: Verdict) -> int:
-        """The target's own; a bonus token meets what was drafted behind the run."""
+        """The token after the accepted ones; a bonus token tries the branch's token first."""
         follows = self._follows
         if verdict.bonus is None or not follows.tokens or follows.distributions[0] is None:
             return verdict.next_token
@@ -189,41 +189,41 @@ class BranchPrediction(Strategy):
 
     @property
     def _follows(self) -> DraftChain:
-        """What was drafted behind the run, in case that it stands whole."""
+        """The token drafted behind the chain, for the case that all of it is accepted."""
         nodes = (node for branch, node in self._branches if branch.guess is None)
         node = next(nodes, None)
-        return DraftChain() if node is None else self._growth.run_below(node).first(1)
+        return DraftChain() if node is None else self._growth.chain_below(node).first(1)
 
-    def _learn(self, num_accepted: int, said: int) -> None:
-        outcome = Outcome(num_accepted, self._run.confidences)
+    def _learn(self, num_accepted: int, next_token: int) -> None:
+        outcome = Outcome(num_accepted, self._chain.confidences)
         self._predictor.observe(outcome)
         self._acceptance.learn(outcome.trials)
         follows = self._follows.tokens
-        if num_accepted == len(self._run.tokens) and follows:
-            right = follows[0] == said
+        if num_accepted == len(self._chain.tokens) and follows:
+            right = follows[0] == next_token
             self._acceptance.learn([right])
             if right and self._exploring:
                 self._exploration.won()
 
-    def _right_branch(self, num_accepted: int, said: int) -> int | None:
+    def _right_branch(self, num_accepted: int, next_token: int) -> int | None:
         """The node of the growth for that outcome."""
         for branch, node in self._branches:
             if branch.num_accepted == num_accepted:
-                if branch.guess == said:
+                if branch.guess == next_token:
                     return node
                 if branch.guess is None:
-                    return self._growth.child_with(node, said)
+                    return self._growth.child_with(node, next_token)
         return None
 
     @property
     def _room(self) -> int:
-        """How many tokens are worth drafting from the verified point."""
+        """How many draft tokens the answer has room for."""
         return self._progress.draftable - len(self._progress.token_ids)
 
     @property
     def _lookahead(self) -> int:
-        """How many tokens a verification covers at least: as asked for, or the best γ; 0 where
-        waiting for a draft doesn't pay.
+        """How many tokens a verification covers at least: as the request says, or the best γ; 0
+        where waiting for a draft doesn't pay.
 
         After a wrong prediction the target waits for them, so that it is the γ of plain
         speculative decoding (Leviathan et al. 2023, Section 3.4) for the acceptance so far.
@@ -237,13 +237,13 @@ class BranchPrediction(Strategy):
 
     @property
     def _num_worth(self) -> int:
-        """How many tokens of a run are worth verifying."""
+        """How many tokens of a chain are worth their time in a verification."""
         if self._goal.lookahead is not None:
             return MAX_DEPTH
         return int(min(MAX_DEPTH, self._acceptance.num_worth(self._capacity.token_cost)))
 
     def _depth_ahead(self) -> int:
-        """How much to draft while the target verifies; 0 where that couldn't be of use."""
+        """How much to draft while the target verifies; 0 where that is of no use."""
         cost = self._capacity.draft_cost
         if self._goal.lookahead is not None or cost is None:
             return self._draft_ahead
@@ -252,7 +252,7 @@ class BranchPrediction(Strategy):
 
     @property
     def _draft_ahead(self) -> int:
-        """What a branch may grow to: n = ⌈T/t⌉ (Eq. 14) tokens are free while the target works."""
+        """How long a branch may grow: n = ⌈T/t⌉ (Eq. 14) tokens are free while the target works."""
         target_s, drafter_s = self._capacity.target_s, self._capacity.drafter_s
         if target_s is None or drafter_s is None:
             return self._goal.lookahead or DEFAULT_LOOKAHEAD

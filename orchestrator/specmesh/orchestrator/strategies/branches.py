@@ -1,7 +1,7 @@
-"""Which outcomes of a verification to draft on: pairs of how many tokens stand and what follows.
+"""Which outcomes of a verification to draft on: how many tokens are accepted, and which follows.
 
-Duan et al. 2024 predict only how many; but where a token is rejected another stands in its
-place, which must be guessed as well (see the notes on the paper in docs/papers.md).
+Duan et al. 2024 predict only how many; but a rejected token is replaced by another, which must be
+guessed as well (see the notes on the paper in docs/papers.md).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """An outcome: the first ``num_accepted`` tokens stand, then the target says ``guess``.
+    """An outcome: ``num_accepted`` tokens are accepted, and the next token is ``guess``.
 
-    ``guess`` is None after a run that stands whole: the drafter then just goes on.
+    ``guess`` is None where the whole chain is accepted: the drafter then just goes on.
     """
 
     num_accepted: int
@@ -30,21 +30,23 @@ class Branch:
 
 
 def likeliest_branches(
-    run: DraftChain, num_accepted: NDArray[np.float64], alpha: float, limit: int | None
+    chain: DraftChain, num_accepted: NDArray[np.float64], alpha: float, limit: int | None
 ) -> list[Branch]:
     """The ``limit`` likeliest outcomes (None: all), the likeliest first.
 
-    ``num_accepted`` ``[len(run) + 1]`` are the probabilities of how many tokens stand,
+    ``num_accepted`` ``[len(chain) + 1]`` are the probabilities that 0, 1, … tokens are accepted,
     ``alpha`` that of a token of which nothing is known yet.
     """
-    outcomes = _outcomes(run, num_accepted, alpha)
+    outcomes = _outcomes(chain, num_accepted, alpha)
     possible = [branch for branch in outcomes if branch.probability > 0]
     possible.sort(key=lambda branch: -branch.probability)
     return possible[:limit]
 
 
-def _outcomes(run: DraftChain, num_accepted: NDArray[np.float64], alpha: float) -> Iterator[Branch]:
-    for accepted, (token, choices) in enumerate(zip(run.tokens, run.choices, strict=True)):
+def _outcomes(
+    chain: DraftChain, num_accepted: NDArray[np.float64], alpha: float
+) -> Iterator[Branch]:
+    for accepted, (token, choices) in enumerate(zip(chain.tokens, chain.choices, strict=True)):
         if choices is None:
             continue
         rest = max(1 - confidence(token, choices, None), UNSEEN)
@@ -52,15 +54,15 @@ def _outcomes(run: DraftChain, num_accepted: NDArray[np.float64], alpha: float) 
             if guess != token:
                 given = min(probability / rest, 1.0)
                 yield Branch(accepted, guess, float(num_accepted[accepted]) * given)
-    yield Branch(len(run.tokens), None, float(num_accepted[len(run.tokens)]) * alpha)
+    yield Branch(len(chain.tokens), None, float(num_accepted[len(chain.tokens)]) * alpha)
 
 
-def plant(run: DraftChain, branches: Sequence[Branch]) -> tuple[TokenTree, tuple[int, ...]]:
-    """The tree to draft below: ``run`` as a chain, the guesses as leaves beside it.
+def plant(chain: DraftChain, branches: Sequence[Branch]) -> tuple[TokenTree, tuple[int, ...]]:
+    """The tree to draft below: ``chain``, with the guesses as leaves beside it.
 
     Returns it and, for each branch, the node to draft from.
     """
-    tokens, parents = list(run.tokens), list(range(len(run.tokens)))
+    tokens, parents = list(chain.tokens), list(range(len(chain.tokens)))
     from_nodes = []
     for branch in branches:
         if branch.guess is None:

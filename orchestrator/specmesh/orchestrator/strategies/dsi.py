@@ -3,37 +3,34 @@
 Timor et al. 2025 (DSI), Algorithm 1, with the lookahead of Appendix D. What the paper calls
 threads are the tasks here:
 
-- each of the m - 1 drafters drafts a chain of its own (``Chain``) for as long as it is right;
-- the target starts on every known prefix at once (lines 2 and 6: C_(J,m)), with nothing to
-  check yet, so that the answer is never slower than the target alone (Theorem 1);
-- whenever ``lookahead`` more tokens of a chain are drafted and a replica is free, one more
-  verification of them leaves (``InFlightVerification``). When none is free the verification
-  grows instead of waiting, so speculation parallelism stays within the live replicas whatever
-  the lookahead;
-- it leaves before that if the chain is not drafted on, and, unless a lookahead was asked for,
-  once more likely than not it holds a token that will be rejected: the sooner that is known,
-  the less is drafted in vain. Not in rejection mode, where what leaves must not depend on the
-  tokens drawn;
-- the verification that covers the next position of the answer is the current verifier. What it says
-  is committed; chains and checks that assumed something else are terminated with all that
-  hangs from them (lines 8 and 10), and the next current verifier is the one that covers the
-  position now next (line 11), which may have spoken already (lines 13 and 14);
-- in rejection mode what a chain has at the bonus token's place by then is tried there (see
-  ``decoding/bonus.py``): a bonus token drawn without regard to it would end nearly every chain;
-- of several drafters that are right the first is preferred (line 9): replicas go to its chain
+- each of the m - 1 drafters drafts a chain of its own (``Chain``), on and on, until one of its
+  tokens is rejected;
+- the target starts on every known prefix at once (lines 2 and 6: C_(J,m)), with no draft token
+  to verify yet, so that the answer is never slower than the target alone (Theorem 1);
+- whenever ``lookahead`` more tokens of a chain are drafted and a replica is free, a verification
+  of them leaves (``InFlightVerification``). If no replica is free, the tokens join the next
+  verification, so there are never more verifications than live replicas;
+- it leaves earlier if the chain is not drafted on and, unless the request gives a lookahead, once
+  it more likely than not holds a token that will be rejected: the sooner that is known, the less
+  is drafted in vain. Not so in rejection mode, where the tokens that were drawn must not decide
+  when a verification leaves;
+- the current verifier is the verification that covers the answer's next position. Its tokens are
+  committed; chains and verifications that assumed other tokens are terminated (lines 8 and 10),
+  and the verification of the position that is next now becomes the current verifier (line 11);
+  its verdict may be there already (lines 13 and 14);
+- in rejection mode the bonus token tries the tokens that chains have drafted at its position by
+  then (see ``decoding/bonus.py``): drawn without regard to them it would end nearly every chain;
+- among several drafters that are right the first is preferred (line 9): replicas go to its chain
   first. Algorithm 1 also lets every drafter go on from every other's tokens; that grows
   exponentially, and a drafter is one process, so here each goes on from its own.
 
-A chain is drafted no further than verifications can use (``_reach``), and unless a lookahead was
-asked for not at all where a token more in a verification costs more than it brings: then the
-target works alone, but for what ``Exploration`` allows.
+``Reach`` says how far a chain is drafted and how many tokens a verification covers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specmesh.decoding.closed_forms import min_lookahead
 from specmesh.decoding.tree import TokenTree
 from specmesh.orchestrator.strategies.base import (
     Cancel,
@@ -50,44 +47,41 @@ from specmesh.orchestrator.strategies.base import (
     Verified,
     Verify,
 )
-from specmesh.orchestrator.strategies.kit.chains import Chain, InFlightVerification
+from specmesh.orchestrator.strategies.chains import Chain, InFlightVerification
 from specmesh.orchestrator.strategies.kit.pace import levels_per_message
 from specmesh.orchestrator.strategies.kit.progress import Progress
+from specmesh.orchestrator.strategies.reach import Reach
 
-DEFAULT_LOOKAHEAD = 4
-"""As long as no latency was measured."""
 MAX_DRAFT_TOKENS = 256
-"""Of one draft call; a chain that outlives it is drafted on by another."""
+"""Limit of one draft; a longer chain takes several."""
 MAX_CHECK_TOKENS = 256
-"""Of one verification, however far a quick drafter has run ahead."""
-IN_VAIN = 0.03
-"""The chance to stand below which tokens are not drafted: other requests want the drafter, and
-an answer that has it for itself loses 2 % of its time at most. With eight requests at once on
-two replicas whose forward takes 13 of the drafter's (`specmesh simulate run`, acceptance 0.8),
-they end in two thirds of the time that they would take without a bound."""
+"""Limit of one verification, however far a fast drafter has run ahead."""
 UNSURE = 0.5
-"""The chance to stand below which tokens are verified at once."""
+"""Tokens that are accepted with a lower probability than this are verified at once."""
 
 
 class DSI(Strategy):
-    """See ``Strategy``."""
+    """Every chain and every verification agrees with the answer so far: what doesn't is
+    terminated when tokens are committed. There is always a current verifier.
+    """
 
     def __init__(self, goal: Goal) -> None:
         self._goal = goal
         self._progress = Progress(goal)
         self._text = self._progress.token_ids
+        self._reach = Reach(goal.lookahead)
         self._capacity = Capacity()
         self._chains: list[Chain] = []
         self._checks: dict[TaskId, InFlightVerification] = {}
         self._last_task: TaskId = 0
 
     def start(self, capacity: Capacity) -> Sequence[Command]:
-        """See ``Strategy.start``."""
+        """Verify the first position and begin every chain."""
         self._adapt(capacity)
         return self._go_on()
 
     def handle(self, event: Event) -> Sequence[Command]:
-        """See ``Strategy.handle``."""
+        """Commit what is known, draft on, and verify what is drafted."""
         match event:
             case Drafted():
                 self._extend(event)
@@ -95,7 +89,7 @@ class DSI(Strategy):
                 check.verdict = verdict
                 return self._commit_what_is_known()
             case Failed(task=task) if check := self._checks.pop(task, None):
-                # Sent again it would fail again; but another may tell the same.
+                # Sent again it would fail again; but another may cover the same position.
                 if check.start <= len(self._text) and self._current_verifier() is None:
                     return [GiveUp(task)]
             case Failed(task=task):
@@ -109,26 +103,9 @@ class DSI(Strategy):
         return self._go_on()
 
     def _adapt(self, capacity: Capacity) -> None:
-        self._capacity = capacity
+        self._capacity = self._reach.capacity = capacity
         for drafter in range(len(self._chains), capacity.num_drafters):
             self._chains.append(Chain(drafter, start=len(self._text)))
-
-    @property
-    def _lookahead(self) -> int:
-        """As asked for, or the smallest with which no verification waits."""
-        return self._goal.lookahead or self._least_lookahead
-
-    @property
-    def _least_lookahead(self) -> int:
-        """Equation 1, once latencies are known."""
-        target_s, drafter_s = self._capacity.target_s, self._capacity.drafter_s
-        if target_s is None or drafter_s is None:
-            return DEFAULT_LOOKAHEAD
-        return min_lookahead(target_s, drafter_s, self._parallelism)
-
-    @property
-    def _parallelism(self) -> int:
-        return max(1, self._capacity.num_verifiers)
 
     # What happened
 
@@ -142,29 +119,29 @@ class DSI(Strategy):
 
     def _commit_what_is_known(self) -> list[Command]:
         commands: list[Command] = []
-        while task := self._current_verifier(has_spoken=True):
+        while task := self._current_verifier(has_verdict=True):
             check = self._checks.pop(task)
             known = len(self._text) - check.start
-            said = (*check.accepted(), self._next_token(check))
-            # In rejection mode two verifications may differ in a token that both tell: the
-            # first to speak decides, and what the other says hangs from a token not there.
-            if list(said[:known]) == self._text[check.start :]:
-                commands += self._commit(said[known:])
+            tokens = (*check.accepted(), self._next_token(check))
+            # In rejection mode two verifications may give different tokens for one position: the
+            # first to end decides, and what follows the other's token is of no use.
+            if list(tokens[:known]) == self._text[check.start :]:
+                commands += self._commit(tokens[known:])
                 if self._progress.ended:
                     return commands
         return commands + self._go_on()
 
     def _next_token(self, check: InFlightVerification) -> int:
-        """The target's own, after what it accepted; a bonus token meets the chains' drafts."""
+        """The token after the accepted ones; a bonus token tries the chains' tokens first."""
         verdict, position = check.verdict, len(self._text)
         assert verdict is not None
         if verdict.bonus is None or check.end < position:
             return verdict.next_token
-        run = check.assumed(position)
+        assumed = check.assumed(position)
         drafts = (
             chain.drawn_at(check.end)
             for chain in self._chains
-            if chain.between(position, check.end) == run
+            if chain.between(position, check.end) == assumed
         )
         return verdict.bonus.meet([drawn for drawn in drafts if drawn is not None])
 
@@ -179,9 +156,9 @@ class DSI(Strategy):
         return commands + self._terminate(position)
 
     def _terminate(self, position: int) -> list[Command]:
-        """End whatever assumed other tokens than those committed from ``position`` on.
+        """End what assumed other tokens than those committed from ``position`` on.
 
-        Drafts first: their drafters are waited for, while there may be replicas to spare.
+        Drafts first: drafters are in demand at once, while a replica may be idle anyway.
         """
         commands: list[Command] = []
         new = tuple(self._text[position:])
@@ -205,7 +182,7 @@ class DSI(Strategy):
         commands: list[Command] = []
         if self._current_verifier() is None:
             commands.append(self._verify(self._preferred_chain(), len(self._text)))
-        # First of all, since what a draft brings has to be verified in turn.
+        # Drafts come first, because what they bring has to be verified in turn.
         commands[:0] = [*self._pause(), *self._draft_on()]
         for chain in self._chains:
             while self._num_running < self._capacity.num_verifiers:
@@ -215,10 +192,10 @@ class DSI(Strategy):
                 commands.append(self._verify(chain, start))
         return commands
 
-    def _current_verifier(self, has_spoken: bool = False) -> TaskId | None:
-        """The task of a check that tells the next token of the answer, unless it was wrong."""
+    def _current_verifier(self, has_verdict: bool = False) -> TaskId | None:
+        """The task of the verification that covers the answer's next position."""
         for task, check in self._checks.items():
-            if check.start <= len(self._text) and (check.verdict or not has_spoken):
+            if check.start <= len(self._text) and (check.verdict or not has_verdict):
                 return task
         return None
 
@@ -228,7 +205,7 @@ class DSI(Strategy):
         complete = chain.far_ahead or chain.end == self._progress.draftable
         num_tokens = chain.end - start
         some = num_tokens > 0 and (complete or self._is_unsure(chain, start))
-        return some or num_tokens >= self._lookahead
+        return some or num_tokens >= self._reach.lookahead
 
     @property
     def _may_leave_early(self) -> bool:
@@ -248,11 +225,11 @@ class DSI(Strategy):
         return next(ahead, Chain(0, len(self._text)))
 
     def _verified_up_to(self, chain: Chain) -> int:
-        """How far the chain's tokens are being verified already, for whichever chain.
+        """The position up to which the chain's tokens are being verified, for whichever chain.
 
-        In rejection mode for this chain alone: a verification that leaves only because two
-        drafters drew differently would, once it is the first to speak, have chosen between
-        two verdicts by the noise they hang from (see ``verify``).
+        In rejection mode only this chain's own verifications count: if one left only because two
+        drafters drew different tokens, then which of two verdicts comes first would depend on the
+        noise that these verdicts depend on (see the rule in ``base.py``).
         """
         position = len(self._text)
         shared = not chain.distributions
@@ -278,43 +255,11 @@ class DSI(Strategy):
             drafting_on=True,
         )
 
-    # How far to draft
-
-    def _reach(self, chain: Chain) -> float:
-        """How many tokens beyond what is committed a chain may have.
-
-        By Equation 1 the replicas hold SP * lookahead tokens while a verification lasts, and
-        as many again are drafted meanwhile. Whatever is beyond waits for others, as a backlog
-        at the replicas makes it, and keeps the drafter from other requests. Nor is a token of
-        use that costs the replicas more time than it is likely to save.
-        """
-        in_use = 2 * self._parallelism * max(self._lookahead, self._least_lookahead)
-        if self._goal.lookahead is not None:
-            return in_use
-        return min(in_use, chain.acceptance.num_worth(self._least_chance))
-
-    @property
-    def _least_chance(self) -> float:
-        """To stand, of a token that is to be drafted."""
-        return max(self._capacity.token_cost, IN_VAIN)
-
-    def _depth(self, chain: Chain) -> int:
-        """Of the next draft; 0 where the target works alone: where a draft token couldn't be
-        there before the target's own, or isn't worth verifying."""
-        cost = self._capacity.draft_cost
-        asked_for = self._goal.lookahead is not None
-        if asked_for or cost is None or (cost < 1 and chain.acceptance.alpha > self._least_chance):
-            chain.exploring = False
-            return min(self._progress.draftable - chain.end, MAX_DRAFT_TOKENS)
-        chain.silent = True
-        chain.exploring = chain.exploration.tries(cost)
-        return int(chain.exploring)
-
     def _pause(self) -> list[Command]:
         """Stop the drafts of chains that are too far ahead."""
         commands: list[Command] = []
         for chain in self._chains:
-            ahead, reach = chain.end - len(self._text), self._reach(chain)
+            ahead, reach = chain.end - len(self._text), self._reach.beyond_committed(chain)
             chain.far_ahead = ahead > (reach / 2 if chain.far_ahead else reach)
             if chain.far_ahead and chain.task is not None:
                 commands.append(Cancel(chain.task))
@@ -328,6 +273,15 @@ class DSI(Strategy):
             if self._can_draft(chain) and (depth := self._depth(chain))
         ]
 
+    def _depth(self, chain: Chain) -> int:
+        """The length of the next draft; 0 lets the target work alone, until more is known."""
+        if self._reach.is_worth_drafting(chain):
+            chain.exploring = False
+            return min(self._progress.draftable - chain.end, MAX_DRAFT_TOKENS)
+        chain.silent = True
+        chain.exploring = self._reach.explores(chain)
+        return int(chain.exploring)
+
     def _can_draft(self, chain: Chain) -> bool:
         ready = chain.task is None and not (chain.silent or chain.far_ahead)
         return ready and chain.end < self._progress.draftable
@@ -339,7 +293,7 @@ class DSI(Strategy):
             chain.task,
             chain.between(len(self._text), chain.end),
             depth=depth,
-            levels_per_message=levels_per_message(self._capacity, self._lookahead),
+            levels_per_message=levels_per_message(self._capacity, self._reach.lookahead),
             num_choices=1 if self._may_leave_early else 0,
             drafter=chain.drafter,
         )

@@ -11,13 +11,13 @@ threshold it is
   asked is not known when the token is drawn;
 - in coupled mode another one. What is judged is not Q_i but Q_i with the noise that the target
   uses too: the question is whether the token drawn would be the target's. So the seed decides
-  which places are kept, and over all seeds the tokens kept are no sample of Q_i.
+  at which positions the draft is kept, and over all seeds the kept tokens are no sample of Q_i.
 
-Several tokens are drafted before the confidence service is asked about them. The text is that
-of one token at a time all the same, for the next Q_i holds as long as what it follows was said.
-So is the run of unsure places that comes first checked in one verification, as speculative
-decoding would, and the rest of the draft goes on if the target agreed with it. Unless a
-lookahead was asked for, a draft goes on for as long as it pays.
+Several tokens are drafted before the confidence service is asked about them. The text is the same
+as with one token at a time, because Q_i stays valid for as long as all tokens before it were
+committed. For the same reason the first unsure positions in a row are verified together, as in
+speculative decoding, and the rest of the draft is used if the target agreed with them. Unless the
+request gives a lookahead, a draft goes on for as long as it pays.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ from specmesh.orchestrator.strategies.kit.growing_tree import GrowingTree
 from specmesh.orchestrator.strategies.kit.progress import Progress
 
 MAX_LOOKAHEAD = 16
-"""However sure the drafter is: what it holds back, nobody reads."""
+"""However sure the drafter is: the user sees nothing of a draft before it has ended."""
 WORTH = 0.2
-"""The chance to be said below which a draft ends: a token more costs about this share of the
-round that it may save."""
+"""A draft ends at a token that is less likely than this to be committed: drafting a token costs
+about this share of the round that it may save."""
 NUM_CHOICES = 2
-"""What the scores are made of, beside the entropy."""
+"""The scores are computed from the two likeliest tokens and the entropy."""
 
 
 class ConfidenceFilter(Strategy):
-    """See ``Strategy``. One task is under way at a time: a draft, the assessment of what is
-    left of it, or the verification of the first run of places that were not kept."""
+    """One task is under way at a time: a draft, the assessment of what is left of it, or the
+    verification of the first tokens in a row that were not kept."""
 
     needs_confidence = True
     lossless = False
@@ -70,23 +70,23 @@ class ConfidenceFilter(Strategy):
     def __init__(self, goal: Goal) -> None:
         self._fixed = goal.lookahead
         self._standing = OnlinePlatt()
-        """How likely a drafted token is said, because it is kept or the target says it too."""
+        """How likely a draft token is committed, kept or verified."""
         self._progress = Progress(goal)
         self._last_task: TaskId = 0
         self._growth = GrowingTree(task=0)
-        self._run = DraftChain()
+        self._chain = DraftChain()
         """Drafted tokens that follow what is committed."""
         self._assessing: TaskId | None = None
         self._verifying: TaskId | None = None
         self._num_unsure = 0
-        """How many places of the run, from the first, the target is asked about."""
+        """How many tokens of the chain, from the first, the target is asked about."""
 
     def start(self, capacity: Capacity) -> Sequence[Command]:  # noqa: ARG002 - one of each is all it takes
-        """See ``Strategy.start``."""
+        """The first draft."""
         return [self._draft()]
 
     def handle(self, event: Event) -> Sequence[Command]:
-        """See ``Strategy.handle``."""
+        """A draft is assessed; what is not kept is verified once it is released."""
         if isinstance(event, Drafted | Failed) and event.task == self._growth.task:
             return self._grow(event)
         match event:
@@ -117,24 +117,24 @@ class ConfidenceFilter(Strategy):
             self._growth.ended = True
         if not self._growth.ended:
             return []
-        self._run = self._growth.run_below(0)
+        self._chain = self._growth.chain_below(0)
         return self._go_on()
 
     def _go_on(self) -> list[Command]:
-        """Ask about the run, all of it; should that fail, the target is asked about all of it."""
-        self._num_unsure = len(self._run.tokens)
-        places = tuple(choices for choices in self._run.choices if choices is not None)
-        if not places or len(places) < len(self._run.choices):  # nothing to judge by
+        """Have the whole chain assessed; should that fail, all of it is verified."""
+        self._num_unsure = len(self._chain.tokens)
+        positions = tuple(choices for choices in self._chain.choices if choices is not None)
+        if not positions or len(positions) < len(self._chain.choices):  # nothing to judge by
             return [self._verify()]
         self._assessing = self._new_task()
-        return [Assess(self._assessing, (), places)]
+        return [Assess(self._assessing, (), positions)]
 
     def _keep(self, keeps: Sequence[bool]) -> list[Command]:
-        """Commit what is kept, up to the first place that isn't."""
+        """Commit what is kept, up to the first token that isn't."""
         num_kept = _leading(keeps, value=True)
         commands: list[Command] = []
         if num_kept:
-            kept, self._run = self._run.first(num_kept), self._run.after(num_kept)
+            kept, self._chain = self._chain.first(num_kept), self._chain.after(num_kept)
             self._standing.learn(kept.confidences, repeat(True))
             commands += self._progress.commit(kept.tokens, 0, checked=False)
         self._num_unsure = _leading(keeps[num_kept:], value=False)
@@ -144,37 +144,36 @@ class ConfidenceFilter(Strategy):
         return [*commands, self._draft()]
 
     def _verify(self) -> Verify:
-        """Ask about the places in question, with the drafted tokens as guesses.
+        """Ask the target for the unsure positions, with the draft tokens as guesses.
 
-        The last would need none, for it takes whatever the target says. A token drawn in
-        rejection mode is verified all the same: which place is the last depends on it.
+        The last position needs no guess: it takes whatever the target says. A token drawn in
+        rejection mode is verified all the same, because which position is the last depends on it.
         """
         self._assessing = None
         self._verifying = self._new_task()
-        guesses = self._run.first(self._num_unsure)
+        guesses = self._chain.first(self._num_unsure)
         if guesses.tokens and guesses.distributions[-1] is None:
             guesses = guesses.first(len(guesses.tokens) - 1)
-        drawn_from = {n: each for n, each in enumerate(guesses.distributions) if each is not None}
-        return Verify(self._verifying, (), TokenTree.chain(guesses.tokens), drawn_from)
+        return Verify(self._verifying, (), TokenTree.chain(guesses.tokens), guesses.drawn_from)
 
     def _conclude(self, verdict: Verdict) -> list[Command]:
-        """Commit what the target said; go on with the draft if it said the same.
+        """Commit the target's tokens; go on with the draft if it agrees with all of them.
 
-        A token of the target's after all the places in question is left alone: whether that
-        place is kept has not been decided.
+        The bonus token after the unsure positions is not used: whether the draft token at that
+        position is kept has not been decided.
         """
         self._verifying = None
         num_accepted = len(verdict.accepted_nodes)
-        run, self._run = self._run, DraftChain()
-        said = [*run.tokens[:num_accepted], verdict.next_token][: max(1, self._num_unsure)]
-        agreed = [token == own for token, own in zip(run.tokens, said, strict=False)]
-        self._standing.learn(run.confidences, agreed)
-        commands = self._progress.commit(said, num_accepted)
+        chain, self._chain = self._chain, DraftChain()
+        tokens = [*chain.tokens[:num_accepted], verdict.next_token][: max(1, self._num_unsure)]
+        agreed = [drafted == token for drafted, token in zip(chain.tokens, tokens, strict=False)]
+        self._standing.learn(chain.confidences, agreed)
+        commands = self._progress.commit(tokens, num_accepted)
         if self._progress.ended:
             return commands
         if all(agreed):
-            self._run = run.after(len(said))
-        return commands + (self._go_on() if self._run.tokens else [self._draft()])
+            self._chain = chain.after(len(tokens))
+        return commands + (self._go_on() if self._chain.tokens else [self._draft()])
 
     def _new_task(self) -> TaskId:
         self._last_task += 1

@@ -1,3 +1,3 @@
-"""What strategies are made of: chains and trees that grow, how far an answer is, when a drafter
-speaks, what drafts are drawn with.
+"""What strategies are made of: drafts and verifications that take turns, chains and trees that
+grow, the progress of an answer, how often a drafter sends, the noise of drafts.
 """

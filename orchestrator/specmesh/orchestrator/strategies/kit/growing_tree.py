@@ -10,7 +10,7 @@ from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
 
 
 class GrowingTree:
-    """The nodes of one draft task; each node drafted from gets one child, and that one another."""
+    """The nodes of one draft task. Below each node that is drafted from grows a single chain."""
 
     def __init__(self, task: TaskId, tree: TokenTree = EMPTY) -> None:
         self.task = task
@@ -34,12 +34,12 @@ class GrowingTree:
         child = self._child.get(node)
         return child if child is not None and self._tokens[child - 1] == token else None
 
-    def run_below(self, node: int) -> DraftChain:
+    def chain_below(self, node: int) -> DraftChain:
         """What was drafted below ``node`` so far."""
-        run = DraftChain()
+        chain = DraftChain()
         while (child := self._child.get(node)) is not None:
-            run.tokens.append(self._tokens[child - 1])
-            run.choices.append(self._choices.get(node))
-            run.distributions.append(self._distributions.get(node))
+            chain.tokens.append(self._tokens[child - 1])
+            chain.choices.append(self._choices.get(node))
+            chain.distributions.append(self._distributions.get(node))
             node = child
-        return run
+        return chain

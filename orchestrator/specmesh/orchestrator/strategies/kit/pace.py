@@ -1,12 +1,12 @@
-"""How often a drafter should speak."""
+"""How often a drafter sends a message."""
 
 from __future__ import annotations
 
 from specmesh.orchestrator.strategies.base import Capacity
 
 MESSAGE_S = 2e-3
-"""A message costs both ends some tenths of a millisecond, which a fast drafter had better spend
-on drafting."""
+"""A message costs both ends some tenths of a millisecond, in which a fast drafter could draft
+another token."""
 
 
 def levels_per_message(capacity: Capacity, lookahead: int) -> int:

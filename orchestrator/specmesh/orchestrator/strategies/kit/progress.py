@@ -1,4 +1,4 @@
-"""What every strategy shares: how far the answer is, and where it must end."""
+"""How far the answer is, and where it must end."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Progress:
 
     @property
     def draftable(self) -> int:
-        """The position before which drafting pays: the last token is the target's own anyway."""
+        """The position before which drafting pays: the last token comes from the target anyway."""
         return self._goal.max_tokens - 1
 
     def commit(
         self, token_ids: Sequence[int], num_accepted: int, *, checked: bool = True
     ) -> list[Command]:
-        """Commit what the target said, or let pass unchecked, cut where the answer ends.
+        """Commit verified tokens, or unchecked ones, cut where the answer ends.
 
         The first ``num_accepted`` were drafted. The last command is ``Finish`` if it ends.
         """

@@ -1,4 +1,4 @@
-"""What DSI keeps of each drafter, its chain, and of each verification, a check."""
+"""What DSI knows of each drafter, its chain, and of each verification under way."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ class Chain:
     distributions: dict[int, Distribution] = field(default_factory=dict)
     """What the token at a position was drawn from."""
     confidences: list[float] = field(default_factory=list)
-    """How sure the drafter is of each of ``tokens`` (see ``confidence``)."""
+    """The drafter's confidence in each of ``tokens`` (see ``confidence``)."""
     calibration: OnlinePlatt = field(default_factory=OnlinePlatt)
-    """How likely its tokens are accepted, given that."""
+    """How likely its tokens are accepted, given their confidences."""
     acceptance: AcceptanceRate = field(default_factory=AcceptanceRate)
-    """How often they are."""
+    """How often its tokens are accepted."""
     exploration: Exploration = field(default_factory=Exploration)
     exploring: bool = False
     """The last draft was made although it wasn't expected to pay."""
     task: TaskId | None = None
     task_start: int = 0
     silent: bool = False
-    """Not to be drafted on until more is committed: the drafter had nothing to say, or it is
-    not expected to pay."""
+    """Not to be drafted on until more is committed: the drafter had no token to give, or
+    drafting is not expected to pay."""
     far_ahead: bool = False
     """It has more tokens than verifications can use; drafted on once half of them are."""
 
@@ -65,22 +65,23 @@ class Chain:
         return None if drawn_from is None else (self.tokens[position - self.start], drawn_from)
 
     def chance(self, start: int) -> float:
-        """That all tokens from position ``start`` on stand."""
+        """The probability that all tokens from position ``start`` on are accepted."""
         return prod(map(self.calibration.latest, self.confidences[start - self.start :]))
 
     def learn(self, start: int, tokens: Sequence[int]) -> int:
-        """What was committed from position ``start`` on; how many of the tokens are its own."""
+        """Learn from ``tokens``, committed from position ``start`` on; returns how many of them
+        it had drafted."""
         confidences = self.confidences[start - self.start :][: len(tokens)]
-        stand = _num_equal(self.between(start, self.end), tokens)
-        trials = Outcome(stand, tuple(confidences)).trials
+        accepted = _num_equal(self.between(start, self.end), tokens)
+        trials = Outcome(accepted, tuple(confidences)).trials
         self.calibration.learn(confidences, trials)
         self.acceptance.learn(trials)
-        if self.exploring and stand:
+        if self.exploring and accepted:
             self.exploration.won()
-        return stand
+        return accepted
 
     def start_over(self, position: int) -> None:
-        """Drop all its tokens; the next stands at ``position``."""
+        """Drop all its tokens; the next is drafted for ``position``."""
         self.start, self.task, self.far_ahead = position, None, False
         self.tokens, self.distributions, self.confidences = [], {}, []
 
@@ -89,8 +90,8 @@ class Chain:
 class InFlightVerification:
     """A verification of ``tokens[start - origin:]``, which assumes those before.
 
-    The tokens stand at positions from ``origin`` on, what was committed when it left. It can
-    tell the tokens from ``start`` to ``end``, both included.
+    The first of ``tokens`` has position ``origin``, the number of tokens committed when it left.
+    Its verdict gives the tokens at positions ``start`` to ``end``, both included.
     """
 
     drafter: int
@@ -99,11 +100,11 @@ class InFlightVerification:
     start: int
     tokens: tuple[int, ...]
     verdict: Verdict | None = None
-    """Once the target has spoken."""
+    """None until it ends."""
 
     @property
     def end(self) -> int:
-        """The position after the tokens it verifies, that of a bonus token."""
+        """The position after the tokens it verifies, where a bonus token goes."""
         return self.origin + len(self.tokens)
 
     def assumed(self, position: int) -> tuple[int, ...]:
@@ -111,7 +112,7 @@ class InFlightVerification:
         return self.tokens[position - self.origin :]
 
     def accepted(self) -> tuple[int, ...]:
-        """The tokens from ``start`` on that the target accepts, once it has spoken."""
+        """The tokens from ``start`` on that the target accepts; there must be a verdict."""
         assert self.verdict is not None
         first = self.start - self.origin
         return self.tokens[first : first + len(self.verdict.accepted_nodes)]

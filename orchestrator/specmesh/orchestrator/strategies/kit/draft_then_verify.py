@@ -1,0 +1,105 @@
+"""Draft a chain, verify it, start over where it ended."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+from specmesh.decoding.acceptance import Verdict
+from specmesh.decoding.tree import TokenTree
+from specmesh.orchestrator.strategies.base import (
+    Cancel,
+    Capacity,
+    Command,
+    Draft,
+    Drafted,
+    Event,
+    Failed,
+    GiveUp,
+    Goal,
+    Strategy,
+    TaskId,
+    Verified,
+    Verify,
+)
+from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
+from specmesh.orchestrator.strategies.kit.growing_tree import GrowingTree
+from specmesh.orchestrator.strategies.kit.progress import Progress
+
+
+class DraftThenVerify(Strategy):
+    """Strategies whose drafts and verifications take turns; they say how far to draft.
+
+    One task is under way at a time, and it hangs from what is committed: a draft, or the
+    verification of all that it brought. A draft that fails costs its round the speculation, not
+    the answer; with a verification that fails the answer fails.
+    """
+
+    def __init__(self, goal: Goal) -> None:
+        self._progress = Progress(goal)
+        self._capacity = Capacity()
+        self._task: TaskId = 0
+        self._verifying = False
+        self._growth = GrowingTree(task=0)
+        self._chain = DraftChain()
+        """What is verified."""
+
+    @abstractmethod
+    def _draft(self, task: TaskId, room: int) -> Draft | None:
+        """The next draft, of at most ``room`` >= 1 levels; None for a round without one."""
+
+    def _is_enough(self, chain: DraftChain) -> bool:  # noqa: ARG002 - for those who override it
+        """Whether to verify ``chain``, the tokens drafted so far, before the draft has ended. It
+        has one at least, and the last of them may decide: it is verified, too."""
+        return False
+
+    def _learn(self, chain: DraftChain, num_accepted: int) -> None:
+        """Take note of a verdict: the target accepts the first ``num_accepted`` of ``chain``."""
+
+    def start(self, capacity: Capacity) -> Sequence[Command]:
+        """The first draft."""
+        self._capacity = capacity
+        return [self._begin_round()]
+
+    def handle(self, event: Event) -> Sequence[Command]:
+        """The verification once a draft has ended, the next draft once there is a verdict."""
+        match event:
+            case Drafted(task=self._task):
+                self._growth.extend(event)
+                if event.last:
+                    return [self._verify()]
+                chain = self._growth.chain_below(0)
+                enough = bool(chain.tokens) and self._is_enough(chain)
+                return [Cancel(self._task), self._verify()] if enough else []
+            case Verified(task=self._task, verdict=verdict):
+                return self._conclude(verdict)
+            case Failed(task=self._task) if self._verifying:
+                return [GiveUp(self._task)]
+            case Failed(task=self._task):
+                return [self._verify()]  # what was drafted before the failure still counts
+            case Capacity():
+                self._capacity = event
+        return []
+
+    def _begin_round(self) -> Command:
+        room = self._progress.draftable - len(self._progress.token_ids)
+        self._growth = GrowingTree(self._task + 1)
+        draft = self._draft(self._task + 1, room) if room > 0 else None
+        if draft is None:
+            return self._verify()
+        self._task = draft.task
+        self._verifying = False
+        return draft
+
+    def _verify(self) -> Verify:
+        self._task += 1
+        self._verifying = True
+        chain = self._chain = self._growth.chain_below(0)
+        return Verify(self._task, (), TokenTree.chain(chain.tokens), chain.drawn_from)
+
+    def _conclude(self, verdict: Verdict) -> list[Command]:
+        num_accepted = len(verdict.accepted_nodes)
+        self._learn(self._chain, num_accepted)
+        tokens = (*self._chain.tokens[:num_accepted], verdict.next_token)
+        commands = self._progress.commit(tokens, num_accepted)
+        return commands if self._progress.ended else [*commands, self._begin_round()]

@@ -1,0 +1,59 @@
+"""The options of strategies, each declared once.
+
+An option is a field of ``SpeculationOptions`` in the protocol and one of the same name here, with
+the values that it may have. From this declaration the orchestrator checks requests (``plan.py``)
+and writes down what a resumed answer goes on with (``sessions.py``), and the property tests of
+all strategies draw their goals. The SDK and the command line pass on every field of the message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Annotated, get_type_hints
+
+from specmesh.decoding.predictors import PREDICTORS
+
+MAX_LOOKAHEAD = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """Numbers from ``low`` to ``high``, both included."""
+
+    low: float
+    high: float
+
+    def refusal(self, value: float) -> str | None:
+        """What is wrong with ``value``, if anything is."""
+        return None if self.low <= value <= self.high else f"must be in [{self.low}, {self.high}]"
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """One of some names."""
+
+    names: Collection[str]
+
+    def refusal(self, value: str) -> str | None:
+        """What is wrong with ``value``, if anything is."""
+        return None if value in self.names else f"{value!r} is none of: {', '.join(self.names)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrategyOptions:
+    """What a request asks of its strategy; None leaves it to the strategy."""
+
+    lookahead: Annotated[int | None, Between(1, MAX_LOOKAHEAD)] = None
+    """The number of draft tokens that a verification covers (γ)."""
+    num_branches: Annotated[int | None, Between(1, 64)] = None
+    """The number of outcomes of a verification that are drafted on while it runs."""
+    predictor: Annotated[str | None, OneOf(PREDICTORS)] = None
+    """What ranks those outcomes."""
+
+
+OPTIONS: Mapping[str, Between | OneOf] = {
+    name: hint.__metadata__[0]
+    for name, hint in get_type_hints(StrategyOptions, include_extras=True).items()
+}
+"""The values that each option may have, by its name."""

@@ -1,0 +1,36 @@
+"""Options for the tests of all strategies: drawn from where they are declared."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import hypothesis.strategies as st
+
+from specmesh.orchestrator.strategies.options import OPTIONS, Between, OneOf
+
+
+def examples(allowed: Between | OneOf) -> Sequence[Any]:
+    """Some of the values that an option may have: of numbers small ones, but for the highest."""
+    match allowed:
+        case OneOf(names):
+            return sorted(names)
+        case Between(int(low), int(high)):
+            return sorted({min(low + more, high) for more in (0, 1, 2, 4, 7, 11)})
+        case Between(low, high):
+            return [low + (high - low) * share for share in (0.0, 0.1, 0.5, 0.9, 1.0)]
+
+
+GIVEN = {name: st.none() | st.sampled_from(examples(each)) for name, each in OPTIONS.items()}
+"""By their names, as ``Goal`` takes them; None leaves an option to the strategy."""
+
+
+def draw_options(dice: random.Random) -> dict[str, Any]:
+    """The same from ``dice``, for answers of few tokens: of whole numbers the lowest."""
+    return {name: dice.choice([None, *_lowest(each)]) for name, each in OPTIONS.items()}
+
+
+def _lowest(allowed: Between | OneOf) -> Sequence[Any]:
+    whole = isinstance(allowed, Between) and isinstance(allowed.low, int)
+    return examples(allowed)[:2] if whole else examples(allowed)
