@@ -140,6 +140,26 @@ async def test_prompt_lookup_that_finds_nothing_costs_no_answer(connect, serve):
     assert answer.finished.stats.num_verified_tokens == 0
 
 
+async def test_the_next_turn_goes_to_the_replica_that_holds_the_turns_before(connect, serve):
+    verifiers = [Verifier(), Verifier()]
+    hold = Hold()
+    verifiers[0].faults.append(hold)  # so that the second of two questions goes elsewhere
+    stub = await serve(await connect(verifiers))
+    alone_at = {"strategy": "autoregressive"}
+    first = asyncio.create_task(collect(stub.Generate(request(speculation=alone_at))))
+    await hold.reached.wait()
+    asked = list(range(1, 40))
+    second = await collect(stub.Generate(request(tokens={"ids": asked}, speculation=alone_at)))
+    hold.released.set()
+    await first
+    for each in verifiers:
+        each.requests.clear()
+    asked += [*second.tokens, 7, 8]
+    await collect(stub.Generate(request(tokens={"ids": asked}, speculation=alone_at)))
+    assert not verifiers[0].requests
+    assert verifiers[1].requests[0].prefix.base_length == (len(asked) - 2) // 16 * 16
+
+
 @pytest.mark.parametrize("stuck", ["verifier", "drafter"])
 async def test_cancelled_request_cancels_the_work_behind_it(connect, serve, stuck):
     peers = {"verifier": Verifier(), "drafter": Drafter()}

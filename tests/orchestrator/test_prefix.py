@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from specmesh.decoding.prefix import PrefixChain
+from specmesh.orchestrator.mesh.holders import PrefixHolders
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 
 TOKENS = list(range(100, 140))
@@ -57,3 +58,36 @@ def test_late_answer_does_not_shorten_what_a_replica_holds():
     prefix.seen_by("a", 40)
     prefix.seen_by("a", 20)
     assert prefix.message("a", 40, ()).base_length == 32
+
+
+def turn(tokens: list[int], answer: list[int], holders: PrefixHolders, held: int) -> None:
+    """An answer of ``answer`` to ``tokens``, after which the replica a holds ``held`` tokens."""
+    prefix = CommittedPrefix("s", tokens, holders)
+    prefix.commit(answer)
+    prefix.seen_by("a", held)
+    prefix.close()
+
+
+def test_the_next_turn_knows_who_holds_the_turns_before():
+    holders = PrefixHolders()
+    turn(TOKENS, list(range(20)), holders, held=59)
+    prefix = CommittedPrefix("t", [*TOKENS, *range(20), 7, 8], holders)
+    assert prefix.holds == {"a": 48}
+    assert prefix.message("a", 62, ()).base_length == 48
+    assert CommittedPrefix("t", TOKENS, holders).holds == {"a": 32}
+    assert CommittedPrefix("t", [1, *TOKENS], holders).holds == {}
+
+
+def test_who_was_caught_forgetting_is_believed_to_hold_nothing():
+    holders = PrefixHolders()
+    turn(TOKENS, [], holders, held=40)
+    CommittedPrefix("t", list(range(50)), holders).forgotten_by("a")
+    assert CommittedPrefix("u", TOKENS, holders).holds == {}
+
+
+def test_of_many_prefixes_those_not_used_for_longest_are_dropped():
+    holders = PrefixHolders(max_prefixes=2)
+    prompts = [[first, *TOKENS] for first in range(3)]
+    for prompt in prompts:
+        turn(prompt, [], holders, held=41)
+    assert [CommittedPrefix("t", p, holders).holds for p in prompts] == [{}, {"a": 32}, {"a": 32}]

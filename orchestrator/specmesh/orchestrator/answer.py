@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 from specmesh.orchestrator.driver import Driver
@@ -70,7 +71,6 @@ class Answer:
         self._num_tokens = 0
         self._num_unchecked = 0
         self._text = TextStream(target.tokenizer, plan.prompt, plan.stop_strings)
-        self._prefix = CommittedPrefix(session.session.session_id, plan.prompt)
         self._outbox: Mailbox[EmittedToken] = Mailbox()
         self._stats = metrics.stats
 
@@ -83,7 +83,7 @@ class Answer:
         """
         async with self._session.open():
             yield generation_pb2.GenerationEvent(started=self._started())
-            work = asyncio.create_task(self._work(mesh))
+            work = asyncio.create_task(self._commit_all(mesh))
             work.add_done_callback(lambda _: self._outbox.wake())
             work.add_done_callback(lambda _: worked())
             try:
@@ -97,12 +97,17 @@ class Answer:
                 work.cancel()
                 await asyncio.gather(work, return_exceptions=True)
 
-    async def _work(self, mesh: Mesh) -> StopReason:
+    async def _commit_all(self, mesh: Mesh) -> StopReason:
+        session_id = self._session.session.session_id
+        with closing(CommittedPrefix(session_id, self._plan.prompt, mesh.holders)) as prefix:
+            return await self._work(mesh, prefix)
+
+    async def _work(self, mesh: Mesh, prefix: CommittedPrefix) -> StopReason:
         """What was committed before, then the strategy for the rest."""
         progress = Progress(self._plan.goal)
         for index, token in enumerate(self._replayed.token_ids):
             *_, last = progress.commit((token,), num_accepted=0)
-            self._prefix.commit((token,))
+            prefix.commit((token,))
             if reason := self._deliver(Commit((token,), 0, index not in self._replayed.unchecked)):
                 return reason
             if isinstance(last, Finish):
@@ -111,7 +116,7 @@ class Answer:
         strategy = STRATEGIES[self._plan.strategy](goal)
         calls = Calls(
             mesh,
-            self._prefix,
+            prefix,
             self._plan.sampling,
             vocab_size=self._target.info.vocab_size,
             deadline=self._deadline,

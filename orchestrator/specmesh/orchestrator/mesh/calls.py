@@ -21,6 +21,7 @@ from specmesh.orchestrator.mesh.call_context import CallContext
 from specmesh.orchestrator.mesh.confidence_calls import ConfidenceCalls
 from specmesh.orchestrator.mesh.draft_calls import DraftCalls
 from specmesh.orchestrator.mesh.hedging import HedgeBudget
+from specmesh.orchestrator.mesh.holders import PrefixHolders
 from specmesh.orchestrator.mesh.latency import Latencies
 from specmesh.orchestrator.mesh.pool import Pool
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
@@ -49,6 +50,7 @@ class Mesh:
     admission: Admission = field(default_factory=Admission)
     hedges: HedgeBudget = field(default_factory=HedgeBudget)
     """Of verifications."""
+    holders: PrefixHolders = field(default_factory=PrefixHolders)
     dice: random.Random = field(default_factory=random.SystemRandom)
     """Seeds and ids come from here, unguessable unless a test wants its schedule again."""
 

@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
+from specmesh.orchestrator.mesh.holders import PrefixHolders
 from specmesh.v1 import tokens_pb2
 
 
 class CommittedPrefix:
     """Grows with every commit; writes the ``Prefix`` message for a replica."""
 
-    def __init__(self, session_id: str, tokens: Sequence[int]) -> None:
+    def __init__(
+        self, session_id: str, tokens: Sequence[int], holders: PrefixHolders | None = None
+    ) -> None:
         self.session_id = session_id
         self._chain = PrefixChain(tokens)
-        self.holds: dict[str, int] = {}
+        self._num_prompt = len(tokens)
+        self._holders = holders or PrefixHolders()
+        self.holds: dict[str, int] = self._holders.of(self._chain)
         """By address: how many tokens of the prefix the replica is believed to hold."""
 
     @property
@@ -51,6 +56,12 @@ class CommittedPrefix:
     def forgotten_by(self, address: str) -> None:
         """The replica says that it lacks the base."""
         self.holds.pop(address, None)
+        self._holders.forget(address)
+
+    def close(self) -> None:
+        """The answer ends: another one may go on from here, or begin with the same prompt."""
+        for length in (self._num_prompt, self.length):
+            self._holders.remember(self._chain, length, self.holds)
 
     def _base_length(self, address: str, length: int) -> int:
         held = min(self.holds.get(address, 0), length)
