@@ -8,22 +8,18 @@ they live: entries of a replica that was killed count no more from that moment o
 
 from __future__ import annotations
 
-import asyncio
 import json
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any, Self
 
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
 
 from specmesh.confidence.release import LIVE_S, Waiting
+from specmesh.serving.redis_store import FAULTS, RedisStore, connect
 from specmesh.serving.session import StoreUnavailable
 from specmesh.serving.settings import DEFAULT_PREFIX
 
@@ -54,37 +50,22 @@ class Turn:
     """Until the oldest request is due that waits on; None if none does."""
 
 
-class RequestStore:
-    """The request cache in one Redis. Bound to the event loop it is first used on."""
+class RequestStore(RedisStore):
+    """The request cache in one Redis."""
 
     def __init__(self, client: Redis, *, prefix: str, max_batch: int, timeout_s: float) -> None:
-        self._client = client
+        super().__init__(
+            client, package="specmesh.confidence", script="request_cache.lua", timeout_s=timeout_s
+        )
         self.keys = [f"{prefix}:{key}" for key in _KEYS]
         self._max_batch = max_batch
-        self._timeout_s = timeout_s
-        self._script = client.register_script(
-            files("specmesh.confidence").joinpath("lua/request_cache.lua").read_text("utf-8")
-        )
 
     @classmethod
     def from_url(
         cls, url: str, *, prefix: str = DEFAULT_PREFIX, max_batch: int, timeout_s: float = 0.2
     ) -> Self:
-        """Make a store on ``redis://``, ``rediss://`` or ``unix://``; connects when used.
-
-        Whatever takes longer than ``timeout_s`` raises ``StoreUnavailable``.
-        """
-        pool: BlockingConnectionPool = BlockingConnectionPool.from_url(
-            url,
-            # As for the sessions (serving/sessions.py): one deadline, ours; no retry but ours;
-            # and RESP2, since under RESP3 a pool hands out connections that were closed.
-            retry=Retry(NoBackoff(), 0),
-            timeout=None,
-            socket_timeout=None,
-            socket_connect_timeout=None,
-            protocol=2,
-        )
-        return cls(Redis.from_pool(pool), prefix=prefix, max_batch=max_batch, timeout_s=timeout_s)
+        """Make a store on a URL (see ``redis_store.connect``)."""
+        return cls(connect(url), prefix=prefix, max_batch=max_batch, timeout_s=timeout_s)
 
     @asynccontextmanager
     async def join(self) -> AsyncIterator[Membership]:
@@ -98,10 +79,6 @@ class RequestStore:
         finally:
             await pubsub.aclose()  # type: ignore[no-untyped-call]
 
-    async def aclose(self) -> None:
-        """Close all connections."""
-        await self._client.aclose()
-
     async def run(self, replica: str, **turn: object) -> list[Any]:
         """Run the script. Raises ``StoreUnavailable``."""
         turn |= {
@@ -112,15 +89,6 @@ class RequestStore:
         }
         reply: list[Any] = await self._answer(self._script(keys=self.keys, args=[json.dumps(turn)]))
         return reply
-
-    async def _answer(self, command: Awaitable[Any]) -> Any:
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                return await command
-        except TimeoutError as error:
-            raise StoreUnavailable(f"no answer from Redis in {self._timeout_s} s") from error
-        except (RedisError, OSError) as error:
-            raise StoreUnavailable(f"Redis: {error}") from error
 
 
 class Membership:
@@ -161,7 +129,7 @@ class Membership:
             async for message in self._pubsub.listen():
                 if message["type"] == "message":
                     yield _part(message["data"].split())
-        except (RedisError, OSError) as error:
+        except FAULTS as error:
             raise StoreUnavailable(f"Redis: {error}") from error
         raise StoreUnavailable("Redis ended the subscription")
 

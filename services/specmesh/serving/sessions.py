@@ -17,15 +17,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Collection, Sequence
-from importlib.resources import files
 from typing import Any, Self
 
-from redis.asyncio import BlockingConnectionPool, Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
+from redis.asyncio import Redis
 
 from specmesh.serving.patience import StorePatience
+from specmesh.serving.redis_store import RedisStore, connect
 from specmesh.serving.session import (
     TOKEN_BYTES,
     Generated,
@@ -43,15 +40,12 @@ from specmesh.serving.session import (
 from specmesh.serving.settings import DEFAULT_PREFIX
 
 
-class SessionStore:
+class SessionStore(RedisStore):
     """The sessions of one mesh in one Redis.
 
-    Every call answers or raises within ``timeout_s``; none is retried here, each may be
-    repeated after StoreUnavailable, which any of them may raise, and the next call simply
-    tries anew. A call that was given up may run late, even after others: it then changes
-    nothing that it should not.
-
-    Bound to the event loop it is first used on.
+    Each call may be repeated after StoreUnavailable, which any of them may raise, and the next
+    call simply tries anew. A call that was given up may run late, even after others: it then
+    changes nothing that it should not.
     """
 
     def __init__(
@@ -63,16 +57,14 @@ class SessionStore:
         ttl_s: int = 600,
         finished_ttl_s: int = 60,
     ) -> None:
-        self._client = client
+        super().__init__(
+            client, package="specmesh.serving", script="sessions.lua", timeout_s=timeout_s
+        )
         self._prefix = prefix
-        self._timeout_s = timeout_s
         self._ttl_s = ttl_s
         self._finished_ttl_s = finished_ttl_s
         self.patience = StorePatience()
         """How long the store is worth waiting for."""
-        self._script = client.register_script(
-            files("specmesh.serving").joinpath("lua/sessions.lua").read_text("utf-8")
-        )
 
     @classmethod
     def from_url(
@@ -84,27 +76,13 @@ class SessionStore:
         ttl_s: int = 600,
         finished_ttl_s: int = 60,
     ) -> Self:
-        """Make a store on ``redis://``, ``rediss://`` or ``unix://``; connects when used.
+        """Make a store on a URL (see ``redis_store.connect``).
 
-        Every key begins with ``prefix``; meshes of different ones keep apart. A session
-        expires ``ttl_s`` after its last
-        write, a finished one after ``finished_ttl_s``.
+        Every key begins with ``prefix``; meshes of different ones keep apart. A session expires
+        ``ttl_s`` after its last write, a finished one after ``finished_ttl_s``.
         """
-        pool: BlockingConnectionPool = BlockingConnectionPool.from_url(
-            url,
-            # A command whose answer was lost may have run: only the caller can tell
-            # whether to repeat it.
-            retry=Retry(NoBackoff(), 0),
-            # One deadline over the whole call, ours, instead of one for each of its steps.
-            timeout=None,
-            socket_timeout=None,
-            socket_connect_timeout=None,
-            # Under RESP3 redis-py hands out pooled connections that the server has closed,
-            # and after a restart each of them would fail one call.
-            protocol=2,
-        )
         return cls(
-            Redis.from_pool(pool),
+            connect(url),
             prefix=prefix,
             timeout_s=timeout_s,
             ttl_s=ttl_s,
@@ -215,10 +193,6 @@ class SessionStore:
         """Return if Redis answers, else raise StoreUnavailable."""
         await self._answer(self._client.ping())
 
-    async def aclose(self) -> None:
-        """Close all connections."""
-        await self._client.aclose()
-
     async def _run(
         self, session_id: str, transition: str, ttl_s: int, *args: str | bytes | int
     ) -> list[Any]:
@@ -236,18 +210,14 @@ class SessionStore:
         return reply[1:]
 
     async def _answer(self, command: Awaitable[Any]) -> Any:
-        """Await a command's answer, not longer than the deadline."""
+        """As ``RedisStore`` does, and learn how long the store takes."""
         now = asyncio.get_running_loop().time
         began = now()
         try:
-            async with asyncio.timeout(self._timeout_s):
-                answer = await command
-        except TimeoutError as error:
+            answer = await super()._answer(command)
+        except StoreUnavailable:
             self.patience.failed()
-            raise StoreUnavailable(f"no answer from Redis in {self._timeout_s} s") from error
-        except (RedisError, OSError) as error:
-            self.patience.failed()
-            raise StoreUnavailable(f"Redis: {error}") from error
+            raise
         self.patience.answered(now() - began)
         return answer
 
