@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -56,29 +57,80 @@ def own(*parts):
     return {f"specmesh.{part}" for part in parts}
 
 
-@pytest.mark.parametrize(
-    ("package", "allowed"),
-    [
-        ("decoding", own("decoding")),
-        ("models", own("models")),
-        ("serving", own("serving", "decoding", "v1")),
-        ("inference", own("inference", "serving", "decoding", "models", "v1")),
-        ("inference.engine", own(*INFERENCE, "serving", "decoding")),
-        ("inference.models", own(*INFERENCE, "inference.models", "serving", "decoding", "v1")),
-        ("inference.service", own(*INFERENCE, "inference.service", "serving", "decoding", "v1")),
-        ("verifier", own("verifier", "inference", "serving", "decoding", "v1")),
-        ("drafter", own("drafter", "inference", "serving", "decoding", "models", "v1")),
-        ("confidence", own("confidence", "serving", "decoding", "v1")),
-        ("orchestrator", own("orchestrator", "serving", "decoding", "v1")),
-        ("orchestrator.strategies", own("orchestrator.strategies", "decoding")),
-        ("client", own("client", "v1")),
-        ("traces", own("traces", "v1")),
-        ("cli", own("cli", "client", "models", "v1")),
-    ],
-)
+MAY_IMPORT = {
+    "decoding": own("decoding"),
+    "models": own("models"),
+    "serving": own("serving", "decoding", "v1"),
+    "inference": own("inference", "serving", "decoding", "v1"),
+    "inference.engine": own(*INFERENCE, "serving", "decoding"),
+    "inference.models": own(*INFERENCE, "inference.models", "serving", "decoding", "v1"),
+    "inference.service": own(*INFERENCE, "inference.service", "serving", "decoding", "v1"),
+    "verifier": own("verifier", "inference", "serving", "decoding", "v1"),
+    "drafter": own("drafter", "inference", "serving", "decoding", "models", "v1"),
+    "confidence": own("confidence", "serving", "decoding", "v1"),
+    "training": own("training", "models", "decoding"),
+    "orchestrator": own("orchestrator", "serving", "decoding", "v1"),
+    "orchestrator.strategies": own("orchestrator.strategies", "decoding"),
+    "client": own("client", "v1"),
+    "traces": own("traces"),
+    "cli": own("cli", "client", "models"),
+    "bench": own(
+        *("bench", "cli", "client", "traces", "orchestrator"),
+        *("inference", "models", "serving", "decoding", "v1"),
+    ),
+}
+"""By package; ``v1`` are the stubs built from protos/."""
+
+
+def edges_of(imported):
+    """Pairs of different packages, from a package's modules to the modules it imports."""
+    return {
+        (package, parts[1])
+        for package, modules in imported.items()
+        for parts in (module.split(".") for module in modules)
+        if parts[0] == "specmesh" and parts[1] != package
+    }
+
+
+ALLOWED_EDGES = edges_of({name: rule for name, rule in MAY_IMPORT.items() if "." not in name})
+
+
+def drawn_edges():
+    """The arrows of the picture of imports in docs/architecture.md."""
+    text = (REPOSITORY / "docs" / "architecture.md").read_text()
+    picture = re.search(r"## Imports\n.*?```mermaid\n(.*?)```", text, re.DOTALL)
+    assert picture, "no picture under the heading Imports"
+    arrows = [line.split("-->") for line in picture[1].splitlines() if "-->" in line]
+    edges = [(left.strip(), to.strip()) for left, right in arrows for to in right.split("&")]
+    assert len(edges) == len(set(edges)), "an arrow is drawn twice"
+    return set(edges)
+
+
+@pytest.mark.parametrize(("package", "allowed"), MAY_IMPORT.items())
 def test_a_package_imports_only_those_below_it(package, allowed):
     ours = [(module, file) for module, file in imports(package) if is_below(module, {"specmesh"})]
     assert [(m, str(file)) for m, file in ours if not is_below(m, allowed)] == []
+
+
+def test_every_package_has_a_rule():
+    folders = {
+        file.relative_to(REPOSITORY / root / "specmesh").parts[0]
+        for root in SOURCE_ROOTS
+        for file in (REPOSITORY / root / "specmesh").rglob("*.py")
+    }
+    assert folders == {name for name in MAY_IMPORT if "." not in name}
+
+
+def test_no_rule_allows_an_import_between_packages_that_there_is_not():
+    packages = [name for name in MAY_IMPORT if "." not in name]
+    found = edges_of({name: [module for module, _ in imports(name)] for name in packages})
+    assert sorted(ALLOWED_EDGES - found) == []
+
+
+def test_the_picture_in_the_docs_has_an_arrow_for_every_import_and_no_other():
+    drawn = drawn_edges()
+    assert sorted(drawn - ALLOWED_EDGES) == [], "drawn, but not allowed"
+    assert sorted(ALLOWED_EDGES - drawn) == [], "allowed, but not drawn"
 
 
 def test_nothing_imports_what_measures():
