@@ -111,7 +111,10 @@ def test_options_of_strategies_are_passed_on(orchestrator):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("lookahed=3", "'lookahed' is none of lookahead, num_branches, predictor"),
+        (
+            "lookahed=3",
+            "'lookahed' is no option of strategies; there are: lookahead, num_branches, predictor",
+        ),
         ("lookahead=x", "'x' can't be lookahead"),
         ("lookahead", "'' can't be lookahead"),
     ],

@@ -9,7 +9,6 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
-from google.protobuf.json_format import ParseDict, ParseError
 
 from specmesh.cli.runner import run
 from specmesh.client import (
@@ -20,8 +19,7 @@ from specmesh.client import (
     GenerationStream,
     Model,
 )
-from specmesh.client.requests import STRATEGY_OPTIONS
-from specmesh.v1 import generation_pb2
+from specmesh.client.requests import STRATEGY_OPTIONS, read_option
 
 Target = Annotated[
     list[str],
@@ -160,14 +158,10 @@ def _options(given: Iterable[str]) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for each in given:
         name, _, text = each.partition("=")
-        if name not in STRATEGY_OPTIONS:
-            known = ", ".join(STRATEGY_OPTIONS)
-            raise typer.BadParameter(f"{name!r} is none of {known}", param_hint="--option")
         try:
-            message = ParseDict({name: text}, generation_pb2.SpeculationOptions())
-        except ParseError:
-            raise typer.BadParameter(f"{text!r} can't be {name}", param_hint="--option") from None
-        options[name] = getattr(message, name)
+            options[name] = read_option(name, text)
+        except (TypeError, ValueError) as error:
+            raise typer.BadParameter(str(error), param_hint="--option") from None
     return options
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from google.protobuf.json_format import ParseDict, ParseError
+
 from specmesh.v1 import confidence_pb2, sampling_pb2
 from specmesh.v1 import generation_pb2 as pb
 
@@ -97,13 +99,31 @@ def speculation_options(
     """Raises TypeError for an option that there isn't, or one of another type, and ValueError for
     a value that its field can't hold."""
     for name in options:
-        if name not in STRATEGY_OPTIONS:
-            known = ", ".join(STRATEGY_OPTIONS)
-            raise TypeError(f"{name!r} is no option of strategies; there are: {known}")
+        _check_known(name)
     given: dict[str, Any] = dict(options)
     return pb.SpeculationOptions(
         strategy=strategy, filter=None if chosen is None else filter_options(chosen), **given
     )
+
+
+def read_option(name: str, text: str) -> float | str:
+    """The value of an option of strategies that is written as ``text``.
+
+    Raises TypeError for an option that there isn't and ValueError for a text that is no value.
+    """
+    _check_known(name)
+    try:
+        message = ParseDict({name: text}, pb.SpeculationOptions())
+    except ParseError:
+        raise ValueError(f"{text!r} can't be {name}") from None
+    value: float | str = getattr(message, name)
+    return value
+
+
+def _check_known(name: str) -> None:
+    if name not in STRATEGY_OPTIONS:
+        known = ", ".join(STRATEGY_OPTIONS)
+        raise TypeError(f"{name!r} is no option of strategies; there are: {known}")
 
 
 def generate_request(
