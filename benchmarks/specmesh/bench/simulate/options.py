@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -14,6 +16,9 @@ from specmesh.orchestrator.strategies import STRATEGIES
 
 MIN_STEP = 0.01
 MAX_TOKEN_ID = (1 << 32) - 1
+MAX_SEED = (1 << 63) - 1
+MAX_TOKENS = 100_000
+CORES = os.cpu_count() or 1
 
 
 def finite(value: float | None) -> float | None:
@@ -110,3 +115,14 @@ def _counts(read: object) -> Mapping[float, float]:
     if not all(map(math.isfinite, (*counts, *counts.values()))):
         raise ValueError("latencies and counts must be finite")
     return counts
+
+
+Out = Annotated[
+    Path | None, typer.Option(callback=output_folder, help="Folder for pictures and CSV files.")
+]
+Seed = Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Of texts and arrivals.")]
+Repeats = Annotated[int, typer.Option(min=1, help="Seeds, from --seed on.")]
+Verifiers = Annotated[int, typer.Option(min=1, max=4096)]
+Workers = Annotated[int, typer.Option(min=1, help="Processes; all cores by default.")]
+Tokens = Annotated[int, typer.Option(min=1, max=MAX_TOKENS, help="Of each answer.")]
+HopMs = Annotated[float, typer.Option(min=0, callback=finite, help="One way between processes.")]
