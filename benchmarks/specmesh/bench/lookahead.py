@@ -191,11 +191,8 @@ def _figures(lookahead: int | None, runs: Sequence[Run], plain: Sequence[Run]) -
 
 def contest_table(contest: Contest) -> Table:
     """One temperature: speed, and tokens drafted and accepted in a round."""
-    table = make_table(f"Temperature {contest.temperature:g}")
-    table.add_column("lookahead")
-    headings = ("tokens/s", "median prompt", "speed-up", "drafted", "accepted")
-    for heading in headings:
-        table.add_column(heading, justify="right")
+    headings = ("lookahead", "tokens/s", "median prompt", "speed-up", "drafted", "accepted")
+    table = make_table(f"Temperature {contest.temperature:g}", *headings)
     table.add_column("same")
     for figures in (*contest.fixed, contest.adaptive):
         table.add_row(

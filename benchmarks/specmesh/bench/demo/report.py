@@ -13,11 +13,10 @@ from specmesh.traces.breakdown import Breakdown, NodeTime
 
 def breakdown_table(result: Breakdown, strategy: str) -> Table:
     """Nodes by where their time went."""
-    table = make_table(f"Where the {result.wall_ms:.0f} ms of one answer went: {strategy}")
+    title = f"Where the {result.wall_ms:.0f} ms of one answer went: {strategy}"
+    headings = ("node", "calls", "busy", "forward", "queue", "other", "hops", "share")
+    table = make_table(title, *headings)
     table.caption = "In ms. Share: of what the answer waited for, hops included."
-    table.add_column("node")
-    for heading in ("calls", "busy", "forward", "queue", "other", "hops", "share"):
-        table.add_column(heading, justify="right")
     for node in result.nodes:
         table.add_row(
             _name(node),

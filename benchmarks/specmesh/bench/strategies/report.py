@@ -41,11 +41,9 @@ async def run_and_show(
 def comparison_table(comparison: Comparison) -> Table:
     """One temperature: how repetitive its text is, speed, and what a token of output took."""
     repeated = f"{comparison.repeated_share:.0%} of the target's own tokens repeat"
-    table = make_table(f"Temperature {comparison.temperature:g}: {repeated}")
-    table.add_column("strategy", no_wrap=True)
-    headings = ("tokens/s", "ratio", "accept", "calls", "drafted", "wasted", "asked")
-    for heading in headings:
-        table.add_column(heading, justify="right")
+    title = f"Temperature {comparison.temperature:g}: {repeated}"
+    costs = ("accept", "calls", "drafted", "wasted", "asked")
+    table = make_table(title, "strategy", "tokens/s", "ratio", *costs, no_wrap=True)
     table.add_column("same")
     for figures in comparison.strategies.values():
         table.add_row(*_cells(figures))
