@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from enum import StrEnum
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy.typing as npt
 import typer
 
 from specmesh import models
+from specmesh.bench.kit.options import Device, Dtype, Model, ModelDtype, Threads
 from specmesh.bench.offline import answer, tokenize
 from specmesh.decoding.sampling import Sampling, coupled_scores
 from specmesh.decoding.tree import TokenTree
@@ -172,26 +172,17 @@ def _score(
     return [found[number] for number in range(len(trees))]
 
 
-class _Dtype(StrEnum):
-    FLOAT32 = "float32"
-    BFLOAT16 = "bfloat16"
-    FLOAT16 = "float16"
-
-
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 @app.command()
 def main(
-    model: Annotated[
-        str | None,
-        typer.Option(help="Folder or Hugging Face id.", show_default="the shipped target"),
-    ] = None,
-    dtype: Annotated[_Dtype, typer.Option(help="Of weights and activations.")] = _Dtype.FLOAT32,
-    device: Annotated[str, typer.Option(help="torch device.")] = "cpu",
+    model: Model = None,
+    dtype: ModelDtype = Dtype.FLOAT32,
+    device: Device = "cpu",
     prompts: Annotated[int, typer.Option(min=1, max=64, help="Held-out prompts.")] = 64,
     tokens: Annotated[int, typer.Option(min=1, help="Places of each answer.")] = 320,
-    threads: Annotated[int, typer.Option(min=1, help="Threads of a forward.")] = 2,
+    threads: Threads = 2,
 ) -> None:
     """Print as JSON, by shape of forward and by sampling, how many coupled tokens differ."""
     import torch

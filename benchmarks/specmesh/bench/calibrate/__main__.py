@@ -14,6 +14,7 @@ from specmesh import models
 from specmesh.bench.calibrate.collect import Place, collect
 from specmesh.bench.calibrate.judged import judge
 from specmesh.bench.calibrate.report import as_json, show
+from specmesh.bench.kit.options import Json, Temperatures, Threads, Tokens
 from specmesh.decoding.calibration import Calibration
 from specmesh.decoding.sampling import Sampling
 from specmesh.inference.model import ModelNotLoadable
@@ -51,17 +52,14 @@ def confidence(
     prompts: Annotated[
         int, typer.Option(min=2, help="Held-out prompts: half to fit on, half to judge by.")
     ] = 64,
-    tokens: Annotated[int, typer.Option(min=8, help="Length of each answer.")] = 128,
-    temperature: Annotated[
-        list[float] | None,
-        typer.Option(min=0, help="Several times for several.", show_default="0 and 0.8"),
-    ] = None,
-    threads: Annotated[int, typer.Option(min=1, help="Threads of a forward.")] = 2,
+    tokens: Tokens = 128,
+    temperature: Temperatures = None,
+    threads: Threads = 2,
     output: Annotated[
         Path | None,
         typer.Option(help="File for 'specmesh confidence --calibration'.", show_default="none"),
     ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json_: Json = False,
 ) -> None:
     """Fit the probability that the target agrees to what the drafter says of a token.
 

@@ -6,10 +6,9 @@ import random
 from dataclasses import dataclass, replace
 from typing import Any
 
+from specmesh.bench.kit.experiment import FILTER
 from specmesh.client import AcceptanceMode, Filter
 from specmesh.orchestrator.strategies import STRATEGIES
-
-FILTER = "filter"
 
 _SHORTEST = 16
 _THRESHOLDS = (-0.5, 0.5)

@@ -8,7 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
-from specmesh.bench.chaos.asks import FILTER, Ask
+from specmesh.bench.chaos.asks import Ask
+from specmesh.bench.kit.experiment import FILTER
 from specmesh.client import AcceptanceMode
 from specmesh.decoding.sampling import AcceptanceMode as Mode
 from specmesh.decoding.sampling import Sampling, choose

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from specmesh.bench.hops.measure import measure_hops
+from specmesh.bench.kit.options import Json
 from specmesh.cli.runner import run
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -16,7 +17,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command()
 def main(
     calls: Annotated[int, typer.Option(min=100, help="Calls to each of the two.")] = 3000,
-    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json_: Json = False,
 ) -> None:
     """Time a verifier that computes nothing against a bare gRPC echo."""
 

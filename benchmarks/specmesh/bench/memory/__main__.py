@@ -12,6 +12,7 @@ import psutil
 import typer
 from rich.console import Console
 
+from specmesh.bench.kit.options import Json
 from specmesh.bench.kit.prompts import read_prompts
 from specmesh.bench.memory.measure import MemoryLoad, MemorySamples, Sample
 from specmesh.bench.memory.report import as_json, table
@@ -37,7 +38,7 @@ def main(
         bool, typer.Option(help="Models that compute nothing: quicker, but torch is not measured.")
     ] = False,
     redis_url: RedisUrl = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json_: Json = False,
 ) -> None:
     """Answer many short requests of every kind, and see whether any process grows with them.
 
