@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from specmesh import models
-from specmesh.bench.calibrate.collect import Place, collect
+from specmesh.bench.calibrate.collect import Position, collect
 from specmesh.bench.calibrate.judged import judge
 from specmesh.bench.calibrate.report import as_json, show
 from specmesh.bench.kit.options import Json, Temperatures, Threads, Tokens
@@ -30,10 +30,10 @@ app = typer.Typer(
 
 
 class Halves(NamedTuple):
-    """The places to fit on, and those to judge by, by temperature."""
+    """Positions to fit on, and others to judge the fit by, by temperature."""
 
-    fit: Mapping[float, Sequence[Place]]
-    judge: Mapping[float, Sequence[Place]]
+    fit: Mapping[float, Sequence[Position]]
+    judge: Mapping[float, Sequence[Position]]
 
 
 @app.callback()
@@ -79,9 +79,9 @@ def confidence(
     except ModelNotLoadable as error:
         typer.echo(f"specmesh: {error}", err=True)
         raise typer.Exit(2) from error
-    places = [place for group in halves.fit.values() for place in group]
+    positions = [position for group in halves.fit.values() for position in group]
     try:
-        calibration = Calibration.fit(*zip(*places, strict=True))
+        calibration = Calibration.fit(*zip(*positions, strict=True))
     except ValueError as error:
         typer.echo(f"specmesh: {error}", err=True)
         raise typer.Exit(1) from error
@@ -89,9 +89,9 @@ def confidence(
     if output is not None:
         output.write_text(calibration.to_json().rstrip("\n") + "\n", encoding="utf-8")
     if json_:
-        typer.echo(json.dumps({"fitted": len(places), **as_json(judged)}))
+        typer.echo(json.dumps({"fitted": len(positions), **as_json(judged)}))
     else:
-        show(judged, len(places), Console())
+        show(judged, len(positions), Console())
 
 
 def _observe(
@@ -118,7 +118,7 @@ def _observe(
         prompts = tokenize(target, texts)
         observed.append(
             {
-                # Seeds of the halves, one for each prompt, are far apart.
+                # Each prompt has a seed of its own; those of the halves must not overlap.
                 t: collect(target, drafter, prompts, Sampling(t, seed=seed << 32), num_tokens)
                 for t in temperatures
             }
@@ -127,7 +127,7 @@ def _observe(
 
 
 def _prompts(count: int) -> tuple[Sequence[str], Sequence[str]]:
-    """``count`` of the shipped prompts, from both halves of the list, which is by file."""
+    """``count`` of the shipped prompts, from both halves of the list, which is sorted by file."""
     texts = [prompt.text for prompt in models.heldout_prompts()]
     middle = len(texts) // 2
     return texts[:middle][: count // 2], texts[middle:][: count // 2]

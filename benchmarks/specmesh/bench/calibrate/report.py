@@ -16,9 +16,9 @@ _BAR_CELLS = 20
 
 
 def as_json(judged: JudgedFit) -> dict[str, Any]:
-    """For machines; ``ece`` is the expected calibration error."""
+    """The fit for machines; ``ece`` is the expected calibration error."""
     return {
-        "places": judged.num_places,
+        "places": judged.num_positions,
         "agreed": judged.agreed,
         "reliability": asdict(judged.reliability),
         "ece": judged.reliability.ece,
@@ -31,9 +31,9 @@ def as_json(judged: JudgedFit) -> dict[str, Any]:
 
 
 def show(judged: JudgedFit, num_fitted: int, console: Console) -> None:
-    """For people."""
+    """Print the same for people."""
     console.print(
-        f"Fitted on {num_fitted} places; on {judged.num_places} others, at which the target "
+        f"Fitted on {num_fitted} places; on {judged.num_positions} others, at which the target "
         f"agreed {judged.agreed:.1%} of the time:",
         highlight=False,
     )

@@ -47,7 +47,7 @@ def as_json(plan: EnginePlan, measured: EngineRuns) -> dict[str, Any]:
 
 
 def show(plan: EnginePlan, measured: EngineRuns, console: Console) -> None:
-    """The same for people."""
+    """Print the same for people."""
     console.print(
         f"{Path(plan.model).name}, {plan.dtype} on {plan.device}, {plan.threads} thread(s); "
         f"prompts of {PROMPT_TOKENS[0]} to {PROMPT_TOKENS[1]} tokens, "

@@ -33,7 +33,7 @@ def as_json(summary: Summary, sessions: SessionFigures | None) -> dict[str, Any]
 
 
 def show(summary: Summary, sessions: SessionFigures | None, console: Console) -> None:
-    """The same for people."""
+    """Print the same for people."""
     console.print(_table(summary.points))
     console.print(
         f"\nThe target alone: {summary.target_tokens_per_s:.1f} tokens/s. End points are "
@@ -91,7 +91,7 @@ def _cells(point: CrowdPoint) -> tuple[str, ...]:
 
 
 def _cores(cpu_ms: Mapping[str, float]) -> tuple[str, ...]:
-    """Milliseconds of a core for a token: of the verifiers, of the drafters, of all others."""
+    """Milliseconds of a core per token, for verifiers, drafters and all other processes."""
     target, drafter = (
         sum(each for name, each in cpu_ms.items() if name.startswith(role))
         for role in ("verifier", "drafter")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -24,7 +25,7 @@ def main(
     async def work() -> int:
         times = await measure_hops(calls)
         if json_:
-            typer.echo(json.dumps(times.as_dict()))
+            typer.echo(json.dumps(asdict(times)))
             return 0
         typer.echo(f"verifier  p50 {times.p50_ms:.3f} ms  p99 {times.p99_ms:.3f} ms")
         typer.echo(f"bare echo p50 {times.echo_p50_ms:.3f} ms  p99 {times.echo_p99_ms:.3f} ms")

@@ -27,7 +27,7 @@ from specmesh.client import Client
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 _CACHE_BYTES = str(32 << 20)
-"""Of each model: soon full, so that the second half of a run sees it so."""
+"""Cache of each model: so small that it is full in the second half of a run."""
 
 
 @app.command()
@@ -85,7 +85,7 @@ def _options(redis_url: str | None, *, simulated: bool) -> MeshOptions:
 async def _measure(
     mesh: LocalMesh, num_requests: int, num_sessions: int, progress: Callable[[Sample], None]
 ) -> MemorySamples:
-    """Raises StartError, also if a process died on the way: what it held is gone."""
+    """Run the load. Raises StartError, also if a process of the mesh died."""
     texts = read_prompts(None)
     async with mesh, Client(mesh.address) as client:
         load = MemoryLoad(mesh, client, texts, num_requests, progress)

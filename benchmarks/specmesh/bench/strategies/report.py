@@ -28,7 +28,7 @@ before. Small models go in loops at temperature 0, and loops are easy to draft.
 async def run_and_show(
     experiment: Experiment, client: Client, console: Console
 ) -> list[Comparison]:
-    """Make the runs of an experiment; print and return what they say, by temperature."""
+    """Make the runs of an experiment; print and return a comparison for each temperature."""
     runs = await experiment.runs(client, console)
     names = [each.strategy for each in experiment.speculations]
     comparisons = [compare(runs, names, each) for each in experiment.temperatures]
