@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from tests.bench.offline import COUPLED, GREEDY, NUM_TOKENS, PROMPTS, logits_after
 from typer.testing import CliRunner
 
 from specmesh.bench.calibrate.__main__ import app
@@ -11,32 +12,11 @@ from specmesh.bench.filter.fidelity import judge
 from specmesh.bench.offline import answer
 from specmesh.decoding.calibration import Calibration
 from specmesh.decoding.drafting import draw_children
-from specmesh.decoding.sampling import AcceptanceMode, Sampling
-from specmesh.decoding.tree import EMPTY
-from specmesh.inference.model import Cancellation
-
-GREEDY = Sampling(mode=AcceptanceMode.GREEDY)
-COUPLED = Sampling(0.8, seed=11)
-PROMPTS = ([5, 6, 7], list(range(8, 40)), [30])
-NUM_TOKENS = 12
-
-
-@pytest.fixture
-def target(load):
-    return load("llama")
 
 
 @pytest.fixture
 def drafter(load):
     return load("gpt2")
-
-
-def logits_after(model, tokens):
-    sequence = model.open(tokens, Cancellation(), 1)
-    try:
-        return sequence.score(EMPTY)[0]
-    finally:
-        sequence.close(())
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, COUPLED])

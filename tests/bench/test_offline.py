@@ -2,29 +2,10 @@
 
 import numpy as np
 import pytest
+from tests.bench.offline import COUPLED, GREEDY, NUM_TOKENS, PROMPTS, logits_after
 
 from specmesh.bench.offline import answer, log_probabilities, score
-from specmesh.decoding.sampling import AcceptanceMode, Sampling, choose
-from specmesh.decoding.tree import EMPTY
-from specmesh.inference.model import Cancellation
-
-GREEDY = Sampling(mode=AcceptanceMode.GREEDY)
-COUPLED = Sampling(0.8, seed=11)
-PROMPTS = ([5, 6, 7], list(range(8, 40)), [30])
-NUM_TOKENS = 12
-
-
-@pytest.fixture
-def target(load):
-    return load("llama")
-
-
-def logits_after(model, tokens):
-    sequence = model.open(tokens, Cancellation(), 1)
-    try:
-        return sequence.score(EMPTY)[0]
-    finally:
-        sequence.close(())
+from specmesh.decoding.sampling import choose
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, COUPLED])

@@ -1,4 +1,4 @@
-"""What measures: benchmarks, the papers' experiments, chaos, calibration and the demo.
+"""Benchmarks, the papers' experiments, chaos, calibration and the demo.
 
-It stands at the top of the import graph: it may import everything, nothing imports it.
+This package may import every other one; none imports it.
 """

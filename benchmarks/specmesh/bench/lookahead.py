@@ -81,13 +81,13 @@ def main(
 
 
 def speculations(lookaheads: Sequence[int]) -> tuple[Speculation, ...]:
-    """The yardstick, each fixed lookahead, and the one that adapts."""
+    """Autoregressive decoding as the baseline, each fixed lookahead, and the adaptive one."""
     fixed = (Speculation(SPECULATIVE, each) for each in lookaheads)
     return (_PLAIN, *fixed, Speculation(SPECULATIVE))
 
 
 class LookaheadBench(Bench):
-    """One run of it; the experiment's speculations are those of ``speculations``."""
+    """One run of the benchmark; the experiment's speculations come from ``speculations``."""
 
     def __init__(
         self, experiment: Experiment, options: MeshOptions, surroundings: Surroundings
@@ -96,7 +96,7 @@ class LookaheadBench(Bench):
         self._experiment = experiment
 
     async def run(self) -> tuple[int, Mapping[str, Any]]:
-        """See ``Bench``."""
+        """Run everything; return the exit status and what was found."""
         async with self.mesh.running() as client:
             self.say(describe_setting(self))
             runs = await self._experiment.runs(client, self.console)
@@ -108,7 +108,7 @@ class LookaheadBench(Bench):
                 self.say(describe_difference(each))
         identical = all(each.identical for each in contests)
         setting = setting_json(self, self._experiment)
-        del setting["speculation"]  # by strategy, and here is but one
+        del setting["speculation"]  # keyed by strategy, of which there is only one here
         return 0 if identical else FAILED, {
             **setting,
             "identical": identical,
@@ -121,13 +121,13 @@ class LookaheadFigures:
     """Speculative decoding with one lookahead at one temperature."""
 
     lookahead: int | None
-    """Tokens of every draft; None is the one that adapts."""
+    """Tokens of every draft; None if it adapts."""
     tokens_per_s: float
     """All tokens over all the time."""
     median_tokens_per_s: float
-    """Over the prompts."""
+    """Median over the prompts."""
     speedup: float
-    """Of ``tokens_per_s`` over that of autoregressive decoding."""
+    """``tokens_per_s`` over that of autoregressive decoding."""
     drafted_per_verify: float
     accepted_per_verify: float
     differing_prompts: tuple[int, ...]
@@ -145,12 +145,12 @@ class Contest:
 
     @property
     def best_fixed(self) -> LookaheadFigures:
-        """The fastest of them: chosen with hindsight, on the very runs that it is judged by."""
+        """The fastest fixed lookahead, chosen with hindsight from the runs themselves."""
         return max(self.fixed, key=lambda figures: figures.tokens_per_s)
 
     @property
     def ratio(self) -> float:
-        """How many times as fast as the best fixed lookahead the one that adapts is."""
+        """Speed of the adaptive lookahead over that of the best fixed one."""
         return self.adaptive.tokens_per_s / self.best_fixed.tokens_per_s
 
     @property
@@ -160,7 +160,7 @@ class Contest:
 
 
 def contest(runs: Sequence[Run], temperature: float) -> Contest:
-    """Sum up the runs at one temperature; each prompt must have been run with all."""
+    """Sum up the runs at one temperature; each prompt must have been run with every speculation."""
     by_speculation: dict[Speculation, list[Run]] = {}
     for run in runs:
         if run.temperature == temperature:
@@ -191,11 +191,8 @@ def _figures(lookahead: int | None, runs: Sequence[Run], plain: Sequence[Run]) -
 
 def contest_table(contest: Contest) -> Table:
     """One temperature: speed, and tokens drafted and accepted in a round."""
-    table = make_table(f"Temperature {contest.temperature:g}")
-    table.add_column("lookahead")
-    headings = ("tokens/s", "median prompt", "speed-up", "drafted", "accepted")
-    for heading in headings:
-        table.add_column(heading, justify="right")
+    headings = ("lookahead", "tokens/s", "median prompt", "speed-up", "drafted", "accepted")
+    table = make_table(f"Temperature {contest.temperature:g}", *headings)
     table.add_column("same")
     for figures in (*contest.fixed, contest.adaptive):
         table.add_row(
@@ -211,7 +208,7 @@ def contest_table(contest: Contest) -> Table:
 
 
 def describe_outcome(contest: Contest) -> str:
-    """Who won, in words."""
+    """Which of the two is faster, in words."""
     return (
         f"Adaptive lookahead is {contest.ratio:.3f} times as fast as the best fixed one, "
         f"{contest.best_fixed.lookahead}."

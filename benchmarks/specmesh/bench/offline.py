@@ -1,4 +1,4 @@
-"""What a model says in this process, without a mesh: many texts at once, for tools that judge."""
+"""A model's answers and logits, computed in this process without a mesh, many at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specmesh.inference.model import Cancellation, ForwardRequest, LanguageModel
 
 
 def tokenize(model: LanguageModel, texts: Sequence[str]) -> list[list[int]]:
-    """Token ids of prompts, as the mesh makes them."""
+    """Token ids of ``texts``, as the mesh computes them."""
     from tokenizers import Tokenizer
 
     tokenizer: Any = Tokenizer.from_str(model.description.tokenizer_json)
@@ -27,9 +27,9 @@ def answer(
     samplings: Sequence[Sampling],
     num_tokens: int,
 ) -> list[tuple[int, ...]]:
-    """The model's own answers, each of ``num_tokens``, in batches as large as it takes.
+    """The model's own answers of ``num_tokens`` each, in the largest batches that it takes.
 
-    They go on after an end of text. ``samplings`` has one for each prompt, greedy or coupled.
+    Answers go on after an end of text. ``samplings`` has one for each prompt, greedy or coupled.
     """
     answers: list[tuple[int, ...]] = []
     for first in range(0, len(prompts), model.max_batch):
@@ -47,7 +47,7 @@ def _answer_batch(
     sequences = [model.open(prompt, Cancellation(), num_tokens) for prompt in prompts]
     trees = [EMPTY] * len(prompts)
     try:
-        # Long prompts take several forwards; whoever is through waits for nobody.
+        # Long prompts take several forwards; the other sequences don't wait for them.
         while any(len(tree) < num_tokens for tree in trees):
             under_way = [n for n, tree in enumerate(trees) if len(tree) < num_tokens]
             results = model.forward([ForwardRequest(sequences[n], trees[n]) for n in under_way])
@@ -63,9 +63,9 @@ def _answer_batch(
 
 
 def score(model: LanguageModel, prompt: Sequence[int], answer: Sequence[int]) -> Logits:
-    """What the model says at every place of an answer, given what the answer has before it.
+    """The model's logits ``[len(answer), vocab]`` at every position of an answer.
 
-    Returns logits ``[len(answer), vocab]``.
+    Those at a position are given the prompt and the answer's tokens before it.
     """
     sequence = model.open(prompt, Cancellation(), len(answer))
     try:
@@ -75,9 +75,9 @@ def score(model: LanguageModel, prompt: Sequence[int], answer: Sequence[int]) ->
 
 
 def log_probabilities(logits: Logits, tokens: Sequence[int]) -> npt.NDArray[np.float64]:
-    """Of ``tokens`` ``[n]`` at temperature 1, by ``logits`` ``[n, vocab]``."""
-    below = logits.astype(np.float64)
-    below -= below.max(axis=1, keepdims=True)
-    own = below[np.arange(len(tokens)), np.asarray(tokens)]
-    found: npt.NDArray[np.float64] = own - np.log(np.exp(below).sum(axis=1))
+    """Log-probabilities of ``tokens`` ``[n]`` at temperature 1, from ``logits`` ``[n, vocab]``."""
+    shifted = logits.astype(np.float64)
+    shifted -= shifted.max(axis=1, keepdims=True)
+    own = shifted[np.arange(len(tokens)), np.asarray(tokens)]
+    found: npt.NDArray[np.float64] = own - np.log(np.exp(shifted).sum(axis=1))
     return found

@@ -1,4 +1,4 @@
-"""The benchmarks: each is a program, imported when it is asked for."""
+"""The benchmarks: each is a program that is imported when it is called."""
 
 from __future__ import annotations
 

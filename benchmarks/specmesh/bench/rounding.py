@@ -1,8 +1,8 @@
-"""How often a coupled token depends on its forward's shape: ``specmesh bench rounding``.
+"""How often a coupled token depends on the shape of its forward: ``specmesh bench rounding``.
 
-A model's own answers go through forwards of several shapes, each upon the KV that forwards of
-its own shape left, and the token of every place is drawn from the logits of each. In exact
-arithmetic all would draw the same.
+A model's own answers go through forwards of several shapes, each with a KV cache that was filled
+by forwards of its own shape. At every position a token is drawn from the logits of each shape;
+in exact arithmetic all would be the same.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from enum import StrEnum
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy.typing as npt
 import typer
 
 from specmesh import models
+from specmesh.bench.kit.options import Device, Dtype, Model, ModelDtype, Threads
 from specmesh.bench.offline import answer, tokenize
 from specmesh.decoding.sampling import Sampling, coupled_scores
 from specmesh.decoding.tree import TokenTree
@@ -66,33 +66,33 @@ _ALL = np.empty(0, np.int64)
 
 
 class DrawnTokens(NamedTuple):
-    """The coupled token of a place, and which tokens top-k and top-p left there (empty: all)."""
+    """The token drawn at a position, and those that top-k and top-p left there (empty: all)."""
 
     token: int
     left: npt.NDArray[np.int64]
 
     @classmethod
     def of(cls, logits: Logits, sampling: Sampling, position: int) -> DrawnTokens:
-        """From ``logits`` ``[vocab]``."""
+        """Draw from ``logits`` ``[vocab]``."""
         left, scores = coupled_scores(logits, sampling, position)
         return cls(int(left[scores.argmax()]), _ALL if left.size == logits.size else left)
 
     def has(self, token: int) -> bool:
-        """Whether ``token`` was left."""
+        """Whether top-k and top-p left ``token``."""
         return not self.left.size or token in self.left
 
 
-_Places = dict[tuple[int, int], DrawnTokens]
-"""By the text's seed and the number of the token in its answer."""
+_Positions = dict[tuple[int, int], DrawnTokens]
+"""What was drawn, by the text's seed and the number of the token in its answer."""
 
 
 @dataclass(slots=True)
 class Differences:
-    """At how many of ``places`` two shapes differ.
+    """At how many of ``places``, which are positions, two shapes differ.
 
-    ``sets``: top-k and top-p leave other tokens. ``cut`` and ``reordered``: another token is
-    drawn, since one of the two is left by one shape only, or else because their scores are in
-    another order.
+    ``sets``: top-k and top-p leave other tokens. ``cut``: another token is drawn, since one of
+    the two is left by one shape only. ``reordered``: another token is drawn, since the scores
+    of the two are in another order.
     """
 
     places: int = 0
@@ -101,7 +101,7 @@ class Differences:
     reordered: int = 0
 
     def count(self, one: DrawnTokens, other: DrawnTokens) -> None:
-        """One place more."""
+        """Compare one more position."""
         self.places += 1
         self.sets += not np.array_equal(one.left, other.left)
         if one.token != other.token:
@@ -113,8 +113,8 @@ class Differences:
 def measure(
     model: LanguageModel, prompts: Sequence[Sequence[int]], num_tokens: int
 ) -> dict[str, dict[str, Differences]]:
-    """By shape and sampling: differences from one token alone at ``num_tokens`` places of the
-    model's answer to each of ``prompts``, each with a seed of its own."""
+    """Differences from forwards of one token, by shape and sampling, at ``num_tokens`` positions
+    of the model's answer to each of ``prompts``, which have seeds of their own."""
     seeds = range(len(prompts))
     samplings = [Sampling(_TEMPERATURE, seed=seed) for seed in seeds]
     texts = list(map(_Text, prompts, answer(model, prompts, samplings, num_tokens), seeds))
@@ -122,16 +122,16 @@ def measure(
     found: dict[str, dict[str, Differences]] = {}
     for shape, sizes in _SHAPES.items():
         found[shape] = {}
-        for sampling, places in _draw(model, texts, sizes).items():
+        for sampling, positions in _draw(model, texts, sizes).items():
             differences = found[shape][sampling] = Differences()
-            for place, drawn in places.items():
-                differences.count(alone[sampling][place], drawn)
+            for position, drawn in positions.items():
+                differences.count(alone[sampling][position], drawn)
     return found
 
 
-def _draw(model: LanguageModel, texts: Sequence[_Text], shape: _Shape) -> dict[str, _Places]:
-    """By sampling, what forwards of ``shape`` have drawn."""
-    drawn: dict[str, _Places] = {name: {} for name in _SAMPLINGS}
+def _draw(model: LanguageModel, texts: Sequence[_Text], shape: _Shape) -> dict[str, _Positions]:
+    """What is drawn from forwards of ``shape``, by sampling."""
+    drawn: dict[str, _Positions] = {name: {} for name in _SAMPLINGS}
     for first in range(0, len(texts), shape.num_sessions):
         together = texts[first : first + shape.num_sessions]
         for text, number, logits in _logits(model, together, shape.width):
@@ -163,19 +163,13 @@ def _logits(
 def _score(
     model: LanguageModel, sequences: Sequence[SequenceState], trees: Sequence[TokenTree]
 ) -> Sequence[Logits]:
-    """One forward, but where prompts are too long for one."""
+    """The logits of each tree, from one forward unless prompts are too long for one."""
     found: dict[int, Logits] = {}
     while missing := [number for number in range(len(trees)) if number not in found]:
-        asks = [ForwardRequest(sequences[number], trees[number]) for number in missing]
-        scored = zip(missing, model.forward(asks), strict=True)
+        requests = [ForwardRequest(sequences[number], trees[number]) for number in missing]
+        scored = zip(missing, model.forward(requests), strict=True)
         found |= {number: logits for number, logits in scored if logits is not None}
     return [found[number] for number in range(len(trees))]
-
-
-class _Dtype(StrEnum):
-    FLOAT32 = "float32"
-    BFLOAT16 = "bfloat16"
-    FLOAT16 = "float16"
 
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -183,15 +177,12 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def main(
-    model: Annotated[
-        str | None,
-        typer.Option(help="Folder or Hugging Face id.", show_default="the shipped target"),
-    ] = None,
-    dtype: Annotated[_Dtype, typer.Option(help="Of weights and activations.")] = _Dtype.FLOAT32,
-    device: Annotated[str, typer.Option(help="torch device.")] = "cpu",
+    model: Model = None,
+    dtype: ModelDtype = Dtype.FLOAT32,
+    device: Device = "cpu",
     prompts: Annotated[int, typer.Option(min=1, max=64, help="Held-out prompts.")] = 64,
     tokens: Annotated[int, typer.Option(min=1, help="Places of each answer.")] = 320,
-    threads: Annotated[int, typer.Option(min=1, help="Threads of a forward.")] = 2,
+    threads: Threads = 2,
 ) -> None:
     """Print as JSON, by shape of forward and by sampling, how many coupled tokens differ."""
     import torch

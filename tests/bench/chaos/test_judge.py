@@ -5,15 +5,15 @@ from dataclasses import replace
 import pytest
 
 from specmesh.bench.chaos.answers import ChaosAnswer
-from specmesh.bench.chaos.asks import Ask
 from specmesh.bench.chaos.judge import Fate, Stored, compare, judge
+from specmesh.bench.chaos.requests import ChaosRequest
 from specmesh.bench.chaos.truth import DRAWING_TEMPERATURE, SimulatedTruth
 from specmesh.client import AcceptanceMode, FinishReason
 from specmesh.decoding.simulated import SimulatedTarget
 
 TARGET = SimulatedTarget(seed=5)
 TRUTH = SimulatedTruth(TARGET)
-ASK = Ask(
+REQUEST = ChaosRequest(
     prompt=(1, 2, 3),
     strategy="dsi",
     temperature=0.0,
@@ -21,17 +21,19 @@ ASK = Ask(
     seed=7,
     max_tokens=40,
 )
-DRAWN = replace(ASK, temperature=DRAWING_TEMPERATURE, mode=AcceptanceMode.REJECTION)
-NOT_ASKED = Stored(None, durable=False)
+DRAWN = replace(REQUEST, temperature=DRAWING_TEMPERATURE, mode=AcceptanceMode.REJECTION)
+NOT_READ = Stored(None, durable=False)
 
 
-def truth(ask=ASK, length=ASK.max_tokens):
-    return list(TRUTH.tokens(ask, length))
+def truth(request=REQUEST, length=REQUEST.max_tokens):
+    return list(TRUTH.tokens(request, length))
 
 
-def answered(tokens, ask=ASK, **changes):
+def answered(tokens, request=REQUEST, **changes):
     finished = {"finish_reason": FinishReason.LENGTH, "resumable": True}
-    return ChaosAnswer(0, 0, ask, began_s=0.0, token_ids=list(tokens), **{**finished, **changes})
+    return ChaosAnswer(
+        0, 0, request, began_s=0.0, token_ids=list(tokens), **{**finished, **changes}
+    )
 
 
 def test_the_targets_own_tokens_are_right_and_exact():
@@ -43,9 +45,9 @@ def test_a_coupled_draw_has_one_true_text_by_its_seed():
     drawn = replace(DRAWN, mode=AcceptanceMode.COUPLED)
     greedy = truth()
     assert truth(drawn) != greedy
-    assert judge(answered(truth(drawn), drawn), TRUTH, NOT_ASKED).exact
-    assert judge(answered(greedy, drawn), TRUTH, NOT_ASKED).fate is Fate.CHANGED
-    assert judge(answered(truth(drawn), replace(drawn, seed=8)), TRUTH, NOT_ASKED).fate is (
+    assert judge(answered(truth(drawn), drawn), TRUTH, NOT_READ).exact
+    assert judge(answered(greedy, drawn), TRUTH, NOT_READ).fate is Fate.CHANGED
+    assert judge(answered(truth(drawn), replace(drawn, seed=8)), TRUTH, NOT_READ).fate is (
         Fate.CHANGED
     )
 
@@ -61,14 +63,14 @@ def test_a_coupled_draw_has_one_true_text_by_its_seed():
     ],
 )
 def test_tokens_that_are_missing_twice_there_or_others_are_told_apart(tokens, fate):
-    verdict = judge(answered(tokens), TRUTH, NOT_ASKED)
+    verdict = judge(answered(tokens), TRUTH, NOT_READ)
     assert (verdict.fate, verdict.exact) == (fate, False)
     assert verdict.why
 
 
 @pytest.mark.parametrize(("gap", "fate"), [(3, Fate.LOST), (-3, Fate.DOUBLED)])
 def test_chunks_that_do_not_follow_one_another_lose_or_double_tokens(gap, fate):
-    assert judge(answered(truth(), gap=gap), TRUTH, NOT_ASKED).fate is fate
+    assert judge(answered(truth(), gap=gap), TRUTH, NOT_READ).fate is fate
 
 
 def test_an_answer_that_was_broken_off_is_judged_as_far_as_it_came():
@@ -76,18 +78,18 @@ def test_an_answer_that_was_broken_off_is_judged_as_far_as_it_came():
     verdict = judge(begun, TRUTH, Stored(tuple(truth()[:30]), durable=True))
     assert (verdict.fate, verdict.exact) == (Fate.RIGHT, False)
     begun.token_ids[9] += 1
-    assert judge(begun, TRUTH, NOT_ASKED).fate is Fate.CHANGED
+    assert judge(begun, TRUTH, NOT_READ).fate is Fate.CHANGED
 
 
 def test_a_stop_token_ends_the_answer_and_nothing_else_does():
     stop = truth()[20]
-    asked = replace(ASK, stop_token_ids=(stop,))
+    request = replace(REQUEST, stop_token_ids=(stop,))
     until_stop = truth()[: truth().index(stop) + 1]
-    stopped = answered(until_stop, asked, finish_reason=FinishReason.STOP)
-    assert judge(stopped, TRUTH, NOT_ASKED).exact
-    assert judge(answered(truth(), asked), TRUTH, NOT_ASKED).fate is Fate.CHANGED
+    stopped = answered(until_stop, request, finish_reason=FinishReason.STOP)
+    assert judge(stopped, TRUTH, NOT_READ).exact
+    assert judge(answered(truth(), request), TRUTH, NOT_READ).fate is Fate.CHANGED
     stopped.token_ids.pop()
-    assert judge(stopped, TRUTH, NOT_ASKED).fate is Fate.LOST
+    assert judge(stopped, TRUTH, NOT_READ).fate is Fate.LOST
 
 
 def test_where_the_text_can_be_one_of_many_the_store_is_the_witness():
@@ -97,7 +99,7 @@ def test_where_the_text_can_be_one_of_many_the_store_is_the_witness():
     other = Stored((*text[:20], *range(100, 120)), durable=True)
     assert judge(answered(text, DRAWN), TRUTH, other).fate is Fate.CHANGED
     # The reader's tokens lack some of those stored.
-    assert judge(answered(text[:10] + text[15:], DRAWN), TRUTH, NOT_ASKED).fate is Fate.LOST
+    assert judge(answered(text[:10] + text[15:], DRAWN), TRUTH, NOT_READ).fate is Fate.LOST
 
 
 def test_a_store_must_have_what_is_said_to_be_resumable_unless_it_forgot():
@@ -107,20 +109,20 @@ def test_a_store_must_have_what_is_said_to_be_resumable_unless_it_forgot():
     assert judge(answered(text, DRAWN, resumable=False), TRUTH, behind).fate is Fate.RIGHT
     assert judge(answered(text, DRAWN), TRUTH, replace(behind, durable=False)).fate is Fate.RIGHT
     assert judge(answered(text, DRAWN), TRUTH, Stored(None, durable=True)).fate is Fate.LOST
-    assert judge(answered(text, DRAWN), TRUTH, NOT_ASKED).fate is Fate.RIGHT
+    assert judge(answered(text, DRAWN), TRUTH, NOT_READ).fate is Fate.RIGHT
 
 
 def test_of_filters_text_the_target_answers_for_what_it_checked():
-    asked = replace(ASK, strategy="filter")
+    request = replace(REQUEST, strategy="filter")
     said = truth()[:5]
     said.append((said[-1] + 1) % TARGET.vocab_size)  # the drafter's
-    state = TARGET.after(TARGET.start, (*ASK.prompt, *said))
+    state = TARGET.after(TARGET.start, (*REQUEST.prompt, *said))
     said += [TARGET.token(state), 999]
     unchecked = {5, 7}
     begun = {"finish_reason": None, "unchecked": unchecked}
-    assert judge(answered(said, asked, **begun), TRUTH, NOT_ASKED).fate is Fate.RIGHT
+    assert judge(answered(said, request, **begun), TRUTH, NOT_READ).fate is Fate.RIGHT
     begun["unchecked"] = {5}
-    assert judge(answered(said, asked, **begun), TRUTH, NOT_ASKED).fate is Fate.CHANGED
+    assert judge(answered(said, request, **begun), TRUTH, NOT_READ).fate is Fate.CHANGED
 
 
 def test_repeats_of_less_than_a_few_tokens_are_accidents():

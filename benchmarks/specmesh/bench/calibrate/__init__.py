@@ -1,5 +1,5 @@
-"""``specmesh calibrate confidence``: how sure a drafter must be for the target to agree.
+"""``specmesh calibrate confidence``: how likely the target agrees with a drafter's token.
 
-Reading order: ``collect`` (what the drafter thought, and whether the target agreed), ``judged``
-(what a fit is worth on places it has not seen), ``report`` (how it looks).
+Reading order: ``collect`` (the drafter's choices, and whether the target agreed), ``judged`` (how
+good a fit is on positions that it has not seen), ``report``.
 """

@@ -11,9 +11,10 @@ import typer
 from rich.console import Console
 
 from specmesh import models
-from specmesh.bench.calibrate.collect import Place, collect
+from specmesh.bench.calibrate.collect import Position, collect
 from specmesh.bench.calibrate.judged import judge
 from specmesh.bench.calibrate.report import as_json, show
+from specmesh.bench.kit.options import Json, Temperatures, Threads, Tokens
 from specmesh.decoding.calibration import Calibration
 from specmesh.decoding.sampling import Sampling
 from specmesh.inference.model import ModelNotLoadable
@@ -29,10 +30,10 @@ app = typer.Typer(
 
 
 class Halves(NamedTuple):
-    """The places to fit on, and those to judge by, by temperature."""
+    """Positions to fit on, and others to judge the fit by, by temperature."""
 
-    fit: Mapping[float, Sequence[Place]]
-    judge: Mapping[float, Sequence[Place]]
+    fit: Mapping[float, Sequence[Position]]
+    judge: Mapping[float, Sequence[Position]]
 
 
 @app.callback()
@@ -51,17 +52,14 @@ def confidence(
     prompts: Annotated[
         int, typer.Option(min=2, help="Held-out prompts: half to fit on, half to judge by.")
     ] = 64,
-    tokens: Annotated[int, typer.Option(min=8, help="Length of each answer.")] = 128,
-    temperature: Annotated[
-        list[float] | None,
-        typer.Option(min=0, help="Several times for several.", show_default="0 and 0.8"),
-    ] = None,
-    threads: Annotated[int, typer.Option(min=1, help="Threads of a forward.")] = 2,
+    tokens: Tokens = 128,
+    temperature: Temperatures = None,
+    threads: Threads = 2,
     output: Annotated[
         Path | None,
         typer.Option(help="File for 'specmesh confidence --calibration'.", show_default="none"),
     ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json_: Json = False,
 ) -> None:
     """Fit the probability that the target agrees to what the drafter says of a token.
 
@@ -81,9 +79,9 @@ def confidence(
     except ModelNotLoadable as error:
         typer.echo(f"specmesh: {error}", err=True)
         raise typer.Exit(2) from error
-    places = [place for group in halves.fit.values() for place in group]
+    positions = [position for group in halves.fit.values() for position in group]
     try:
-        calibration = Calibration.fit(*zip(*places, strict=True))
+        calibration = Calibration.fit(*zip(*positions, strict=True))
     except ValueError as error:
         typer.echo(f"specmesh: {error}", err=True)
         raise typer.Exit(1) from error
@@ -91,9 +89,9 @@ def confidence(
     if output is not None:
         output.write_text(calibration.to_json().rstrip("\n") + "\n", encoding="utf-8")
     if json_:
-        typer.echo(json.dumps({"fitted": len(places), **as_json(judged)}))
+        typer.echo(json.dumps({"fitted": len(positions), **as_json(judged)}))
     else:
-        show(judged, len(places), Console())
+        show(judged, len(positions), Console())
 
 
 def _observe(
@@ -120,7 +118,7 @@ def _observe(
         prompts = tokenize(target, texts)
         observed.append(
             {
-                # Seeds of the halves, one for each prompt, are far apart.
+                # Each prompt has a seed of its own; those of the halves must not overlap.
                 t: collect(target, drafter, prompts, Sampling(t, seed=seed << 32), num_tokens)
                 for t in temperatures
             }
@@ -129,7 +127,7 @@ def _observe(
 
 
 def _prompts(count: int) -> tuple[Sequence[str], Sequence[str]]:
-    """``count`` of the shipped prompts, from both halves of the list, which is by file."""
+    """``count`` of the shipped prompts, from both halves of the list, which is sorted by file."""
     texts = [prompt.text for prompt in models.heldout_prompts()]
     middle = len(texts) // 2
     return texts[:middle][: count // 2], texts[middle:][: count // 2]

@@ -1,4 +1,4 @@
-"""What a drafter thought at the places of the target's answers, and whether the target agreed."""
+"""A drafter's choices along the target's answers, and whether the target agreed with them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from specmesh.decoding.sampling import Sampling
 from specmesh.inference.model import LanguageModel
 
 NUM_CHOICES = 2
-"""As the strategy ``filter`` has them sent."""
+"""Choices per position, as many as the drafter sends for the strategy ``filter``."""
 
-Place = tuple[TopK, bool]
-"""What the drafter sent of a place, and whether the target took the token drafted there."""
+Position = tuple[TopK, bool]
+"""The drafter's choices at a position, and whether the target agrees with its draft token."""
 
 
 def collect(
@@ -23,19 +23,19 @@ def collect(
     prompts: Sequence[Sequence[int]],
     sampling: Sampling,
     num_tokens: int,
-) -> list[Place]:
-    """A place for every token of the target's answers, greedy or coupled.
+) -> list[Position]:
+    """Observe every position of the target's answers, greedy or coupled.
 
-    They are the places that speculative decoding checks, whatever its lookahead: a verdict
-    says of each token up to the first rejected one whether the target's own is the same, and
-    the next draft begins behind it. Every prompt is answered with a seed of its own.
+    These are the positions that speculative decoding verifies, whatever its lookahead: each
+    draft is verified up to its first rejected token, and the next draft begins after that.
+    Every prompt is answered with a seed of its own.
     """
-    places: list[Place] = []
+    positions: list[Position] = []
     samplings = [replace(sampling, seed=sampling.seed + n) for n in range(len(prompts))]
     answers = answer(target, prompts, samplings, num_tokens)
     for prompt, own, tokens in zip(prompts, samplings, answers, strict=True):
         for number, logits in enumerate(score(drafter, prompt, tokens)):
             drawn = draw_children(logits, own, len(prompt) + number, 1, NUM_CHOICES)
             assert drawn.choices is not None
-            places.append((drawn.choices, drawn.children[0] == tokens[number]))
-    return places
+            positions.append((drawn.choices, drawn.children[0] == tokens[number]))
+    return positions

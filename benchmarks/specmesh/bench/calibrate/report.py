@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from specmesh.bench.calibrate.judged import KEPT_SHARES, JudgedFit
+from specmesh.bench.kit.tables import make_table
 from specmesh.decoding.calibration import Reliability
 
 _BAR_CELLS = 20
 
 
 def as_json(judged: JudgedFit) -> dict[str, Any]:
-    """For machines; ``ece`` is the expected calibration error."""
+    """The fit for machines; ``ece`` is the expected calibration error."""
     return {
-        "places": judged.num_places,
+        "places": judged.num_positions,
         "agreed": judged.agreed,
         "reliability": asdict(judged.reliability),
         "ece": judged.reliability.ece,
@@ -31,9 +31,9 @@ def as_json(judged: JudgedFit) -> dict[str, Any]:
 
 
 def show(judged: JudgedFit, num_fitted: int, console: Console) -> None:
-    """For people."""
+    """Print the same for people."""
     console.print(
-        f"Fitted on {num_fitted} places; on {judged.num_places} others, at which the target "
+        f"Fitted on {num_fitted} places; on {judged.num_positions} others, at which the target "
         f"agreed {judged.agreed:.1%} of the time:",
         highlight=False,
     )
@@ -48,7 +48,9 @@ def show(judged: JudgedFit, num_fitted: int, console: Console) -> None:
 
 
 def _diagram(reliability: Reliability) -> Table:
-    table = _table("Probability that the target agrees", "said", "places", "mean said", "agreed")
+    table = make_table(
+        "Probability that the target agrees", "said", "places", "mean said", "agreed"
+    )
     table.add_column("")
     for each in reliability.bins:
         table.add_row(
@@ -63,22 +65,7 @@ def _diagram(reliability: Reliability) -> Table:
 
 def _kept_table(judged: JudgedFit) -> Table:
     headings = (f"{share:.0%} kept" for share in KEPT_SHARES)
-    table = _table("Share of the kept at which the target agreed", "scorer", *headings)
+    table = make_table("Share of the kept at which the target agreed", "scorer", *headings)
     for name, shares in judged.agreed_of_kept.items():
         table.add_row(name, *(f"{agreed:.1%}" for agreed in shares.values()))
-    return table
-
-
-def _table(title: str, *headings: str) -> Table:
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-        collapse_padding=True,
-        title=f"\n{title}",
-        title_justify="left",
-    )
-    table.add_column(headings[0])
-    for heading in headings[1:]:
-        table.add_column(heading, justify="right")
     return table

@@ -14,12 +14,10 @@ from rich.console import Console
 from specmesh.bench.chaos.pairs import ShippedPair, WaitingPair
 from specmesh.bench.chaos.report import as_json, bad, show, timeline
 from specmesh.bench.chaos.run import Chaos, ChaosPlan
+from specmesh.bench.kit.options import MAX_UINT64, Json
 from specmesh.cli.runner import FAILED, run, until_signalled
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-
-
-_MAX_UINT64 = 2**64 - 1
 
 
 @app.command()
@@ -28,7 +26,7 @@ def main(
     seed: Annotated[
         int,
         typer.Option(
-            min=0, max=_MAX_UINT64, help="Of faults, requests, and what simulated models say."
+            min=0, max=MAX_UINT64, help="Of faults, requests, and what simulated models say."
         ),
     ] = 0,
     streams: Annotated[int, typer.Option(min=1, help="Answers at once.")] = 8,
@@ -40,7 +38,7 @@ def main(
         Path | None,
         typer.Option(help="New folder for logs and timeline.json.", show_default="none"),
     ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json_: Json = False,
 ) -> None:
     """Kill, stop, slow and cut off the processes of a mesh at random while answers stream.
 

@@ -1,30 +1,31 @@
-"""What became of one request, as its reader saw it."""
+"""One answer, as its reader saw it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from specmesh.bench.chaos.asks import Ask
+from specmesh.bench.chaos.requests import ChaosRequest
 from specmesh.client import FinishReason
 
 
 @dataclass(slots=True)
 class ChaosAnswer:
-    """Times are in seconds since the beginning; ``unchecked`` are places in ``token_ids``.
+    """The answer to one request. Times are in seconds since the phase began.
 
-    ``failure`` is empty unless the stream raised; then it is the error's class and reason.
+    ``unchecked``: positions in ``token_ids`` that the target did not verify. ``failure``: class
+    and reason of the error that the stream raised, empty if it raised none.
     """
 
     stream: int
     number: int
-    ask: Ask
+    request: ChaosRequest
     began_s: float
     ended_s: float = 0.0
     token_ids: list[int] = field(default_factory=list)
     unchecked: set[int] = field(default_factory=set)
     text: str = ""
     gap: int = 0
-    """Tokens missing between two chunks, all in all; negative if some came twice."""
+    """How many tokens are missing between two chunks; negative if some came twice."""
     session_id: str = ""
     num_prompt_tokens: int = 0
     num_resumes: int = 0
@@ -35,11 +36,11 @@ class ChaosAnswer:
     message: str = ""
     last_token_s: float | None = None
     longest_pause_s: float = 0.0
-    """In which the reader waited for tokens."""
+    """The longest time for which the reader waited for tokens."""
     paused_at_s: float = 0.0
-    """When it began."""
+    """When that pause began."""
 
     @property
     def finished(self) -> bool:
-        """Whether it came to its end."""
+        """Whether the answer is complete."""
         return self.finish_reason is not None

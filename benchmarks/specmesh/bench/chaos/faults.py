@@ -1,4 +1,4 @@
-"""Carries a schedule out, and writes down when each fault began and was over."""
+"""Carries out a schedule of faults and records when each began and ended."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SLOW_STOPPED_S = 0.08
 _SLOW_RUNNING_S = 0.02
 _LOSS = 0.05
 _RECONNECTION_S = 1.0
-"""What others take to notice that somebody is back."""
+"""How long other processes take to notice that one is back."""
 
 _ENDINGS = {Kind.KILL: signal.SIGKILL, Kind.TERM: signal.SIGTERM}
 _WEATHERS = {
@@ -31,8 +31,8 @@ _WEATHERS = {
 
 @dataclass(slots=True)
 class Carried:
-    """A fault that happened, in seconds since the beginning; over once the victim is of use
-    again."""
+    """A fault that was carried out, in seconds since the phase began; it ends once the victim
+    serves again."""
 
     fault: Fault
     began_s: float
@@ -46,7 +46,7 @@ def _weather(fault: Fault) -> Weather:
 
 
 class FaultInjector:
-    """``carried`` lists those that have begun, in order."""
+    """Carries faults out; ``carried`` lists those that have begun, in order."""
 
     def __init__(self, mesh: ChaosMesh, began_s: float) -> None:
         self.carried: list[Carried] = []
@@ -54,10 +54,10 @@ class FaultInjector:
         self._began_s = began_s
 
     async def carry_out(self, schedule: Sequence[Fault]) -> None:
-        """Return when all is over; what is under way when cancelled is put right first.
+        """Return when all faults are over; if cancelled, undo those under way first.
 
-        A fault is left out if those before it take longer to get over than was thought, and
-        too many would be out of reach at once.
+        A fault is skipped if earlier ones last longer than planned and too many processes
+        would be out of reach at once.
         """
         async with asyncio.TaskGroup() as group:
             for fault in schedule:
@@ -73,15 +73,15 @@ class FaultInjector:
     async def _carry_out(self, carried: Carried) -> None:
         fault = carried.fault
         if is_link(fault.victim):
-            await self._spoil(self._mesh.links, fault)
+            await self._break_link(self._mesh.links, fault)
         elif fault.kind in _ENDINGS:
             await self._mesh.end_and_restart(fault.victim, _ENDINGS[fault.kind], fault.lasts_s)
         else:
-            await self._hold_up(fault)
+            await self._pause(fault)
         await asyncio.sleep(_RECONNECTION_S)
         carried.ended_s = self._now_s()
 
-    async def _spoil(self, links: Links, fault: Fault) -> None:
+    async def _break_link(self, links: Links, fault: Fault) -> None:
         await links.set(fault.victim, _weather(fault))
         if fault.kind in {Kind.CUT, Kind.REFUSE}:
             await links.cut(fault.victim)
@@ -92,7 +92,7 @@ class FaultInjector:
                 await links.cut(fault.victim)
             await links.set(fault.victim, FAIR)
 
-    async def _hold_up(self, fault: Fault) -> None:
+    async def _pause(self, fault: Fault) -> None:
         if fault.kind is Kind.STOP:
             await self._stop_and_go(fault.victim, fault.lasts_s)
             return

@@ -1,4 +1,4 @@
-"""What a reader saw, beside what the target says and what the store holds."""
+"""Compares what a reader saw with what the target says and what the store holds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specmesh.bench.chaos.truth import Truth
 from specmesh.client import FinishReason
 
 _ALIKE = 4
-"""So many equal tokens in a row are not an accident."""
+"""This many equal tokens in a row are no coincidence."""
 
 
 class Fate(StrEnum):
@@ -23,15 +23,15 @@ class Fate(StrEnum):
     DOUBLED = "doubled"
     """Tokens came twice."""
     CHANGED = "changed"
-    """Other tokens, or other text, than is true."""
+    """Tokens are wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
     """What the store held of a session after its answer.
 
-    ``token_ids`` are the generated ones; None if there was nobody to ask, or no such session.
-    ``durable`` says that the store has forgotten nothing since the answer began.
+    ``token_ids`` are the generated ones; None if the store couldn't be read or has no such
+    session. ``durable``: whether the store has forgotten nothing since the answer began.
     """
 
     token_ids: tuple[int, ...] | None
@@ -40,8 +40,8 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """``exact``: finished, and equal to what the target alone says. ``agreed``: equal to what
-    the store holds. ``unknown`` texts are neither: nobody could be asked."""
+    """The verdict on an answer. ``exact``: finished, and equal to what the target alone says.
+    ``agreed``: finished, and equal to what the store holds. Both are False if unknown."""
 
     fate: Fate
     why: str = ""
@@ -50,9 +50,9 @@ class Judgement:
 
 
 def judge(answer: ChaosAnswer, truth: Truth, stored: Stored) -> Judgement:
-    """The verdict on an answer, finished or not."""
+    """Judge an answer, finished or not."""
     fate, why = _against_itself(answer)
-    expected = truth.tokens(answer.ask, len(answer.token_ids))
+    expected = truth.tokens(answer.request, len(answer.token_ids))
     if fate is Fate.RIGHT:
         fate, why = _against_target(answer, truth, expected)
     agreed = False
@@ -64,32 +64,32 @@ def judge(answer: ChaosAnswer, truth: Truth, stored: Stored) -> Judgement:
 
 
 def compare(said: Sequence[int], true: Sequence[int]) -> Fate:
-    """``said`` must be how ``true`` begins. Where it isn't, it may go on with what comes later in
-    ``true`` (some are lost), or with what came before (some are doubled)."""
-    place = next((n for n, (a, b) in enumerate(zip(said, true, strict=False)) if a != b), None)
-    if place is None:
+    """Whether ``true`` begins with ``said``. After the first difference ``said`` may go on with
+    later tokens of ``true`` (some were lost) or with earlier ones (some came twice)."""
+    position = next((n for n, (a, b) in enumerate(zip(said, true, strict=False)) if a != b), None)
+    if position is None:
         return Fate.RIGHT if len(said) <= len(true) else Fate.CHANGED
-    rest = tuple(said[place : place + _ALIKE])
+    rest = tuple(said[position : position + _ALIKE])
     if len(rest) == _ALIKE:
         for start in range(len(true) - _ALIKE + 1):
             if tuple(true[start : start + _ALIKE]) == rest:
-                return Fate.LOST if start > place else Fate.DOUBLED
+                return Fate.LOST if start > position else Fate.DOUBLED
     return Fate.CHANGED
 
 
 def _against_itself(answer: ChaosAnswer) -> tuple[Fate, str]:
-    """Whether chunks follow one another, and the answer ends where it must."""
-    ask, num_tokens = answer.ask, len(answer.token_ids)
+    """Check that chunks leave no gap and that the answer ends where it must."""
+    request, num_tokens = answer.request, len(answer.token_ids)
     if answer.gap:
         return (Fate.LOST if answer.gap > 0 else Fate.DOUBLED), f"a gap of {answer.gap} tokens"
-    if num_tokens > ask.max_tokens:
-        return Fate.DOUBLED, f"{num_tokens} tokens, {ask.max_tokens} were asked for"
-    if answer.finish_reason is FinishReason.LENGTH and num_tokens < ask.max_tokens:
-        return Fate.LOST, f"{num_tokens} tokens, {ask.max_tokens} were asked for"
+    if num_tokens > request.max_tokens:
+        return Fate.DOUBLED, f"{num_tokens} tokens, {request.max_tokens} were asked for"
+    if answer.finish_reason is FinishReason.LENGTH and num_tokens < request.max_tokens:
+        return Fate.LOST, f"{num_tokens} tokens, {request.max_tokens} were asked for"
     *before, last = answer.token_ids or [-1]
-    if answer.finish_reason is FinishReason.STOP and last not in ask.stop_token_ids:
+    if answer.finish_reason is FinishReason.STOP and last not in request.stop_token_ids:
         return Fate.LOST, "it ends without the stop token"
-    if any(token in ask.stop_token_ids for token in before):
+    if any(token in request.stop_token_ids for token in before):
         return Fate.CHANGED, "it goes on after the stop token"
     return Fate.RIGHT, ""
 
@@ -97,19 +97,19 @@ def _against_itself(answer: ChaosAnswer) -> tuple[Fate, str]:
 def _against_target(
     answer: ChaosAnswer, truth: Truth, expected: Sequence[int] | None
 ) -> tuple[Fate, str]:
-    ask, said = answer.ask, answer.token_ids
+    request, said = answer.request, answer.token_ids
     if expected is None:
-        place = truth.wrong_place(ask, said, answer.unchecked)
-        wrong = place is not None
-        return (Fate.CHANGED if wrong else Fate.RIGHT), f"token {place} is not the target's"
+        position = truth.wrong_position(request, said, answer.unchecked)
+        wrong = position is not None
+        return (Fate.CHANGED if wrong else Fate.RIGHT), f"token {position} is not the target's"
     if tuple(said) == tuple(expected):
         return Fate.RIGHT, ""
-    longer = truth.tokens(ask, 2 * ask.max_tokens) or expected
+    longer = truth.tokens(request, 2 * request.max_tokens) or expected
     return compare(said, longer), _first_difference("the target alone says", said, longer)
 
 
 def _against_store(answer: ChaosAnswer, stored: Stored) -> tuple[Fate, str, bool]:
-    """Tokens a reader has are in the store where the answer says that it can be resumed."""
+    """Check that the store holds the same tokens, and all of them if the answer is resumable."""
     held = stored.token_ids
     promised = answer.finished and answer.resumable and stored.durable
     if held is None:
@@ -126,7 +126,7 @@ def _against_store(answer: ChaosAnswer, stored: Stored) -> tuple[Fate, str, bool
 
 
 def _first_difference(who: str, said: Sequence[int], true: Sequence[int]) -> str:
-    for place, (one, other) in enumerate(zip(said, true, strict=False)):
+    for position, (one, other) in enumerate(zip(said, true, strict=False)):
         if one != other:
-            return f"token {place} of {len(said)}: {who} {other}, the reader got {one}"
+            return f"token {position} of {len(said)}: {who} {other}, the reader got {one}"
     return f"{who} less"

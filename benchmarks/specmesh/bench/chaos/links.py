@@ -1,4 +1,4 @@
-"""Giving orders to the proxy."""
+"""A client of the proxy, which opens and breaks links."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FAIR = Weather()
 
 
 class Links:
-    """The links of a proxy that listens for orders at ``address``; open until ``close``."""
+    """A connection to a proxy; each method returns once the proxy has obeyed."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -22,12 +22,12 @@ class Links:
 
     @classmethod
     async def connect(cls, address: str) -> Links:
-        """Reach the proxy."""
+        """Connect to the proxy that takes orders at ``address``."""
         host, _, port = address.rpartition(":")
         return cls(*await asyncio.open_connection(host, int(port)))
 
     async def open(self, name: str, upstream: str) -> str:
-        """A link to ``upstream`` (host:port, or unix:PATH); returns where it listens."""
+        """Open a link to ``upstream`` (host:port or unix:PATH); return where it listens."""
         return str((await self._order({"open": name, "upstream": upstream}))["address"])
 
     async def cut(self, name: str) -> None:
@@ -35,15 +35,15 @@ class Links:
         await self._order({"cut": name})
 
     async def set(self, name: str, weather: Weather) -> None:
-        """From now on."""
+        """Change how the link behaves."""
         await self._order({"weather": name, **asdict(weather)})
 
     async def ping(self) -> None:
-        """Return when the proxy has got round to answer."""
+        """Wait until the proxy answers."""
         await self._order({})
 
     def close(self) -> None:
-        """Give no more orders."""
+        """Close the connection."""
         self._writer.close()
 
     async def _order(self, order: dict[str, Any]) -> dict[str, Any]:

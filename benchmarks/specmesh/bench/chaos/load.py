@@ -1,4 +1,4 @@
-"""The streams: each asks, reads as its reader does, and asks again until time is up."""
+"""The streams: each sends a request, reads the answer, and sends the next until time is up."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 
 from specmesh.bench.chaos.answers import ChaosAnswer
-from specmesh.bench.chaos.asks import Ask
+from specmesh.bench.chaos.requests import ChaosRequest
 from specmesh.client import Chunk, Client, GenerationStream, SpecmeshError
 
 _AFTER_FAILURE_S = 1.0
-"""A failure that comes at once is not to be counted a hundred times."""
+"""A pause, so that a failure that comes at once isn't counted a hundred times."""
 
 
 class ChaosLoad:
-    """``done`` is told of each answer that has ended, well or not."""
+    """Runs the streams and calls ``done`` with each answer that has ended, well or not."""
 
     def __init__(
         self, client: Client, began_s: float, done: Callable[[ChaosAnswer], Awaitable[None]]
@@ -25,12 +25,14 @@ class ChaosLoad:
         self._done = done
         self._open: dict[int, ChaosAnswer] = {}
 
-    async def run(self, asks: list[Iterator[Ask]], until_s: float, grace_s: float) -> None:
-        """A stream for each iterator; none begins an answer after ``until_s``, and what has not
-        ended ``grace_s`` later has failed."""
+    async def run(
+        self, requests: list[Iterator[ChaosRequest]], until_s: float, grace_s: float
+    ) -> None:
+        """Run a stream for each iterator. None begins an answer after ``until_s``; an answer that
+        has not ended ``grace_s`` later has failed."""
         streams = [
             asyncio.create_task(self._stream(number, each, until_s))
-            for number, each in enumerate(asks)
+            for number, each in enumerate(requests)
         ]
         try:
             timeout_s = self._began_s + until_s + grace_s - time.monotonic()
@@ -49,20 +51,20 @@ class ChaosLoad:
             answer.message = f"no end {grace_s:g} s after the last fault"
             await self._done(answer)
 
-    async def _stream(self, number: int, asks: Iterator[Ask], until_s: float) -> None:
-        for count, ask in enumerate(asks):
+    async def _stream(self, number: int, requests: Iterator[ChaosRequest], until_s: float) -> None:
+        for count, request in enumerate(requests):
             if self._now_s() > until_s:
                 return
-            answer = ChaosAnswer(number, count, ask, began_s=self._now_s())
+            answer = ChaosAnswer(number, count, request, began_s=self._now_s())
             self._open[number] = answer
-            await self._ask(answer)
+            await self._send(answer)
             del self._open[number]
             await self._done(answer)
             if answer.failure:
                 await asyncio.sleep(_AFTER_FAILURE_S)
 
-    async def _ask(self, answer: ChaosAnswer) -> None:
-        stream = self._client.generate(answer.ask.prompt, **answer.ask.options)
+    async def _send(self, answer: ChaosAnswer) -> None:
+        stream = self._client.generate(answer.request.prompt, **answer.request.options)
         try:
             await self._read(stream, answer)
             if not answer.cancelled:
@@ -75,12 +77,12 @@ class ChaosLoad:
             answer.message = str(error)
         finally:
             answer.session_id = stream.session_id
-            if not isinstance(answer.ask.prompt, str):
-                answer.num_prompt_tokens = len(answer.ask.prompt)
+            if not isinstance(answer.request.prompt, str):
+                answer.num_prompt_tokens = len(answer.request.prompt)
             answer.ended_s = self._now_s()
 
     async def _read(self, stream: GenerationStream, answer: ChaosAnswer) -> None:
-        ask, waits_since_s = answer.ask, self._now_s()
+        request, waits_since_s = answer.request, self._now_s()
         stalled = False
         async with stream:
             async for chunk in stream:
@@ -90,12 +92,13 @@ class ChaosLoad:
                 if pause_s > answer.longest_pause_s:
                     answer.longest_pause_s, answer.paused_at_s = pause_s, waits_since_s
                 num_tokens = len(answer.token_ids)
-                if ask.cancel_after is not None and num_tokens > ask.cancel_after:
+                if request.cancel_after is not None and num_tokens > request.cancel_after:
                     answer.cancelled = True
                     return
-                if ask.stall_after is not None and num_tokens > ask.stall_after and not stalled:
+                stall_after = None if stalled else request.stall_after
+                if stall_after is not None and num_tokens > stall_after:
                     stalled = True
-                    await asyncio.sleep(ask.stall_s)
+                    await asyncio.sleep(request.stall_s)
                 waits_since_s = self._now_s()
 
     def _now_s(self) -> float:
@@ -103,10 +106,10 @@ class ChaosLoad:
 
 
 def _absorb(chunk: Chunk, answer: ChaosAnswer) -> None:
-    place = len(answer.token_ids)
-    answer.gap = answer.gap or chunk.first_index - place
+    position = len(answer.token_ids)
+    answer.gap = answer.gap or chunk.first_index - position
     answer.token_ids += chunk.token_ids
-    answer.unchecked |= {place + each for each in chunk.unchecked}
+    answer.unchecked |= {position + each for each in chunk.unchecked}
     answer.text += chunk.text
 
 

@@ -1,4 +1,4 @@
-"""The mesh that is broken: several processes of every role, each call through a link of its own."""
+"""The mesh under test: several processes of every role, connected by links that can break."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from specmesh.cli.local.supervisor import Supervisor
 _DRAIN_S = 3.0
 _START_TIMEOUT_S = 120.0
 _FLAGS = {"verifier": "--verifiers", "drafter": "--drafters", "confidence": "--confidence"}
-"""What an orchestrator calls the addresses of each role."""
+"""The orchestrator's flag for the addresses of each role."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What the mesh is made of. ``persistent``: whether Redis has on disk what it answers for."""
+    """What the mesh is made of. ``persistent``: whether Redis keeps its data on disk."""
 
     models: Models
     shape: MeshShape
     persistent: bool
     directory: Path
-    """For logs and for what Redis keeps."""
+    """Where logs and Redis's data go."""
     report: Callable[[str], None]
 
 
 class ChaosMesh:
-    """Runs while an ``async with`` block runs. ``addresses`` are those by which clients reach the
-    orchestrators, ``redis_url`` one that no fault of a link touches.
+    """Runs while an ``async with`` block runs. Clients reach the orchestrators at ``addresses``;
+    ``redis_url`` bypasses the links and their faults.
 
     Entering raises StartError if a process can't be started.
     """
@@ -55,14 +55,14 @@ class ChaosMesh:
         self._supervisor = Supervisor(
             setup.directory,
             start_timeout_s=_START_TIMEOUT_S,
-            # Nobody waits for the answers that are left when the mesh ends.
+            # No answer under way matters any more when the mesh ends.
             stop_timeout_s=0.0,
             report=setup.report,
         )
 
     @property
     def shape(self) -> MeshShape:
-        """How many processes there are."""
+        """How many processes of each role there are."""
         return self._setup.shape
 
     def send(self, process: str, number: signal.Signals) -> None:
@@ -70,11 +70,11 @@ class ChaosMesh:
         self._supervisor.send(process, number)
 
     async def end_and_restart(self, process: str, number: signal.Signals, after_s: float) -> None:
-        """End a process and return when another serves in its place, started ``after_s`` later."""
+        """End a process, restart it ``after_s`` later, and return when it serves."""
         await self._supervisor.end_and_restart(process, number, after_s)
 
     def kill(self) -> None:
-        """End all processes at once; leaving the block is then a matter of a moment."""
+        """Kill all processes at once, so that leaving the block takes but a moment."""
         self._supervisor.kill()
 
     async def __aenter__(self) -> Self:
@@ -131,7 +131,7 @@ class ChaosMesh:
     async def _orchestrator(
         self, name: str, replicas: Mapping[str, str], redis: str
     ) -> ProcessSpec:
-        """It reaches every one of ``replicas``, addresses by name, and Redis by own links."""
+        """One with links of its own to Redis and to ``replicas``, which are addresses by name."""
         listed: list[str] = []
         for role, flag in _FLAGS.items():
             links = [

@@ -1,4 +1,4 @@
-"""Which models are served, what they are asked, and what they must say."""
+"""The models that are served, the requests they get, and the answers they must give."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import random
 from collections.abc import Sequence
 from typing import Protocol
 
-from specmesh.bench.chaos.asks import Ask, draw, magnitude
+from specmesh.bench.chaos.requests import ChaosRequest, draw, magnitude
 from specmesh.bench.chaos.truth import (
     DRAWING_TEMPERATURE,
-    AskedTruth,
-    Question,
+    RecordedTruth,
     SimulatedTruth,
+    TextKey,
     Truth,
 )
 from specmesh.bench.kit.prompts import read_prompts
@@ -30,21 +30,21 @@ _NUM_PROMPTS = 8
 
 
 class Pair(Protocol):
-    """A target and drafters."""
+    """A target and drafters, with requests for them."""
 
     models: Models
 
-    def draw(self, rng: random.Random, longest: int) -> Ask:
-        """A request for at most ``longest`` tokens."""
+    def draw(self, rng: random.Random, longest: int) -> ChaosRequest:
+        """Draw a request for at most ``longest`` tokens."""
         ...
 
     async def truth(self, client: Client, longest: int) -> Truth:
-        """What is true; a mesh that needs to be asked is at peace still."""
+        """The right answers; called before the first fault, since it may query the mesh."""
         ...
 
 
 class WaitingPair:
-    """Models that wait instead of computing. ``seed`` (uint64) says what they say."""
+    """Simulated models, which wait instead of computing. ``seed`` (uint64) decides their texts."""
 
     def __init__(self, seed: int) -> None:
         self._target = SimulatedTarget(seed)
@@ -52,8 +52,8 @@ class WaitingPair:
             target_ms=_TARGET_MS, drafter_ms=_DRAFTER_MS, acceptance=_ACCEPTANCE, seed=seed
         )
 
-    def draw(self, rng: random.Random, longest: int) -> Ask:
-        """See ``Pair``."""
+    def draw(self, rng: random.Random, longest: int) -> ChaosRequest:
+        """Draw a request with a random prompt, and a stop token in one of ten."""
         vocab_size = self._target.vocab_size
         num_prompt = magnitude(rng, 1, _LONGEST_PROMPT)
         stops = (rng.randrange(vocab_size),) if rng.random() < _STOP_SHARE else ()
@@ -71,41 +71,41 @@ class WaitingPair:
         client: Client,  # noqa: ARG002
         longest: int,  # noqa: ARG002
     ) -> Truth:
-        """See ``Pair``."""
+        """Computed without the mesh."""
         return SimulatedTruth(self._target)
 
 
 class ShippedPair:
-    """The shipped models, asked to carry on the first of the shipped prompts."""
+    """The shipped models, which continue the first few of the shipped prompts."""
 
     def __init__(self) -> None:
         self._truth: Truth | None = None
         self.models: Models = RealModels(str(path(TARGET)), (str(path(DRAFTER)),))
-        self._questions: Sequence[Question] = [
+        self._text_keys: Sequence[TextKey] = [
             (prompt, temperature, 1)
             for prompt in read_prompts(None)[:_NUM_PROMPTS]
             for temperature in (0.0, 0.8)
         ]
 
-    def draw(self, rng: random.Random, longest: int) -> Ask:
-        """See ``Pair``."""
-        prompt, temperature, seed = rng.choice(self._questions)
+    def draw(self, rng: random.Random, longest: int) -> ChaosRequest:
+        """Draw a request for one of the prompts, at temperature 0 or 0.8."""
+        prompt, temperature, seed = rng.choice(self._text_keys)
         return draw(rng, prompt=prompt, temperature=temperature, seed=seed, longest=longest)
 
     async def truth(self, client: Client, longest: int) -> Truth:
-        """See ``Pair``. The mesh is asked once."""
+        """What the mesh answers with the target alone; it is queried once."""
         if self._truth is None:
-            # Longer than needed, so that it can be told where a wrong answer comes from.
+            # Longer than answers are, to see whether a wrong answer goes on with later tokens.
             said = await asyncio.gather(
-                *(_said(client, question, 2 * longest) for question in self._questions)
+                *(_said(client, key, 2 * longest) for key in self._text_keys)
             )
-            self._truth = AskedTruth(dict(zip(self._questions, said, strict=True)))
+            self._truth = RecordedTruth(dict(zip(self._text_keys, said, strict=True)))
         return self._truth
 
 
-async def _said(client: Client, question: Question, num_tokens: int) -> Sequence[int]:
-    """What the target alone says."""
-    prompt, temperature, seed = question
+async def _said(client: Client, key: TextKey, num_tokens: int) -> Sequence[int]:
+    """The text of the target alone."""
+    prompt, temperature, seed = key
     stream = client.generate(
         prompt,
         strategy="autoregressive",

@@ -1,8 +1,8 @@
-"""Which fault happens when: a seed gives the same schedule again, on any machine.
+"""Which fault happens when; a seed gives the same schedule on any machine.
 
-Faults come at a pace at which a mesh can recover. At any time at most one orchestrator and
-all but one of the verifiers are out of reach, so that somebody is always there to carry an
-answer on; Redis is back within seconds.
+Faults are far enough apart for a mesh to recover. At any time at most one orchestrator and all
+but one of the verifiers are out of reach, so that answers can always be continued; Redis is back
+within seconds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from enum import StrEnum
 
 SOONEST_S = 2.0
 LATEST_S = 4.0
-"""The time between two faults."""
+"""The least and the most time between two faults."""
 
 CLIENT, REDIS, REPLICAS = "client", "redis", "replicas"
 _MOST_TRIES = 50
@@ -25,26 +25,26 @@ class Kind(StrEnum):
     """What is done to a process, or to a link between two."""
 
     KILL = "kill"
-    """SIGKILL; started anew after ``lasts_s``."""
+    """SIGKILL; restarted after ``lasts_s``."""
     TERM = "term"
-    """SIGTERM: it drains and ends; started anew ``lasts_s`` after its end."""
+    """SIGTERM: it drains and ends; restarted ``lasts_s`` after its end."""
     STOP = "stop"
-    """SIGSTOP, SIGCONT after ``lasts_s``."""
+    """SIGSTOP, then SIGCONT after ``lasts_s``."""
     SLOW = "slow"
-    """It gets a fifth of its time, by turns of SIGSTOP and SIGCONT."""
+    """SIGSTOP and SIGCONT in turns, so that it runs a fifth of the time."""
     CUT = "cut"
-    """All connections are reset; new ones are taken at once."""
+    """All connections are reset; new ones are accepted."""
     REFUSE = "refuse"
-    """All connections are reset, and new ones too."""
+    """All connections are reset, new ones too."""
     HOLE = "hole"
-    """Nothing passes; afterwards all of it does, as TCP sends again what was lost."""
+    """Nothing passes; afterwards everything held back does, as TCP would send it again."""
     DEAF = "deaf"
-    """Requests pass, replies don't, and at the end connections are reset: what was asked has
-    been done, and nobody heard of it."""
+    """Requests pass, replies don't, and at the end connections are reset: requests were carried
+    out, and their senders don't know."""
     DELAY = "delay"
     """Everything takes 20 to 300 ms longer, each way."""
     LOSS = "loss"
-    """One piece of data in twenty comes 200 ms later, and all behind it."""
+    """One piece of data in twenty is 200 ms late, and so is all that follows it."""
 
 
 PROCESS_KINDS: tuple[Kind, ...] = (Kind.KILL, Kind.TERM, Kind.STOP, Kind.SLOW)
@@ -53,14 +53,14 @@ LINK_KINDS: tuple[Kind, ...] = (Kind.CUT, Kind.REFUSE, Kind.HOLE, Kind.DEAF, Kin
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """``victim`` is a process or a link; times are in seconds, from the beginning."""
+    """``victim`` is a process or a link; ``at_s`` counts from the beginning of the phase."""
 
     at_s: float
     kind: Kind
     victim: str
     lasts_s: float
     delay_s: float = 0.0
-    """Of each piece of data, for Kind.DELAY."""
+    """Delay of each piece of data, for Kind.DELAY."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.victim}"
@@ -87,7 +87,7 @@ class MeshShape:
 
     @property
     def links(self) -> tuple[str, ...]:
-        """All links: ``FROM>TO``."""
+        """The names of all links, ``FROM>TO``."""
         orchestrators = self.names("orchestrator")
         replicas = [n for role in ("verifier", "drafter", "confidence") for n in self.names(role)]
         return (
@@ -121,17 +121,17 @@ def ends(name: str) -> tuple[str, str]:
 
 
 def is_link(victim: str) -> bool:
-    """Whether it is a link, not a process."""
+    """Whether ``victim`` is a link, not a process."""
     return ">" in victim
 
 
 def role_of(process: str) -> str:
-    """``verifier`` of ``verifier-1``."""
+    """The role of a process: ``verifier`` for ``verifier-1``."""
     return process.rpartition("-")[0] or process
 
 
 def schedule(seed: int, duration_s: float, shape: MeshShape) -> tuple[Fault, ...]:
-    """The faults of ``duration_s`` seconds, in order; the last is over before they are."""
+    """The faults of ``duration_s`` seconds, in order; all of them end within that time."""
     return tuple(_faults(random.Random(f"faults {seed}"), duration_s, shape))  # noqa: S311
 
 
@@ -170,7 +170,7 @@ def _draw(rng: random.Random, at_s: float, shape: MeshShape) -> Fault:
 
 
 def _draw_link(rng: random.Random, shape: MeshShape) -> str:
-    """Any kind of link is as likely as any other, however many there are of it."""
+    """Draw a link. Each pair of roles is equally likely, however many links it has."""
     kinds: dict[tuple[str, str], list[str]] = {}
     for name in shape.links:
         source, destination = ends(name)
@@ -179,31 +179,31 @@ def _draw_link(rng: random.Random, shape: MeshShape) -> str:
 
 
 def _length_s(rng: random.Random, kind: Kind, out: str) -> float:
-    """Redis comes back sooner than others do: there is but one."""
+    """How long the fault lasts; less for Redis, of which there is only one."""
     longest_s = 4.0 if out == REDIS else 8.0
     if kind is Kind.CUT:
         return 0.0
     if kind in {Kind.KILL, Kind.TERM}:
         return rng.uniform(0.0, longest_s)
-    # As many short as long ones, by orders of magnitude: the short are within most limits.
+    # Every order of magnitude is equally likely: short faults are within most timeouts.
     factor: float = (longest_s / _SHORTEST_S) ** rng.random()
     return _SHORTEST_S * factor
 
 
 def _recovery_s(kind: Kind) -> float:
-    """What it takes to be of use again, roughly."""
+    """Roughly how long the victim then takes to serve again."""
     return {Kind.KILL: 4.0, Kind.TERM: 7.0}.get(kind, 1.0)
 
 
 def out_of_reach(victim: str) -> str:
-    """The process that a fault makes useless to somebody."""
+    """The process that others can't reach during a fault of ``victim``."""
     if not is_link(victim):
         return victim
     return ends(victim)[1]
 
 
 def may_go(fault: Fault, out: Collection[str], shape: MeshShape) -> bool:
-    """Whether enough is left if it strikes while the processes ``out`` are out of reach."""
+    """Whether ``fault`` leaves enough processes if those in ``out`` are out of reach already."""
     victim = out_of_reach(fault.victim)
     role = role_of(victim)
     num_out = sum(role_of(name) == role for name in out)

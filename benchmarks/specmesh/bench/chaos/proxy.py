@@ -1,13 +1,13 @@
-"""Links that can be cut, held, slowed and deafened: a TCP proxy, told what to do as it runs.
+"""A TCP proxy whose links can be cut, blocked and slowed while it runs.
 
-A program of its own: ``python -m specmesh.bench.chaos.proxy``. It listens for orders, one JSON
-object a line, each answered by one:
+A program of its own: ``python -m specmesh.bench.chaos.proxy``. It takes orders, one JSON object
+a line, and answers each with one:
 
-    {"open": LINK, "upstream": "host:port" or "unix:PATH"}   a link; answers {"address": ...}
+    {"open": LINK, "upstream": "host:port" or "unix:PATH"}   open it; answers {"address": ...}
     {"cut": LINK}                                            reset its connections
-    {"weather": LINK, ...fields of Weather}                  from now on
+    {"weather": LINK, ...fields of Weather}                  change how it behaves
 
-What is held back while nothing passes is sent when it does again, as TCP would.
+Data that a blocked link holds back is sent when the link is open again, as TCP would.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 RETRANSMISSION_S = 0.2
-"""What a lost packet costs: Linux waits at least as long before it sends it again."""
+"""The delay of a lost packet: Linux waits at least as long before it sends it again."""
 
 _RESET = struct.pack("ii", 1, 0)
 _PIECE_BYTES = 1 << 16
@@ -32,7 +32,7 @@ _PIECE_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """How a link is."""
+    """How a link behaves."""
 
     requests_pass: bool = True
     replies_pass: bool = True
@@ -47,7 +47,7 @@ Pair = tuple[asyncio.StreamWriter, asyncio.StreamWriter]
 
 
 class Link:
-    """Listens on a port of its own for whoever calls, and calls ``connect`` for each."""
+    """Listens on a port of its own and forwards each connection to one that ``connect`` makes."""
 
     def __init__(
         self, connect: Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
@@ -65,7 +65,7 @@ class Link:
         return f"{host}:{port}"
 
     def set(self, weather: Weather) -> None:
-        """From now on."""
+        """Change how the link behaves."""
         self._weather = weather
         self._changed.set()
         self._changed = asyncio.Event()
@@ -124,7 +124,7 @@ def _reset(writer: asyncio.StreamWriter) -> None:
 
 
 class Proxy:
-    """All links, and who orders what becomes of them."""
+    """All links, and the orders that change them."""
 
     def __init__(self) -> None:
         self._links: dict[str, Link] = {}

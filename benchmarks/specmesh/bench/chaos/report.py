@@ -17,7 +17,7 @@ from specmesh.bench.chaos.starvation import Watch
 
 _NUM_AFTER = 3
 _RECENT_S = 12.0
-"""Faults that were over before that have nothing to do with a failure."""
+"""Faults that ended longer before a failure have nothing to do with it."""
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class JudgedAnswer:
 
 @dataclass(slots=True)
 class Phase:
-    """One mesh's run. ``faults`` is complete once it is over."""
+    """The run of one mesh. ``faults`` is complete once it is over."""
 
     persistent: bool
     judged: list[JudgedAnswer] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Phase:
     watch: Watch | None = None
 
     def faults_before(self, moment_s: float) -> list[Carried]:
-        """Those at work then or not long before, the last begun first."""
+        """The faults under way at that moment or shortly before, the latest first."""
         recent = [
             each
             for each in self.faults
@@ -102,7 +102,7 @@ def timeline(phases: Sequence[Phase]) -> list[dict[str, Any]]:
 
 
 def show(figures: dict[str, Any], console: Console) -> None:
-    """The same for people."""
+    """Print the figures for people."""
     table = Table(show_header=False, box=None, pad_edge=False)
     for name in ("seed", "faults", "finished", "exact", "agreed", "cancelled", "resumed"):
         table.add_row(name, str(figures[name]))
@@ -121,7 +121,7 @@ def show(figures: dict[str, Any], console: Console) -> None:
 
 
 def _line(finding: dict[str, Any]) -> str:
-    """What went wrong, and what was broken at last."""
+    """What went wrong, and the last faults before it."""
     what = finding["failure"] or f"{finding['fate']} ({finding['why']})"
     return f"{what}: {finding['strategy']} {finding['mode']}, after {'; '.join(finding['after'])}"
 
@@ -139,16 +139,16 @@ def _finding(phase: Phase, judged: JudgedAnswer) -> dict[str, Any]:
 
 def _answer(judged: JudgedAnswer) -> dict[str, Any]:
     answer, verdict = judged.answer, judged.verdict
-    ask = answer.ask
+    request = answer.request
     return {
         "stream": answer.stream,
         "number": answer.number,
         "session_id": answer.session_id,
-        "strategy": ask.strategy,
-        "mode": ask.mode_name,
-        "temperature": ask.temperature,
-        "threshold": ask.threshold,
-        "max_tokens": ask.max_tokens,
+        "strategy": request.strategy,
+        "mode": request.mode_name,
+        "temperature": request.temperature,
+        "threshold": request.threshold,
+        "max_tokens": request.max_tokens,
         "began_s": round(answer.began_s, 3),
         "ended_s": round(answer.ended_s, 3),
         "last_token_s": answer.last_token_s and round(answer.last_token_s, 3),

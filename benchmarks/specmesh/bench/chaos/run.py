@@ -1,4 +1,4 @@
-"""The course of it: a mesh, streams and faults side by side, a verdict on each answer."""
+"""The run: starts a mesh, runs streams and faults side by side, judges every answer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from specmesh.bench.chaos.answers import ChaosAnswer
-from specmesh.bench.chaos.asks import Ask
 from specmesh.bench.chaos.faults import FaultInjector
 from specmesh.bench.chaos.judge import Stored, judge
 from specmesh.bench.chaos.load import ChaosLoad
@@ -18,32 +17,33 @@ from specmesh.bench.chaos.mesh import ChaosMesh, Setup
 from specmesh.bench.chaos.pairs import Pair
 from specmesh.bench.chaos.plan import REDIS, Kind, MeshShape, schedule
 from specmesh.bench.chaos.report import JudgedAnswer, Phase
+from specmesh.bench.chaos.requests import ChaosRequest
 from specmesh.bench.chaos.starvation import Watch
 from specmesh.bench.chaos.store import StoredSessions, Unreadable
 from specmesh.bench.chaos.truth import Truth
 from specmesh.client import Client
 
 GRACE_S = 45.0
-"""For the answers that are under way when the last fault is over."""
+"""How long the answers under way at the end may still take."""
 _STORE_TRIES = 20
 _STORE_PAUSE_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChaosPlan:
-    """What is run: half of the time with a Redis that keeps all, half with one that forgets."""
+    """What is run: Redis keeps its data half of the time and forgets it for the other half."""
 
     duration_s: float
     streams: int
     seed: int
     pair: Pair
     longest: int
-    """Tokens of an answer."""
+    """Tokens of the longest answer."""
     shape: MeshShape = field(default_factory=MeshShape)
 
 
 class Chaos:
-    """One run. ``phases`` fills as it goes."""
+    """One run, which adds its results to ``phases`` as it goes."""
 
     def __init__(self, plan: ChaosPlan, directory: Path, report: Callable[[str], None]) -> None:
         self.phases: list[Phase] = []
@@ -58,7 +58,7 @@ class Chaos:
             self._mesh.kill()
 
     async def run(self) -> int:
-        """Both phases; returns 0. Raises StartError."""
+        """Run both phases; return 0. Raises StartError."""
         for number, persistent in enumerate((True, False)):
             phase = Phase(persistent)
             self.phases.append(phase)
@@ -90,24 +90,25 @@ class Chaos:
                 phase.watch = Watch(mesh.links, began_s)
                 watching = group.create_task(phase.watch.run())
                 breaking = group.create_task(carrying.carry_out(faults))
-                load = ChaosLoad(client, began_s, _Bench(phase, truth, store).done)
-                await load.run(self._asks(number), duration_s, GRACE_S)
+                load = ChaosLoad(client, began_s, _Judge(phase, truth, store).done)
+                await load.run(self._requests(number), duration_s, GRACE_S)
                 breaking.cancel()
                 watching.cancel()
         finally:
             await store.aclose()
 
-    def _asks(self, number: int) -> list[Iterator[Ask]]:
-        return [self._asks_of(number, stream) for stream in range(self._plan.streams)]
+    def _requests(self, number: int) -> list[Iterator[ChaosRequest]]:
+        return [self._requests_of(number, stream) for stream in range(self._plan.streams)]
 
-    def _asks_of(self, number: int, stream: int) -> Iterator[Ask]:
+    def _requests_of(self, number: int, stream: int) -> Iterator[ChaosRequest]:
+        # A seed gives the same requests as ever: don't change this text.
         rng = random.Random(f"asks {self._plan.seed} {number} {stream}")  # noqa: S311
         while True:
             yield self._plan.pair.draw(rng, self._plan.longest)
 
 
-class _Bench:
-    """Judges each answer when it has ended."""
+class _Judge:
+    """Judges each answer once it has ended."""
 
     def __init__(self, phase: Phase, truth: Truth, store: StoredSessions) -> None:
         self._phase = phase
@@ -120,7 +121,7 @@ class _Bench:
         self._phase.judged.append(JudgedAnswer(answer, verdict))
 
     async def _stored(self, answer: ChaosAnswer) -> Stored:
-        """Redis may be away: it is asked until it is back."""
+        """What the store holds of the answer; retries while Redis is away."""
         tokens = None
         reached = False
         if answer.session_id and answer.num_prompt_tokens:
@@ -137,14 +138,14 @@ class _Bench:
         return Stored(tokens, durable=reached and not self._has_forgotten(answer))
 
     def _has_forgotten(self, answer: ChaosAnswer) -> bool:
-        """Whether Redis was ended since, and had nothing on disk."""
+        """Whether Redis, with nothing on disk, ended after the answer began."""
         if self._phase.persistent:
             return False
         ending = {Kind.KILL, Kind.TERM}
         return any(
             each.fault.victim == REDIS
             and each.fault.kind in ending
-            # Ending takes it a moment.
+            # Redis takes a moment to end.
             and (each.ended_s is None or each.ended_s + 10 > answer.began_s)
             for each in self._phase.faults
         )

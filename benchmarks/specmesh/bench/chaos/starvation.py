@@ -1,7 +1,7 @@
-"""Whether the harness itself gets its share of the machine.
+"""Whether the benchmark itself gets enough processor time.
 
-A proxy that waits for a core holds every link up, as no fault does. What goes wrong then says
-nothing about the mesh, so it is written down.
+A proxy that waits for a core delays every link, which no fault does. Failures at such times say
+nothing about the mesh, so the times are recorded.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from specmesh.bench.chaos.links import Links
 
 _EVERY_S = 0.25
 LATE_S = 1.0
-"""Worth writing down; no fault makes the proxy as slow."""
+"""Delays from here on are recorded; no fault makes the proxy as slow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """The proxy took ``late_s`` to answer; ``load`` is the machine's, over the last minute."""
+    """The proxy took ``late_s`` to answer; ``load`` is the machine's load average of a minute."""
 
     at_s: float
     late_s: float
@@ -28,7 +28,7 @@ class Late:
 
 
 class Watch:
-    """``late`` lists the times at which the proxy was late, ``longest_s`` is the worst."""
+    """Times the proxy's answers: ``late`` lists the late ones, ``longest_s`` is the longest."""
 
     def __init__(self, links: Links, began_s: float) -> None:
         self.late: list[Late] = []
@@ -37,7 +37,7 @@ class Watch:
         self._began_s = began_s
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Watch until cancelled."""
         while True:
             asked_s = time.monotonic()
             await self._links.ping()

@@ -1,4 +1,4 @@
-"""Reading sessions back. The one file that knows how the store is asked."""
+"""Reads sessions from the store."""
 
 from __future__ import annotations
 

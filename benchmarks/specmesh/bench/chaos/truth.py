@@ -1,4 +1,4 @@
-"""What the target alone says, known beforehand."""
+"""What the target alone says, as far as it is known."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
-from specmesh.bench.chaos.asks import FILTER, Ask
+from specmesh.bench.chaos.requests import ChaosRequest
+from specmesh.bench.kit.experiment import FILTER
 from specmesh.client import AcceptanceMode
 from specmesh.decoding.sampling import AcceptanceMode as Mode
 from specmesh.decoding.sampling import Sampling, choose
@@ -16,65 +17,69 @@ from specmesh.decoding.simulated import SimulatedTarget
 from specmesh.inference.models.simulated import CHOICE_LOGITS
 
 DRAWING_TEMPERATURE = 15.0
-"""At it a simulated target's token has three quarters of the probability; at those of real
-models it has all of it."""
+"""At this temperature a simulated target's first choice has three quarters of the probability;
+at usual ones it has all of it."""
 
 
 class Truth(Protocol):
     """What an answer must be."""
 
-    def tokens(self, ask: Ask, length: int) -> tuple[int, ...] | None:
-        """The first ``length`` tokens that the target alone says, stop tokens left aside; None
-        where the text isn't the target's or can be one of many."""
+    def tokens(self, request: ChaosRequest, length: int) -> tuple[int, ...] | None:
+        """The first ``length`` tokens that the target alone says, ignoring stop tokens; None if
+        the right text isn't known, since the filter made it or it was drawn at random."""
         ...
 
-    def wrong_place(self, ask: Ask, said: Sequence[int], unchecked: set[int]) -> int | None:
-        """The first place in ``said``, but those ``unchecked``, at which the target says
-        something else after what was said before; None if there is none, or it isn't known."""
+    def wrong_position(
+        self, request: ChaosRequest, said: Sequence[int], unchecked: set[int]
+    ) -> int | None:
+        """The first position in ``said``, except those ``unchecked``, whose token isn't the
+        target's after the tokens before it; None if there is none, or it isn't known."""
         ...
 
 
 class SimulatedTruth:
-    """What a simulated target says. Prompts must be token ids."""
+    """Computes what a simulated target says. Prompts must be token ids."""
 
     def __init__(self, target: SimulatedTarget) -> None:
         self._target = target
 
-    def tokens(self, ask: Ask, length: int) -> tuple[int, ...] | None:
-        """See ``Truth``."""
-        if ask.strategy == FILTER or not self._is_certain(ask):
+    def tokens(self, request: ChaosRequest, length: int) -> tuple[int, ...] | None:
+        """The target's own text; None with the filter, and where tokens are drawn at random."""
+        if request.strategy == FILTER or not self._is_certain(request):
             return None
-        return tuple(islice(self._alone(ask), length))
+        return tuple(islice(self._alone(request), length))
 
-    def wrong_place(self, ask: Ask, said: Sequence[int], unchecked: set[int]) -> int | None:
-        """See ``Truth``."""
-        if not self._is_certain(ask):
+    def wrong_position(
+        self, request: ChaosRequest, said: Sequence[int], unchecked: set[int]
+    ) -> int | None:
+        """The first verified position whose token isn't the target's; None for random draws."""
+        if not self._is_certain(request):
             return None
-        state = self._start(ask)
-        sampling = _sampling(ask)
-        for place, token in enumerate(said):
-            expected = self._token(state, sampling, len(ask.prompt) + place)
-            if token != expected and place not in unchecked:
-                return place
+        state = self._start(request)
+        sampling = _sampling(request)
+        for position, token in enumerate(said):
+            expected = self._token(state, sampling, len(request.prompt) + position)
+            if token != expected and position not in unchecked:
+                return position
             state = self._target.after(state, (token,))
         return None
 
     @staticmethod
-    def _is_certain(ask: Ask) -> bool:
-        rejection = ask.mode is AcceptanceMode.REJECTION
-        return not (rejection and ask.temperature >= DRAWING_TEMPERATURE)
+    def _is_certain(request: ChaosRequest) -> bool:
+        rejection = request.mode is AcceptanceMode.REJECTION
+        return not (rejection and request.temperature >= DRAWING_TEMPERATURE)
 
-    def _alone(self, ask: Ask) -> Iterator[int]:
-        state, sampling, position = self._start(ask), _sampling(ask), len(ask.prompt)
+    def _alone(self, request: ChaosRequest) -> Iterator[int]:
+        state, sampling, position = self._start(request), _sampling(request), len(request.prompt)
         while True:
             token = self._token(state, sampling, position)
             yield token
             state = self._target.after(state, (token,))
             position += 1
 
-    def _start(self, ask: Ask) -> int:
-        assert not isinstance(ask.prompt, str)
-        return self._target.after(self._target.start, ask.prompt)
+    def _start(self, request: ChaosRequest) -> int:
+        assert not isinstance(request.prompt, str)
+        return self._target.after(self._target.start, request.prompt)
 
     def _token(self, state: int, sampling: Sampling, position: int) -> int:
         token = self._target.token(state)
@@ -85,31 +90,31 @@ class SimulatedTruth:
         return choose(logits, sampling, position)
 
 
-Question = tuple[str | tuple[int, ...], float, int]
+TextKey = tuple[str | tuple[int, ...], float, int]
 """What the target's own text depends on: prompt, temperature and seed."""
 
 
-class AskedTruth:
-    """What a mesh said in peace, by the target alone, to the same prompts; long enough."""
+class RecordedTruth:
+    """What the mesh answered with the target alone before the first fault."""
 
-    def __init__(self, said: Mapping[Question, Sequence[int]]) -> None:
+    def __init__(self, said: Mapping[TextKey, Sequence[int]]) -> None:
         self._said = said
 
-    def tokens(self, ask: Ask, length: int) -> tuple[int, ...] | None:
-        """See ``Truth``."""
-        if ask.strategy == FILTER or ask.mode_name == AcceptanceMode.REJECTION:
+    def tokens(self, request: ChaosRequest, length: int) -> tuple[int, ...] | None:
+        """The recorded text; None with the filter and in rejection mode."""
+        if request.strategy == FILTER or request.mode_name == AcceptanceMode.REJECTION:
             return None
-        return tuple(self._said[ask.prompt, ask.temperature, ask.seed][:length])
+        return tuple(self._said[request.prompt, request.temperature, request.seed][:length])
 
-    def wrong_place(
+    def wrong_position(
         self,
-        ask: Ask,  # noqa: ARG002
+        request: ChaosRequest,  # noqa: ARG002
         said: Sequence[int],  # noqa: ARG002
         unchecked: set[int],  # noqa: ARG002
     ) -> int | None:
-        """See ``Truth``: only whole texts are known."""
+        """None: only whole texts are known."""
         return None
 
 
-def _sampling(ask: Ask) -> Sampling:
-    return Sampling(temperature=ask.temperature, seed=ask.seed, mode=Mode.COUPLED)
+def _sampling(request: ChaosRequest) -> Sampling:
+    return Sampling(temperature=request.temperature, seed=request.seed, mode=Mode.COUPLED)

@@ -50,7 +50,7 @@ def main(
             redis_url=redis_url,
             drain_s=1.0,
         )
-        # In the file's order, whatever is said to them and however fast.
+        # In the file's order: chosen neither by their answers nor by their speed.
         return Demo(read_prompts(prompts)[:num_prompts], tokens, options, surroundings)
 
     conduct(make, as_json=json_)

@@ -1,4 +1,4 @@
-"""The course of the demo: start, show, compare, trace, shut down, explain, judge."""
+"""The steps of the demo: start, show, compare, trace, shut down, explain, judge."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ from specmesh.traces.timeline import timeline
 
 _NUM_PROMPT_LINES = 4
 _SHOWN = (AUTOREGRESSIVE, SPECULATIVE)
-"""Answered before the reader's eyes."""
+"""Strategies whose answers are printed as they stream."""
 _SHOWN_TEMPERATURE = SAMPLED
-"""At temperature 0 a small model soon says one line over and over."""
+"""At temperature 0 a small model soon repeats one line."""
 _PICTURED = {
     SPECULATIVE: "drafter and target take turns",
     DSI: "the drafter goes on while the target verifies",
 }
-"""The answer shown, traced."""
+"""Strategies whose answers to the first prompt are traced, with the titles of their pictures."""
 _PICTURED_MS = 100.0
 
 
 class Demo(Bench):
-    """One demo."""
+    """One run of the demo."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Demo(Bench):
         )
 
     async def run(self) -> tuple[int, Mapping[str, Any]]:
-        """See ``Bench``."""
+        """Run everything; return the exit status and what was found."""
         self.say(f"Starting a mesh; logs and traces are in {self.directory}")
         async with self.mesh.running() as client:
             self.say(describe_setting(self))
@@ -81,7 +81,7 @@ class Demo(Bench):
         return self._judge(comparisons), found
 
     async def _show(self, client: Client) -> None:
-        """The first prompt, answered."""
+        """Print answers to the first prompt as they stream."""
         self.say("The end of the first prompt, and what the target makes of it:")
         lines = self._first.splitlines(keepends=True)[-_NUM_PROMPT_LINES:]
         for name in _SHOWN:

@@ -1,4 +1,4 @@
-"""How the demo shows where the time went, in 80 columns and as JSON."""
+"""Where the time of an answer went, in 80 columns and as JSON."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from specmesh.traces.breakdown import Breakdown, NodeTime
 
 
 def breakdown_table(result: Breakdown, strategy: str) -> Table:
-    """Nodes by where their time went."""
-    table = make_table(f"Where the {result.wall_ms:.0f} ms of one answer went: {strategy}")
+    """A row for each node: where its time went."""
+    title = f"Where the {result.wall_ms:.0f} ms of one answer went: {strategy}"
+    headings = ("node", "calls", "busy", "forward", "queue", "other", "hops", "share")
+    table = make_table(title, *headings)
     table.caption = "In ms. Share: of what the answer waited for, hops included."
-    table.add_column("node")
-    for heading in ("calls", "busy", "forward", "queue", "other", "hops", "share"):
-        table.add_column(heading, justify="right")
     for node in result.nodes:
         table.add_row(
             _name(node),

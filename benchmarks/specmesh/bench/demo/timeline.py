@@ -1,4 +1,4 @@
-"""A stretch of one answer's life as a picture in a terminal."""
+"""A part of one answer's timeline as a picture in a terminal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _REJECTED_STYLE = "bold red"
 _COMMITTED_STYLE = "bold green"
 _BEGIN = "["
 _MANY = 10
-"""From here on a number has no single digit."""
+"""The first number of more than one digit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ LEGEND = Text("\n").join(
 
 
 def timeline_picture(stretch: Timeline, title: str) -> Text:
-    """Servers by time, WIDTH columns wide; it can be read without colours too."""
+    """A row for each server over time, WIDTH columns wide; readable without colours too."""
     scale = _Scale(stretch.start_ns, (stretch.end_ns - stretch.start_ns) / _CELLS)
     lines = [
         Text(f"\n{title}", style="italic"),
@@ -81,7 +81,7 @@ def _digit(number: int) -> str:
 
 
 def _axis(stretch: Timeline, scale: _Scale) -> Text:
-    """Milliseconds since the client asked, every few cells."""
+    """Milliseconds since the client's request, every few cells."""
     cells = [" "] * _CELLS
     first_ms = (stretch.start_ns - stretch.answer_start_ns) / 1e6
     step_ms = _round_step(_TICK_CELLS * scale.cell_ns / 1e6)
@@ -95,7 +95,7 @@ def _axis(stretch: Timeline, scale: _Scale) -> Text:
 
 
 def _round_step(at_least_ms: float) -> float:
-    """The next of 1, 2, 5, 10, 20, 50, ..."""
+    """The first of 1, 2, 5, 10, 20, 50, ... that is not below ``at_least_ms``."""
     step_ms = 1.0
     while step_ms < at_least_ms:
         step_ms *= 2.5 if f"{step_ms:g}".startswith("2") else 2

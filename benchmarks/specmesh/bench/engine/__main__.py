@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from concurrent.futures.process import BrokenProcessPool
-from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -14,28 +13,18 @@ from specmesh import models
 from specmesh.bench.engine.plan import EnginePlan
 from specmesh.bench.engine.report import as_json, show
 from specmesh.bench.engine.run import measure
+from specmesh.bench.kit.options import Device, Dtype, Json, Model, ModelDtype, Threads
 from specmesh.inference.model import ModelNotLoadable
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-class Dtype(StrEnum):
-    """Number types of weights and activations."""
-
-    FLOAT32 = "float32"
-    BFLOAT16 = "bfloat16"
-    FLOAT16 = "float16"
-
-
 @app.command()
 def main(
-    model: Annotated[
-        str | None,
-        typer.Option(help="Folder or Hugging Face id.", show_default="the shipped target"),
-    ] = None,
-    dtype: Annotated[Dtype, typer.Option(help="Of weights and activations.")] = Dtype.FLOAT32,
-    device: Annotated[str, typer.Option(help="torch device.")] = "cpu",
-    threads: Annotated[int, typer.Option(min=1, help="Threads of a forward.")] = 2,
+    model: Model = None,
+    dtype: ModelDtype = Dtype.FLOAT32,
+    device: Device = "cpu",
+    threads: Threads = 2,
     streams: Annotated[
         list[int] | None,
         typer.Option(
@@ -53,7 +42,7 @@ def main(
         ),
     ] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Of the prompts' lengths and texts.")] = 0,
-    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json_: Json = False,
 ) -> None:
     """Time the inference engine against transformers' generate on the same prompts, greedily.
 

@@ -1,7 +1,7 @@
-"""Whether answers are the same whoever made them, and if not, how near the tie was.
+"""Whether programs and batches give the same answers, and if not, how near the tie was.
 
-In exact arithmetic they would be. Rounding depends on the shapes of the matrices, so where
-two tokens are about as likely, another batch may prefer the other one. In bfloat16, with 8
+In exact arithmetic they would. Rounding depends on the shapes of the matrices, so where two
+tokens are about equally likely, another batch may prefer the other one. In bfloat16, with 8
 bits of mantissa, logits of 16 to 32 are 0.125 apart and ties are common.
 """
 
@@ -16,7 +16,7 @@ from specmesh.bench.engine.plan import EnginePlan
 
 @dataclass(frozen=True, slots=True)
 class Flip:
-    """Where an answer leaves the one it is compared with: the first token that differs."""
+    """The first token that differs between two answers to a prompt."""
 
     prompt: int
     position: int
@@ -27,14 +27,14 @@ class Flip:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """``num_answers`` to the same prompts, and where some of them part."""
+    """How many pairs of answers to the same prompts were compared, and where some differ."""
 
     num_answers: int
     flips: tuple[Flip, ...]
 
 
 def compare(answers: Sequence[TimedAnswer], others: Sequence[TimedAnswer]) -> Agreement:
-    """Both begin with the answer to the first prompt; the longer one's rest is left out."""
+    """Compare answers to the same prompts, from the first on; the longer list's rest is ignored."""
     pairs = list(zip(answers, others, strict=False))
     flips = []
     for number, (answer, other) in enumerate(pairs):
@@ -48,7 +48,7 @@ def compare(answers: Sequence[TimedAnswer], others: Sequence[TimedAnswer]) -> Ag
 def compare_all(
     ours: Mapping[int, Sequence[TimedAnswer]], baseline: Mapping[int, Sequence[TimedAnswer]]
 ) -> dict[str, Agreement]:
-    """By what is compared with what: streams of both, with 1 alone."""
+    """Both programs with one stream, and each with every smaller number of streams, by name."""
     found = {"ours 1, generate 1": compare(ours[1], baseline[1])}
     for name, runs in (("ours", ours), ("generate", baseline)):
         for streams in sorted(runs):
@@ -59,7 +59,7 @@ def compare_all(
 
 
 def margins_nats(plan: EnginePlan, flips: Sequence[Flip]) -> list[float]:
-    """How much likelier, in float32, the one token of each flip is than the other."""
+    """How much likelier one token of each flip is than the other, in float32."""
     import torch
 
     from specmesh.bench.engine.baseline import load_plain

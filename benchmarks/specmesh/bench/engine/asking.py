@@ -1,4 +1,4 @@
-"""How the benchmark asks the engine: as the verifier's servicer does, without the wire."""
+"""Runs the engine as the verifier's servicer does, but without gRPC."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class NextToken(NamedTuple):
 
 @contextmanager
 def serving(plan: EnginePlan) -> Iterator[Engine]:
-    """An engine that loads its model, the cache empty; ``ready`` raises ``ModelNotLoadable``."""
+    """An engine with an empty cache, whose ``ready`` raises ``ModelNotLoadable``."""
     engine = Engine(partial(_load, plan), _MAX_QUEUE)
     try:
         yield engine
@@ -54,7 +54,7 @@ def _load(plan: EnginePlan) -> LanguageModel:
 
 
 async def next_token(engine: Engine, model: LanguageModel, prefix: Sequence[int]) -> NextToken:
-    """Verify an empty tree at temperature 0."""
+    """The target's next token at temperature 0: verifies an empty tree."""
 
     def work(job: Job[NextToken]) -> Steps[NextToken]:
         sequence = model.open(prefix, job.cancellation, len(EMPTY))
@@ -71,7 +71,7 @@ async def next_token(engine: Engine, model: LanguageModel, prefix: Sequence[int]
 async def forward_ms(
     engine: Engine, model: LanguageModel, prefix: Sequence[int], tree: TokenTree
 ) -> float:
-    """How long the forward takes that scores ``tree``; of the tree nothing stays cached."""
+    """How long the forward that scores ``tree`` takes; nothing of the tree stays cached."""
 
     def work(job: Job[float]) -> Steps[float]:
         began = time.perf_counter()

@@ -15,7 +15,7 @@ _WARM_UP_TOKENS = 2
 
 
 class TokenClock:
-    """When ``generate`` hands out tokens; a ``BaseStreamer``, which also takes whole batches."""
+    """A ``BaseStreamer`` that records when ``generate`` hands out tokens; it takes batches too."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
@@ -25,7 +25,7 @@ class TokenClock:
         self.seconds.append(time.perf_counter())
 
     def end(self) -> None:
-        """Nothing is held back."""
+        """Called at the end of the answers."""
 
 
 def generate_batches(plan: EnginePlan, batch_size: int) -> Iterator[Turn]:
@@ -36,12 +36,12 @@ def generate_batches(plan: EnginePlan, batch_size: int) -> Iterator[Turn]:
     model = load_plain(plan.model, plan.dtype, plan.device)
     prompts = Prompts(plan)
     _generate(model, prompts.warm_up(batch_size), _WARM_UP_TOKENS)
-    asked = prompts.mixed(plan.num_answers(batch_size))
+    timed = prompts.mixed(plan.num_answers(batch_size))
     for turn in plan.turns(batch_size):
         yield [
             answer
             for first in range(turn.start, turn.stop, batch_size)
-            for answer in _generate(model, asked[first : first + batch_size], plan.num_tokens)
+            for answer in _generate(model, timed[first : first + batch_size], plan.num_tokens)
         ]
 
 

@@ -1,4 +1,4 @@
-"""What the engine does under load: concurrent streams, wide forwards, one beginning for many."""
+"""Measures the engine: concurrent streams, forwards by width, prompts with a common prefix."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def answer_streams(plan: EnginePlan, num_streams: int) -> Iterator[Turn]:
     with serving(plan) as engine:
         warm_up = prompts.warm_up(num_streams)
         asyncio.run(_answer_all(engine, warm_up, _WARM_UP_TOKENS, num_streams))
-        asked = prompts.mixed(plan.num_answers(num_streams))
+        timed = prompts.mixed(plan.num_answers(num_streams))
         for turn in plan.turns(num_streams):
-            yield asyncio.run(_answer_all(engine, asked[turn], plan.num_tokens, num_streams))
+            yield asyncio.run(_answer_all(engine, timed[turn], plan.num_tokens, num_streams))
 
 
 async def _answer_all(
@@ -70,7 +70,7 @@ async def _client(
     num_tokens: int,
     answers: dict[int, TimedAnswer],
 ) -> None:
-    """One stream: ask for the next answer as soon as one has ended."""
+    """One stream: begin the next answer as soon as one has ended."""
     for number, prompt in prompts:
         answers[number] = await _answer(engine, prompt, num_tokens)
 
@@ -87,7 +87,7 @@ async def _answer(engine: Engine, prompt: Sequence[int], num_tokens: int) -> Tim
 
 
 def width_ms(plan: EnginePlan) -> dict[int, float]:
-    """Milliseconds of a forward by width below one prefix: medians, the widths interleaved."""
+    """Median milliseconds of a forward by width after the same prefix; the widths take turns."""
     return asyncio.run(_width_ms(plan))
 
 
@@ -107,7 +107,7 @@ async def _width_ms(plan: EnginePlan) -> dict[int, float]:
 
 
 def shared_prefix(plan: EnginePlan) -> SharedPrefix:
-    """What sessions gain that begin with the system prompt of others."""
+    """What sessions gain when an earlier one had the same system prompt."""
     return asyncio.run(_shared_prefix(plan))
 
 

@@ -1,4 +1,4 @@
-"""What is measured."""
+"""What ``specmesh bench engine`` measures."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ PROMPT_TOKENS = (16, 256)
 """Length of the prompts, shortest and longest."""
 
 WIDTHS = (1, 2, 4, 8, 16, 32, 64)
-"""Tokens that go through the forward of a verification: the prefix's last one and the drafts."""
+"""Tokens in the forward of a verification: the prefix's last one and the draft tokens."""
 WIDTH_PREFIX_TOKENS = 128
 
 SESSIONS = 16
 COMMON_TOKENS = 256
 OWN_TOKENS = 16
-"""Of the sessions that begin with one system prompt."""
+"""Sessions with one system prompt: how many, its length, and the length of what follows."""
 
 _FEWEST_ANSWERS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class EnginePlan:
-    """What the user asked for.
+    """The user's options.
 
-    ``streams`` says how many at once, 1 first; all of it is done ``rounds`` times: figures
-    are the fastest round's, ratios the median over all turns. ``num_tokens`` is the length of
-    every answer.
+    ``streams`` are the numbers of concurrent streams, 1 first. Everything is measured ``rounds``
+    times: figures are the fastest round's, ratios the median over all turns. ``num_tokens`` is
+    the length of every answer.
     """
 
     model: str
@@ -38,14 +38,14 @@ class EnginePlan:
     seed: int
 
     def num_answers(self, num_streams: int) -> int:
-        """More than streams: every stream goes on with another prompt."""
+        """How many answers: more than streams, so that every stream goes on with another prompt."""
         return max(_FEWEST_ANSWERS, 2 * num_streams)
 
     def turns(self, num_streams: int) -> list[slice]:
-        """Which of the answers are made before it is the other program's turn.
+        """The answers of each turn, after which it is the other program's turn.
 
-        One stream's are made one after the other anyway. More streams are left to end when
-        they end: to wait for the last of them would cost what continuous batching saves.
+        With one stream each answer is a turn. With more all answers are one: to wait more often
+        for the slowest stream would cost what continuous batching saves.
         """
         count = self.num_answers(num_streams)
         length = 1 if num_streams == 1 else count
@@ -53,7 +53,7 @@ class EnginePlan:
 
     @property
     def num_context_tokens(self) -> int:
-        """What the model must be able to hold."""
+        """The context length that the model must have."""
         return max(
             PROMPT_TOKENS[1] + self.num_tokens,
             WIDTH_PREFIX_TOKENS + WIDTHS[-1],

@@ -1,4 +1,4 @@
-"""Token ids to ask about, in any model's vocabulary, cut from the shipped held-out prompts."""
+"""Prompts of token ids, in any model's vocabulary, cut from the shipped held-out prompts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specmesh.models import heldout_prompts
 
 
 class Prompts:
-    """Stretches of one long text, from anywhere in it, so that hardly two begin alike."""
+    """Stretches of one long text from random positions, so that hardly two begin alike."""
 
     def __init__(self, plan: EnginePlan) -> None:
         from transformers import AutoTokenizer
@@ -24,21 +24,21 @@ class Prompts:
         self._seed = plan.seed
 
     def mixed(self, count: int) -> list[list[int]]:
-        """``count`` prompts of many lengths; fewer are the first of more."""
+        """``count`` prompts of many lengths; fewer are the first ones of more."""
         return self._mixed(np.random.default_rng([self._seed, 0]), count)
 
     def warm_up(self, count: int) -> list[list[int]]:
-        """The like, but others: what they leave in a cache helps nobody."""
+        """Other prompts of the same kind: what they leave in a cache is of no use to timed ones."""
         return self._mixed(np.random.default_rng([self._seed, 1]), count)
 
     def with_common_beginning(self, count: int) -> list[list[int]]:
-        """One system prompt and ``count`` ends."""
+        """``count`` prompts that begin with the same system prompt."""
         random = np.random.default_rng([self._seed, 2])
         common = self._stretch(random, COMMON_TOKENS)
         return [[*common, *self._stretch(random, OWN_TOKENS)] for _ in range(count)]
 
     def of_length(self, length: int) -> list[int]:
-        """One prompt."""
+        """One prompt of ``length`` tokens."""
         return self._stretch(np.random.default_rng([self._seed, 3]), length)
 
     def _mixed(self, random: np.random.Generator, count: int) -> list[list[int]]:

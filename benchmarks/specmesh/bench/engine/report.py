@@ -7,13 +7,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from specmesh.bench.engine.figures import Figures
 from specmesh.bench.engine.plan import PROMPT_TOKENS, WIDTH_PREFIX_TOKENS, EnginePlan
 from specmesh.bench.engine.run import EngineRuns
+from specmesh.bench.kit.tables import make_table
 
 
 def as_json(plan: EnginePlan, measured: EngineRuns) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def as_json(plan: EnginePlan, measured: EngineRuns) -> dict[str, Any]:
 
 
 def show(plan: EnginePlan, measured: EngineRuns, console: Console) -> None:
-    """The same for people."""
+    """Print the same for people."""
     console.print(
         f"{Path(plan.model).name}, {plan.dtype} on {plan.device}, {plan.threads} thread(s); "
         f"prompts of {PROMPT_TOKENS[0]} to {PROMPT_TOKENS[1]} tokens, "
@@ -77,7 +77,7 @@ def _figures_table(
     title: str, runs: Mapping[int, Figures], over_baseline: Mapping[int, float]
 ) -> Table:
     ours = title.startswith("specmesh")
-    table = _table(title, "at once", "tokens/s", "of one", "TTFT p50", "p99", "ITL p50", "p99")
+    table = make_table(title, "at once", "tokens/s", "of one", "TTFT p50", "p99", "ITL p50", "p99")
     if ours:
         table.add_column("of generate", justify="right")
     for streams, figures in runs.items():
@@ -98,14 +98,14 @@ def _figures_table(
 def _width_table(width_ms: Mapping[int, float]) -> Table:
     narrow = next(iter(width_ms.values()))
     title = f"A verification by width, below {WIDTH_PREFIX_TOKENS} tokens"
-    table = _table(title, "tokens", *map(str, width_ms))
+    table = make_table(title, "tokens", *map(str, width_ms))
     table.add_row("ms", *(f"{ms:.1f}" for ms in width_ms.values()))
     table.add_row("of one", *(f"{ms / narrow:.2f}x" for ms in width_ms.values()))
     return table
 
 
 def _agreement_table(measured: EngineRuns) -> Table:
-    table = _table("Same tokens at temperature 0", "compared", "answers", "differ")
+    table = make_table("Same tokens at temperature 0", "compared", "answers", "differ")
     table.add_column("how near the ties were, in nats")
     for name, comparison in measured.comparisons.items():
         count = len(comparison.flips)
@@ -125,18 +125,3 @@ def _span(margins: Iterable[float]) -> str:
 
 def _by_name(runs: Mapping[int, Figures]) -> dict[str, dict[str, float]]:
     return {str(streams): asdict(figures) for streams, figures in runs.items()}
-
-
-def _table(title: str, *headings: str) -> Table:
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-        collapse_padding=True,
-        title=f"\n{title}",
-        title_justify="left",
-    )
-    table.add_column(headings[0])
-    for heading in headings[1:]:
-        table.add_column(heading, justify="right")
-    return table

@@ -1,4 +1,4 @@
-"""The pieces of the benchmark in order, each program in a process of its own."""
+"""Runs the parts of the benchmark in order, each program in a process of its own."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ Runs = Mapping[int, Sequence[Round]]
 
 @dataclass(frozen=True, slots=True)
 class EngineRuns:
-    """What came out. ``streams`` and ``baseline``, each of its fastest round, by how many at once;
-    ``over_baseline`` is the median over all turns of the one's tokens/s by the other's.
+    """The results. ``streams`` (ours) and ``baseline`` are the figures of the fastest rounds, by
+    number of streams; ``over_baseline`` is the median ratio of their tokens/s over all turns.
 
-    ``margins_nats`` holds one figure for every flip of the comparison of that name.
+    ``margins_nats`` has a margin for every flip of the comparison of that name.
     """
 
     streams: Mapping[int, Figures]
@@ -54,7 +54,7 @@ class EngineRuns:
 
     @property
     def identical(self) -> bool:
-        """Whether company changes none of our tokens, and ``generate`` says the same."""
+        """Whether our tokens are those of ``generate``, and the same with any number of streams."""
         return not any(
             comparison.flips
             for name, comparison in self.comparisons.items()
@@ -100,7 +100,7 @@ def measure(plan: EnginePlan, console: Console) -> EngineRuns:
 
 
 def _figures(runs: Runs) -> dict[int, Figures]:
-    """Of the fastest rounds."""
+    """Figures of the fastest rounds."""
     of_each = {streams: map(Figures.of, rounds) for streams, rounds in runs.items()}
     return {
         streams: max(figures, key=attrgetter("tokens_per_s"))
@@ -109,7 +109,7 @@ def _figures(runs: Runs) -> dict[int, Figures]:
 
 
 def _answers(runs: Runs) -> dict[int, list[TimedAnswer]]:
-    """Of the first rounds: greedy answers do not depend on the round."""
+    """Answers of the first rounds: greedy answers don't depend on the round."""
     return {streams: list(chain.from_iterable(rounds[0])) for streams, rounds in runs.items()}
 
 
@@ -127,6 +127,6 @@ def _margins(plan: EnginePlan, comparisons: Mapping[str, Agreement]) -> dict[str
 
 
 def fresh_process() -> ProcessPoolExecutor:
-    """A fresh process, for as long as the context lasts; Ctrl-C ends it without a word."""
+    """A fresh process, for as long as the context lasts; Ctrl-C ends it silently."""
     quietly = (signal.SIGINT, signal.SIG_DFL)
     return ProcessPoolExecutor(1, get_context("spawn"), signal.signal, quietly)

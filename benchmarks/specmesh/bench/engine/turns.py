@@ -1,5 +1,5 @@
-"""Two programs answer in turns, each in a process of its own: a slow moment of the machine, which
-may be shorter than a round, is nobody's alone."""
+"""Two programs answer in turns, each in a process of its own, so that a slow moment of the machine,
+which may be shorter than a round, hits both."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from specmesh.bench.engine.figures import Turn
 from specmesh.bench.engine.plan import EnginePlan
 
 Program = Callable[[EnginePlan, int], Iterator[Turn]]
-"""Answers all prompts with that many streams at once; makes a turn's answers when asked for it."""
+"""Answers all prompts with that many streams at once, one turn per ``next``."""
 
 _begun: list[Iterator[Turn]] = []  # in the program's process
 
@@ -18,7 +18,7 @@ _begun: list[Iterator[Turn]] = []  # in the program's process
 def side_by_side(
     plan: EnginePlan, num_streams: int, programs: Sequence[tuple[ProcessPoolExecutor, Program]]
 ) -> Iterator[list[Turn]]:
-    """A turn of each, again and again."""
+    """Yield a turn of each program until all answers are made."""
     for process, program in programs:
         process.submit(_begin, program, plan, num_streams).result()
     for _ in plan.turns(num_streams):
@@ -36,6 +36,6 @@ def _turn() -> Turn:
 
 
 def _end() -> None:
-    """Run to the end, which gives the memory back."""
+    """Run the program to its end, which frees its memory."""
     for _ in _begun.pop():
         raise AssertionError("more turns than the plan's")

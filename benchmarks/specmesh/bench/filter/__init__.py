@@ -1,6 +1,6 @@
-"""``specmesh bench filter``: what the strategy ``filter`` gives up, and what it gains.
+"""``specmesh bench filter``: what the strategy ``filter`` loses in quality and gains in speed.
 
-Reading order: ``sweep`` (the runs) and ``thresholds`` (of what), ``fidelity`` (how good their
-texts are), ``summary`` (what they say), ``sessions`` (many at once), ``bench`` (the course of
-it), ``picture`` and ``report`` (how it looks), ``__main__``.
+Reading order: ``sweep`` (the runs) and ``thresholds`` (their settings), ``fidelity`` (how good
+their texts are), ``summary`` (the conclusions), ``sessions`` (many at once), ``bench`` (the
+steps), ``picture`` and ``report``, ``__main__``.
 """

@@ -1,4 +1,4 @@
-"""The course of ``specmesh bench filter``: measure, trace, shut down, judge."""
+"""The steps of ``specmesh bench filter``: measure, trace, shut down, judge."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from specmesh.client import Client
 
 CROWD_SCORER = "calibrated"
 CROWD_SHARES = (SHARE, 0.6, 0.8)
-"""Of the tokens, about those that are kept while many sessions are timed."""
+"""About these shares of the tokens are kept while many sessions are timed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterPlan:
-    """What the user asked for: ``prompts`` by threshold, ``num_sessions`` at once (0: none), and
+    """What to run: ``prompts`` with every threshold, then ``num_sessions`` at once (0: none); and
     which files to write."""
 
     prompts: Sequence[str]
@@ -41,20 +41,20 @@ class FilterPlan:
 
 
 def crowd_settings(runs: Sequence[Run]) -> list[FilterSetting]:
-    """One for each of ``CROWD_SHARES``; fewer where the runs don't tell them apart."""
+    """A setting for each of ``CROWD_SHARES``; fewer if some have the same threshold."""
     thresholds = (threshold_for(runs, CROWD_SCORER, share) for share in CROWD_SHARES)
     return [FilterSetting(CROWD_SCORER, threshold) for threshold in dict.fromkeys(thresholds)]
 
 
 class FilterBench(Bench):
-    """One run of it."""
+    """One run of the benchmark."""
 
     def __init__(self, plan: FilterPlan, options: MeshOptions, surroundings: Surroundings) -> None:
         super().__init__(options, surroundings)
         self._plan = plan
 
     async def run(self) -> tuple[int, Mapping[str, Any]]:
-        """See ``Bench``."""
+        """Run everything; return the exit status and what was found."""
         plan = self._plan
         async with self.mesh.running() as client:
             self.say(describe_setting(self))
@@ -63,7 +63,7 @@ class FilterBench(Bench):
             runs = await experiment.runs(client, self.console)
             crowded = await self._crowd(client, crowd_settings(runs)) if plan.num_sessions else None
         sessions = None
-        if crowded is not None:  # the last spans come as the mesh ends
+        if crowded is not None:  # the mesh sends the last spans as it ends
             sessions = sum_up(*crowded, self.mesh.traces().get(FILTER, ()))
         self.say("Judging the texts")
         answers = [answers_of(runs, setting) for setting in settings]

@@ -22,10 +22,10 @@ _GREEDY = Sampling(mode=AcceptanceMode.GREEDY)
 
 @dataclass(frozen=True, slots=True)
 class Fidelity:
-    """Means over the tokens of some answers, each token after what its own answer has before.
+    """Means over the tokens of some answers, each given the tokens before it in its answer.
 
-    ``log_probability``, in nats: the target's, at temperature 1. ``agreement``: the share
-    that the target would have chosen at temperature 0.
+    ``log_probability``: by the target at temperature 1, in nats. ``agreement``: the share of
+    tokens that the target would have chosen at temperature 0.
     """
 
     log_probability: float
@@ -34,14 +34,14 @@ class Fidelity:
 
 @dataclass(frozen=True, slots=True)
 class JudgedTexts:
-    """``fidelities`` are of the answers asked about, ``drafter_answers`` the drafter's own."""
+    """``fidelities`` are those of the judged answers, ``drafter_answers`` the drafter's own."""
 
     fidelities: Sequence[Fidelity]
     drafter_answers: Answers
 
 
 def judge(target: LanguageModel, prompts: Sequence[Sequence[int]], answers: Answers) -> Fidelity:
-    """``answers`` has one for each prompt, none empty."""
+    """The fidelity of ``answers``, one for each prompt, none empty."""
     likelihoods, agreed = [], []
     for prompt, tokens in zip(prompts, answers, strict=True):
         logits = score(target, prompt, tokens)
@@ -53,7 +53,7 @@ def judge(target: LanguageModel, prompts: Sequence[Sequence[int]], answers: Answ
 async def judge_all(
     models: RealModels, texts: Sequence[str], answers: Sequence[Answers], num_tokens: int
 ) -> JudgedTexts:
-    """Several lists of greedy answers to the prompts ``texts``. Raises StartError."""
+    """Judge several lists of greedy answers to the prompts ``texts``. Raises StartError."""
     target, drafter = _load(models.target), _load(models.drafter_names[0])
     prompts = tokenize(target, texts)
     own, fidelities = [], []

@@ -1,4 +1,4 @@
-"""CALID's Figure 3 for our pair: a picture, and a table of comma-separated values."""
+"""CALID's Figure 3 for our pair: a picture and a CSV file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DOTS_PER_INCH = 120
 
 
 def write_csv(points: Sequence[SweepPoint], path: Path) -> None:
-    """One line for each point, infinite thresholds as inf."""
+    """Write a line for each point, infinite thresholds as inf."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(
             file, [field.name for field in fields(SweepPoint)], lineterminator="\n"
@@ -37,8 +37,8 @@ def write_csv(points: Sequence[SweepPoint], path: Path) -> None:
 
 
 def draw(points: Sequence[SweepPoint], path: Path) -> None:
-    """Two panels of each quality: against the kept share, and against the speed."""
-    # It takes a while, and most commands do without.
+    """Draw two panels for each measure of quality: against the kept share, and against speed."""
+    # The import takes a while, and most commands don't need it.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 8), layout="constrained")

@@ -33,7 +33,7 @@ def as_json(summary: Summary, sessions: SessionFigures | None) -> dict[str, Any]
 
 
 def show(summary: Summary, sessions: SessionFigures | None, console: Console) -> None:
-    """The same for people."""
+    """Print the same for people."""
     console.print(_table(summary.points))
     console.print(
         f"\nThe target alone: {summary.target_tokens_per_s:.1f} tokens/s. End points are "
@@ -54,10 +54,8 @@ def show(summary: Summary, sessions: SessionFigures | None, console: Console) ->
 
 
 def _table(points: Sequence[SweepPoint]) -> Table:
-    table = make_table("What is kept, how fast, how good")
-    table.add_column("scorer", no_wrap=True)
-    for heading in ("above", "kept", "tokens/s", "agreement", "log p", "same text"):
-        table.add_column(heading, justify="right")
+    headings = ("scorer", "above", "kept", "tokens/s", "agreement", "log p", "same text")
+    table = make_table("What is kept, how fast, how good", *headings, no_wrap=True)
     for point in points:
         table.add_row(
             point.scorer,
@@ -72,10 +70,9 @@ def _table(points: Sequence[SweepPoint]) -> Table:
 
 
 def _sessions_table(sessions: SessionFigures) -> Table:
-    table = make_table(f"{sessions.count} sessions at once, scorer {sessions.points[0].scorer}")
-    table.add_column("above", no_wrap=True)
-    for heading in ("kept", "tokens/s", "factor", "batch", "cores: target", "drafter", "rest"):
-        table.add_column(heading, justify="right")
+    title = f"{sessions.count} sessions at once, scorer {sessions.points[0].scorer}"
+    cores = ("cores: target", "drafter", "rest")
+    table = make_table(title, "above", "kept", "tokens/s", "factor", "batch", *cores, no_wrap=True)
     alone = f"{sessions.target_tokens_per_s:.0f}"
     table.add_row("(target alone)", "", alone, "1.00", "", *_cores(sessions.target_cpu_ms))
     for point in sessions.points:
@@ -94,7 +91,7 @@ def _cells(point: CrowdPoint) -> tuple[str, ...]:
 
 
 def _cores(cpu_ms: Mapping[str, float]) -> tuple[str, ...]:
-    """Milliseconds of a core for a token: of the verifiers, of the drafters, of all others."""
+    """Milliseconds of a core per token, for verifiers, drafters and all other processes."""
     target, drafter = (
         sum(each for name, each in cpu_ms.items() if name.startswith(role))
         for role in ("verifier", "drafter")

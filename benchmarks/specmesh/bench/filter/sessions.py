@@ -23,7 +23,7 @@ _BATCH_SIZE = "specmesh.filter.batch_size"
 class Round:
     """All sessions together, with a ``setting`` or by the target alone.
 
-    ``cpu_ms`` is what each process took of the cores for one token of output.
+    ``cpu_ms``: milliseconds of a core per output token, by process.
     """
 
     setting: FilterSetting | None
@@ -34,7 +34,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """``count`` sessions at once, each with a prompt of ``experiment``, which may have fewer."""
+    """``count`` sessions at once; they reuse the prompts of ``experiment`` if these are fewer."""
 
     experiment: Experiment
     count: int
@@ -44,17 +44,18 @@ class Crowd:
     async def answers(
         self, client: Client, setting: FilterSetting | None
     ) -> list[GenerationResult]:
-        """What every session says, once the last of them is done."""
-        prompts, asked = self.experiment.prompts, speculation(setting)
+        """The results of all sessions, once the last of them is done."""
+        prompts, chosen = self.experiment.prompts, speculation(setting)
         streams = [
-            self.experiment.ask(client, prompts[n % len(prompts)], asked) for n in range(self.count)
+            self.experiment.ask(client, prompts[n % len(prompts)], chosen)
+            for n in range(self.count)
         ]
         await asyncio.gather(*(stream.text() for stream in streams))
         return [stream.result for stream in streams]
 
     async def measure(self, client: Client, pids: Mapping[str, int]) -> AsyncIterator[Round]:
-        """Rounds with the target alone and with each setting in turns, after one of each that
-        counts for nothing. ``pids`` are those of the mesh's processes."""
+        """Time rounds with the target alone and with each setting in turns, after an untimed one
+        of each. ``pids`` are those of the mesh's processes."""
         turns = (None, *self.settings)
         for setting in turns:
             await self.answers(client, setting)
@@ -90,18 +91,17 @@ class CrowdPoint:
     kept_share: float
     tokens_per_s: float
     factor: float
-    """Of the throughput of the target alone, in the same round."""
+    """Throughput over that of the target alone in the same round."""
     mean_batch_size: float
-    """Requests that the request cache released together, over its batches."""
+    """How many requests the request cache released together: the mean over its batches."""
     mean_batch_size_of_request: float
-    """The same over requests: how much company one had."""
+    """The same, as the mean over requests."""
     cpu_ms: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class SessionFigures:
-    """``cpu_ms``, here and of the points: milliseconds of a core for one token of output, by
-    process."""
+    """``cpu_ms``, here and in the points: milliseconds of a core per output token, by process."""
 
     count: int
     target_tokens_per_s: float
@@ -112,7 +112,7 @@ class SessionFigures:
 def sum_up(
     crowd: Crowd, rounds: Sequence[Round], traces: Sequence[Sequence[Span]]
 ) -> SessionFigures:
-    """``traces`` are those of one more round of each setting, one after the other."""
+    """Sum up the rounds; ``traces`` are of one more round with each setting, in their order."""
     plain = [each for each in rounds if each.setting is None]
     points = []
     for number, setting in enumerate(crowd.settings):
@@ -143,7 +143,7 @@ def sum_up(
 
 
 def batch_sizes(spans: Iterable[Span]) -> list[float]:
-    """For each request that was released, how many were with it, itself included."""
+    """The size of each released request's batch."""
     return [
         span.number(_BATCH_SIZE)
         for span in spans
@@ -152,7 +152,7 @@ def batch_sizes(spans: Iterable[Span]) -> list[float]:
 
 
 def mean_batch_size(sizes: Sequence[float]) -> float:
-    """Over the batches, from the size of the batch that each request was in; 0 for none."""
+    """The mean over batches, from the size of each request's batch; 0 if there are none."""
     return len(sizes) / sum(1 / size for size in sizes) if sizes else 0.0
 
 

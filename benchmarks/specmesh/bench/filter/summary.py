@@ -1,4 +1,4 @@
-"""What the runs say."""
+"""The conclusions from the runs: quality and speed by threshold."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ SHARE = 0.4
 class SweepPoint:
     """One setting over all prompts.
 
-    ``text_agreement`` is the share of places that hold what the target's own text holds there:
-    one other token may move all that follow.
+    ``text_agreement`` is the share of positions with the same token as the target's own text;
+    one other token may shift all that follow.
     """
 
     scorer: str
     threshold: float
     kept_share: float
-    """Of the output, tokens that the target did not check."""
+    """Share of output tokens that the target did not verify."""
     tokens_per_s: float
     agreement: float
-    """Share of tokens that the target would have chosen after what comes before them."""
+    """Share of tokens that the target would have chosen, given the tokens before them."""
     target_loglik: float
-    """Mean log-probability of a token, the target's, in nats."""
+    """Mean log-probability of a token by the target, in nats."""
     text_agreement: float
 
 
 @dataclass(frozen=True, slots=True)
 class Margin:
-    """How far the way from the drafter's quality to the target's is made, 1 for all of it.
+    """Quality where ``SHARE`` of the tokens are kept: 0 is the drafter's, 1 the target's.
 
-    Where ``SHARE`` of the tokens are kept, between the points next to it.
+    Interpolated between the nearest points.
     """
 
     scorer: str
@@ -49,7 +49,7 @@ class Margin:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Points by scorer and threshold; what the target alone does with the same prompts."""
+    """Points by scorer and threshold, beside the target alone on the same prompts."""
 
     points: Sequence[SweepPoint]
     margins: Sequence[Margin]
@@ -65,7 +65,7 @@ def answers_of(runs: Sequence[Run], setting: FilterSetting | None) -> Answers:
 
 
 def threshold_for(runs: Sequence[Run], scorer: str, share: float) -> float:
-    """The threshold of ``scorer`` at which ``share`` is kept, by the finite ones that were run."""
+    """The threshold of ``scorer`` that keeps ``share``, interpolated between finite ones."""
     by_share: dict[float, float] = {}
     for setting in set(map(setting_of, runs)):
         if setting is not None and setting.scorer == scorer and math.isfinite(setting.threshold):
@@ -74,7 +74,7 @@ def threshold_for(runs: Sequence[Run], scorer: str, share: float) -> float:
 
 
 def kept_share(runs: Sequence[Run], setting: FilterSetting) -> float:
-    """Of the tokens of all answers, those that the target did not check."""
+    """Share of the tokens of all answers that the target did not verify."""
     results = [run.result for run in runs if setting_of(run) == setting]
     return sum(len(each.unchecked) for each in results) / sum(
         len(each.token_ids) for each in results
@@ -84,7 +84,7 @@ def kept_share(runs: Sequence[Run], setting: FilterSetting) -> float:
 def summarise(
     runs: Sequence[Run], settings: Sequence[FilterSetting], judged: JudgedTexts
 ) -> Summary:
-    """``judged`` has the fidelities of ``settings``, in their order."""
+    """Sum up the runs; ``judged`` has the fidelities of ``settings``, in their order."""
     points = [
         _point(runs, setting, fidelity)
         for setting, fidelity in zip(settings, judged.fidelities, strict=True)
@@ -104,14 +104,14 @@ def summarise(
 
 
 def at_share(values: Sequence[tuple[float, float]], share: float) -> float:
-    """The value at ``share``, on the line between the (share, value) on either side of it.
+    """The value at ``share``, interpolated between ordered pairs (share, value).
 
-    ``values`` are in order. Beyond the last of them it is that one's.
+    Beyond the first and the last pair it is theirs.
     """
     for (below, first), (above, second) in itertools.pairwise(values):
         if below <= share < above:
-            way = (share - below) / (above - below)
-            return (1 - way) * first + way * second
+            weight = (share - below) / (above - below)
+            return (1 - weight) * first + weight * second
     return values[0][1] if share < values[0][0] else values[-1][1]
 
 

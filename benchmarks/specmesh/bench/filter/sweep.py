@@ -1,4 +1,4 @@
-"""The same prompts with one threshold after the other, and with the target alone."""
+"""The same prompts with every threshold and with the target alone."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from specmesh.client import Filter
 
 @dataclass(frozen=True, slots=True)
 class FilterSetting:
-    """What is kept: tokens that ``scorer`` puts above ``threshold``."""
+    """A filter that keeps the tokens that ``scorer`` scores above ``threshold``."""
 
     scorer: str
     threshold: float
 
 
 def speculation(setting: FilterSetting | None) -> Speculation:
-    """How to ask for it; None: for the target alone."""
+    """The strategy with this filter; None: the target alone."""
     if setting is None:
         return Speculation(AUTOREGRESSIVE)
     return Speculation(FILTER, filter=Filter(setting.scorer, setting.threshold))
 
 
 def setting_of(run: Run) -> FilterSetting | None:
-    """What the run was asked for with; None: it is the target's alone."""
+    """The filter of a run; None: the target alone."""
     chosen = run.speculation.filter
     if chosen is None:
         return None

@@ -1,4 +1,4 @@
-"""The thresholds of a sweep: what the confidence service itself scores some probabilities."""
+"""The thresholds of a sweep: the confidence service's own scores of some probabilities."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _CALL_SECONDS = 5.0
 
 
 async def settings_at(address: str) -> list[FilterSetting]:
-    """By scorer; the first of each keeps all, the last nothing.
+    """The settings by scorer; the first of each keeps all tokens, the last none.
 
-    Those between put every scorer to the same drafter's probabilities, so that scorers which
-    rank places alike keep the same share. Raises ``AioRpcError``.
+    The thresholds between are each scorer's scores of the same probabilities, so that scorers
+    that rank positions alike keep the same share. Raises ``AioRpcError``.
     """
     settings = []
     async with grpc.aio.insecure_channel(address) as channel:

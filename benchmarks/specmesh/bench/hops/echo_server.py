@@ -1,7 +1,7 @@
-"""The floor: a bare grpc.aio server that answers Verify with the same few bytes each time.
+"""The baseline: a bare grpc.aio server that answers Verify with the same few bytes each time.
 
-It has the wire format of a verifier and nothing else of it: no checks, no interceptors, no
-queue. ``python -m specmesh.bench.hops.echo_server``.
+It shares nothing but the wire format with a verifier: no checks, no interceptors, no queue.
+``python -m specmesh.bench.hops.echo_server``.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from specmesh.v1 import verifier_pb2_grpc
 
 
 class EchoServicer(verifier_pb2_grpc.VerifierServiceServicer):
-    """Accepts four tokens, whatever it is asked."""
+    """Accepts four draft tokens, whatever the request."""
 
     async def Verify(  # noqa: N802
         self,
         request: pb.VerifyRequest,  # noqa: ARG002
         context: grpc.aio.ServicerContext[pb.VerifyRequest, pb.VerifyResponse],  # noqa: ARG002
     ) -> pb.VerifyResponse:
-        """See verifier.proto."""
+        """Answer a request."""
         return _answer()
 
     async def VerifyEach(  # noqa: N802
@@ -35,7 +35,7 @@ class EchoServicer(verifier_pb2_grpc.VerifierServiceServicer):
             pb.VerifyEachRequest, pb.VerifyEachResponse
         ],
     ) -> AsyncIterator[pb.VerifyEachResponse]:
-        """See verifier.proto."""
+        """Answer every request of an open call."""
         async for _ in request_iterator:
             yield pb.VerifyEachResponse(response=_answer())
 

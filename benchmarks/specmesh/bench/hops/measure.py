@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -43,20 +43,16 @@ class HopTimes:
     ratio: float
     """``p50_ms`` over ``echo_p50_ms``."""
     open_p50_ms: float
-    """Of a request on an open call (VerifyEach), as the orchestrator asks."""
+    """A request on an open call (VerifyEach), as the orchestrator sends them."""
     open_p99_ms: float
     echo_open_p50_ms: float
     echo_open_p99_ms: float
-
-    def as_dict(self) -> dict[str, float]:
-        """For JSON."""
-        return asdict(self)
 
 
 async def measure_hops(num_calls: int) -> HopTimes:
     """Time ``num_calls`` calls to each of two fresh processes. Raises StartError.
 
-    They alternate, so that whatever else the machine does hits both alike.
+    They alternate, so that other load on the machine affects both alike.
     """
     with TemporaryDirectory(prefix="specmesh-hops-") as directory:
         supervisor = Supervisor(
@@ -91,12 +87,12 @@ def _specs() -> tuple[ProcessSpec, ProcessSpec]:
 async def _measure(verifier: str, echo: str, num_calls: int) -> HopTimes:
     async with grpc.aio.insecure_channel(verifier) as one, grpc.aio.insecure_channel(echo) as two:
         stubs = (VerifierServiceStub(one), VerifierServiceStub(two))
-        asks: list[_Called | _OnOpenCall] = [_Called(stub) for stub in stubs]
-        asks += [_OnOpenCall(stub) for stub in stubs]
-        histograms = tuple(HdrHistogram(1, _LONGEST_NS, _SIGNIFICANT_DIGITS) for _ in asks)
+        calls: list[_Called | _OnOpenCall] = [_Called(stub) for stub in stubs]
+        calls += [_OnOpenCall(stub) for stub in stubs]
+        histograms = tuple(HdrHistogram(1, _LONGEST_NS, _SIGNIFICANT_DIGITS) for _ in calls)
         for number in range(_NUM_WARM_UP + num_calls):
-            for ask, histogram in zip(asks, histograms, strict=True):
-                elapsed_ns = await ask()
+            for call, histogram in zip(calls, histograms, strict=True):
+                elapsed_ns = await call()
                 if number >= _NUM_WARM_UP:
                     histogram.record_value(elapsed_ns)
     p50, p99, echo_p50, echo_p99, *on_open_calls = (

@@ -1,6 +1,6 @@
-"""What benchmarks share. One of them describes its runs, concludes, and says how that looks.
+"""What benchmarks share; each adds its own runs, conclusions and reports.
 
-Reading order: ``experiment`` (what is asked, in turns), ``bench`` (a mesh, the runs, an end),
-``setting`` (on what it ran), ``tables``; ``traced`` (a mesh whose traces are kept), ``prompts``
+Reading order: ``experiment`` (the runs to compare), ``bench`` (a mesh for them), ``setting``
+(models, options and cores), ``tables``; ``traced`` (a mesh whose traces are kept), ``prompts``
 and ``options``.
 """

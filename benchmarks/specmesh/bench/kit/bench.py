@@ -1,4 +1,4 @@
-"""The course of a benchmark on a mesh of its own: start, measure, shut down, judge."""
+"""The steps of a benchmark with a mesh of its own: start, measure, shut down, judge."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from specmesh.cli.runner import run, until_signalled
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Where a benchmark keeps its files, and where it says what."""
+    """Where a benchmark keeps its files, and where it prints."""
 
     directory: Path
     console: Console
@@ -40,7 +40,7 @@ class Bench(ABC):
 
     @abstractmethod
     async def run(self) -> tuple[int, Mapping[str, Any]]:
-        """Everything; returns the exit status and what was found, for JSON.
+        """Run everything; return the exit status and what was found, for JSON.
 
         Raises StartError, SpecmeshError.
         """
@@ -53,7 +53,7 @@ class Bench(ABC):
 def conduct(make: Callable[[Surroundings], Bench], *, as_json: bool) -> None:
     """Run the benchmark that ``make`` returns until its end or a signal, and exit.
 
-    With ``as_json`` standard output is one JSON object; what people read goes to the other.
+    With ``as_json`` standard output is one JSON object; text for people goes to standard error.
     """
 
     async def work() -> int:

@@ -1,4 +1,4 @@
-"""The runs that are compared: the same prompts, asked for in several ways that take turns."""
+"""The runs that are compared: the same prompts in several ways, which take turns."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Run:
     """One prompt, answered once."""
 
     prompt: int
-    """Its number, from 0."""
+    """The prompt's number, from 0."""
     speculation: Speculation
     temperature: float
     result: GenerationResult
@@ -58,7 +58,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """Every prompt at every temperature with every speculation, each of them once in the list."""
+    """Every prompt at every temperature with every speculation, no two of which are equal."""
 
     prompts: Sequence[Prompt]
     speculations: Sequence[Speculation]
@@ -79,7 +79,7 @@ class Experiment:
         temperature: float = GREEDY,
         num_tokens: int | None = None,
     ) -> GenerationStream:
-        """An answer of a given length, reproducible, sampled in the coupled mode."""
+        """Start an answer of a given length, reproducible, sampled in coupled mode."""
         return client.generate(
             prompt,
             strategy=speculation.strategy,
@@ -95,7 +95,7 @@ class Experiment:
         )
 
     async def warm_up(self, client: Client) -> None:
-        """Let replicas see each prompt with each strategy: nobody pays for another's prefill."""
+        """Answer each prompt with each strategy, so that no timed run pays for the prefill."""
         for prompt in self.prompts:
             for each in {each.strategy: each for each in self.speculations}.values():
                 await self.ask(client, prompt, each, num_tokens=_NUM_WARM_UP_TOKENS).text()
@@ -103,8 +103,8 @@ class Experiment:
     async def measure(self, client: Client) -> AsyncIterator[Run]:
         """Make the runs.
 
-        The speculations take turns, and in going first too, so that whatever else the machine
-        does hits all alike.
+        The speculations take turns, also in going first, so that other load on the machine
+        affects all alike.
         """
         for temperature in self.temperatures:
             for number in range(len(self.prompts)):
@@ -113,7 +113,7 @@ class Experiment:
                     yield await self._time(client, number, each, temperature)
 
     async def runs(self, client: Client, console: Console) -> list[Run]:
-        """Warm up and make the runs, with a bar that tells how far it is."""
+        """Warm up and make the runs, with a progress bar."""
         await self.warm_up(client)
         runs: list[Run] = []
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
@@ -141,7 +141,7 @@ def tokens_per_s(runs: Sequence[Run]) -> float:
 
 
 def by_prompt(runs: Iterable[Run]) -> dict[int, Run]:
-    """``runs``, of each prompt one, by its number."""
+    """``runs`` by the number of their prompt; there is one for each prompt."""
     return {run.prompt: run for run in runs}
 
 

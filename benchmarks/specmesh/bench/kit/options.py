@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-_MAX_UINT64 = 2**64 - 1
+MAX_UINT64 = 2**64 - 1
+
+
+class Dtype(StrEnum):
+    """Number types of weights and activations."""
+
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+    FLOAT16 = "float16"
+
 
 PromptsFile = Annotated[
     Path | None, typer.Option(help="JSON list of objects with a 'text'.", show_default="shipped")
@@ -21,5 +31,11 @@ Temperatures = Annotated[
         "--temperature", min=0, help="Several times for several.", show_default="0 and 0.8"
     ),
 ]
-Seed = Annotated[int, typer.Option(min=0, max=_MAX_UINT64, help="Of the sampling.")]
+Seed = Annotated[int, typer.Option(min=0, max=MAX_UINT64, help="Of the sampling.")]
+Model = Annotated[
+    str | None, typer.Option(help="Folder or Hugging Face id.", show_default="the shipped target")
+]
+ModelDtype = Annotated[Dtype, typer.Option(help="Of weights and activations.")]
+Device = Annotated[str, typer.Option(help="torch device.")]
+Threads = Annotated[int, typer.Option(min=1, help="Threads of a forward.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]

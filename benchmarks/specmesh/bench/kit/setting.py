@@ -1,4 +1,4 @@
-"""On what a benchmark ran, and with what."""
+"""The models, options and cores that a benchmark ran with."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specmesh.bench.kit.experiment import Experiment
 
 
 def describe_setting(bench: Bench) -> str:
-    """Models, replicas and where they run, once the mesh does."""
+    """Models, replicas and their cores, known once the mesh runs."""
     options, placement = bench.options, bench.mesh.placement
     verifiers = frozenset[int]().union(*placement.verifiers)
     drafters = ", ".join(Path(name).name for name in bench.models.drafter_names)
@@ -23,7 +23,7 @@ def describe_setting(bench: Bench) -> str:
 
 
 def setting_json(bench: Bench, experiment: Experiment) -> dict[str, Any]:
-    """What was measured, and on what, for machines."""
+    """The same and the experiment's parameters, for machines."""
     options, placement = bench.options, bench.mesh.placement
     return {
         "prompts": len(experiment.prompts),

@@ -6,9 +6,12 @@ from rich import box
 from rich.table import Table
 
 
-def make_table(title: str) -> Table:
-    """An empty table in the style of them all."""
-    return Table(
+def make_table(title: str, *headings: str, no_wrap: bool = False) -> Table:
+    """A table without rows, in the style that benchmarks share.
+
+    The first column is aligned left, the others right; ``no_wrap`` keeps the first on one line.
+    """
+    table = Table(
         box=box.SIMPLE_HEAD,
         show_edge=False,
         pad_edge=False,
@@ -17,8 +20,12 @@ def make_table(title: str) -> Table:
         title_justify="left",
         caption_justify="left",
     )
+    for number, heading in enumerate(headings):
+        first = number == 0
+        table.add_column(heading, justify="left" if first else "right", no_wrap=first and no_wrap)
+    return table
 
 
 def same(*, identical: bool) -> str:
-    """Whether texts are the target's own, as a cell."""
+    """A cell that says whether texts are the target's own."""
     return "[green]yes" if identical else "[bold red]NO"

@@ -1,4 +1,4 @@
-"""A local mesh whose traces are kept: of those answers alone that are asked for with ``trace``."""
+"""A local mesh that keeps the traces of chosen answers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TracedMesh:
         self, options: MeshOptions, directory: Path, report: Callable[[str], None]
     ) -> None:
         self.placement = Placement((), frozenset(), frozenset())
-        """Which process runs on which cores, once it runs."""
+        """Which process runs on which cores, known once the mesh runs."""
         self._options = options
         self._directory = directory
         self._report = report
@@ -37,9 +37,9 @@ class TracedMesh:
         self._mesh: LocalMesh | None = None
 
     def traces(self) -> Mapping[str, Sequence[Sequence[Span]]]:
-        """The traces by the strategy of the answer, in the order of their ends.
+        """The traces by the strategy of the answer, in the order in which they ended.
 
-        Complete once the mesh is down: its processes send the last of them as they end.
+        Complete once the mesh is down: its processes send the last spans as they end.
         """
         traces: dict[str, list[Sequence[Span]]] = defaultdict(list)
         for spans in by_trace(self._receiver.spans):
@@ -75,15 +75,15 @@ class TracedMesh:
             options = replace(self._options, environment=environment)
             self._mesh = LocalMesh(options, self._directory, self._report)
             self.placement = self._mesh.placement
-            # Or the client would compete with the target now and then.
+            # Else the client would sometimes compete with the target.
             with pinned_to(self.placement.rest):
                 async with self._mesh, Client(self._mesh.address) as client:
                     yield client
 
     async def trace(self, streams: Iterable[GenerationStream]) -> None:
-        """Read answers not yet begun, one after the other, and have them traced.
+        """Trace answers: read ``streams``, which have not begun, one after the other.
 
-        See ``tracing``.
+        To be used once, like ``tracing``.
         """
         async with self.tracing():
             for stream in streams:
@@ -93,7 +93,7 @@ class TracedMesh:
     async def tracing(self) -> AsyncIterator[None]:
         """A block whose answers are traced.
 
-        To be used once, after everything that is timed: from here on this process traces.
+        To be used once, after everything that is timed, since this process goes on tracing.
         """
         resource = Resource.create({"service.name": "specmesh-client"})
         provider = TracerProvider(resource=resource, shutdown_on_exit=False)
@@ -103,5 +103,5 @@ class TracedMesh:
         try:
             yield
         finally:
-            # On a thread of its own, for the receiver needs this one.
+            # On another thread, since the receiver needs this one.
             await asyncio.to_thread(provider.shutdown)

@@ -12,6 +12,7 @@ import psutil
 import typer
 from rich.console import Console
 
+from specmesh.bench.kit.options import Json
 from specmesh.bench.kit.prompts import read_prompts
 from specmesh.bench.memory.measure import MemoryLoad, MemorySamples, Sample
 from specmesh.bench.memory.report import as_json, table
@@ -26,7 +27,7 @@ from specmesh.client import Client
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 _CACHE_BYTES = str(32 << 20)
-"""Of each model: soon full, so that the second half of a run sees it so."""
+"""Cache of each model: so small that it is full in the second half of a run."""
 
 
 @app.command()
@@ -37,7 +38,7 @@ def main(
         bool, typer.Option(help="Models that compute nothing: quicker, but torch is not measured.")
     ] = False,
     redis_url: RedisUrl = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json_: Json = False,
 ) -> None:
     """Answer many short requests of every kind, and see whether any process grows with them.
 
@@ -84,7 +85,7 @@ def _options(redis_url: str | None, *, simulated: bool) -> MeshOptions:
 async def _measure(
     mesh: LocalMesh, num_requests: int, num_sessions: int, progress: Callable[[Sample], None]
 ) -> MemorySamples:
-    """Raises StartError, also if a process died on the way: what it held is gone."""
+    """Run the load. Raises StartError, also if a process of the mesh died."""
     texts = read_prompts(None)
     async with mesh, Client(mesh.address) as client:
         load = MemoryLoad(mesh, client, texts, num_requests, progress)

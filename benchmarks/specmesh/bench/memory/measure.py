@@ -28,7 +28,7 @@ class Held:
 
     resident: int
     private: int
-    """What would be free if it ended: pages shared with others, as libraries' are, don't count."""
+    """What would be freed if it ended: pages shared with others, as libraries' are, don't count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Sample:
 
 @dataclass(slots=True)
 class MemorySamples:
-    """A run."""
+    """What a run measured."""
 
     samples: list[Sample] = field(default_factory=list)
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -50,7 +50,7 @@ class MemorySamples:
 
 
 class MemoryLoad:
-    """``num_requests`` requests by ``num_sessions`` sessions, each one after the other."""
+    """Sends ``num_requests`` requests from concurrent sessions and samples every process."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class MemoryLoad:
         self.measured = MemorySamples()
 
     async def run(self, num_sessions: int) -> MemorySamples:
-        """Return when all are answered. Raises NoSuchProcess if a process of the mesh died."""
+        """Return once all are answered. Raises NoSuchProcess if a process of the mesh died."""
         self._sample()
         async with asyncio.TaskGroup() as sessions:
             for _ in range(num_sessions):
@@ -89,16 +89,16 @@ class MemoryLoad:
             if self._num_done % every == 0:
                 self._sample()
 
-    async def _outcome(self, asked: TrafficRequest) -> str:
-        stream = self._client.generate(asked.prompt, **asked.options)
+    async def _outcome(self, sent: TrafficRequest) -> str:
+        stream = self._client.generate(sent.prompt, **sent.options)
         try:
             async with aclosing(stream):
-                if asked.abandon_after is None:
+                if sent.abandon_after is None:
                     await stream.text()
                     return "finished"
                 num_chunks = 0
                 async for _ in stream:
-                    if num_chunks == asked.abandon_after:
+                    if num_chunks == sent.abandon_after:
                         return "abandoned"
                     num_chunks += 1
                 return "finished"

@@ -1,9 +1,9 @@
 """How fast each process grows with the requests it answers, once it is warm.
 
-Caches fill and allocators find their size in the first half of a run; the second half counts.
-What a process holds wanders about its course and a sample depends on the one before, so a line
-fitted through samples would look far too certain. The second half is cut into blocks that are
-long beside that dependence, and the line is fitted through the medians of the blocks.
+Caches fill and allocators find their size in the first half of a run; only the second counts.
+Memory fluctuates and each sample depends on the one before, so a line fitted through samples
+would look far too certain. The second half is cut into blocks much longer than that dependence,
+and the line is fitted through the medians of the blocks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FLAT_BYTES = 50.0
 
 @dataclass(frozen=True, slots=True)
 class MemoryGrowth:
-    """Of one process's private memory, in bytes a request, over the second half of a run."""
+    """Growth of a process's private memory over the second half of a run, in bytes a request."""
 
     mean: float
     low: float
@@ -52,7 +52,7 @@ class ProcessSummary:
 
 
 def summarise(samples: Sequence[Sample]) -> list[ProcessSummary]:
-    """All processes; at least ``2 * NUM_BLOCKS`` samples are needed."""
+    """Sum up all processes; at least ``2 * NUM_BLOCKS`` samples are needed."""
     return [_process(name, samples) for name in samples[0].held]
 
 
@@ -69,7 +69,7 @@ def _process(name: str, samples: Sequence[Sample]) -> ProcessSummary:
 
 
 def growth(points: Sequence[tuple[int, int]]) -> MemoryGrowth:
-    """Of what is held, by the number of requests answered."""
+    """The growth by points of (number of requests answered, bytes held)."""
     blocks = [
         points[len(points) * n // NUM_BLOCKS : len(points) * (n + 1) // NUM_BLOCKS]
         for n in range(NUM_BLOCKS)

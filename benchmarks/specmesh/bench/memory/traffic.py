@@ -1,4 +1,4 @@
-"""What is asked: requests of every kind, each a function of its number."""
+"""The requests: of every kind, each a function of its number."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _FILTERS = (Filter(threshold=-0.2), Filter(threshold=-2.0), Filter(escalation_ra
 
 @dataclass(frozen=True, slots=True)
 class TrafficRequest:
-    """One answer to ask for."""
+    """One request and when its reader abandons it."""
 
     prompt: str
     options: Mapping[str, Any]
     """Keyword arguments of ``Client.generate``."""
     abandon_after: int | None
-    """The chunk after which its reader goes away, from 0, its very beginning; None reads all."""
+    """The chunk, from 0, at which its reader cancels; None if it reads all."""
 
 
 def request(number: int, texts: Sequence[str]) -> TrafficRequest:
     """The request ``number``; its prompt is a piece of one of ``texts``.
 
-    No two have one prompt, so that caches are filled and have to let go again.
+    No two prompts are equal, so that caches fill and must evict.
     """
     random = Random(number)  # noqa: S311 - nothing secret
     text = random.choice(texts)

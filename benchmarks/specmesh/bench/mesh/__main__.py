@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from specmesh.bench.kit.options import Json
 from specmesh.bench.mesh.measure import MeshPlan, measure_row
 from specmesh.bench.mesh.report import table
 from specmesh.bench.mesh.simulated import simulate_row
@@ -34,7 +35,7 @@ def main(
     ] = 2,
     tokens: Annotated[int, typer.Option(min=2, max=1000, help="Length of each answer.")] = 50,
     seed: Annotated[int, typer.Option(min=0, help="What the simulated target says.")] = 0,
-    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json_: Json = False,
 ) -> None:
     """DSI's Table 2 through real processes whose models wait instead of computing.
 

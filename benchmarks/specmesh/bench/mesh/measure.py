@@ -14,7 +14,7 @@ from specmesh.cli.local.models import WaitingModels
 from specmesh.client import Client
 
 NUM_VERIFIERS = 7
-"""As in the paper: eight processors, one of them the drafter's."""
+"""As in the paper, which has eight processors, one of them for the drafter."""
 
 _WARM_UP_PROMPT = (0,)
 _NUM_WARM_UP_TOKENS = 20
@@ -22,12 +22,12 @@ _NUM_WARM_UP_TOKENS = 20
 
 @dataclass(frozen=True, slots=True)
 class MeshRuns:
-    """A row's runs. ``wall_s`` has a time for each prompt; see ``fastest``."""
+    """A row's runs. ``wall_s`` has the fastest time of each prompt."""
 
     num_processes: int
     wall_s: Mapping[Setting, Sequence[float]]
     identical: bool = True
-    """Whether every strategy said the same to each prompt."""
+    """Whether all strategies gave the same text for each prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class MeshPlan:
 async def measure_row(
     row: ExpectedRow, plan: MeshPlan, directory: Path, report: Callable[[str], None]
 ) -> MeshRuns:
-    """Start a mesh with the row's latencies, ask, end it. Raises StartError, SpecmeshError."""
+    """Run the plan on a mesh with the row's latencies. Raises StartError, SpecmeshError."""
     models = WaitingModels(
         target_ms=row.published.target_ms,
         drafter_ms=row.published.drafter_ms,
@@ -54,7 +54,7 @@ async def measure_row(
     options = MeshOptions(models=models, num_verifiers=NUM_VERIFIERS, drain_s=1.0)
     async with LocalMesh(options, directory, report) as mesh, Client(mesh.address) as client:
         every = _experiment(plan, row.simulated_s)
-        for each in every.speculations:  # latencies are learned, connections made
+        for each in every.speculations:  # latencies are learned, connections opened
             await every.ask(client, _WARM_UP_PROMPT, each, num_tokens=_NUM_WARM_UP_TOKENS).text()
         runs = [run async for run in every.measure(client)]
         for _ in range(plan.num_repeats):
@@ -65,8 +65,8 @@ async def measure_row(
 
 
 def fastest(runs: Iterable[Run]) -> dict[Setting, list[float]]:
-    """Seconds for each prompt as the client sees them, of repeated runs the fewest: whatever else
-    the machine does only adds."""
+    """Seconds of each prompt as the client sees them. Of repeated runs the fastest counts, since
+    other load on the machine only adds time."""
     best: dict[Setting, dict[int, float]] = {}
     for run in runs:
         setting = (run.speculation.strategy, run.speculation.lookahead)

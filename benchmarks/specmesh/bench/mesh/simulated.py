@@ -1,4 +1,4 @@
-"""What a mesh without any cost of its own would take for the rows of the table."""
+"""The times of the table's rows on a mesh without overhead."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class ExpectedRow:
 
     published: PublishedRow
     simulated_s: Mapping[Setting, Sequence[float]]
-    """What each prompt takes."""
+    """Seconds of each prompt."""
     dsi_lookaheads: frozenset[int | None]
     """Those with which seven replicas suffice (DSI, Equation 1)."""
 
     def best(self, strategy: str, seconds: Mapping[Setting, Sequence[float]]) -> Setting:
-        """The strategy at the lookahead with which it took the fewest ``seconds``.
+        """The strategy with its fastest lookahead, by ``seconds``.
 
-        As in the paper, DSI has the choice of those with which its replicas suffice.
+        As in the paper, DSI may only have one with which its replicas suffice.
         """
         admissible = [
             setting
@@ -37,7 +37,7 @@ class ExpectedRow:
 def simulate_row(
     row: PublishedRow, seed: int, prompts: Sequence[Sequence[int]], num_tokens: int
 ) -> ExpectedRow:
-    """``seed`` is the simulated target's."""
+    """Run a row on the virtual clock; ``seed`` is the simulated target's."""
     found = list(timings(row, Table2Experiment(num_tokens, (seed,), prompts)))
     return ExpectedRow(
         row,

@@ -1,4 +1,4 @@
-"""What a row's runs say."""
+"""Sums up a row's runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specmesh.bench.simulate.table2 import COMPARED
 
 @dataclass(frozen=True, slots=True)
 class TwoClocks:
-    """Mean seconds of an answer, by the clock on the wall and by the virtual one."""
+    """Mean seconds of an answer by the wall clock and by the virtual one."""
 
     strategy: str
     lookahead: int | None
@@ -24,14 +24,14 @@ class TwoClocks:
 class RowSummary:
     """Mean seconds of an answer, each strategy at the lookahead that was best for it.
 
-    As in the paper, DSI's are those with which its replicas suffice (Equation 1).
+    As in the paper, DSI may only have one with which its replicas suffice (Equation 1).
     """
 
     target: str
     drafter: str
     dataset: str
     lookahead: int
-    """DSI's."""
+    """DSI's lookahead."""
     non_si_s: float
     si_s: float
     si_lookahead: int
@@ -51,7 +51,7 @@ class RowSummary:
 
 
 def summarise(row: ExpectedRow, measured: MeshRuns) -> RowSummary:
-    """The row of the table."""
+    """Sum up the runs of a row."""
     timings = {
         setting: TwoClocks(*setting, fmean(wall_s), fmean(row.simulated_s[setting]))
         for setting, wall_s in measured.wall_s.items()

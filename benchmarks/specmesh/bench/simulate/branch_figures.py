@@ -1,8 +1,8 @@
 """Branch prediction's Figures 5-7 and 12: throughput by n, closed forms beside the strategies.
 
 Duan et al. 2024, Sections 5.2.3, 6.3 and 6.4, with the speeds of its 15 M drafter and 110 M
-target. The paper predicts only how many tokens are accepted; to be like it, the drafter's
-second choice is always right where its first is wrong, so that a right number suffices.
+target. The paper predicts only how many tokens are accepted. So that this is enough here too, the
+drafter's second choice is always right where its first is wrong.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class CurvePoint:
 
     alpha: float
     occurred_alpha: float
-    """In this very text; the closed forms take it, so that only the order is left to chance."""
+    """The rate in this very text. The closed forms use it, so that only the order is random."""
     n: int
     si_closed: float
     si_clock: float
@@ -53,7 +53,7 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class ExhaustivePoint:
-    """The exhaustive method against one branch; computes are drafted tokens per token said."""
+    """The exhaustive method against one branch; compute is drafted tokens per output token."""
 
     n: int
     branch_tokens_per_s: float
@@ -76,10 +76,10 @@ def hit_rate(alpha: float, n: int) -> float:
 
 
 def branch_closed(target_s: float, drafter_s: float, n: int, alpha: float) -> float:
-    """Tokens per second by Eq. 8, told that a bonus token uses up the first token of its branch.
+    """Tokens per second by Eq. 8, corrected: a bonus token uses up the first of its branch.
 
-    A round that follows a wholly accepted one therefore has n - 1 tokens left; for how many
-    rounds that is so, the chain of rounds says. Holds from n = ⌈T/t⌉ on.
+    A round after a wholly accepted one therefore has n - 1 draft tokens; the share of such
+    rounds is that of the stationary Markov chain of rounds. Holds from n = ⌈T/t⌉ on.
     """
     hits = hit_rate(alpha, n)
     if hits == 1 - alpha:
@@ -93,12 +93,12 @@ def branch_closed(target_s: float, drafter_s: float, n: int, alpha: float) -> fl
 
 
 def least_n(target_s: float = TARGET_S, drafter_s: float = DRAFTER_S) -> int:
-    """The vertical bar in the figures: below, a draft can't hide a verification (Eq. 14)."""
+    """The least n with which a draft hides a verification (Eq. 14): the figures' vertical bar."""
     return min_draft(target_s, drafter_s)
 
 
 def points_of(alpha: float, num_tokens: int, seed: int) -> list[CurvePoint]:
-    """One curve of each of Figures 5 to 7."""
+    """The points at ``alpha`` of Figures 5 to 7."""
     target = SimulatedTarget(seed)
     occurred = fmean(agreements(SimulatedDrafter(target, alpha), PROMPT, num_tokens))
     curve = []
@@ -122,7 +122,7 @@ def points_of(alpha: float, num_tokens: int, seed: int) -> list[CurvePoint]:
 
 
 def largest_difference(points: Sequence[CurvePoint]) -> float:
-    """Between closed forms and clock, relative; branch prediction's from n = ⌈T/t⌉ on."""
+    """Of closed forms from the clock, relative; for branch prediction from n = ⌈T/t⌉ on."""
     return max(
         max(
             abs(point.si_clock / point.si_closed - 1),
@@ -133,7 +133,7 @@ def largest_difference(points: Sequence[CurvePoint]) -> float:
 
 
 def exhaustive_points(alpha: float, num_tokens: int, seed: int) -> Iterator[ExhaustivePoint]:
-    """Figure 12, from n = ⌈T/t⌉ on."""
+    """The points of Figure 12, from n = ⌈T/t⌉ on."""
     for n in range(least_n(), MAX_N + 1):
         run = partial(_run, alpha=alpha, n=n, num_tokens=num_tokens, seed=seed)
         branch, exhaustive = run("branch-prediction"), run("exhaustive")
@@ -147,13 +147,13 @@ def exhaustive_points(alpha: float, num_tokens: int, seed: int) -> Iterator[Exha
 
 
 class SimulatedRounds:
-    """Watches how rounds begin: with a draft from scratch, or with a branch that was right."""
+    """Counts rounds, and those that begin with a new draft since no branch was right."""
 
     def __init__(self) -> None:
         self._rounds = self._from_scratch = 0
 
     def observe(self, now_s: float, what: Command | Event) -> None:  # noqa: ARG002
-        """See ``SimulatedRequest``."""
+        """Take note of a command or an event of the strategy."""
         match what:
             case Verify(tree=tree) if len(tree):
                 self._rounds += 1
@@ -175,7 +175,7 @@ def throughput_on_clock(
     num_tokens: int,
     seed: int,
 ) -> float:
-    """Tokens per second of the strategy itself."""
+    """Tokens per second of the strategy on the virtual clock."""
     answered = _run(*(strategy, alpha, n, num_tokens, seed), target_s=target_s, drafter_s=drafter_s)
     return num_tokens / answered.duration_s
 

@@ -1,8 +1,8 @@
 """Branch prediction's Tables 3 and 4 from the models' throughputs.
 
-Duan et al. 2024, Section 6.2. The acceptance rate isn't published: it is the one with which
-Eq. 7 gives the published throughput of speculative sampling. With that, Eq. 8 predicts branch
-prediction's. n is ⌈T/t⌉ (Eq. 14), which Section 6.3 finds best.
+Duan et al. 2024, Section 6.2. The acceptance rate isn't published: it is fitted so that Eq. 7
+gives the published throughput of speculative sampling. With it Eq. 8 predicts the throughput of
+branch prediction. n is ⌈T/t⌉ (Eq. 14), which Section 6.3 finds best.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from specmesh.decoding.closed_forms import (
 
 _BISECTIONS = 60
 _PRINTED = 0.1
-"""Speed-ups are printed to one digit, some of them cut off."""
+"""Tolerance of the printed speed-ups, which have one decimal and are partly truncated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A row: tokens per second of the small model, the target, and the two methods."""
+    """A published row: tokens per second of the small model, the target, and the two methods."""
 
     table: int
     small: str
@@ -42,21 +42,21 @@ class Published:
     speculative_tokens_per_s: float
     branch_tokens_per_s: float
     printed_speedup: float
-    """Of branch prediction over the target, as the table prints it."""
+    """The speed-up of branch prediction over the target, as the table prints it."""
 
     @property
     def is_figures_pair(self) -> bool:
-        """Whether the paper's figures are of this row."""
+        """Whether the paper's figures are about this row's models."""
         return (self.drafter_s, self.target_s) == (DRAFTER_S, TARGET_S)
 
     @property
     def drafter_s(self) -> float:
-        """t"""
+        """Seconds of a drafter's forward, t."""
         return 1 / self.small_tokens_per_s
 
     @property
     def target_s(self) -> float:
-        """T"""
+        """Seconds of a target's forward, T."""
         return 1 / self.target_tokens_per_s
 
 
@@ -78,19 +78,19 @@ ROWS: Sequence[Published] = (
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """A row as the closed forms and the virtual clock see it."""
+    """A row, and what closed forms and virtual clock predict for it."""
 
     published: Published
     n: int
     n_hides_verification: int
-    """⌈T/t⌉; where no acceptance explains the published throughput with it, ``n`` is higher."""
+    """⌈T/t⌉. ``n`` is higher where no acceptance rate gives the published throughput with it."""
     alpha: float
     branch_eq8: float
     branch_closed: float
-    """Eq. 8 told about bonus tokens."""
+    """Eq. 8 corrected for bonus tokens."""
     branch_clock: float
     branch_bound: float
-    """With every prediction right: no faster with this n."""
+    """The throughput if every prediction were right: the most with this n."""
     published_hit_rate: float
     """The share of right predictions that Eq. 8 needs for the published throughput."""
 
@@ -102,7 +102,7 @@ class Explained:
 
     @property
     def speedup(self) -> float:
-        """Of branch prediction over the target, from the published throughputs."""
+        """The speed-up of branch prediction over the target, from the published throughputs."""
         return self.published.branch_tokens_per_s / self.published.target_tokens_per_s
 
 
@@ -149,7 +149,7 @@ def _fit_alpha(row: Published, n: int) -> float:
 
 
 def shapes(explained: Sequence[Explained]) -> dict[str, bool]:
-    """What the paper says of its tables, and whether the closed forms say so too."""
+    """Statements of the paper about its tables, and whether the closed forms confirm them."""
     return {
         "branch_prediction_beats_speculative_sampling_in_every_row": all(
             each.branch_closed > each.published.speculative_tokens_per_s for each in explained

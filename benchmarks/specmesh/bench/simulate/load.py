@@ -1,4 +1,4 @@
-"""What a mesh of one's choice would do under load: requests that arrive at random and share it."""
+"""A simulated mesh under load: requests arrive at random and share it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from specmesh.orchestrator.strategies.base import Goal
 
 @dataclass(frozen=True, slots=True)
 class SimulatedLoad:
-    """Requests for ``goal``: at once, or at ``rate_per_s`` on average (a Poisson process)."""
+    """Requests for ``goal``: all at once, or as a Poisson process with ``rate_per_s``."""
 
     strategy: str
     goal: Goal
@@ -34,7 +34,7 @@ class SimulatedLoad:
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """In seconds, over all requests."""
+    """Mean and quantiles over all requests, in seconds."""
 
     mean: float
     p50: float
@@ -43,13 +43,13 @@ class Quantiles:
 
 @dataclass(frozen=True, slots=True)
 class LoadOutcome:
-    """How it went. Utilisations are shares of ``duration_s``, which ends with the last answer."""
+    """The outcome. ``duration_s`` ends with the last answer; utilisations are shares of it."""
 
     duration_s: float
     latency_s: Quantiles
     first_token_s: Quantiles
     tokens_per_s: float
-    """Of all requests together."""
+    """Throughput of all requests together."""
     num_tokens: int
     num_drafted_tokens: int
     num_verified_tokens: int
@@ -62,7 +62,7 @@ class LoadOutcome:
 
 
 def run_load(load: SimulatedLoad, model: MeshModel) -> LoadOutcome:
-    """Simulate it; the same ``load.seed`` gives the same arrivals, texts and latencies."""
+    """Simulate a load; the same ``load.seed`` gives the same arrivals, texts and latencies."""
     target = SimulatedTarget(load.seed)
     drafters = tuple(
         SimulatedDrafter(target, load.acceptance, load.runner_up, salt)

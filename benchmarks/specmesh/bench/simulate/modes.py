@@ -1,8 +1,8 @@
-"""How fast the strategies are in each acceptance mode, for drafters of chosen likeness.
+"""How fast the strategies are in each acceptance mode, by how much drafter and target are alike.
 
-What a drafted token brings depends on the mode: the target keeps it with probability Σ min(p, q)
-in rejection mode, somewhat less often in coupled mode, and a token that was drawn without
-regard to it equals it with probability Σ p·q only. At temperature 0 all three are one number.
+A draft token is accepted with probability Σ min(p, q) in rejection mode and somewhat less often
+in coupled mode; a token that the target draws independently equals it with probability Σ p·q
+only. At temperature 0 all three are the same number.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COLUMNS = {
     "branch_prediction_s": "branch-prediction",
 }
 PAIRS = ((1.0, 0.08), (0.9, 0.5), (0.78, 0.24), (0.74, 0.06), (0.5, 0.1), (0.3, 0.02), (0.05, 1e-4))
-"""(alpha, Σ p·q) where tokens are drawn; the last is a drafter hardly worth having."""
+"""(Σ min(p, q), Σ p·q) in modes that draw tokens; the last drafter is hardly of use."""
 GREEDY_ALPHAS = (1.0, 0.9, 0.74, 0.5, 0.3, 0.05)
 
 
@@ -65,7 +65,7 @@ class ModesRow:
         return acceptance_rate(p, q) if rejection else coupled_acceptance_rate(p, q)
 
     def models(self, seed: int) -> VirtualModels:
-        """The models, which say something else for each ``seed``."""
+        """The models, whose text depends on ``seed``."""
         if self.mode is AcceptanceMode.GREEDY:
             target = SimulatedTarget(seed)
             return CertainModels(target, (SimulatedDrafter(target, self.alpha),))
@@ -75,7 +75,7 @@ class ModesRow:
 
 
 def rows() -> list[ModesRow]:
-    """Mode by mode. At temperature 0 two draws agree as often as the models do."""
+    """All rows, mode by mode. At temperature 0 ``alpha`` and ``overlap`` are the same."""
     return [
         *(ModesRow(AcceptanceMode.GREEDY, alpha, alpha) for alpha in GREEDY_ALPHAS),
         *(ModesRow(AcceptanceMode.COUPLED, *pair) for pair in PAIRS),

@@ -1,17 +1,17 @@
 """DSI's offline study: non-SI, SI and DSI over drafter latency and acceptance (Figure 2).
 
-Timor et al. 2025, Section 4.1 and Appendix F.3. The target's forward takes 1; latencies and
-times are in its unit. All runs are those of the strategies on the virtual clock, each algorithm
-at its best lookahead. Which one that is, the rules of ``rules.py`` tell:
+Timor et al. 2025, Section 4.1 and Appendix F.3. Times are in units of the target's forward. The
+strategies run on the virtual clock, each algorithm at its best lookahead. To find that without
+running all, ``rules.py`` gives lower bounds of the time by lookahead:
 
-- SI: its time is known exactly for every lookahead;
-- DSI where Equation 1 holds and k tokens draft faster than the target's forward: its time is at
-  least what it would be if even the answer's last, shorter block found a replica free;
-- DSI with larger lookaheads: at least what it would be with the best of them;
-- DSI with smaller ones, where verifications grow: at least Proposition 1's time.
+- SI: the exact time;
+- DSI where Equation 1 holds and a draft takes less than a target's forward: the time if even the
+  answer's last, shorter block found a free replica;
+- DSI with larger lookaheads: the time with the best of them;
+- DSI with smaller lookaheads, where verifications grow: the time of Proposition 1.
 
-Lookaheads are run in the order of these bounds until the next can't be better, and those from
-the answer's length on all do the same: so the best is found, and no rule is taken at its word.
+Lookaheads are run in the order of their bounds until the next bound is no better than the best
+time. Lookaheads beyond the answer's length all do the same. Every run checks its bound.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SPECULATION_PARALLELISM = 7
 TARGET = 1.0
 PROMPT = (0,)
 TOLERANCE = 1e-9
-"""Relative; times that differ by less are equal but for rounding."""
+"""Relative tolerance: times that differ by less are equal but for rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class _Study:
 
     def cell(self) -> Cell:
         least = min_lookahead(TARGET, self._latency, SPECULATION_PARALLELISM)
-        # Those from the answer's length on do the same as the last one here.
+        # All larger ones do the same as the last one here.
         last = max(least, self._settings.num_tokens - 1)
         everything, under_eq1 = range(1, last + 1), range(least, last + 1)
         return Cell(
@@ -130,7 +130,7 @@ class _Study:
 
     def _best(self, strategy: str, lookaheads: range, bound: Callable[[int], float]) -> Best:
         best = Best(math.inf, 0)
-        # Rounded, so that of equals the smallest comes first.
+        # Rounded, so that the smallest of equal ones comes first.
         for at_least, lookahead in sorted((round(bound(k), 9), k) for k in lookaheads):
             if best.time <= at_least * (1 + TOLERANCE):
                 break

@@ -1,11 +1,13 @@
-"""Options of ``specmesh simulate``: what isn't allowed is said in terms of the option."""
+"""Options of ``specmesh simulate``, whose errors name the option."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -14,24 +16,27 @@ from specmesh.orchestrator.strategies import STRATEGIES
 
 MIN_STEP = 0.01
 MAX_TOKEN_ID = (1 << 32) - 1
+MAX_SEED = (1 << 63) - 1
+MAX_TOKENS = 100_000
+CORES = os.cpu_count() or 1
 
 
 def finite(value: float | None) -> float | None:
-    """A callback: neither NaN, which passes every bound, nor infinite."""
+    """A callback that refuses infinity, and NaN, which passes every bound."""
     if value is not None and not math.isfinite(value):
         raise typer.BadParameter("must be a finite number")
     return value
 
 
 def grid_step(value: float) -> float:
-    """A callback: a step that divides 1, so that both ends are on the grid."""
+    """A callback that refuses steps that don't divide 1: both ends must be on the grid."""
     if not MIN_STEP <= value <= 1 / 2 or not math.isclose(round(1 / value) * value, 1):
         raise typer.BadParameter(f"must divide 1 and be in [{MIN_STEP}, 0.5]")
     return value
 
 
 def output_folder(value: Path | None) -> Path | None:
-    """A callback: makes the folder."""
+    """A callback that makes the folder."""
     if value is not None:
         try:
             value.mkdir(parents=True, exist_ok=True)
@@ -41,7 +46,7 @@ def output_folder(value: Path | None) -> Path | None:
 
 
 def strategy_names(values: Sequence[str] | None) -> Sequence[str] | None:
-    """A callback: names in the registry."""
+    """A callback that refuses names that aren't in the registry."""
     for value in values or ():
         if value not in STRATEGIES:
             raise typer.BadParameter(f"{value!r} is none of: {', '.join(STRATEGIES)}")
@@ -74,7 +79,7 @@ def accepted_counts(text: str) -> list[int]:
 
 
 def latency(model: str, each_ms: float | None, histogram: Path | None) -> Latency:
-    """``--MODEL-ms`` or ``--MODEL-histogram``: exactly one of them."""
+    """The latency by ``--MODEL-ms`` or ``--MODEL-histogram``, exactly one of which is given."""
     fixed, drawn = f"--{model}-ms", f"--{model}-histogram"
     if (each_ms is None) == (histogram is None):
         raise typer.BadParameter("give one of them", param_hint=f"{fixed} / {drawn}")
@@ -110,3 +115,14 @@ def _counts(read: object) -> Mapping[float, float]:
     if not all(map(math.isfinite, (*counts, *counts.values()))):
         raise ValueError("latencies and counts must be finite")
     return counts
+
+
+Out = Annotated[
+    Path | None, typer.Option(callback=output_folder, help="Folder for pictures and CSV files.")
+]
+Seed = Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Of texts and arrivals.")]
+Repeats = Annotated[int, typer.Option(min=1, help="Seeds, from --seed on.")]
+Verifiers = Annotated[int, typer.Option(min=1, max=4096)]
+Workers = Annotated[int, typer.Option(min=1, help="Processes; all cores by default.")]
+Tokens = Annotated[int, typer.Option(min=1, max=MAX_TOKENS, help="Of each answer.")]
+HopMs = Annotated[float, typer.Option(min=0, callback=finite, help="One way between processes.")]

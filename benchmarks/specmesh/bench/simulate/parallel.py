@@ -12,11 +12,11 @@ Result = TypeVar("Result")
 
 
 def spread(work: Callable[[Item], Result], items: Sequence[Item], workers: int) -> Iterator[Result]:
-    """``work`` of each item, in order; ``work`` and items must be picklable."""
+    """The results of ``work`` for each item, in order; ``work`` and items must be picklable."""
     if workers == 1:
         yield from map(work, items)
         return
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        # Small portions: some items take far longer than others.
+        # Small chunks: some items take far longer than others.
         chunksize = max(1, min(8, len(items) // (8 * workers)))
         yield from pool.map(work, items, chunksize=chunksize)

@@ -1,4 +1,4 @@
-"""The experiments as pictures and as tables of comma-separated values."""
+"""The experiments' pictures and CSV files."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def _heat_map(
     acceptances = sorted({cell.acceptance for cell in cells})
     logs = np.full((len(acceptances), len(latencies)), np.nan)
     for cell in cells:
-        place = acceptances.index(cell.acceptance), latencies.index(cell.drafter_latency)
-        logs[place] = np.log(speedup(cell))
+        index = acceptances.index(cell.acceptance), latencies.index(cell.drafter_latency)
+        logs[index] = np.log(speedup(cell))
     logs[np.abs(logs) < TOLERANCE] = 0  # rounding errors are no slow-down
     reach = max(0.05, float(np.nanmax(logs)))
     depth = max(0.05, float(-np.nanmin(logs)))
@@ -106,7 +106,7 @@ def throughput_curves(points: Sequence[CurvePoint], least_n: int, path: Path) ->
 
 
 def write_csv(rows: Sequence[Mapping[str, object]], path: Path) -> None:
-    """Rows of like keys, with a header."""
+    """Write rows, which all have the same keys, with a header."""
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()

@@ -123,7 +123,7 @@ def phi(found: Found, console: Console) -> None:
 
 
 def load(found: Found, console: Console) -> None:
-    """A line per strategy; how busy replicas and drafter were is their mean."""
+    """A line per strategy; utilisations are means over replicas and over drafters."""
     table = _table(
         title=f"{found['num_requests']} requests, {found['num_verifiers']} replicas of the target"
     )

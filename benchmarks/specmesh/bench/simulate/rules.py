@@ -1,8 +1,8 @@
-"""What the strategies cost by the papers' counting rules, from where the drafter agrees.
+"""The strategies' times by the papers' counting rules, from where the drafter is right.
 
-With common random numbers the drafter is right or wrong at each place of the one text that the
-target says, whoever asks. That pattern decides every algorithm's time, so rules over it choose
-the lookaheads that the virtual clock then runs, and the two must agree.
+With common random numbers the target has one text for all algorithms, and the drafter is right
+or wrong at each of its positions. That pattern decides every algorithm's time: rules over it
+choose the lookaheads to run on the virtual clock, and the two must agree.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from specmesh.decoding.simulated import SimulatedDrafter
 
 @dataclass(frozen=True, slots=True)
 class Forwards:
-    """How many forwards of each model, none of which overlap."""
+    """Numbers of forwards of each model, none of which overlap."""
 
     drafter: int
     target: int
 
     def seconds(self, drafter_s: float, target_s: float) -> float:
-        """Their time."""
+        """How long they take."""
         return self.drafter * drafter_s + self.target * target_s
 
 
@@ -40,11 +40,11 @@ def agreements(
 
 
 def speculative_forwards(agree: Sequence[bool], lookahead: int) -> Forwards:
-    """What speculative inference takes (DSI, Appendix F.4).
+    """The forwards of speculative inference (DSI, Appendix F.4).
 
     The published loop charges ``lookahead`` drafter forwards and one of the target for each
-    iteration. Here an iteration drafts no further than the last token but one, since the
-    target says the last; that only shortens drafts that would overshoot the end.
+    iteration. Here an iteration drafts up to the last token but one, since the last is the
+    target's; that only shortens drafts that would overshoot the end.
     """
     position = drafted = rounds = 0
     while position < len(agree):
@@ -59,7 +59,7 @@ def speculative_forwards(agree: Sequence[bool], lookahead: int) -> Forwards:
 
 
 def ideal_dsi_seconds(agree: Sequence[bool], drafter_s: float, target_s: float) -> float:
-    """No DSI with one drafter is faster: each rejection costs a target forward, and the end one.
+    """The least time of DSI with one drafter: a target forward per rejection and one at the end.
 
     Proposition 1 before the expectation is taken: one verification per token, none waits.
     """
@@ -68,13 +68,13 @@ def ideal_dsi_seconds(agree: Sequence[bool], drafter_s: float, target_s: float) 
 
 
 def dsi_seconds(agree: Sequence[bool], lookahead: int, drafter_s: float, target_s: float) -> float:
-    """DSI's time where Equation 1 holds and ``lookahead`` tokens draft faster than T.
+    """DSI's time where Equation 1 holds and ``lookahead`` tokens are drafted in less than T.
 
-    Between two rejections verifications leave at every ``lookahead`` tokens and never wait. A
-    rejection is told by the first that covers it, the one after no tokens included.
+    Between two rejections a verification is sent every ``lookahead`` tokens, beginning with one
+    of no draft tokens, and never waits. The first one that covers a wrong token rejects it.
 
-    It may take longer at the very end: the last block is shorter, so it leaves sooner after
-    the one before than Equation 1 reckons with, and may find no replica free.
+    It may take longer at the very end: the last block is shorter, so it is sent sooner after
+    the one before than Equation 1 assumes, and may find no free replica.
     """
     return sum(
         min(-(-right // lookahead) * lookahead, room) * drafter_s + target_s
@@ -83,9 +83,9 @@ def dsi_seconds(agree: Sequence[bool], lookahead: int, drafter_s: float, target_
 
 
 def slow_draft_bound_seconds(agree: Sequence[bool], drafter_s: float, target_s: float) -> float:
-    """DSI isn't faster with any lookahead that takes T or longer to draft.
+    """The least time of DSI with lookaheads that take T or longer to draft.
 
-    Then the first verification with draft tokens leaves T after a rejection at the earliest,
+    The first verification with draft tokens is then sent T after a rejection at the earliest,
     unless the answer's end is drafted sooner.
     """
     return sum(

@@ -1,4 +1,4 @@
-"""What Figure 2 of DSI shows: who is faster, by how much, and where."""
+"""The comparisons of DSI's Figure 2: which is faster, by how much, and where."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SPEEDUPS: Mapping[str, Callable[[Cell], float]] = {
     "DSI over non-SI": lambda cell: cell.non_si / cell.dsi.time,
     "DSI over the faster of SI and non-SI": lambda cell: cell.baseline / cell.dsi.time,
 }
-"""The time of the second over that of the first; DSI keeps within SP = 7 at any lookahead."""
+"""The second's time over the first's; DSI uses at most 7 replicas at any lookahead."""
 
 SPEEDUPS_UNDER_EQ1: Mapping[str, Callable[[Cell], float]] = {
     "DSI under Eq. 1 over SI": lambda cell: cell.si.time / cell.dsi_eq1.time,

@@ -18,7 +18,7 @@ from specmesh.orchestrator.strategies.base import Goal
 LOOKAHEADS = (1, 5, 10)
 SPECULATION_PARALLELISM = 7
 RUNNER_UP = 0.5
-"""The paper has no second guesses; branch prediction needs some."""
+"""P(the drafter's second choice is right, if not the first), which branch prediction needs."""
 COMPARED = ("autoregressive", "speculative", "dsi", "branch-prediction")
 
 
@@ -26,7 +26,7 @@ COMPARED = ("autoregressive", "speculative", "dsi", "branch-prediction")
 class PublishedRow:
     """What the paper measured of a pair of models on a dataset, and its speed-up.
 
-    Times are per forward, first tokens left out, as the table gives them.
+    Times are per forward without first tokens, as in the table.
     """
 
     target: str
@@ -54,23 +54,23 @@ ROWS: Sequence[PublishedRow] = (
 
 @dataclass(frozen=True, slots=True)
 class Table2Experiment:
-    """What is the same for all rows: one answer per seed of the target and prompt."""
+    """What all rows share: one answer for each seed of the target and each prompt."""
 
     num_tokens: int = 50
     seeds: Sequence[int] = tuple(range(30))
     prompts: Sequence[Sequence[int]] = ((0,),)
     hop_s: float = 0.0
-    """One way between any two processes."""
+    """Latency one way between any two processes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """A strategy at a lookahead (None where it has none): ``seconds`` by seed, then prompt."""
+    """A strategy with a lookahead (None if it takes none); ``seconds`` are by seed, then prompt."""
 
     strategy: str
     lookahead: int | None
     satisfies_eq1: bool
-    """Whether no verification would wait for one of 7 replicas, if they couldn't grow."""
+    """Whether 7 replicas are enough for verifications of ``lookahead`` tokens never to wait."""
     mean_s: float
     seconds: Sequence[float]
 
@@ -86,8 +86,8 @@ def table2_seconds(
 ) -> float:
     """How long one answer takes a mesh of 7 replicas and one drafter.
 
-    ``seed`` is that of a simulated target, ``prompt`` token ids: a real mesh of simulated
-    models with these says the same tokens and is rejected at the same places.
+    ``seed`` is that of a simulated target, ``prompt`` token ids: with these a real mesh of
+    simulated models gives the same tokens, with rejections at the same positions.
     """
     drafter = SimulatedDrafter(SimulatedTarget(seed), row.acceptance, RUNNER_UP)
     mesh = MeshModel(
@@ -102,7 +102,7 @@ def table2_seconds(
 
 
 def timings(row: PublishedRow, experiment: Table2Experiment) -> Iterator[Timing]:
-    """Every strategy at every lookahead."""
+    """The timings of every strategy with every lookahead."""
     for strategy in COMPARED:
         for lookahead in LOOKAHEADS if "lookahead" in STRATEGIES[strategy].options else (None,):
             seconds = [
@@ -125,7 +125,7 @@ def timings(row: PublishedRow, experiment: Table2Experiment) -> Iterator[Timing]
 
 
 def row_report(row: PublishedRow, experiment: Table2Experiment) -> dict[str, object]:
-    """One row as JSON: its numbers, every timing, the best ones, and DSI over SI both ways."""
+    """One row as JSON: published numbers, all timings, the best ones, and ratios of DSI over SI."""
     found = list(timings(row, experiment))
     best = {
         strategy: min((t for t in found if t.strategy == strategy), key=lambda t: t.mean_s)

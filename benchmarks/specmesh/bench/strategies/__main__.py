@@ -104,7 +104,7 @@ def main(
 def _speculations(
     strategies: Sequence[str], lookaheads: Sequence[str], branches: int | None, predictor: str
 ) -> tuple[Speculation, ...]:
-    """What to run, the yardstick first. Raises BadParameter."""
+    """What to run, autoregressive decoding first. Raises BadParameter."""
     lookahead_of = dict(map(_lookahead, lookaheads))
     _check_known(strategies, "--strategy")
     _check_known(lookahead_of, "--lookahead")

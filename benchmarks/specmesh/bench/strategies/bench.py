@@ -1,4 +1,4 @@
-"""The course of ``specmesh bench strategies``: measure, trace, shut down, judge."""
+"""The steps of ``specmesh bench strategies``: measure, trace, shut down, judge."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from specmesh.traces.speculation import accepted_counts, latencies
 
 _NUM_TRACED_PROMPTS = 5
 _TRACED_LOOKAHEAD = 4
-"""Of the speculative answers from which latencies and accepted counts are read."""
+"""Lookahead of the speculative answers whose traces give latencies and accepted counts."""
 
 
 class StrategiesBench(Bench):
-    """One run of it."""
+    """One run of the benchmark."""
 
     def __init__(
         self, experiment: Experiment, options: MeshOptions, surroundings: Surroundings
@@ -43,7 +43,7 @@ class StrategiesBench(Bench):
         self._experiment = experiment
 
     async def run(self) -> tuple[int, Mapping[str, Any]]:
-        """See ``Bench``."""
+        """Run everything; return the exit status and what was found."""
         async with self.mesh.running() as client:
             self.say(describe_setting(self))
             comparisons = await run_and_show(self._experiment, client, self.console)
@@ -62,7 +62,7 @@ class StrategiesBench(Bench):
         }
 
     def _answers_to_trace(self, client: Client) -> Iterator[GenerationStream]:
-        """Some with cancellations, and some from which latencies can be read undisturbed."""
+        """Answers with cancellations, and speculative ones, whose latencies nothing disturbs."""
         chosen = [
             each
             for each in self._experiment.speculations

@@ -1,4 +1,4 @@
-"""How much of an answer it has said before: small models go in loops at temperature 0."""
+"""How much of an answer repeats itself: small models go in loops at temperature 0."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 NUM_TOKENS: Final = 16
-"""Longer than the phrases that a language uses again and again, a line or two of code."""
+"""Longer than phrases that are common in a language: a line or two of code."""
 
 
 def repeated_share(answers: Iterable[Sequence[int]]) -> float:
-    """The share of the tokens of all ``answers`` that lie in a run of ``NUM_TOKENS`` tokens which
-    the same answer has said before, in [0, 1]; 0 if there are no tokens.
+    """The share of the tokens of all ``answers`` that lie in a run of ``NUM_TOKENS`` tokens that
+    has occurred before in the same answer, in [0, 1]; 0 if there are no tokens.
 
     The two runs may overlap, so that a loop counts from its second round on however short it is.
     """
@@ -20,7 +20,7 @@ def repeated_share(answers: Iterable[Sequence[int]]) -> float:
 
 
 def _repeated(tokens: Sequence[int]) -> list[bool]:
-    """Of each token whether it lies in such a run."""
+    """For each token whether it lies in such a run."""
     marked = [False] * len(tokens)
     seen: set[tuple[int, ...]] = set()
     for begin in range(len(tokens) - NUM_TOKENS + 1):

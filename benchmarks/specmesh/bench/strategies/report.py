@@ -28,7 +28,7 @@ before. Small models go in loops at temperature 0, and loops are easy to draft.
 async def run_and_show(
     experiment: Experiment, client: Client, console: Console
 ) -> list[Comparison]:
-    """Make the runs of an experiment; print and return what they say, by temperature."""
+    """Make the runs of an experiment; print and return a comparison for each temperature."""
     runs = await experiment.runs(client, console)
     names = [each.strategy for each in experiment.speculations]
     comparisons = [compare(runs, names, each) for each in experiment.temperatures]
@@ -41,11 +41,9 @@ async def run_and_show(
 def comparison_table(comparison: Comparison) -> Table:
     """One temperature: how repetitive its text is, speed, and what a token of output took."""
     repeated = f"{comparison.repeated_share:.0%} of the target's own tokens repeat"
-    table = make_table(f"Temperature {comparison.temperature:g}: {repeated}")
-    table.add_column("strategy", no_wrap=True)
-    headings = ("tokens/s", "ratio", "accept", "calls", "drafted", "wasted", "asked")
-    for heading in headings:
-        table.add_column(heading, justify="right")
+    title = f"Temperature {comparison.temperature:g}: {repeated}"
+    costs = ("accept", "calls", "drafted", "wasted", "asked")
+    table = make_table(title, "strategy", "tokens/s", "ratio", *costs, no_wrap=True)
     table.add_column("same")
     for figures in comparison.strategies.values():
         table.add_row(*_cells(figures))

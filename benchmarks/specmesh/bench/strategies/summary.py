@@ -1,4 +1,4 @@
-"""What the runs say."""
+"""The conclusions from the runs: speed and compute by strategy."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class StrategyFigures:
     """Draft tokens in verifications that were answered."""
     num_accepted_tokens: int
     num_wasted_tokens: int
-    """Drafted, but no part of the answer."""
+    """Draft tokens that are no part of the answer."""
     num_target_tokens: int
-    """Places at which the target was asked, also by verifications that were cancelled."""
+    """Positions in all verifications sent to the target, also in those that were cancelled."""
     differing_prompts: tuple[int, ...]
     """Prompts whose answers are not those of autoregressive decoding, token by token."""
 
@@ -52,7 +52,7 @@ class Comparison:
 
     temperature: float
     repeated_share: float
-    """Of the tokens of autoregressive decoding, all prompts together; see ``repeats``."""
+    """Share of autoregressive decoding's tokens that repeat (``repeats``), all prompts together."""
     strategies: Mapping[str, StrategyFigures]
 
     @property
@@ -62,7 +62,7 @@ class Comparison:
 
 
 def compare(runs: Sequence[Run], strategies: Sequence[str], temperature: float) -> Comparison:
-    """Sum up the runs at one temperature; each prompt must have been run with all."""
+    """Sum up the runs at one temperature; each prompt must have been run with all strategies."""
     by_strategy: dict[str, dict[int, Run]] = {name: {} for name in strategies}
     for run in runs:
         if run.temperature == temperature:

@@ -1,4 +1,4 @@
-"""What the streams ask, and how their readers behave: drawn from a seed."""
+"""The requests of the streams and the behaviour of their readers, drawn from a seed."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ import random
 from dataclasses import dataclass, replace
 from typing import Any
 
+from specmesh.bench.kit.experiment import FILTER
 from specmesh.client import AcceptanceMode, Filter
 from specmesh.orchestrator.strategies import STRATEGIES
 
-FILTER = "filter"
-
 _SHORTEST = 16
 _THRESHOLDS = (-0.5, 0.5)
-"""Of the filter; log-probabilities are never above the second, so nothing is kept."""
+"""Thresholds of the filter. No log-probability is above the second: it keeps nothing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """One request and its reader, who leaves after ``cancel_after`` tokens, or doesn't read for
+class ChaosRequest:
+    """One request and its reader, who cancels after ``cancel_after`` tokens, or stops reading for
     ``stall_s`` seconds after ``stall_after``."""
 
     prompt: str | tuple[int, ...]
@@ -41,7 +40,7 @@ class Ask:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Arguments of ``Client.generate``."""
+        """The request as arguments of ``Client.generate``."""
         filtered = self.strategy == FILTER
         return {
             "strategy": self.strategy,
@@ -64,12 +63,12 @@ def draw(
     seed: int,
     longest: int,
     stop_token_ids: tuple[int, ...] = (),
-) -> Ask:
-    """A request with any strategy and mode, for at most ``longest`` tokens.
+) -> ChaosRequest:
+    """Draw a request with any strategy and mode, for at most ``longest`` tokens.
 
-    Three readers in four read to the end; of the others half leave, half stall.
+    Of eight readers, six read to the end, one cancels and one stalls.
     """
-    ask = Ask(
+    request = ChaosRequest(
         prompt=prompt,
         strategy=rng.choice(tuple(STRATEGIES)),
         temperature=temperature,
@@ -80,16 +79,16 @@ def draw(
         threshold=rng.choice((None, *_THRESHOLDS)),
         stop_token_ids=stop_token_ids,
     )
-    somewhere = rng.randrange(ask.max_tokens)
+    somewhere = rng.randrange(request.max_tokens)
     match rng.randrange(8):
         case 0:
-            return replace(ask, cancel_after=somewhere)
+            return replace(request, cancel_after=somewhere)
         case 1:
-            return replace(ask, stall_after=somewhere, stall_s=rng.uniform(0.5, 5.0))
-    return ask
+            return replace(request, stall_after=somewhere, stall_s=rng.uniform(0.5, 5.0))
+    return request
 
 
 def magnitude(rng: random.Random, least: int, most: int) -> int:
-    """As likely short as long, by orders of magnitude."""
+    """Draw a number in [least, most]; every order of magnitude is equally likely."""
     factor: float = (most / least) ** rng.random()
     return round(least * factor)

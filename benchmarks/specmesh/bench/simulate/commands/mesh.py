@@ -1,0 +1,124 @@
+"""A mesh of the user's choice: acceptance modes compared on it, and requests that share it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from specmesh.bench.kit.options import Json
+from specmesh.bench.simulate import modes as acceptance_modes
+from specmesh.bench.simulate import report
+from specmesh.bench.simulate.load import SimulatedLoad, run_load
+from specmesh.bench.simulate.options import (
+    CORES,
+    MAX_TOKENS,
+    HopMs,
+    Repeats,
+    Seed,
+    Tokens,
+    Verifiers,
+    Workers,
+    finite,
+    latency,
+    strategy_names,
+)
+from specmesh.bench.simulate.output import show, tracked
+from specmesh.orchestrator.simulation.mesh import MeshModel
+from specmesh.orchestrator.strategies import STRATEGIES
+from specmesh.orchestrator.strategies.base import Goal
+
+
+def modes(
+    target_ms: Annotated[float, typer.Option(min=1e-6, callback=finite)] = 1000.0,
+    drafter_ms: Annotated[float, typer.Option(min=1e-6, callback=finite)] = 100.0,
+    verifiers: Verifiers = 7,
+    tokens: Tokens = 100,
+    repeats: Repeats = 21,
+    seed: Seed = 0,
+    workers: Workers = CORES,
+    json_: Json = False,
+) -> None:
+    """Every strategy in every acceptance mode, for drafters of chosen likeness."""
+    setting = acceptance_modes.ModesSetting(
+        *(target_ms / 1e3, drafter_ms / 1e3, verifiers, tokens, range(seed, seed + repeats))
+    )
+    results = acceptance_modes.run_modes(setting, workers)
+    found = {
+        "target_ms": target_ms,
+        "drafter_ms": drafter_ms,
+        "num_verifiers": verifiers,
+        "num_tokens": tokens,
+        "num_seeds": repeats,
+        "rows": list(tracked(results, len(acceptance_modes.rows()), "rows")),
+    }
+    show(found, json_, report.modes)
+
+
+def run_mesh(
+    target_ms: Annotated[
+        float | None, typer.Option(callback=finite, help="Of one target forward.")
+    ] = None,
+    drafter_ms: Annotated[
+        float | None, typer.Option(callback=finite, help="Of one drafter forward.")
+    ] = None,
+    target_histogram: Annotated[
+        Path | None, typer.Option(help='JSON file instead: {"SECONDS": count}.')
+    ] = None,
+    drafter_histogram: Annotated[
+        Path | None, typer.Option(help="The same, of the drafter.")
+    ] = None,
+    acceptance: Annotated[float, typer.Option(min=0, max=1, callback=finite)] = 0.8,
+    runner_up: Annotated[
+        float,
+        typer.Option(
+            min=0, max=1, callback=finite, help="P(second choice is right, if not first)."
+        ),
+    ] = 0.5,
+    strategy: Annotated[
+        list[str] | None, typer.Option(callback=strategy_names, help="May be repeated.")
+    ] = None,
+    verifiers: Verifiers = 1,
+    lookahead: Annotated[
+        int | None, typer.Option(min=1, max=4096, help="By default the strategy's choice.")
+    ] = None,
+    tokens: Tokens = 50,
+    requests: Annotated[int, typer.Option(min=1, max=MAX_TOKENS)] = 1,
+    rate: Annotated[
+        float | None,
+        typer.Option(callback=finite, help="Requests per second; all at once if unset."),
+    ] = None,
+    hop_ms: HopMs = 0.0,
+    seed: Seed = 0,
+    json_: Json = False,
+) -> None:
+    """What a mesh of one's choice would do: latency, throughput, waste, utilisation."""
+    target = latency("target", target_ms, target_histogram)
+    names = strategy or ["dsi"]
+    needs_drafter = any(STRATEGIES[name].needs_drafter for name in names)
+    given = drafter_ms is not None or drafter_histogram is not None
+    drafters = (
+        (latency("drafter", drafter_ms, drafter_histogram),) if needs_drafter or given else ()
+    )
+    if rate is not None and rate <= 0:
+        raise typer.BadParameter("must be above 0", param_hint="--rate")
+    model = MeshModel(target, drafters, verifiers, hop_ms / 1e3)
+    found = {
+        "num_verifiers": verifiers,
+        "num_requests": requests,
+        "strategies": {
+            name: asdict(
+                run_load(
+                    SimulatedLoad(
+                        *(name, Goal(tokens, lookahead=lookahead), requests, rate),
+                        *(acceptance, runner_up, seed),
+                    ),
+                    model,
+                )
+            )
+            for name in names
+        },
+    }
+    show(found, json_, report.load)
