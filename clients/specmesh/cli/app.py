@@ -1,4 +1,4 @@
-"""The commands."""
+"""The ``specmesh`` command and its subcommands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands that are programs of ours with their own options and their own --help."""
+"""The commands that are programs with their own options and their own --help."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Program:
     summary: str
 
     def run(self, prog: str, arguments: Sequence[str]) -> None:
-        """Run it in this process, as ``prog``. Raises Exit(FAILED) if it lacks a package."""
+        """Run it in this process, as ``prog``. Raises Exit(FAILED) if a package is missing."""
         sys.argv = [prog, *arguments]
         try:
             runpy.run_module(self.module, run_name="__main__", alter_sys=True)

@@ -1,4 +1,4 @@
-"""Runs a command's coroutine; turns what goes wrong into one line and an exit status."""
+"""Runs a command's coroutine; turns errors into one line and an exit status."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ INTERRUPTED = 130
 
 
 def run(work: Coroutine[Any, Any, int]) -> None:
-    """Run it to its end and exit with the status it returns.
+    """Run ``work`` to its end and exit with the status it returns.
 
-    SpecmeshError and StartError exit with FAILED or, where the request was wrong, USAGE; a
-    package that only some commands need and that is missing, with FAILED.
+    Exits with USAGE for an invalid request, and with FAILED for any other SpecmeshError, a
+    StartError, or a missing package that only some commands need.
     """
     try:
         status = asyncio.run(work)
@@ -41,7 +41,7 @@ def run(work: Coroutine[Any, Any, int]) -> None:
 
 
 def explain(error: SpecmeshError) -> str:
-    """One line for people."""
+    """One line that explains ``error`` to the user."""
     message = str(error)
     if isinstance(error, InvalidRequest) and error.field_violations:
         message = "; ".join(

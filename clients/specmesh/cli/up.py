@@ -54,7 +54,7 @@ Threads = Annotated[int, typer.Option(min=1, help="Threads of each process with 
 def _from_environment(
     context: typer.Context, parameter: CallbackParam, url: str | None
 ) -> str | None:
-    """``url``; refuses a password that ps shows to everybody."""
+    """``url``; refuses a password on the command line, where ps shows it to everybody."""
     source = context.get_parameter_source(parameter.name or "")
     typed = source is not None and source.name == "COMMANDLINE"
     if url and typed and urlsplit(url).password:
@@ -124,7 +124,7 @@ def real_models(target: str | None, drafters: Sequence[str] | None, threads: int
 
 
 def shipped_calibration(target: str | None, drafters: Sequence[str] | None) -> Path | None:
-    """What is known of the pair if it is the one shipped: of others it would tell lies."""
+    """The shipped calibration, if both models are the shipped ones: it is wrong for others."""
     return None if target or drafters else models.CALIBRATION
 
 

@@ -6,8 +6,8 @@
         async for chunk in client.generate("def fibonacci(", max_tokens=64):
             print(chunk.text, end="")
 
-Reading order: ``client`` (where to call), ``stream`` (an answer), ``resumable`` (what
-happens when it breaks), ``status`` and ``errors``.
+Reading order: ``client`` (the calls), ``stream`` (an answer), ``resumable`` (what
+happens when its call breaks), ``status`` and ``errors``.
 """
 
 from specmesh.client.answers import (

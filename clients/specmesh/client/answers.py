@@ -1,4 +1,4 @@
-"""What the client gives its caller: plain frozen values, no protobuf."""
+"""What the client returns to its caller: plain frozen values, no protobuf."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class FinishReason(StrEnum):
     """Why an answer ended."""
 
     END_OF_TEXT = "end_of_text"
-    """The model said so."""
+    """The model generated an end-of-text token."""
     STOP = "stop"
-    """A stop token or stop string was met."""
+    """The answer reached a stop token or stop string."""
     LENGTH = "length"
     """``max_tokens`` or the end of the context was reached."""
     UNSPECIFIED = "unspecified"
@@ -31,11 +31,11 @@ _FINISH_REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some more of an answer; committed, so it never changes.
+    """The next tokens of an answer; committed, so they never change.
 
     ``first_index`` counts the generated tokens before it. ``text`` may lag behind
-    ``token_ids``; the texts of all chunks joined are the answer. ``unchecked`` are the places
-    in ``token_ids`` of those that the target did not check: none but under ``filter``.
+    ``token_ids``; the texts of all chunks joined are the answer. ``unchecked`` are the indexes
+    in ``token_ids`` of those that the target did not check: only under the strategy ``filter``.
     """
 
     first_index: int
@@ -46,7 +46,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class GenerationStats:
-    """What an answer took, counted by the orchestrator that finished it."""
+    """Tokens, calls and times of an answer, as counted by the orchestrator that finished it."""
 
     num_prompt_tokens: int
     num_output_tokens: int
@@ -72,9 +72,9 @@ class GenerationStats:
 class GenerationResult:
     """A whole answer.
 
-    ``unchecked`` are the places in ``token_ids`` of tokens that the target did not check: none
-    but under the strategy ``filter``. ``resumable`` is false if the store was away at any
-    time; ``num_resumes`` counts the times the stream broke and was carried on by ``Resume``.
+    ``unchecked`` are the indexes in ``token_ids`` of tokens that the target did not check: only
+    under the strategy ``filter``. ``resumable`` is false if the store lacked tokens at the end;
+    ``num_resumes`` counts how often the stream broke and was continued by another call.
     """
 
     text: str
@@ -93,7 +93,7 @@ class GenerationResult:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A target or a drafter."""
+    """A model that serves as target or drafter."""
 
     name: str
     vocab_size: int
@@ -109,7 +109,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A target, what drafts for it, and how it can be asked to speculate."""
+    """A target, its drafters, and the strategies that it can be used with."""
 
     target: Model
     drafters: tuple[Model, ...]

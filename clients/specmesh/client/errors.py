@@ -1,4 +1,4 @@
-"""What can go wrong, as one tree.
+"""The client's exceptions, as one tree.
 
 ::
 
@@ -7,13 +7,13 @@
     ├── NotFound             no such model or session                NOT_FOUND
     ├── FailedPrecondition   not in this state, see ``reason``       FAILED_PRECONDITION
     ├── Overloaded           come back after ``retry_after_s``       RESOURCE_EXHAUSTED
-    ├── Unavailable          nobody could be reached, or they broke  UNAVAILABLE
+    ├── Unavailable          no target reachable, or each broke      UNAVAILABLE
     ├── DeadlineExceeded     the caller's time ran out               DEADLINE_EXCEEDED
-    ├── SessionTaken         another orchestrator took the session   ABORTED
+    ├── SessionTaken         another call took over the session      ABORTED
     └── Internal             anything else: a bug on either side
 """
 
-# The tree reads like the statuses it stands for; only its root is called an error.
+# Classes are named for the gRPC statuses they stand for; only the root is called an error.
 
 from __future__ import annotations
 
@@ -101,8 +101,8 @@ class DeadlineExceeded(SpecmeshError):
 
 
 class SessionTaken(SpecmeshError):
-    """Another orchestrator carries this session on, for somebody else."""
+    """Another call has taken over this session."""
 
 
 class Internal(SpecmeshError):
-    """A bug, or a peer that does not speak this protocol; ``code`` says what it answered."""
+    """A bug, or a peer that does not speak this protocol; ``code`` is the status it sent."""

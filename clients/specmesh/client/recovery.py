@@ -1,4 +1,4 @@
-"""What to do when a call broke: call again after a pause, or give up. Decides, does nothing."""
+"""Retry policy for broken calls: call again, after which pause, or give up. No clock, no I/O."""
 
 from __future__ import annotations
 
@@ -19,45 +19,45 @@ _FIRST_BACKOFF_S = 0.1
 _LONGEST_BACKOFF_S = 2.0
 
 _BROKEN = frozenset({grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.CANCELLED})
-"""What proxies, and gRPC itself, make of a connection that breaks; an orchestrator's own words
-come with a reason."""
+"""Statuses by which proxies and gRPC itself report a broken connection; errors of an orchestrator
+have a reason as well."""
 _NOT_STORED = frozenset({"NO_STORE", "STORE_UNAVAILABLE", "SESSION_NOT_FOUND"})
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When to give up."""
+    """When to give up an answer."""
 
     timeout_s: float
     """For the whole answer."""
     start_s: float
     """For the first event of a call."""
     idle_s: float
-    """Longest silence of an open stream whose orchestrator promises no heartbeats."""
+    """Longest silence of an open stream whose orchestrator sends no heartbeats."""
     max_starts: int
-    """How many targets may be unreachable before the answer has begun."""
+    """How many calls may break before the answer has begun."""
     max_resumes: int
-    """How many broken calls in a row may bring no token once it has begun."""
+    """How many calls in a row may break without a token once it has begun."""
 
 
 class Recovery:
-    """Counts the breaks of one answer; ``luck`` spreads the clients of a lost orchestrator."""
+    """Counts the broken calls of one answer; ``luck`` gives the jitter of its pauses."""
 
     def __init__(self, limits: Limits, luck: Random) -> None:
         self._limits = limits
         self._luck = luck
         self.num_broken = 0
-        """Calls in a row that broke and brought no token."""
+        """Calls in a row that broke without a token."""
 
     def progressed(self) -> None:
-        """A token came."""
+        """Record that a token came."""
         self.num_broken = 0
 
     def pause_s(self, error: SpecmeshError, *, has_begun: bool) -> float | None:
         """How long to wait before the next call, in seconds; None if ``error`` is final.
 
-        Before the answer has begun nothing is lost, so the caller hears at once that nobody
-        is there, or that there is too much to do.
+        Before the answer has begun nothing is lost, so an unreachable or overloaded mesh is
+        reported at once.
         """
         self.num_broken += 1
         if not has_begun:
@@ -70,7 +70,7 @@ class Recovery:
         return self._backoff_s(self.num_broken)
 
     def _backoff_s(self, num_broken: int) -> float:
-        """None at first, for the next target is likely well; then doubling."""
+        """0 at first, since the next target is likely healthy; then doubling, with jitter."""
         if num_broken == 1:
             return 0.0
         longest_s = min(_FIRST_BACKOFF_S * 2.0 ** (num_broken - 2), _LONGEST_BACKOFF_S)
@@ -78,20 +78,20 @@ class Recovery:
 
 
 def is_lost(error: SpecmeshError) -> bool:
-    """Whether the target broke, rather than say what it cannot do."""
-    return isinstance(error, Unavailable) or _is_untold(error)
+    """Whether the target broke, as opposed to refusing the call."""
+    return isinstance(error, Unavailable) or _is_broken_connection(error)
 
 
 def is_not_stored(error: SpecmeshError) -> bool:
-    """Whether only the session is missing, so that the answer can go on without it."""
+    """Whether only the stored session is missing: the answer can continue without it."""
     return error.reason in _NOT_STORED
 
 
 def _may_go_on(error: SpecmeshError) -> bool:
     if isinstance(error, NotFound):
         return is_not_stored(error)
-    return isinstance(error, Unavailable | Overloaded) or _is_untold(error)
+    return isinstance(error, Unavailable | Overloaded) or _is_broken_connection(error)
 
 
-def _is_untold(error: SpecmeshError) -> bool:
+def _is_broken_connection(error: SpecmeshError) -> bool:
     return isinstance(error, Internal) and error.code in _BROKEN and not error.reason

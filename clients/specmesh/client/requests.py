@@ -1,4 +1,4 @@
-"""From keyword arguments to a request on the wire."""
+"""Builds request messages from keyword arguments."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class AcceptanceMode(StrEnum):
     """The exact meaning of "lossless" for a sampled answer."""
 
     COUPLED = "coupled"
-    """The very text that the target alone gives with the same seed."""
+    """Exactly the text that the target alone generates with the same seed."""
     REJECTION = "rejection"
-    """Equal to the target in distribution, with the highest acceptance."""
+    """The target's distribution, with the highest acceptance."""
 
 
 _ACCEPTANCE_MODES = {
@@ -32,12 +32,12 @@ _ACCEPTANCE_MODES = {
 class Filter:
     """Which draft tokens the strategy ``filter`` keeps without asking the target.
 
-    Those that ``scorer`` (log-probability, margin, entropy or calibrated) puts above
-    ``threshold``; or all but the share ``escalation_rate`` of those seen lately; or a share
-    that follows the load of the target's replicas between the bounds ``follow_load``, lowest
-    first. At most one of the three; None of them leaves it to the confidence service. Only at a
-    constant ``threshold`` does a seed give the same text again: shares are of the tokens of
-    all sessions.
+    Those whose score by ``scorer`` (log-probability, margin, entropy or calibrated) is above
+    ``threshold``; or above all but the share ``escalation_rate`` of recent scores; or the same
+    with a share that follows the load of the target's replicas within ``follow_load``, (lowest,
+    highest). At most one of the three may be set; without any the confidence service decides.
+    Only with a constant ``threshold`` does a seed give the same text again: shares depend on the
+    tokens of all sessions.
     """
 
     scorer: str = ""
@@ -71,7 +71,7 @@ def sampling_parameters(
     seed: int | None,
     acceptance_mode: AcceptanceMode | str | None,
 ) -> sampling_pb2.SamplingParameters:
-    """None leaves a field to the server's default. Raises ValueError for an unknown mode."""
+    """The message; None leaves the server's default. Raises ValueError for an unknown mode."""
     return sampling_pb2.SamplingParameters(
         temperature=temperature,
         top_k=top_k,
@@ -134,7 +134,7 @@ def generate_request(
     stopping: sampling_pb2.StoppingCriteria,
     speculation: pb.SpeculationOptions,
 ) -> pb.GenerateRequest:
-    """A prompt of text is tokenized by the orchestrator, one of ids is taken as it is."""
+    """The message. The orchestrator tokenizes a prompt of text, and takes one of ids as it is."""
     request = pb.GenerateRequest(
         model=model, sampling=sampling, stopping=stopping, speculation=speculation
     )

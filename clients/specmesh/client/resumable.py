@@ -1,11 +1,11 @@
 """One answer over as many calls as it takes.
 
-A stream that breaks is carried on, on the next target, from the token after the last one
-received, so that its reader sees one stream: nothing twice, nothing lost. ``Resume`` does so
-where the session is stored; elsewhere ``Generate`` goes on from what was received.
+A stream that breaks is continued on the next target, from the token after the last one
+received, so that its reader sees one stream: no token twice, none lost. ``Resume`` does so if the
+session is stored; otherwise ``Generate`` continues from what was received.
 
-Each call has an epoch of its own, above those before: a call that hangs, and comes to life
-when the answer has gone on elsewhere, can't take it back.
+Each call has a higher epoch than those before: a call that hung can't take the session back once
+the answer has been continued elsewhere.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     )
 
 _HEARTBEATS_MISSED = 4
-"""So many in a row: the orchestrator is frozen or cut off."""
+"""After so many in a row the orchestrator counts as frozen or cut off."""
 
 
 class ResumableCall:
-    """Reads the events of one answer; ``targets`` is endless and names whom to call next."""
+    """Reads the events of one answer; ``targets`` is endless and yields the target of each call."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class ResumableCall:
         self._limits = limits
         self._deadline = asyncio.get_running_loop().time() + limits.timeout_s
         self._span = span
-        # It need not be unguessable.
+        # Jitter need not be unguessable.
         self._recovery = Recovery(limits, random.Random())  # noqa: S311
         self._target: Endpoint | None = None
         self._call: _Call | None = None
@@ -63,7 +63,7 @@ class ResumableCall:
     async def next_event(self) -> pb.GenerationEvent:
         """The next event; `finished` is the last, and a later `started` follows each resume.
 
-        Raises a SpecmeshError when the answer can't be carried on.
+        Raises a SpecmeshError when the answer can't be continued.
         """
         while True:
             try:
@@ -77,7 +77,7 @@ class ResumableCall:
                     return event
 
     def cancel(self) -> None:
-        """Stop the call at work, and with it all work behind it."""
+        """Cancel the current call, and with it all work behind it."""
         if self._call is not None:
             self._call.cancel()
             self._call = None
@@ -102,7 +102,7 @@ class ResumableCall:
         return response.event
 
     def _longest_silence_s(self) -> float:
-        """Doubled with each break that brought nothing, for then it is the machine that is slow."""
+        """With heartbeats, doubled by each call that broke without a token: it may be slow."""
         if self.started is None:
             return self._limits.start_s
         heartbeat_s = self.started.heartbeat_ms / 1e3
@@ -160,14 +160,14 @@ class ResumableCall:
             raise _bad_stream(
                 f"token {num_received} was due, but the chunk begins at {chunk.first_index}"
             )
-        self._received.unchecked.extend(num_received + place for place in chunk.unchecked)
+        self._received.unchecked.extend(num_received + index for index in chunk.unchecked)
         self._received.token_ids.extend(chunk.token_ids)
-        # Once stored it can be resumed, from what was received if need be.
+        # A session once stored can be resumed even if it lacks tokens that were received.
         self._is_stored = self._is_stored or chunk.resumable
         self._recovery.progressed()
 
     async def _prepare_next_call(self, error: SpecmeshError) -> None:
-        """Return when another call may succeed where this one failed, else raise ``error``."""
+        """Return when the next call may be made after ``error``; raise it if none may."""
         if is_lost(error) and not is_not_stored(error) and self._target is not None:
             self._target.broke()
         if self._is_stored and is_not_stored(error):

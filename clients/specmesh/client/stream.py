@@ -1,4 +1,4 @@
-"""An answer as it comes."""
+"""An answer as a stream of chunks."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from specmesh.v1 import generation_pb2 as pb
 class GenerationStream:
     """The chunks of one answer: ``async for chunk in stream``, once.
 
-    The request leaves with the first step of the iteration. Leaving the loop early, or
+    The request is sent with the first step of the iteration. Leaving the loop early, or
     cancelling the task in it, cancels all work behind it; ``async with`` does so at the end
     of its block at the latest. Raises a SpecmeshError if the answer can't be completed; the
-    chunks that came before stay true.
+    chunks that came before stay valid.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class GenerationStream:
 
     @property
     def session_id(self) -> str:
-        """Names the answer in logs and traces; empty before it has begun."""
+        """Identifies the answer in logs and traces; empty before it has begun."""
         started = self._call.started if self._call else None
         return started.session_id if started else ""
 
@@ -60,7 +60,7 @@ class GenerationStream:
         return self.result.text
 
     async def aclose(self) -> None:
-        """Cancel what is still at work; harmless after the end."""
+        """Cancel the answer and all work behind it; harmless after the end."""
         if self._call is not None:
             self._call.cancel()
 
@@ -106,7 +106,7 @@ class GenerationStream:
 
 
 class _Answer:
-    """Joins the chunks."""
+    """Collects the chunks of an answer."""
 
     def __init__(self) -> None:
         self._token_ids: list[int] = []
@@ -114,14 +114,14 @@ class _Answer:
         self._texts: list[str] = []
 
     def absorb(self, event: pb.GenerationEvent) -> Chunk | None:
-        """What the event adds for the reader, if anything."""
+        """Add an event; returns the chunk in it for the reader, if there is one."""
         if event.HasField("chunk"):
             chunk = chunk_from(event.chunk)
         elif event.HasField("finished") and event.finished.text:
             chunk = Chunk(len(self._token_ids), (), event.finished.text)
         else:
             return None
-        self._unchecked += [len(self._token_ids) + place for place in chunk.unchecked]
+        self._unchecked += [len(self._token_ids) + index for index in chunk.unchecked]
         self._token_ids += chunk.token_ids
         self._texts.append(chunk.text)
         return chunk

@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # The stub's asynchronous face exists for the type checker on
     from specmesh.v1.generation_pb2_grpc import GenerationServiceAsyncStub
 
 PASSED_OVER_S = 2.0
-"""How long a target that broke a call is passed over: about what it takes to start anew."""
+"""How long a target that broke a call is passed over: about as long as a restart takes."""
 
 
 class Endpoint:
@@ -23,12 +23,12 @@ class Endpoint:
         self._back_at = 0.0
 
     def broke(self) -> None:
-        """A call to it broke: other calls had better go elsewhere for a while."""
+        """Record that a call to it broke: for a while other calls go elsewhere, if they can."""
         self._back_at = asyncio.get_running_loop().time() + PASSED_OVER_S
 
     @property
     def passed_over(self) -> bool:
-        """Whether it is left alone where there is another."""
+        """Whether calls go elsewhere, if there is another target."""
         return asyncio.get_running_loop().time() < self._back_at
 
 
@@ -43,7 +43,7 @@ class Targets:
         return len(self._targets)
 
     def in_turn(self) -> Iterator[Endpoint]:
-        """Whom one call goes to, and where it goes on after each break; endless."""
+        """The target of an answer's first call, then of the call after each break; endless."""
         first = next(self._turns)
         for target in itertools.cycle((*self._targets[first:], *self._targets[:first])):
             if not target.passed_over or all(each.passed_over for each in self._targets):

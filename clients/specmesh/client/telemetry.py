@@ -20,7 +20,7 @@ _propagator = TraceContextTextMapPropagator()
 
 
 class GenerateSpan:
-    """A CLIENT span, never the current one: an async generator may be closed elsewhere."""
+    """A CLIENT span, never the current one: a generator may be closed in another context."""
 
     def __init__(self, request: pb.GenerateRequest) -> None:
         self._span = _tracer.start_span("specmesh.generate", kind=trace.SpanKind.CLIENT)
@@ -30,20 +30,20 @@ class GenerateSpan:
             self._span.set_attributes(_request_attributes(request))
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """What a call must carry so that the server's spans hang below this one."""
+        """Metadata of a call that makes the server's spans children of this one."""
         carrier: dict[str, str] = {}
         _propagator.inject(carrier, context=trace.set_span_in_context(self._span))
         return tuple(carrier.items())
 
     def calling(self, address: str) -> None:
-        """Another call leaves for ``address`` (host:port)."""
+        """Record that a call goes to ``address`` (host:port)."""
         host, _, port = address.rpartition(":")
         self._span.set_attribute("server.address", host)
         if port.isdecimal():
             self._span.set_attribute("server.port", int(port))
 
     def chunk(self) -> None:
-        """A chunk came; the first one's time is kept."""
+        """Record a chunk; only the time of the first is kept."""
         if not self._first_chunk_seen:
             self._first_chunk_seen = True
             self._span.set_attribute(
@@ -51,21 +51,21 @@ class GenerateSpan:
             )
 
     def finished(self, result: GenerationResult) -> None:
-        """The answer is complete."""
+        """Record the complete answer."""
         if self._span.is_recording():
             self._span.set_attributes(_result_attributes(result))
 
     def failed(self, error: BaseException) -> None:
-        """The answer failed for good."""
+        """Record the error that ended the answer."""
         self._span.set_attribute("error.type", type(error).__name__)
         self._span.set_status(trace.StatusCode.ERROR, str(error))
 
     def cancelled(self) -> None:
-        """The caller wants no more: not an error, so the status stays unset."""
+        """Record that the caller cancelled: not an error, so the status stays unset."""
         self._span.set_attribute("specmesh.cancelled", True)
 
     def end(self) -> None:
-        """Must be called exactly once, whatever happened."""
+        """End the span; to be called exactly once, whatever happened."""
         self._span.end()
 
 

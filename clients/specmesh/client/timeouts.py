@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """Limits in seconds; there is no way to wait for ever."""
+    """Limits in seconds; no wait is unlimited."""
 
     connect_s: float = 5.0
     """For one attempt to connect to one target."""
     start_s: float = 15.0
-    """For the first event of a call, a wait for its turn included."""
+    """For the first event of a call, its wait for admission included."""
     idle_s: float = 60.0
     """For the next event of an open stream; a stream silent for longer counts as broken. One
-    that promises heartbeats does so much sooner, after four that are missing."""
+    with heartbeats counts as broken much sooner, after four that are missing."""
     generate_s: float = 600.0
     """For a whole answer, resumes included, unless the call names its own limit."""
     list_models_s: float = 10.0

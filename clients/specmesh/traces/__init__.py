@@ -1,4 +1,4 @@
-"""Receiving traces and reading them: where did the time of one answer go?
+"""Receives traces and reads them: where did the time of one answer go?
 
 Reading order: ``spans`` (what is kept), ``receiver`` (how it comes in), ``critical_path``
 and ``breakdown`` (what an answer waited for), ``speculation`` (latencies and acceptance),

@@ -17,7 +17,7 @@ from specmesh.traces.intervals import Interval, length_ms, union, without
 from specmesh.traces.spans import COMMIT, Node, Span, SpanKind, root_of
 
 STORE = Node("redis", "")
-"""Stands for the session store, which sends no spans: the orchestrator's commits."""
+"""Stands for the session store, which sends no spans: its time is that of the commits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,11 @@ class NodeTime:
     node: Node
     num_calls: int
     busy_ms: float
-    """Time in which it worked on at least one call itself; calls side by side count once."""
+    """Time in which it worked on at least one call itself; concurrent calls count once."""
     queue_ms: float
     forward_ms: float
     other_ms: float
-    """The rest of the calls on the node itself, without calls it made in turn."""
+    """The rest of its time in the calls, without the calls it made in turn."""
     hop_ms: float
     """What its callers waited beyond that: network, gRPC, both sides' event loops."""
     path_ms: float
@@ -83,11 +83,11 @@ class _Tree:
         return self._served
 
     def responsible(self, span: Span) -> Node:
-        """The node that a span's own time is due to: for a call, whom it went to."""
+        """The node responsible for a span's own time: for a call, the node that served it."""
         if span.name == COMMIT:
             return STORE
-        answers = self._answers(span)
-        return answers[0].node if answers else span.node
+        servers = self._server_spans(span)
+        return servers[0].node if servers else span.node
 
     def node_time(self, node: Node, path_ms: float) -> NodeTime:
         """Sum up the calls that the node served."""
@@ -107,23 +107,23 @@ class _Tree:
             path_ms=path_ms,
         )
 
-    def _answers(self, call: Span) -> Sequence[Span]:
-        """The server's spans of an outgoing call; none if it was cancelled before it arrived."""
+    def _server_spans(self, call: Span) -> Sequence[Span]:
+        """The server spans of an outgoing call; none if it was cancelled before it arrived."""
         if call.kind is not SpanKind.CLIENT:
             return ()
         below = self._children.get(call.span_id, ())
         return [span for span in below if span.kind is SpanKind.SERVER]
 
     def _goes_to(self, call: Span, node: Node) -> bool:
-        answers = self._answers(call)
-        return bool(answers) and answers[0].node == node
+        servers = self._server_spans(call)
+        return bool(servers) and servers[0].node == node
 
     def _hop_ms(self, call: Span) -> float:
-        # A server may outlive a caller that cancelled: that is no negative network time.
-        return max(call.duration_ms - sum(a.duration_ms for a in self._answers(call)), 0.0)
+        # A server's span may outlast a caller that cancelled; network time is never negative.
+        return max(call.duration_ms - sum(s.duration_ms for s in self._server_spans(call)), 0.0)
 
     def _own(self, span: Span) -> list[Interval]:
-        """The times in which no call or commit below the span was under way."""
+        """The intervals in which no call or commit below the span was under way."""
         away = ((below.start_ns, below.end_ns) for below in self._calls_below(span))
         return without((span.start_ns, span.end_ns), away)
 

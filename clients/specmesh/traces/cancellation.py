@@ -1,4 +1,4 @@
-"""How soon work stops that a rejection has made useless.
+"""How soon work stops once a rejection has made it useless.
 
 Each ``specmesh.cancel`` span begins with the orchestrator's decision. A server ends the span
 of a cancelled call only once the work has left its slot, so the last of these ends tells when
@@ -17,36 +17,36 @@ from specmesh.traces.spans import CANCEL, DRAFT, VERIFY, Span, SpanKind, by_trac
 
 @dataclass(frozen=True, slots=True)
 class CancelledCalls:
-    """One decision to cancel calls, and what came of it."""
+    """One decision to cancel calls, and when the calls stopped."""
 
     start_ns: int
     calls: tuple[Span, ...]
-    """The CLIENT spans that it ended, at least one."""
+    """The CLIENT spans of the calls it cancelled, at least one."""
     ended_ms: float
-    """Until the last of the calls had ended at the orchestrator."""
+    """From the decision until the last of the calls had ended at the orchestrator."""
     stopped_ms: float
-    """Until the last server that was at work on them had stopped as well."""
+    """From the decision until the last server working on them had stopped as well."""
 
 
 @dataclass(frozen=True, slots=True)
 class StopTimes:
-    """Over several cancellations, in milliseconds."""
+    """Percentiles over several cancellations, in milliseconds."""
 
     p50_ms: float
     p99_ms: float
     orchestrator_p50_ms: float
-    """As far as the orchestrator itself can see: until its calls had ended."""
+    """As the orchestrator itself sees it: until its calls had ended."""
     orchestrator_p99_ms: float
     count: int
 
 
 def cancellations(spans: Iterable[Span]) -> list[CancelledCalls]:
-    """All in the traces, those left out that came too late to find anything under way."""
+    """All cancellations in the traces that found a call under way."""
     return [found for trace in by_trace(spans) for found in _in_trace(trace)]
 
 
 def stop_times(found: Sequence[CancelledCalls]) -> StopTimes | None:
-    """Sum them up; None without any."""
+    """Percentiles over ``found``; None if it is empty."""
     if not found:
         return None
     stopped = [each.stopped_ms for each in found]

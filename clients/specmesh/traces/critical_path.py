@@ -3,9 +3,9 @@
 Seen from its end, a span has waited for the child that ended last; before that one began,
 for the child that had ended last by then; and so on. What no child covers is the span's own.
 The parts join without gap or overlap, so that they sum up to the whole, whatever ran
-beside them. (The idea is that of CRISP, Zhang et al., USENIX ATC 2022; there a child that
-outlives its successor is dropped. Here it counts up to there, for a draft streams on after
-the verification it made possible has left.)
+concurrently. (The idea is that of CRISP, Zhang et al., USENIX ATC 2022, which drops a child that
+outlasts its successor. Here it counts until the successor begins, since a draft streams on after
+the verification that it made possible was sent.)
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def critical_path(root: Span, spans: Sequence[Span]) -> list[Segment]:
 def _walk(
     placed: Segment, start_ns: int, end_ns: int, children: Mapping[str, Sequence[Span]]
 ) -> Iterator[Segment]:
-    """Share out a span's time between ``start_ns`` and ``end_ns``, backwards."""
+    """Divide a span's time between ``start_ns`` and ``end_ns`` among segments, backwards."""
     below = [_place(child, placed) for child in children.get(placed.span.span_id, ())]
     now = end_ns
     while now > start_ns:

@@ -32,5 +32,5 @@ def without(whole: Interval, parts: Iterable[Interval]) -> list[Interval]:
 
 
 def length_ms(disjoint: Iterable[Interval]) -> float:
-    """Their lengths' sum."""
+    """The total length of disjoint intervals."""
     return sum(end - start for start, end in disjoint) / 1e6

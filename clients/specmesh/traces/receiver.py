@@ -40,7 +40,7 @@ class TraceReceiver(TraceServiceServicer):
             ExportTraceServiceRequest, ExportTraceServiceResponse
         ],
     ) -> ExportTraceServiceResponse:
-        """What exporters call."""
+        """Keep the spans that an exporter sends."""
         if self._json_file is not None:
             with self._json_file.open("a") as file:
                 file.write(to_line(request) + "\n")

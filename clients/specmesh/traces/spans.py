@@ -21,7 +21,7 @@ AttributeValue = str | bool | int | float | tuple["AttributeValue", ...]
 
 
 class SpanKind(Enum):
-    """Which end of a call a span is, if any."""
+    """Which end of a call a span stands for, if any."""
 
     INTERNAL = "internal"
     SERVER = "server"
@@ -137,7 +137,7 @@ def _attributes_from(pairs: Sequence[KeyValue]) -> dict[str, AttributeValue]:
 
 
 def _value_from(value: AnyValue) -> AttributeValue | None:
-    """None for what no attribute of ours holds (bytes, maps)."""
+    """The value; None for types that no attribute of this project has (bytes, maps)."""
     kind = value.WhichOneof("value")
     if kind == "array_value":
         items = (_value_from(item) for item in value.array_value.values)

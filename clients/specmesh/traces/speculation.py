@@ -1,4 +1,4 @@
-"""What traces say about speculation: how long its steps take, how many tokens stand."""
+"""What traces say about speculation: latencies of its steps, and accepted tokens."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ class TracedLatencies:
     """Medians over the calls that were answered, in milliseconds."""
 
     verify_ms: float
-    """Of a verification, as the orchestrator waits for it."""
+    """One verification, as the orchestrator waits for it."""
     target_ms: float
-    """Of the target's forward in it."""
+    """The target's forward in it."""
     draft_ms: float
-    """Of a draft, as the orchestrator waits for it."""
+    """One draft, as the orchestrator waits for it."""
     drafter_step_ms: float
-    """Of the drafter's forward for one level of a draft."""
+    """The drafter's forward for one level of a draft."""
 
 
 def latencies(spans: Sequence[Span]) -> TracedLatencies | None:
-    """None unless there are both drafts and verifications with their servers' spans."""
+    """The latencies in the spans; None without answered drafts and verifications."""
     verifications = list(_answered(spans, VERIFY))
     drafts = list(_answered(spans, DRAFT))
     if not verifications or not drafts:
@@ -41,7 +41,7 @@ def latencies(spans: Sequence[Span]) -> TracedLatencies | None:
 
 
 def accepted_counts(spans: Iterable[Span], num_draft_tokens: int) -> list[int]:
-    """How often 0, 1, ..., ``num_draft_tokens`` tokens were accepted of a draft that long."""
+    """How often 0, 1, ... tokens were accepted of drafts of ``num_draft_tokens``."""
     counts = [0] * (num_draft_tokens + 1)
     for span in spans:
         answered = span.name == VERIFY and "specmesh.accepted.tokens" in span.attributes

@@ -1,4 +1,4 @@
-"""Who did what when in one answer: the spans of a trace as bars and marks on one time axis.
+"""Which server did what when in one answer: a trace as bars and marks on one time axis.
 
 Times of different processes are put side by side as they are, so their clocks must agree.
 """
@@ -15,7 +15,7 @@ from specmesh.traces.spans import DRAFT, ROUND, VERIFY, Node, Span, SpanKind, ro
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One call at work on a server, from when it had left the queue; nanoseconds since 1970."""
+    """One call running on a server, since it left the queue; nanoseconds since 1970."""
 
     start_ns: int
     end_ns: int
@@ -24,7 +24,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one server did, in the order in which it began."""
+    """What one server did, in order of start."""
 
     node: Node
     what: str
@@ -34,7 +34,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Tokens became part of the answer."""
+    """A commit of tokens to the answer."""
 
     at_ns: int
     num_tokens: int
@@ -51,10 +51,10 @@ class Timeline:
     """Verifiers, then drafters."""
     commits: tuple[Committed, ...]
     rejections_ns: tuple[int, ...]
-    """When it was learnt that a drafted token is wrong."""
+    """When a draft token was found to be wrong."""
 
     def between(self, start_ns: int, end_ns: int) -> Timeline:
-        """What can be seen of it from ``start_ns`` up to ``end_ns``; bars are not cut."""
+        """The part of it from ``start_ns`` up to ``end_ns``; bars are not cut."""
         return Timeline(
             answer_start_ns=self.answer_start_ns,
             start_ns=start_ns,
@@ -115,8 +115,8 @@ def _rows(trace: Sequence[Span]) -> Iterator[Row]:
 
 
 def _rejections(trace: Sequence[Span]) -> Iterator[int]:
-    """A verdict that fewer tokens stand than were asked about, or one that ended a draft: then
-    it was the token after those that was drafted wrong."""
+    """Verdicts that accept fewer tokens than were drafted, and verdicts that end a draft: those
+    find that the next draft token, after the verified ones, is wrong."""
     verdicts = [
         span
         for span in trace
@@ -127,8 +127,8 @@ def _rejections(trace: Sequence[Span]) -> Iterator[int]:
             yield verdict.end_ns
     commits = sorted(span.end_ns for span in trace if span.name == ROUND)
     for each in cancellations(trace):
-        # A draft may also be cancelled because it is long enough. Then a verification is sent
-        # off, and it is that one's verdict which is committed next.
+        # A draft may also be cancelled because it is long enough. Then a verification is sent,
+        # and its verdict is what is committed next.
         committed_ns = next((at for at in commits if at >= each.start_ns), each.start_ns)
         decided_before = not any(each.start_ns < v.end_ns <= committed_ns for v in verdicts)
         if decided_before and any(call.name == DRAFT for call in each.calls):

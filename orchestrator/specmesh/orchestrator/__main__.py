@@ -28,11 +28,11 @@ from specmesh.v1 import generation_pb2, generation_pb2_grpc
 log = logging.getLogger(__name__)
 
 DRAFTER_SECONDS = 10.0
-"""How long a start waits for drafters; without them answers still come, unspeculated."""
+"""How long the start waits for drafters; without any, answers come without speculation."""
 
 
 def _check_strategy(name: str) -> str:
-    """A strategy that may change the text is for requests that name it."""
+    """Refuse a default that may change the text: only a request may name such a strategy."""
     if name not in LOSSLESS:
         raise ValueError(f"must be one of: {', '.join(LOSSLESS)}")
     return name
@@ -74,7 +74,7 @@ class OrchestratorSettings(ServerSettings, RedisSettings):
 
 
 class OrchestratorService:
-    """See ``Service``."""
+    """The orchestrator as a ``Service``: connects to the mesh and answers clients."""
 
     role = "orchestrator"
     names = (generation_pb2.DESCRIPTOR.services_by_name["GenerationService"].full_name,)
@@ -88,7 +88,11 @@ class OrchestratorService:
         )
 
     async def start(self) -> None:
-        """Find the mesh: at least one replica of the target, and drafters that fit it."""
+        """Connect to the mesh. Returns once a replica of the target is ready and, if there are
+        drafters, one of them or ``DRAFTER_SECONDS`` have passed.
+
+        Raises ``CannotStart`` if every drafter was refused.
+        """
         self._targets = TargetRegistry()
         self._mesh = Mesh(
             Pool(
@@ -119,7 +123,7 @@ class OrchestratorService:
             await self._await_drafters(self._mesh.drafters)
 
     def register(self, server: grpc.aio.Server) -> None:
-        """Add GenerationService."""
+        """Add GenerationService to ``server``."""
         assert self._mesh is not None
         servicer = GenerationServicer(
             self._mesh,
@@ -130,7 +134,7 @@ class OrchestratorService:
         generation_pb2_grpc.add_GenerationServiceServicer_to_server(servicer, server)
 
     async def stop(self) -> None:
-        """Leave the mesh."""
+        """Close the connections to the mesh and the store."""
         if self._mesh is not None:
             await self._mesh.verifiers.close()
             await self._mesh.drafters.close()

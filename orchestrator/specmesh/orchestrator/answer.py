@@ -1,5 +1,5 @@
-"""One answer from plan to last event: the driver works ahead, the store comes before the
-client, the client reads as it comes."""
+"""Streams one answer: the driver works ahead of the client, and tokens go to the store before they
+go to the client."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from specmesh.serving.session import Generated
 from specmesh.v1 import generation_pb2
 
 HEARTBEAT_S = 0.5
-"""A client hears something at least this often."""
+"""Longest silence of a stream: a heartbeat is sent after it."""
 
 REASONS = {
     StopReason.END_OF_TEXT: generation_pb2.FINISH_REASON_END_OF_TEXT,
@@ -36,8 +36,8 @@ REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class EmittedToken:
-    """One committed token, its place among the generated ones, the text it set free, and
-    whether the target had a say in it."""
+    """One committed token, its index among the generated ones, the text it completes, and whether
+    the target checked it."""
 
     index: int
     token_id: int
@@ -46,10 +46,10 @@ class EmittedToken:
 
 
 class Answer:
-    """Streams one answer.
+    """Streams one answer: each token once, in order, and not before it was given to the store.
 
     ``replayed`` are generated tokens that are committed already; the client has
-    ``num_received`` of them and is not told those again.
+    ``num_received`` of them and is not sent those again.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Answer:
     ) -> AsyncGenerator[generation_pb2.GenerationEvent, None]:
         """The events of the answer; closing the generator cancels all work behind it.
 
-        ``worked`` is called when the mesh has done its part, read or not.
+        ``worked`` is called when the mesh has finished, even if events are still unread.
         """
         async with self._session.open():
             yield generation_pb2.GenerationEvent(started=self._started())
@@ -87,8 +87,8 @@ class Answer:
             work.add_done_callback(lambda _: self._outbox.wake())
             work.add_done_callback(lambda _: worked())
             try:
-                while (said := await self._next_said(work)) or not work.done():
-                    if event := await self._event(said):
+                while (tokens := await self._next_tokens(work)) or not work.done():
+                    if event := await self._event(tokens):
                         yield event
                 reason = await work
                 await self._session.finish()
@@ -103,7 +103,7 @@ class Answer:
             return await self._work(mesh, prefix)
 
     async def _work(self, mesh: Mesh, prefix: CommittedPrefix) -> StopReason:
-        """What was committed before, then the strategy for the rest."""
+        """Replay the tokens committed before, then run the strategy for the rest."""
         progress = Progress(self._plan.goal)
         for index, token in enumerate(self._replayed.token_ids):
             *_, last = progress.commit((token,), num_accepted=0)
@@ -127,7 +127,7 @@ class Answer:
         return await Driver(strategy, calls, self._stats, self._deliver).drive()
 
     def _deliver(self, commit: Commit) -> StopReason | None:
-        """Take committed tokens, up to the one that completes a stop string."""
+        """Emit committed tokens, up to the one that completes a stop string."""
         for token in commit.token_ids:
             text = self._text.push(token)
             self._outbox.put(EmittedToken(self._num_tokens, token, text, commit.checked))
@@ -137,33 +137,33 @@ class Answer:
                 return StopReason.STOP
         return None
 
-    async def _next_said(self, work: asyncio.Task[StopReason]) -> list[EmittedToken]:
-        """Everything committed since the last call: nothing if that takes long, or at the end."""
+    async def _next_tokens(self, work: asyncio.Task[StopReason]) -> list[EmittedToken]:
+        """Tokens committed since the last call; none after ``HEARTBEAT_S``, or at the end."""
         if not work.done():
             await self._outbox.wait(asyncio.get_running_loop().time() + HEARTBEAT_S)
         return [self._outbox.take() for _ in range(len(self._outbox))]
 
-    async def _event(self, said: list[EmittedToken]) -> generation_pb2.GenerationEvent | None:
-        """Tells the client what was said, once it is stored; None if the client knows it."""
-        if not said:
+    async def _event(self, tokens: list[EmittedToken]) -> generation_pb2.GenerationEvent | None:
+        """Store ``tokens``, then return the event for the client; None if it has them already."""
+        if not tokens:
             return generation_pb2.GenerationEvent(heartbeat=generation_pb2.Heartbeat())
-        new = [one for one in said if one.index >= len(self._replayed.token_ids)]
+        new = [token for token in tokens if token.index >= len(self._replayed.token_ids)]
         await self._session.append(
-            [one.token_id for one in new],
-            [place for place, one in enumerate(new) if not one.checked],
+            [token.token_id for token in new],
+            [index for index, token in enumerate(new) if not token.checked],
         )
-        told = [one for one in said if one.index >= self._num_received]
+        unsent = [token for token in tokens if token.index >= self._num_received]
         self._metrics.said(len(new))
-        if not told:
+        if not unsent:
             return None
-        return generation_pb2.GenerationEvent(chunk=self._chunk(told))
+        return generation_pb2.GenerationEvent(chunk=self._chunk(unsent))
 
-    def _chunk(self, told: list[EmittedToken]) -> generation_pb2.GenerationChunk:
+    def _chunk(self, tokens: list[EmittedToken]) -> generation_pb2.GenerationChunk:
         return generation_pb2.GenerationChunk(
-            first_index=told[0].index,
-            token_ids=[one.token_id for one in told],
-            text="".join(one.text for one in told),
-            unchecked=[place for place, one in enumerate(told) if not one.checked],
+            first_index=tokens[0].index,
+            token_ids=[token.token_id for token in tokens],
+            text="".join(token.text for token in tokens),
+            unchecked=[index for index, token in enumerate(tokens) if not token.checked],
             resumable=self._session.resumable,
         )
 

@@ -1,4 +1,4 @@
-"""The mesh driver: performs a strategy's commands over gRPC and feeds back what happened.
+"""The mesh driver: performs a strategy's commands over gRPC and feeds back events.
 
 The loop is ``drive``; it decides nothing. Each draft and verification is an asyncio task,
 so cancelling a command cancels the call, which cancels the work behind it.
@@ -59,11 +59,15 @@ _failures = _meter.create_counter(
 Answered = Drafted | Verified | Assessed | Released | Failed
 
 Deliver = Callable[[Commit], StopReason | None]
-"""Takes committed tokens; returns a reason if the answer must end with them."""
+"""Receives committed tokens; returns a reason if the answer must end with them."""
 
 
 class Driver:
-    """One strategy at work on one request."""
+    """Runs one strategy for one request.
+
+    Events reach the strategy one at a time, each after all commands of the one before were
+    performed, and none of a cancelled task.
+    """
 
     def __init__(
         self, strategy: Strategy, calls: Calls, stats: RequestStats, deliver: Deliver
@@ -75,8 +79,8 @@ class Driver:
         self._rounds = Rounds()
         self._capacity = Capacity()
         self._events: asyncio.Queue[Answered | InvalidField | None] = asyncio.Queue()
-        self._happened = self._events.put_nowait
         """None: a replica or drafter may have come or gone."""
+        self._on_event = self._events.put_nowait
         self._tasks: dict[TaskId, asyncio.Task[None]] = {}
         self._cancelled: set[TaskId] = set()
         self._errors: dict[TaskId, Exception] = {}
@@ -84,7 +88,7 @@ class Driver:
     async def drive(self) -> StopReason:
         """Run to the end of the answer.
 
-        Raises the error behind a ``GiveUp``, or what the mesh finds wrong with the request.
+        Raises the error behind a ``GiveUp``, or ``InvalidField`` if a service refuses an option.
         """
         try:
             with self._calls.watched(self._mesh_changed):
@@ -107,17 +111,17 @@ class Driver:
         self._events.put_nowait(None)
 
     async def _perform(self, commands: Sequence[Command]) -> StopReason | None:
-        """Calls leave first, for the next tokens wait for them; then what is useless ends, and
-        the store and the client get what was committed."""
-        useless = [command.task for command in commands if isinstance(command, Cancel)]
-        with self._rounds.cancelling(len(useless)):
-            self._drop(useless)
+        """Send new calls first, since the next tokens wait for them; then end cancelled tasks,
+        then deliver commits. Returns the reason if that ends the answer."""
+        cancelled = [command.task for command in commands if isinstance(command, Cancel)]
+        with self._rounds.cancelling(len(cancelled)):
+            self._drop(cancelled)
             num_under_way = len(self._tasks)
             for command in commands:
                 self._launch(command)
             if len(self._tasks) > num_under_way:
                 await on_the_wire()
-            await self._end([self._tasks[task] for task in useless if task in self._tasks])
+            await self._end([self._tasks[task] for task in cancelled if task in self._tasks])
         for command in commands:
             match command:
                 case Commit():
@@ -130,21 +134,23 @@ class Driver:
         return None
 
     def _drop(self, tasks: Sequence[TaskId]) -> None:
-        """No event of these is handed in any more, and their replicas count as free."""
+        """Ignore further events of ``tasks``, and free their slots at replicas."""
         self._cancelled.update(tasks)
         for task in tasks:
             self._calls.cancel(task)
 
     def _launch(self, command: Command) -> None:
-        """Begin the call that the command asks for, if any; count what it means."""
+        """Start the call that the command asks for, if any, and count the command."""
         match command:
             case Draft():
-                self._run(command.task, self._calls.draft(command, self._moment(), self._happened))
+                self._run(command.task, self._calls.draft(command, self._context(), self._on_event))
             case Verify():
                 self._stats.asked(command)
-                self._run(command.task, self._verify(command, self._moment()))
+                self._run(command.task, self._verify(command, self._context()))
             case Assess():
-                self._run(command.task, self._calls.assess(command, self._moment(), self._happened))
+                self._run(
+                    command.task, self._calls.assess(command, self._context(), self._on_event)
+                )
             case Cancel():
                 self._stats.cancelled(command)
             case Commit():
@@ -152,7 +158,7 @@ class Driver:
                 self._rounds.committed(command)
                 self._calls.commit(command.token_ids)
 
-    def _moment(self) -> CallContext:
+    def _context(self) -> CallContext:
         return self._calls.call_context(self._rounds.context)
 
     async def _verify(self, command: Verify, context: CallContext) -> None:
@@ -163,7 +169,7 @@ class Driver:
         self._tasks[task] = asyncio.create_task(self._guard(task, work))
 
     async def _guard(self, task: TaskId, work: Coroutine[None, None, None]) -> None:
-        """Turn whatever ends a task without a result into ``Failed``, except cancellation."""
+        """Turn errors that end a task into ``Failed``, except ``InvalidField`` and cancellation."""
         try:
             await work
         except InvalidField as error:
@@ -183,7 +189,7 @@ class Driver:
         await asyncio.gather(*running, return_exceptions=True)
 
     async def _next_event(self) -> Event:
-        """The next event of a task that is still wanted, or what has changed in the mesh."""
+        """The next event of a task that was not cancelled, or the mesh's new capacity."""
         while True:
             capacity = self._calls.capacity()
             if capacity != self._capacity:
@@ -197,15 +203,15 @@ class Driver:
 
 
 async def on_the_wire() -> None:
-    """Return once calls just begun have left, those that find an open call at least.
+    """Return once calls just started have been sent, if they found an open call.
 
-    It takes their tasks one step to hand the request over to gRPC, which sends it by itself.
+    Their tasks hand the request to gRPC within one step of the event loop; gRPC sends it by itself.
     """
     await asyncio.sleep(0)
 
 
 def _for_client(error: Exception) -> Exception:
-    """What the client is told when the mesh behind us fails; it knows nothing of replicas."""
+    """The error to send to the client for a failed call: clients know nothing of replicas."""
     if not isinstance(error, grpc.aio.AioRpcError):
         return error
     details = error.details() or ""
@@ -218,5 +224,5 @@ def _for_client(error: Exception) -> Exception:
             assert info is not None
             return FailedPrecondition(info.reason, details, info.metadata)
         case CallFault.REFUSED:
-            return error  # what was checked before is wrong after all: a fault of ours
+            return error  # the request was checked before, so this is a bug
     return Unavailable("VERIFIER_LOST", f"no replica of the target answered: {details}")

@@ -1,4 +1,4 @@
-"""Where answers wait for their turn: first come, first served, but those begun elsewhere before."""
+"""Where answers wait to be admitted: first come, first served, but resumed answers before new."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from specmesh.serving.errors import ResourceExhausted
 
 
 class Place:
-    """An answer's right to be at work; given back at the latest when its block is left."""
+    """The slot of an answer that was admitted; freed at the latest when its block is left."""
 
     def __init__(self, leave: Callable[[], None]) -> None:
         self._leave: Callable[[], None] | None = leave
 
     def leave(self) -> None:
-        """The mesh works for this answer no longer, whether or not its client has read it."""
+        """Free the slot: the mesh has finished the answer, even if its client has not read it."""
         leave, self._leave = self._leave, None
         if leave is not None:
             leave()
 
 
 class Entrance:
-    """Lets answers in as ``admission`` decides.
+    """Admits answers as ``admission`` decides: resumed ones first, each kind in order of arrival.
 
     ``num_replicas`` says how many of the target are ready, ``die`` draws from [0, 1).
     """
@@ -45,9 +45,9 @@ class Entrance:
 
     @asynccontextmanager
     async def place(self, deadline: float, *, resumed: bool) -> AsyncIterator[Place]:
-        """Wait for a place until ``deadline`` by the event loop's clock, and hold it.
+        """Wait for a slot until ``deadline``, by the event loop's clock, and hold it.
 
-        Raises ``ResourceExhausted`` with reason OVERLOADED, at once where that is foreseen.
+        Raises ``ResourceExhausted`` with reason OVERLOADED, at once if no slot is expected in time.
         """
         await self._turn(deadline, resumed)
         loop = asyncio.get_running_loop()
@@ -64,7 +64,7 @@ class Entrance:
             place.leave()
 
     def _let_in(self) -> None:
-        """Give the places that are free to those who wait."""
+        """Admit waiting answers while there is room."""
         for waiting, resumed in ((self._resumed, True), (self._new, False)):
             while waiting and self._fits(resumed=resumed):
                 turn = waiting.popleft()
@@ -73,7 +73,7 @@ class Entrance:
                     turn.set_result(None)
 
     async def _turn(self, deadline: float, resumed: bool) -> None:
-        """Return when the answer is one of those at work."""
+        """Return when the answer is admitted."""
         waiting = self._resumed if resumed else self._new
         if not waiting and self._fits(resumed=resumed):
             self._admission.began()
@@ -102,7 +102,7 @@ class Entrance:
         ).error()
 
     def _give_up(self, waiting: deque[asyncio.Future[None]], turn: asyncio.Future[None]) -> None:
-        if turn.done() and not turn.cancelled():  # it came at the last moment
+        if turn.done() and not turn.cancelled():  # admitted at the last moment
             self._admission.gave_up()
             self._let_in()
         elif turn in waiting:

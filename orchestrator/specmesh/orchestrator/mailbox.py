@@ -1,4 +1,4 @@
-"""From one task to another."""
+"""A queue from one task to another."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ Item = TypeVar("Item")
 
 
 class Mailbox(Generic[Item]):
-    """What is left for one task, which takes it in its order.
+    """Items for one task, which takes them in the order they were put.
 
-    An ``asyncio.Queue`` that is waited for within an ``asyncio.timeout`` does as much, but costs
-    some 10 microseconds more a message, of which a draft has many.
+    An ``asyncio.Queue`` read within an ``asyncio.timeout`` does the same, but costs some 10
+    microseconds more an item.
     """
 
     def __init__(self) -> None:
@@ -24,16 +24,16 @@ class Mailbox(Generic[Item]):
         return len(self._items)
 
     def put(self, item: Item) -> None:
-        """Leave something."""
+        """Append an item and wake the task."""
         self._items.append(item)
         self.wake()
 
     def take(self) -> Item:
-        """What was left first. Raises ``IndexError`` if there is nothing."""
+        """Remove the first item. Raises ``IndexError`` if there is none."""
         return self._items.popleft()
 
     async def wait(self, by: float) -> None:
-        """Return when something is there, after ``wake``, or ``by`` then, by the event loop's
+        """Return when there is an item, after ``wake``, or at ``by``, by the event loop's
         clock."""
         if self._items:
             return
@@ -47,6 +47,6 @@ class Mailbox(Generic[Item]):
             self._waiter = None
 
     def wake(self) -> None:
-        """Let whoever waits look again."""
+        """End the task's ``wait``, with or without an item."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)

@@ -1,4 +1,4 @@
-"""From a request's prompt to tokens: sizes first, and no text holds up the event loop for long."""
+"""Tokenizes prompts: sizes are checked first, and long texts do not block the event loop."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from specmesh.v1 import generation_pb2
 INLINE_CHARS = 2048
 """A text this short is tokenized in about a millisecond; a thread costs more than it saves."""
 MAX_AT_WORK = 2
-"""Texts that are tokenized at once."""
+"""Long texts that are tokenized at once."""
 MAX_WAITING = 16
-"""Texts that wait for that; one more is refused."""
+"""Long texts that wait for that; one more is refused."""
 RETRY_SECONDS = 1.0
 
 
@@ -30,7 +30,7 @@ class PromptReader:
     async def read(
         self, request: generation_pb2.GenerateRequest, target: Target
     ) -> tuple[int, ...]:
-        """The prompt's tokens: at least one, and room for another in the context.
+        """The prompt's tokens: at least one, and fewer than the context holds.
 
         Raises ``InvalidField``, and ``ResourceExhausted`` with reason OVERLOADED when too many
         long texts wait.
@@ -56,7 +56,7 @@ class PromptReader:
                 f"{len(self._under_way)} long texts are being tokenized already",
                 retry_after_s=RETRY_SECONDS,
             )
-        # One whose client has gone counts until its thread is done with it.
+        # A text whose client has gone counts until its thread has finished with it.
         work = self._threads.submit(_encoded, text, target)
         self._under_way.add(work)
         loop = asyncio.get_running_loop()
@@ -67,14 +67,14 @@ class PromptReader:
 
 
 def _encoded(text: str, target: Target) -> tuple[int, ...]:
-    # Unlike ``encode``, the batch lets other threads run meanwhile.
+    # Unlike ``encode``, this lets other threads run meanwhile.
     (encoding,) = target.tokenizer.encode_batch([text])
     _check_room("text", len(encoding), target)
     return tuple(encoding.ids)
 
 
 def _check_length(text: str, target: Target) -> None:
-    """No text of so many bytes can fit, even if all its tokens were the longest."""
+    """Refuse a text that cannot fit the context, even if all its tokens were the longest."""
     most = target.longest_token_bytes * target.info.context_tokens
     length = len(text) if len(text) > most else len(text.encode())
     if length > most:

@@ -1,4 +1,4 @@
-"""What a request took, told to the metrics however it ends."""
+"""Metrics of one request, recorded however it ends."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ _verified = _meter.create_counter(
 )
 
 ROUNDING = 0.01
-"""gRPC tells a server up to this share more time than its client set."""
+"""gRPC may report to a server up to this share more time than its client set."""
 
 
 class RequestMetrics:
-    """One call of Generate or Resume, from its arrival until this context manager is left.
+    """Metrics of one Generate or Resume, from its arrival until this context manager is left.
 
-    A token is new if no earlier part of the answer said it: a resumed one counts neither
-    what it replays nor what its client has. ``deadline`` is by the event loop's clock.
+    They are recorded exactly once. Only new tokens count: not those that a resumed answer replays
+    or that its client has. ``deadline`` is by the event loop's clock.
     """
 
     def __init__(self, deadline: float) -> None:
@@ -78,9 +78,9 @@ class RequestMetrics:
             "gen_ai.operation.name": "text_completion",
             "gen_ai.provider.name": "specmesh",
         }
-        """Of the request, by the GenAI conventions; the model is added once it is known."""
+        """Metric attributes, by the GenAI conventions; the model is added once it is known."""
         self.first_token_ms = 0.0
-        """From the arrival to the first new token; 0 before that."""
+        """Time from the arrival to the first new token; 0 before that."""
         self._now = asyncio.get_running_loop().time
         self._arrived = self._now()
         self._num_new = 0
@@ -104,14 +104,14 @@ class RequestMetrics:
             self._end(self.elapsed_ms, {} if error is None else {ERROR_TYPE: self._type(error)})
 
     def said(self, num_new: int) -> None:
-        """So many new tokens leave for the client."""
+        """Record that ``num_new`` new tokens are sent to the client."""
         if num_new and not self._num_new:
             self.first_token_ms = self.elapsed_ms
             _time_to_first_token.record(self.first_token_ms / 1e3, self.attributes)
         self._num_new += num_new
 
     def succeeded(self) -> float:
-        """The answer is complete, whatever becomes of its last message; its duration in ms."""
+        """Record a complete answer, even if its last event is lost. Returns the duration in ms."""
         duration_ms = self.elapsed_ms
         if self._num_new > 1:
             rest_s = (duration_ms - self.first_token_ms) / 1e3
@@ -129,12 +129,12 @@ class RequestMetrics:
         _verified.add(self.stats.num_verify_calls)
 
     def _type(self, error: BaseException) -> str:
-        """The status that the client sees."""
+        """Name of the status that the client sees."""
         if isinstance(error, ServiceError | InvalidField):
             return to_status(error).code.name
         if not isinstance(error, asyncio.CancelledError | GeneratorExit):
             return grpc.StatusCode.INTERNAL.name
-        # gRPC ends a call whose time has run out as it does one that its client cancels.
+        # gRPC ends a call that runs out of time just as one that its client cancels.
         remaining_s = self.deadline - self._now()
         late = remaining_s <= ROUNDING * (self.deadline - self._arrived)
         return (grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.CANCELLED).name

@@ -1,4 +1,4 @@
-"""Counts what an answer took, from the commands and events that pass by."""
+"""Counts the tokens and calls of an answer from its strategy's commands and events."""
 
 from __future__ import annotations
 
@@ -20,62 +20,62 @@ class RequestStats:
         self.num_verify_calls = 0
         """Verifications that were answered."""
         self.num_verified_tokens = 0
-        """Draft tokens that the target has judged: in verifications that were answered, or by its
-        own token at their place, without one."""
+        """Draft tokens that the target has judged: in a verification that was answered or, without
+        one, by its own token at their position."""
         self.num_drafted_tokens = 0
-        """All that drafters sent, verified or not."""
+        """All tokens that drafters sent, verified or not."""
         self.num_target_tokens = 0
-        """Places at which the target was asked, also by verifications that were cancelled."""
+        """Positions that the target was asked for, also by verifications that were cancelled."""
         self.num_accepted_tokens = 0
         self.num_unchecked_tokens = 0
-        """Draft tokens that became part of the answer without the target's say."""
-        self._asked: dict[int, range] = {}
-        """By task: the places of the answer that a verification's tokens stand at, as if they
-        were a chain."""
-        self._judged: set[int] = set()
-        """Places not yet committed whose tokens count as judged."""
+        """Draft tokens that were committed without a check by the target."""
+        self._positions: dict[int, range] = {}
+        """By task: the positions in the answer of a verification's draft tokens, as if they were
+        a chain."""
+        self._counted: set[int] = set()
+        """Positions not yet committed whose draft tokens are counted as verified."""
         self._length = 0
 
     @property
     def num_wasted_tokens(self) -> int:
-        """Draft tokens made in vain: rejected, cancelled or cut off."""
+        """Draft tokens drafted in vain: rejected, cancelled or cut off."""
         used = self.num_accepted_tokens + self.num_unchecked_tokens
         return self.num_drafted_tokens - used
 
     def asked(self, command: Verify) -> None:
-        """A verification goes out."""
+        """Count a verification that is sent."""
         first = self._length + len(command.path)
-        self._asked[command.task] = range(first, first + len(command.tree))
+        self._positions[command.task] = range(first, first + len(command.tree))
         self.num_target_tokens += len(command.tree) + 1
 
     def cancelled(self, command: Cancel) -> None:
-        """A task is of no use any more."""
-        self._asked.pop(command.task, None)
+        """Forget a task that is cancelled."""
+        self._positions.pop(command.task, None)
 
     def happened(self, event: Event) -> None:
-        """An event reaches the strategy."""
+        """Count an event that reaches the strategy."""
         match event:
             case Drafted():
                 self.num_drafted_tokens += len(event.token_ids)
             case Verified():
                 self.num_verify_calls += 1
-                # What is committed by now was judged by whoever spoke first.
-                places = [p for p in self._asked.pop(event.task) if p >= self._length]
-                self.num_verified_tokens += len(places)
-                self._judged.update(places)
+                # Positions committed by now were counted when they were committed.
+                positions = [p for p in self._positions.pop(event.task) if p >= self._length]
+                self.num_verified_tokens += len(positions)
+                self._counted.update(positions)
             case Failed():
-                self._asked.pop(event.task, None)
+                self._positions.pop(event.task, None)
 
     def committed(self, command: Commit) -> None:
-        """Tokens become part of the answer."""
-        own = self._length + command.num_accepted
-        judged = [*range(self._length, own)]
+        """Count tokens that are committed."""
+        end = self._length + command.num_accepted
+        judged = [*range(self._length, end)]
         self._length += len(command.token_ids)
-        stands = own == self._length
-        if not stands and any(own in places for places in self._asked.values()):
-            judged.append(own)
-        self.num_verified_tokens += sum(place not in self._judged for place in judged)
-        self._judged = {p for p in self._judged if p >= self._length} if stands else set()
+        all_accepted = end == self._length
+        if not all_accepted and any(end in positions for positions in self._positions.values()):
+            judged.append(end)
+        self.num_verified_tokens += sum(position not in self._counted for position in judged)
+        self._counted = {p for p in self._counted if p >= self._length} if all_accepted else set()
         self.num_accepted_tokens += command.num_accepted
         if not command.checked:
             self.num_unchecked_tokens += len(command.token_ids)

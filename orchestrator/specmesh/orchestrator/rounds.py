@@ -1,4 +1,4 @@
-"""One span a round: from a commit to the next, whatever the strategy does in between."""
+"""One span per round: from one commit to the next, whatever the strategy does in between."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specmesh.serving.telemetry import tracer
 
 
 class Rounds:
-    """The rounds of one request, below the span that is current when it is made."""
+    """Spans of one request's rounds, at most one open, children of the span current at creation."""
 
     def __init__(self) -> None:
         self._parent = context.get_current()
@@ -23,7 +23,7 @@ class Rounds:
 
     @property
     def context(self) -> Context:
-        """Parent for the calls of the round at hand; begins it if need be."""
+        """Parent for the calls of the current round; starts its span if there is none."""
         if self._open is None:
             self._number += 1
             attributes = {"specmesh.round": self._number}
@@ -34,7 +34,7 @@ class Rounds:
 
     @contextmanager
     def cancelling(self, num_tasks: int) -> Iterator[None]:
-        """A span from the decision to cancel calls, if any, until they have all ended here."""
+        """A span from the decision to cancel calls, if any, until all have ended here."""
         if not num_tasks:
             yield
             return
@@ -45,7 +45,7 @@ class Rounds:
             yield
 
     def committed(self, commit: Commit) -> None:
-        """End the round with what it brought."""
+        """End the round, with its numbers of accepted and committed tokens."""
         if self._open is not None:
             self._open.set_attribute("specmesh.accepted.tokens", commit.num_accepted)
             self._open.set_attribute("specmesh.committed.tokens", len(commit.token_ids))
@@ -54,7 +54,7 @@ class Rounds:
         self.close()
 
     def close(self) -> None:
-        """End the round at hand, if there is one."""
+        """End the current round, if there is one."""
         if self._open is not None:
             self._open.end()
             self._open = None

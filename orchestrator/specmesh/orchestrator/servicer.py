@@ -1,4 +1,4 @@
-"""GenerationService: message to plan, one answer, events to messages."""
+"""GenerationService: checks requests, admits them and streams their answers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ REQUEST_SECONDS = 600.0
 """Limit of a request whose client set no deadline."""
 
 RESUME_TOKEN_BYTES = 16
-"""Nobody guesses one of 2^128."""
+"""128 random bits cannot be guessed."""
 
 GenerateContext = grpc.aio.ServicerContext[
     generation_pb2.GenerateRequest, generation_pb2.GenerateResponse
@@ -45,7 +45,7 @@ ListContext = grpc.aio.ServicerContext[
 
 
 class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
-    """Answers clients."""
+    """Implements GenerationService for one mesh."""
 
     def __init__(
         self,
@@ -66,9 +66,9 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
     async def Generate(  # noqa: N802
         self, request: generation_pb2.GenerateRequest, context: GenerateContext
     ) -> AsyncGenerator[generation_pb2.GenerateResponse, None]:
-        """See generation.proto."""
+        """Stream a new answer, or the rest of one that the client received in part."""
         with RequestMetrics(_deadline(context)) as metrics:
-            answer = await self._new(request, metrics)
+            answer = await self._new_answer(request, metrics)
             resumed = bool(request.received.token_ids)
             async with (
                 self._entrance.place(metrics.deadline, resumed=resumed) as place,
@@ -80,26 +80,26 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
     async def Resume(  # noqa: N802
         self, request: generation_pb2.ResumeRequest, context: ResumeContext
     ) -> AsyncGenerator[generation_pb2.ResumeResponse, None]:
-        """See generation.proto."""
+        """Stream the rest of a stored answer whose stream broke."""
         with RequestMetrics(_deadline(context)) as metrics:
             async with self._entrance.place(metrics.deadline, resumed=True) as place:
-                # Whoever may not begin must not take the session from another.
-                answer = await self._taken(request, metrics)
+                # A request that is not admitted must not take over the session.
+                answer = await self._resumed_answer(request, metrics)
                 async with aclosing(answer.events(self._mesh, place.leave)) as events:
                     async for event in events:
                         yield generation_pb2.ResumeResponse(event=event)
 
-    async def _new(
+    async def _new_answer(
         self, request: generation_pb2.GenerateRequest, metrics: RequestMetrics
     ) -> Answer:
-        """An answer to a request, from its first token on or from where its client is."""
+        """An answer from its first token on, or from the last one that the client received."""
         target = self._target()
         _check_model(request.model_fingerprint, target)
         prompt = await self._prompts.read(request, target)
         plan = make_plan(request, prompt, target, self._defaults, self._mesh.dice)
         received = read_received(request.received, plan.goal, target.info.vocab_size)
         _describe(plan, target, metrics)
-        if not received.token_ids:  # an answer that has begun is finished, if slower
+        if not received.token_ids:  # one that has begun is finished, if slower
             self._check_mesh(plan.strategy)
         session = Session(
             session_id=f"{self._mesh.dice.getrandbits(128):032x}",
@@ -111,12 +111,12 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         log = self._log(session, self._writer(_epoch(request)), received, is_stored=False)
         return Answer(plan, target, log, metrics, received, len(received.token_ids))
 
-    async def _taken(
+    async def _resumed_answer(
         self, request: generation_pb2.ResumeRequest, metrics: RequestMetrics
     ) -> Answer:
-        """The rest of an answer that was broken off, taken over from whoever wrote it.
+        """The rest of an answer whose stream broke, taken over from the orchestrator that wrote it.
 
-        Everything is checked first: a take-over that comes to nothing must take nothing.
+        Everything is checked before: a request that fails must not take the session.
         """
         target = self._target()
         if not request.epoch:
@@ -136,7 +136,7 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         return Answer(plan, target, log, metrics, generated, len(received.token_ids))
 
     def _writer(self, epoch: int) -> Writer:
-        """This orchestrator's name for one stream: nobody else writes under it."""
+        """A new writer for one stream: no other stream writes to the store under its id."""
         return Writer(epoch, f"{self._mesh.dice.getrandbits(64):016x}")
 
     def _log(
@@ -151,7 +151,7 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         request: generation_pb2.ListModelsRequest,  # noqa: ARG002
         context: ListContext,  # noqa: ARG002
     ) -> generation_pb2.ListModelsResponse:
-        """See generation.proto."""
+        """Describe the target, its drafters and the strategies."""
         drafters = [peer.model.info for peer in self._mesh.drafters.ready if peer.model]
         model = generation_pb2.ServedModel(
             target=self._target().info,
@@ -167,13 +167,13 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         target = self._targets.known
         if target is None:
             raise Unavailable("NO_VERIFIER", "no replica of the target has come up yet")
-        # Also of those that are away: they may be back when an answer has grown.
+        # Replicas that are down count too: they may be back when the answer has grown.
         replicas = [peer for peer in self._mesh.verifiers.peers if not peer.refusal]
         capacities = [peer.model.info.kv_capacity_tokens for peer in replicas if peer.model]
         return replace(target, kv_capacity_tokens=min(filter(None, capacities), default=0))
 
     def _check_mesh(self, strategy: str) -> None:
-        """A mesh that can never do it says so; one that just cannot now falls back."""
+        """Refuse a strategy that the mesh can never run; one it cannot run right now falls back."""
         if STRATEGIES[strategy].needs_confidence and not self._mesh.confidence.peers:
             raise FailedPrecondition(
                 "NO_CONFIDENCE_SERVICE",
@@ -224,7 +224,7 @@ def _required(store: SessionStore | None) -> SessionStore:
 
 
 def _check_model(fingerprint: str, target: Target) -> None:
-    """An answer must not be the words of two models."""
+    """Refuse to continue an answer that another model began."""
     served = kind_of(target.info)
     if fingerprint not in {"", served}:
         raise FailedPrecondition(

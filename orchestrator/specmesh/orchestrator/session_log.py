@@ -1,8 +1,8 @@
-"""The stored side of one answer: what another orchestrator would carry on from.
+"""Stores one answer as it grows, so that another orchestrator can continue it.
 
-Tokens are stored before the client sees them, as long as the store keeps up. One that is slow
-or away holds them back no longer than it deserves (``StorePatience``): then they go out unstored,
-the client is told so, and the log goes on trying until the store has everything again.
+Tokens are stored before the client sees them, as long as the store keeps up. A store that is slow
+or unreachable delays them no longer than ``StorePatience`` allows: then they are sent unstored, the
+client is told so, and the log retries until the store has everything again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 FIRST_BACKOFF_S = 0.05
 LONGEST_BACKOFF_S = 1.0
-"""How long after a failed write the next is tried, at most; what was said is kept meanwhile."""
+"""Longest pause before a failed write is retried; its tokens stay in memory meanwhile."""
 
 _meter = metrics.get_meter("specmesh.orchestrator")
 _not_resumable = _meter.create_counter(
@@ -43,10 +43,10 @@ _not_resumable = _meter.create_counter(
 
 
 class SessionLog:
-    """Writes one session, one write at a time, in order.
+    """Writes one session to the store, one write at a time, in order.
 
-    ``generated`` are the tokens it goes on from; ``is_stored`` says that the store has them.
-    Without a store it stores nothing. ``dice`` spread what is tried again.
+    ``generated`` are the tokens before those appended; ``is_stored`` says that the store has them.
+    Without a store nothing is written. ``dice`` gives the jitter of retries.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class SessionLog:
         self._dice = dice
         self._token_ids = list(generated.token_ids)
         self._is_unchecked = [n in generated.unchecked for n in range(len(self._token_ids))]
-        # None: the store lacks the session, as far as we know.
+        # None: the store lacks the session, as far as is known.
         self._num_stored = len(self._token_ids) if is_stored else None
         self._finishing = False
         self._finished = False
@@ -75,7 +75,7 @@ class SessionLog:
 
     @property
     def resumable(self) -> bool:
-        """Whether everything said so far is in the store."""
+        """Whether the store has all tokens so far."""
         return self._num_stored == len(self._token_ids)
 
     @property
@@ -84,7 +84,7 @@ class SessionLog:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Store the session unless it is, and write to it while the body runs."""
+        """Store the session, unless it is stored; writes end when the block is left."""
         try:
             await self._flush()
             yield
@@ -94,12 +94,13 @@ class SessionLog:
                 await asyncio.gather(self._catching_up, return_exceptions=True)
 
     async def append(self, token_ids: Sequence[int], unchecked: Collection[int]) -> None:
-        """Store tokens before the client sees them; raises ``Aborted`` if we are fenced off.
+        """Store tokens before the client sees them. Raises ``Aborted`` if another stream has taken
+        the session.
 
-        ``unchecked`` are the places in ``token_ids`` of those that the target did not check.
+        ``unchecked`` are the indexes in ``token_ids`` of those that the target did not check.
         """
         self._token_ids += token_ids
-        self._is_unchecked += (place in unchecked for place in range(len(token_ids)))
+        self._is_unchecked += (index in unchecked for index in range(len(token_ids)))
         with tracer.start_as_current_span("specmesh.commit"):
             await self._flush()
 
@@ -109,16 +110,16 @@ class SessionLog:
         await self._flush()
 
     async def _flush(self) -> None:
-        """Wait for the store, as long as it is worth waiting for."""
+        """Write what is due, and wait for the store as long as its patience allows."""
         if self._store is None or self._is_caught_up:
             return
         if self._catching_up is not None and self._catching_up.done():
             self._collect(self._catching_up)
-        lags = self._catching_up is not None
+        is_behind = self._catching_up is not None
         if self._catching_up is None:
             self._catching_up = asyncio.create_task(self._catch_up(self._store))
         await asyncio.wait(
-            {self._catching_up}, timeout=0.0 if lags else self._store.patience.seconds
+            {self._catching_up}, timeout=0.0 if is_behind else self._store.patience.seconds
         )
         if self._catching_up.done():
             self._collect(self._catching_up)
@@ -128,7 +129,7 @@ class SessionLog:
             log.warning("store lags", extra={"session": self.session.session_id})
 
     def _collect(self, caught_up: asyncio.Task[None]) -> None:
-        """What became of a task that is done."""
+        """Handle the end of ``_catch_up``. Raises ``Aborted`` as ``append`` does."""
         self._catching_up = None
         try:
             caught_up.result()
@@ -140,22 +141,22 @@ class SessionLog:
             ) from error
 
     async def _catch_up(self, store: SessionStore) -> None:
-        """Write until the store has everything; raises StaleEpoch."""
+        """Write until the store has everything. Raises ``StaleEpoch``."""
         backoff_s = FIRST_BACKOFF_S
         while not self._is_caught_up:
             try:
                 await self._write(store)
             except (SessionNotFound, StoreConflict):
-                # It expired, or Redis lost it or its end. What we have is right.
+                # It expired, or Redis lost all or part of it: write the whole session again.
                 self._num_stored = None
             except StoreUnavailable as error:
                 log.debug("store away", extra={"reason": str(error)})
-                # Jitter, so that not all sessions come at once when it is back.
+                # Jitter, so that not all sessions retry at once when it is back.
                 await asyncio.sleep(backoff_s * self._dice.uniform(0.5, 1))
                 backoff_s = min(2 * backoff_s, LONGEST_BACKOFF_S)
 
     async def _write(self, store: SessionStore) -> None:
-        """Write what is due: the whole session, what is new of it, or that it is complete."""
+        """Write what is due: the whole session, its new tokens, or that it is complete."""
         session_id, start, num_tokens = (
             self.session.session_id,
             self._num_stored,
@@ -180,4 +181,4 @@ class SessionLog:
 
     def _unchecked_from(self, start: int) -> set[int]:
         flags = self._is_unchecked[start:]
-        return {place for place, is_unchecked in enumerate(flags) if is_unchecked}
+        return {index for index, is_unchecked in enumerate(flags) if is_unchecked}

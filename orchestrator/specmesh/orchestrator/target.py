@@ -1,8 +1,8 @@
-"""The one target model of a mesh: whose replicas work, and when another one takes its place.
+"""The one target model of a mesh: which replicas are admitted, and when another model replaces it.
 
-The first replica that comes up says which it is. Others must be replicas of the very same:
-what a mesh of two targets says would be neither's. Those of another model wait, until none of
-the target's is there any more, as at the end of a rolling update.
+The first replica that comes up defines the target. Others must serve the very same model: an
+answer verified by two models would be neither's. Replicas of another model wait until none of the
+target's is left, as at the end of a rolling update.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from specmesh.v1 import model_pb2
 log = logging.getLogger(__name__)
 
 MOVE_ON_SECONDS = 5.0
-"""How long nobody may serve the target before another model takes its place: as long as a
-request waits for a replica that may only be starting again."""
+"""How long no replica may serve the target before another model replaces it: as long as a request
+waits for a replica that may only be restarting."""
 
 REPLICAS_AGREE_ON = (
     "name",
@@ -38,40 +38,40 @@ REPLICAS_AGREE_ON = (
     "weights_digest",
 )
 DIGITS = 12
-"""Of a digest, told to people."""
+"""Digits of a digest that messages show."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What requests are checked against."""
+    """The target's properties that requests are checked against."""
 
     info: model_pb2.ModelInfo
     tokenizer_json: str
     tokenizer: Tokenizer
     longest_token_bytes: int
-    """No token stands for more bytes of text."""
+    """No token decodes to more bytes of text."""
     kv_capacity_tokens: int = 0
-    """What the replica with the least room can hold of one answer, prompt included; 0 is no
-    limit."""
+    """Tokens of one answer, prompt included, that the replica with the smallest KV cache can
+    hold; 0 is no limit."""
 
     @classmethod
     def of(cls, model: PeerModel) -> Self:
         """The target that ``model`` is a replica of."""
         tokenizer = Tokenizer.from_str(model.tokenizer_json)
-        # As vocabularies spell them, which is never shorter than the text.
+        # As the vocabulary spells them, which is never shorter than the text.
         longest = max(len(entry.encode()) for entry in tokenizer.get_vocab())
         return cls(model.info, model.tokenizer_json, tokenizer, longest)
 
 
 class TargetRegistry:
-    """Holds the target, and the rules by which peers are admitted to its mesh."""
+    """Holds the target, and admits peers that fit it. There is one target at any time."""
 
     def __init__(self) -> None:
         self._target: asyncio.Future[Target] = asyncio.get_running_loop().create_future()
         self._verifiers: Sequence[Peer] = ()
         self._drafters: Sequence[Peer] = ()
-        self._patience: asyncio.TimerHandle | None = None
-        """Runs while nobody serves the target."""
+        self._timer: asyncio.TimerHandle | None = None
+        """Runs while no replica serves the target."""
         self._overdue = False
 
     @property
@@ -80,14 +80,14 @@ class TargetRegistry:
         return self._target.result() if self._target.done() else None
 
     def follow(self, verifiers: Pool, drafters: Pool) -> None:
-        """From here on, move on to another target when none of its replicas is left."""
+        """From now on, move on to another target when none of its replicas is left."""
         self._verifiers, self._drafters = verifiers.peers, drafters.peers
         for peer in self._verifiers:
             peer.watchers[self._reconsider] = None
         self._reconsider()
 
     async def admit_verifier(self, model: PeerModel) -> str | None:
-        """The first replica defines the target; others must be replicas of the same."""
+        """Why ``model`` is not admitted, None if it is. The first replica defines the target."""
         if not model.tokenizer_json:
             return "the target has no tokenizer"
         if not self._target.done():
@@ -95,38 +95,38 @@ class TargetRegistry:
         return _not_a_replica(self._target.result().info, model.info)
 
     async def admit_drafter(self, model: PeerModel) -> str | None:
-        """A drafter must speak the target's tokens; waits until the target is known."""
+        """Why ``model`` cannot draft, None if it can. Waits until the target is known."""
         await asyncio.shield(self._target)
         return _not_a_drafter(self._target.result(), model)
 
     def _reconsider(self) -> None:
-        """A verifier may have come or gone."""
+        """Move on to another target if it is time: a verifier may have come or gone."""
         if self.known is None:
             return
         if any(peer.serving and not peer.refusal for peer in self._verifiers):
-            self._rest()
+            self._stop_waiting()
             return
-        if self._patience is None:
+        if self._timer is None:
             loop = asyncio.get_running_loop()
-            self._patience = loop.call_later(MOVE_ON_SECONDS, self._lose_patience)
-        waiting = [peer.model for peer in self._verifiers if peer.serving and peer.model]
-        candidates = [model for model in waiting if model.tokenizer_json]
-        # Where each of them serves something else, none can come back.
-        if candidates and (self._overdue or len(waiting) == len(self._verifiers)):
+            self._timer = loop.call_later(MOVE_ON_SECONDS, self._timed_out)
+        served = [peer.model for peer in self._verifiers if peer.serving and peer.model]
+        candidates = [model for model in served if model.tokenizer_json]
+        # If every one of them serves another model, there is none to wait for.
+        if candidates and (self._overdue or len(served) == len(self._verifiers)):
             self._move_on(candidates)
 
-    def _lose_patience(self) -> None:
+    def _timed_out(self) -> None:
         self._overdue = True
         self._reconsider()
 
-    def _rest(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-        self._patience, self._overdue = None, False
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._overdue = None, False
 
     def _move_on(self, candidates: Sequence[PeerModel]) -> None:
-        """The target is what most of those wait with, of equals the first by address."""
-        self._rest()
+        """Make the model of most of ``candidates`` the target; of equals, the first by address."""
+        self._stop_waiting()
         identities = [_identity(model.info) for model in candidates]
         ((chosen, _),) = Counter(identities).most_common(1)
         target = Target.of(candidates[identities.index(chosen)])
@@ -157,8 +157,8 @@ def _not_a_replica(ours: model_pb2.ModelInfo, theirs: model_pb2.ModelInfo) -> st
 def _not_a_drafter(target: Target, model: PeerModel) -> str | None:
     """Why ``model`` cannot draft for ``target``; None if it can.
 
-    With the target's tokenizer it may have been padded to another vocabulary size; without
-    one of its own it works on any tokens if it names no size.
+    With the target's tokenizer its vocabulary may be padded to another size; without a tokenizer
+    it works on any tokens, if it names no size or the target's.
     """
     theirs, ours = model.info, target.info
     if theirs.tokenizer_fingerprint == ours.tokenizer_fingerprint:
@@ -186,7 +186,7 @@ def _shown(info: model_pb2.ModelInfo, field: str) -> str:
 
 
 def _words(info: model_pb2.ModelInfo) -> str:
-    """Names a model to people."""
+    """A model's name and version, for messages."""
     digest = f"digest {info.weights_digest[:DIGITS]}" if info.weights_digest else ""
     revision = f"revision {info.revision[:DIGITS]}" if info.revision else ""
     words = ", ".join(filter(None, (info.dtype, digest, revision)))

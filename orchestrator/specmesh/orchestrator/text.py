@@ -1,7 +1,7 @@
-"""From committed tokens to text, and where a stop string ends it.
+"""Decodes committed tokens to text, and ends it at a stop string.
 
-What is said after a number of tokens is a function of those tokens alone, however they came
-in chunks, so that a resumed stream goes on at the very character.
+The text emitted after n tokens is a function of those tokens alone, however they were chunked, so
+that a resumed stream continues at the very character.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from itertools import product
 from tokenizers import Tokenizer
 
 CONTEXT_TOKENS = 8
-"""How much of the prompt decides whether the answer's first word gets its space."""
+"""How much of the prompt decides whether the answer's first word begins with a space."""
 
 INCOMPLETE = "\ufffd"
-"""Stands for bytes that make no character, or not yet."""
+"""The replacement character: for bytes that form no character, or not yet."""
 
 BYTE_TOKENS = (("<0x80>", "<0xBF>"), ("\u0122", "\u00bf"))
-"""The bytes 80 and BF as tokens: of SentencePiece, of GPT-2."""
+"""The bytes 80 and BF as tokens, as SentencePiece and as GPT-2 spell them."""
 
 
 class TextStream:
-    """The text of one answer; holds back what may still change or turn into a stop string.
+    """The text of one answer; holds back what may still change or become a stop string.
 
     The text ends before the stop string that is complete first; of several that end with the
     same character, before the longest.
@@ -35,22 +35,22 @@ class TextStream:
         self._stop_strings = tuple(stop_strings)
         self._held = ""
         self.stopped = False
-        """Whether a stop string was met; nothing more is to be pushed then."""
+        """Whether a stop string was found; no more tokens may be pushed then."""
 
     def push(self, token_id: int) -> str:
-        """The text that ``token_id`` sets free."""
-        return self._free(self._decoder.push(token_id))
+        """The text that can be emitted after ``token_id``."""
+        return self._emit(self._decoder.push(token_id))
 
     def flush(self) -> str:
-        """What was held back, now that no more comes; it too may hold a stop string."""
+        """The text held back, once no more tokens come; it may hold a stop string, too."""
         if self.stopped:
             return ""
-        free = self._free(self._decoder.flush())
+        text = self._emit(self._decoder.flush())
         held, self._held = self._held, ""
-        return free + held
+        return text + held
 
-    def _free(self, new: str) -> str:
-        """What can be said now that ``new`` is certain."""
+    def _emit(self, new: str) -> str:
+        """The text that can be emitted now that ``new`` is certain."""
         text = self._held + new
         end = self._end(text)
         self.stopped = end is not None
@@ -60,14 +60,14 @@ class TextStream:
         return text[:end]
 
     def _end(self, text: str) -> int | None:
-        """Where a stop string ends ``text``; None if it holds none."""
+        """Index of the stop string that ends ``text``; None if it holds none."""
         found = [
             (at + len(stop), at) for stop in self._stop_strings if (at := text.find(stop)) >= 0
         ]
         return min(found)[1] if found else None
 
     def _undecided(self, text: str) -> int:
-        """Length of the longest end of ``text`` that begins a stop string."""
+        """Length of the longest suffix of ``text`` that a stop string may begin with."""
         longest = max(map(len, self._stop_strings), default=0) - 1
         for length in range(min(longest, len(text)), 0, -1):
             if any(stop.startswith(text[-length:]) for stop in self._stop_strings):
@@ -79,7 +79,7 @@ class _Decoder:
     """Decodes token by token, each within a window of the tokens just before it.
 
     The ``DecodeStream`` of tokenizers would repeat the end of a prompt that ends in U+FFFD or
-    within a character, hold a whole token back for half a character at its end, and cannot be
+    within a character, would hold back a whole token that ends within a character, and cannot be
     flushed.
     """
 
@@ -87,9 +87,9 @@ class _Decoder:
         self._tokenizer = tokenizer
         self._completions = _completions(tokenizer)
         self._window = _context(tokenizer, prompt, self._completions)
-        self._num_said = len(self._window)
-        # A character that the prompt breaks off in is the prompt's.
-        self._said: str = tokenizer.decode(self._window)
+        self._num_emitted = len(self._window)
+        # A character that the prompt ends within belongs to the prompt.
+        self._emitted: str = tokenizer.decode(self._window)
 
     def push(self, token_id: int) -> str:
         """The text that the token makes certain: no later one can change it."""
@@ -103,26 +103,26 @@ class _Decoder:
         return certain
 
     def flush(self) -> str:
-        """What is incomplete, as it stands."""
+        """The text of an incomplete character at the end."""
         return self._rest()
 
     def _rest(self, completion: Sequence[int] = ()) -> str:
-        """What the window and ``completion`` say beyond what is said."""
+        """The text of the window and ``completion`` after what has been emitted."""
         tokens = [*self._window, *completion]
-        rest: str = self._tokenizer.decode(tokens)[len(self._said) :]
+        rest: str = self._tokenizer.decode(tokens)[len(self._emitted) :]
         if INCOMPLETE in rest:
-            # SentencePiece decodes bytes in a row as a whole, so that one that is invalid
+            # SentencePiece decodes a run of byte tokens as a whole, so that an invalid byte
             # spoils the characters before and after it.
-            alone: str = self._tokenizer.decode(tokens[self._num_said :])
+            alone: str = self._tokenizer.decode(tokens[self._num_emitted :])
             if alone.count(INCOMPLETE) < rest.count(INCOMPLETE):
                 return alone
         return rest
 
     def _certain(self, rest: str) -> str:
-        """``rest`` without the character that it breaks off in, if any.
+        """``rest`` without the incomplete character at its end, if any.
 
-        There is one if continuation bytes can complete it. Invalid bytes, and a U+FFFD that
-        the model wrote, can't be completed.
+        A character is incomplete if continuation bytes can complete it. Invalid bytes, and a
+        U+FFFD that the model wrote, can't be completed.
         """
         if not rest.endswith(INCOMPLETE):
             return rest
@@ -133,16 +133,16 @@ class _Decoder:
         return rest if self._completions else rest[:-1]
 
     def _move_on(self, certain: str, *, whole: bool) -> None:
-        """``certain`` is said. The window keeps what came since the last time, for that begins
-        with a character; only its last token can hold one that is not complete."""
+        """Count ``certain`` as emitted. The window keeps the tokens since the last time, which
+        begin with a character; only the last of them can hold an incomplete one."""
         if certain:
-            del self._window[: self._num_said]
-        self._num_said = len(self._window) - (not whole)
+            del self._window[: self._num_emitted]
+        self._num_emitted = len(self._window) - (not whole)
         text = self._tokenizer.decode(self._window)
-        self._said = text if whole else text[:-1]
+        self._emitted = text if whole else text[:-1]
 
     def _is_special(self, token_id: int) -> bool:
-        """Whether it says nothing; a window of such tokens would grow for ever."""
+        """Whether the token has no text; a window of such tokens would grow forever."""
         shown = self._tokenizer.decode([token_id], skip_special_tokens=False)
         return bool(shown) and not self._tokenizer.decode([token_id])
 
@@ -150,7 +150,7 @@ class _Decoder:
 def _context(
     tokenizer: Tokenizer, prompt: Sequence[int], completions: Sequence[Sequence[int]]
 ) -> list[int]:
-    """The prompt's end, from where a character begins if it does anywhere in it."""
+    """The end of the prompt, starting where a character begins, if any does in it."""
     ends = [list(prompt[-length:]) for length in range(CONTEXT_TOKENS, 0, -1)]
     for end, completion in product(ends, ((), *completions)):
         if not tokenizer.decode([*end, *completion]).startswith(INCOMPLETE):
@@ -159,7 +159,7 @@ def _context(
 
 
 def _completions(tokenizer: Tokenizer) -> list[list[int]]:
-    """Tokens that complete any character broken off, each in one of the ways.
+    """Sequences of byte tokens, one of which completes any incomplete character.
 
     After E0 and F0 only the upper continuation bytes are valid, after ED and F4 only the
     lower. Empty for a vocabulary without those bytes.

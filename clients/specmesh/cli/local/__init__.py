@@ -1,5 +1,5 @@
 """A whole mesh on one machine: Redis, verifiers, a drafter and an orchestrator as processes.
 
-Reading order: ``mesh`` (which processes), ``cores`` (where they run), ``supervisor`` (their
-life together), ``process`` (one of them), ``launcher`` (what runs before it does).
+Reading order: ``mesh`` (which processes), ``cores`` (where they run), ``supervisor`` (starts
+and stops them), ``process`` (one of them), ``launcher`` (what runs before it does).
 """

@@ -12,13 +12,13 @@ from specmesh.cli.local.process import Process, ProcessSpec, StartError
 _FIRST_BACKOFF_S = 0.2
 _LONGEST_BACKOFF_S = 10.0
 _STABLE_AFTER_S = 30.0
-"""Whoever lived this long gets the first backoff again."""
+"""A process that ran this long is restarted after the first backoff again."""
 
 Launch = Callable[[ProcessSpec, str], Awaitable[Process]]
 
 
 class Keeper:
-    """Starts a process, and starts it anew, at the same address, whenever it dies."""
+    """Starts a process, and restarts it at the same address whenever it dies."""
 
     def __init__(
         self,
@@ -38,17 +38,17 @@ class Keeper:
 
     @property
     def name(self) -> str:
-        """The process's."""
+        """The process's name."""
         return self._spec.name
 
     async def start(self) -> str:
-        """The first start; returns the address. Raises StartError."""
+        """Start the process; returns its address. Raises StartError."""
         self.process = await self._launch(self._spec, "")
         self._keeping = asyncio.create_task(self._keep(self.process.address))
         return self.process.address
 
     async def stop(self) -> None:
-        """End it, politely at first."""
+        """End it: SIGTERM, then SIGKILL after ``stop_timeout_s``."""
         if self._keeping is not None:
             self._keeping.cancel()
             await asyncio.wait({self._keeping})
@@ -57,7 +57,7 @@ class Keeper:
             self.process = None
 
     def kill(self) -> None:
-        """End it at once; ``stop`` must still follow."""
+        """Kill it at once; ``stop`` must still be called."""
         if self._keeping is not None:
             self._keeping.cancel()
         if self.process is not None:
@@ -69,8 +69,8 @@ class Keeper:
             self.process.send(number)
 
     async def end_and_restart(self, number: signal.Signals, after_s: float) -> None:
-        """Send it a signal that ends it, and return when another serves, started ``after_s``
-        after its end."""
+        """Send it a signal that ends it, and return when a new one serves, started ``after_s``
+        seconds after its end."""
         self._restart_after_s = after_s
         restarted = self._restarted
         self.send(number)

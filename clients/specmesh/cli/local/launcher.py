@@ -1,4 +1,4 @@
-"""Becomes another program, bound to its parent's life and to some cores.
+"""Becomes another program, which dies with its parent and runs on given cores.
 
 Run as a script, ``launcher.py PARENT_PID CORES PROGRAM ARGUMENT...``, with CORES like ``0,2``
 or empty for all. It is a program of its own because code between fork and exec is not safe
@@ -14,10 +14,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(parent_pid: int, cores: str, command: list[str]) -> None:
-    """Does not return."""
+    """Replace this process by ``command``; does not return."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent_pid:  # it died before we asked to hear of it
+        if os.getppid() != parent_pid:  # the parent died before the prctl above
             sys.exit(1)
         if cores:
             os.sched_setaffinity(0, map(int, cores.split(",")))

@@ -19,7 +19,7 @@ def serving_address(line: str) -> str | None:
 
 
 def tail(file: Path, num_lines: int) -> str:
-    """The last lines of a log, for people."""
+    """The last lines of a log, in readable form."""
     with file.open("rb") as log:
         size = log.seek(0, 2)
         log.seek(max(size - _TAIL_BYTES, 0))

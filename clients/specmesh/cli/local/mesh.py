@@ -24,29 +24,29 @@ _KILL_AFTER_DRAIN_S = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeshOptions:
-    """What the mesh is made of."""
+    """The processes of a local mesh, and their settings."""
 
     models: Models
     num_verifiers: int = 1
     num_confidence: int = 0
     """Replicas of the confidence service, which only the strategy filter asks."""
     calibration: Path | None = None
-    """What they know of the pair."""
+    """Calibration of the confidence service for the model pair."""
     threads: int = 1
-    """Of each process, for libraries that have their own."""
+    """Threads of each process, for libraries with thread pools."""
     strategy: str = "speculative"
     lookahead: int | None = None
     port: int = 0
-    """Of the orchestrator; 0 takes any free one."""
+    """Port of the orchestrator; 0 takes any free one."""
     redis_url: str | None = None
-    """A Redis that runs already; by default the mesh starts one."""
+    """URL of a running Redis; by default the mesh starts one."""
     drain_s: float = 5.0
     environment: Mapping[str, str] = field(default_factory=dict)
     """Given to every process, in addition to this one's own."""
 
 
 class LocalMesh:
-    """Runs while an ``async with`` block runs; a process that dies in it is started anew.
+    """A mesh that runs while its ``async with`` block does; processes that die are restarted.
 
     ``address`` is the orchestrator's; ``directory`` gets a log for each process.
     Entering raises StartError if a process can't be started. If this process is killed, all
@@ -84,7 +84,7 @@ class LocalMesh:
         return self._supervisor.addresses
 
     def kill(self) -> None:
-        """End all processes at once; leaving the block is then a matter of a moment."""
+        """Kill all processes at once, so that the block can be left without waiting."""
         self._supervisor.kill()
 
     async def __aenter__(self) -> Self:
@@ -121,10 +121,10 @@ class LocalMesh:
             self._service("drafter", name, cores.drafter, (*arguments, *common))
             for name, arguments in self._named_drafters()
         ]
-        known = () if options.calibration is None else ("--calibration", str(options.calibration))
+        flags = () if options.calibration is None else ("--calibration", str(options.calibration))
         confidence = [
-            # It works while the drafter waits for it, and the other way round.
-            self._service("confidence", f"confidence-{number}", cores.drafter, (*known, *common))
+            # On the drafter's cores: it works while the drafter waits for it, and vice versa.
+            self._service("confidence", f"confidence-{number}", cores.drafter, (*flags, *common))
             for number in range(options.num_confidence)
         ]
         peers = {"--verifiers": verifiers, "--drafters": drafters, "--confidence": confidence}

@@ -1,4 +1,4 @@
-"""What the processes of a local mesh serve, as their command lines say it."""
+"""The models of a local mesh, as command-line arguments of its processes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 DRAFTER_BACKENDS = ("ngram", "prompt-lookup", "random")
-"""Drafters without a model of their own; they borrow the target's tokenizer."""
+"""Drafters without a model of their own; they use the target's tokenizer."""
 
 
 class Models(Protocol):
@@ -18,27 +18,27 @@ class Models(Protocol):
         ...
 
     def drafters(self) -> Sequence[Sequence[str]]:
-        """Arguments of each drafter, in the order in which they are preferred."""
+        """Arguments of each drafter, in order of preference."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RealModels:
-    """Models that are loaded and run."""
+    """Real models, loaded from disk or Hugging Face."""
 
     target: str
     """Folder or Hugging Face id."""
     drafter_names: tuple[str, ...]
     """The same for each drafter, or one of DRAFTER_BACKENDS."""
     threads: int = 1
-    """Of each process."""
+    """Threads of each process."""
 
     def verifier(self) -> Sequence[str]:
-        """See ``Models``."""
+        """Arguments of a verifier that loads the target."""
         return ("--model", self.target, "--threads", str(self.threads))
 
     def drafters(self) -> Sequence[Sequence[str]]:
-        """See ``Models``."""
+        """Arguments of each of the named drafters, in that order."""
         return [
             (*self._drafter(name), "--threads", str(self.threads)) for name in self.drafter_names
         ]
@@ -52,7 +52,7 @@ class RealModels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingModels:
-    """Models that wait instead of computing, and agree by the dice of ``seed``."""
+    """Models that wait instead of computing; they agree by ``acceptance`` and ``seed``."""
 
     target_ms: float
     drafter_ms: float
@@ -60,11 +60,11 @@ class WaitingModels:
     seed: int = 0
 
     def verifier(self) -> Sequence[str]:
-        """See ``Models``."""
+        """Arguments of a verifier whose forwards take ``target_ms``."""
         return self._simulated(self.target_ms)
 
     def drafters(self) -> Sequence[Sequence[str]]:
-        """See ``Models``."""
+        """Arguments of one drafter whose forwards take ``drafter_ms``."""
         drafter = self._simulated(self.drafter_ms)
         return [(*drafter, "--simulated-acceptance", str(self.acceptance))]
 

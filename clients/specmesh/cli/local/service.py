@@ -1,4 +1,4 @@
-"""The command line of one of our services."""
+"""The command line of one service of the mesh."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def service_spec(
     environment: Mapping[str, str] | None = None,
     cores: frozenset[int] = frozenset(),
 ) -> ProcessSpec:
-    """``python -m specmesh.ROLE`` as ``name``; ``threads`` are for libraries with their own."""
+    """``python -m specmesh.ROLE`` as ``name``; ``threads`` is for libraries with thread pools."""
     return ProcessSpec(
         name=name,
         command=(

@@ -1,4 +1,4 @@
-"""Processes that live and die together."""
+"""Starts processes, restarts those that die, and ends them all together."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from specmesh.cli.local.process import Process, ProcessSpec, StartError
 
 
 class Supervisor:
-    """Starts processes in order, starts anew what dies, and ends all in reverse order.
+    """Starts processes in order, restarts those that die, and ends all in reverse order.
 
-    ``report`` is told, in one line each, what happens after the start. Logs go to
+    ``report`` is called with one line for each event after the start. Logs go to
     ``directory``.
     """
 
@@ -43,9 +43,9 @@ class Supervisor:
         return {process.spec.name: process.address for process in self._running()}
 
     async def start(self, *specs: ProcessSpec) -> list[str]:
-        """Start some processes at once; return their addresses when all can be used.
+        """Start some processes at once; returns their addresses when all can be used.
 
-        If one fails the others end too, those of earlier calls excepted. Raises StartError.
+        If one fails, the other starts are cancelled; ``stop`` ends the rest. Raises StartError.
         """
         group = [Keeper(spec, self._launch, self._stop_timeout_s, self._report) for spec in specs]
         self._groups.append(group)
@@ -61,18 +61,18 @@ class Supervisor:
         self._keeper(name).send(number)
 
     async def end_and_restart(self, name: str, number: signal.Signals, after_s: float) -> None:
-        """See ``Keeper.end_and_restart``."""
+        """End a process by a signal; returns when a new one serves, started after ``after_s``."""
         await self._keeper(name).end_and_restart(number, after_s)
 
     async def stop(self) -> None:
-        """End everything, the last started first; those started at once end at once."""
+        """End all processes, the last started first; those started together end together."""
         while self._groups:
             group = self._groups[-1]
             await asyncio.gather(*(keeper.stop() for keeper in group))
             self._groups.pop()
 
     def kill(self) -> None:
-        """End everything at once; ``stop`` must still follow."""
+        """Kill all processes at once; ``stop`` must still be called."""
         for group in self._groups:
             for keeper in group:
                 keeper.kill()
@@ -81,8 +81,8 @@ class Supervisor:
         return next(each for group in self._groups for each in group if each.name == name)
 
     def _running(self) -> list[Process]:
-        kept = (keeper.process for group in self._groups for keeper in group)
-        return [process for process in kept if process is not None]
+        processes = (keeper.process for group in self._groups for keeper in group)
+        return [process for process in processes if process is not None]
 
     async def _launch(self, spec: ProcessSpec, address: str) -> Process:
         return await Process.start(spec, self._directory, self._start_timeout_s, address)

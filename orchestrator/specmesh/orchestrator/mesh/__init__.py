@@ -1,1 +1,1 @@
-"""The peers of an orchestrator: who is there, who is fit for work, and the calls to them."""
+"""The replicas that an orchestrator calls: their health, the choice among them, and the calls."""

@@ -1,4 +1,4 @@
-"""Which replica a call goes to, and whether and when it is sent again."""
+"""Chooses the replica for each attempt of a call, and decides whether and when to retry."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.serving.errors import FailedPrecondition, retry_after_s
 
 MAX_ATTEMPTS = 6
-"""Tries of a call, if there are no more replicas than that."""
+"""Failed attempts after which a call is given up, once every usable replica has failed it."""
 PAUSE_SECONDS = 0.05
+"""Base of the exponential backoff between attempts."""
 MAX_BUSY_SECONDS = 1.0
-"""How long a replica whose queue is full is left alone, unless it asks for more."""
+"""Longest backoff after a full queue, unless the replica asks for a longer one."""
 LIVES_SECONDS = 1.0
-"""How long a replica whose connection broke may take to say that it lives."""
+"""Timeout of the check whether the process behind a broken connection is still alive."""
 
 _quarantines = metrics.get_meter("specmesh.orchestrator").create_counter(
     "specmesh.quarantined.calls",
@@ -34,7 +35,7 @@ _quarantines = metrics.get_meter("specmesh.orchestrator").create_counter(
 
 
 class Quarantined(FailedPrecondition):
-    """The request breaks one replica after the other."""
+    """The request broke one replica after another and is not retried."""
 
     def __init__(self, num_broken: int, num_replicas: int, num_attempts: int) -> None:
         super().__init__(
@@ -50,12 +51,15 @@ class Quarantined(FailedPrecondition):
 
 
 class Attempts:
-    """The tries of one call. ``deadline`` is the request's, by the event loop's clock.
+    """The attempts of one call. ``deadline`` is the request's, by the event loop's clock.
 
-    ``kind`` names the model that must answer, None any of the pool. ``is_well`` asks a replica
-    for something harmless: a request is found guilty of breaking replicas by one that answers
-    this and then breaks once more. None: suspicion is enough. ``patient``: those that failed are
-    asked again once nobody else is left.
+    A failure counts against its replica once another has answered or the call has ended, and
+    never if the request is found to be the cause.
+
+    ``kind`` names the model that must answer; None accepts any in the pool. ``is_well`` sends a
+    replica a harmless request: the client's request is blamed once a replica answers that and
+    then breaks on the request again. None: suspicion is enough. ``patient``: replicas that failed
+    are tried again once no others are left.
     """
 
     def __init__(
@@ -78,24 +82,23 @@ class Attempts:
         self._failed_at: set[str] = set()
         self._forgetful: set[str] = set()
         self._charges: list[tuple[Peer, float, Cause]] = []
-        """Failures that are the replicas', unless the call turns out to be the cause."""
+        """Failures to hold against replicas, unless the request turns out to be the cause."""
         self._error: grpc.aio.AioRpcError | None = None
         self._accuser: Peer | None = None
-        """The replica on whose word the request is suspected, until it is asked whether it is
-        well."""
+        """The replica whose failure made the request a suspect, until its health is checked."""
         self._witness: Peer | None = None
-        """The accuser that is well: it alone is asked next."""
+        """The accuser, found healthy: the next attempt goes to it alone."""
         self._recovery_s = 0.0
-        """How long to wait if nobody is left who hasn't failed."""
+        """Pause before the next attempt if every usable replica has failed."""
         self.began = asyncio.get_running_loop().time()
         self._num_busy = 0
         self.num_failed = 0
-        """Tries so far."""
+        """Failed attempts so far."""
         self.num_late = 0
-        """Those of them that had no answer in time."""
+        """Failed attempts that timed out."""
 
     def reserve(self) -> Reservation:
-        """A place at the replica for the next try; raises as ``Pool.reserve``."""
+        """Reserve a replica for the next attempt. Raises as ``Pool.reserve``."""
         return self._pool.reserve(
             self._prefix.holds,
             self._failed_at,
@@ -105,11 +108,11 @@ class Attempts:
         )
 
     def can_reserve_another(self, peer: Peer) -> bool:
-        """Whether somebody else than ``peer`` may be asked who hasn't failed."""
+        """Whether a replica other than ``peer`` that has not failed may be tried."""
         return self._witness is None and self._untried({*self._failed_at, peer.address})
 
     def reserve_another(self, peer: Peer) -> Reservation:
-        """A place for the same try at another replica; raises as ``Pool.reserve``."""
+        """Reserve another replica than ``peer`` for its attempt. Raises as ``Pool.reserve``."""
         avoid = {*self._failed_at, peer.address}
         return self._pool.reserve(
             self._prefix.holds, avoid, self._kind, only=self._blame.confined_to
@@ -117,38 +120,38 @@ class Attempts:
 
     @property
     def somebody_is_ready(self) -> bool:
-        """Whether there is a replica for the next try."""
+        """Whether a replica is ready for the next attempt."""
         return bool(self._pool.ready_for(self._kind, self._blame.confined_to))
 
     @property
     def _only(self) -> Collection[str] | None:
-        """Where alone the next try may be made; None: anywhere."""
+        """The only addresses that the next attempt may go to; None: any."""
         if self._witness is not None and self._witness.ready:
             return {self._witness.address}
         return self._blame.confined_to
 
     async def wait_ready(self, patience_s: float) -> None:
-        """Return once a replica has come up, or the time is up.
+        """Return once a replica is ready or ``patience_s`` have passed.
 
-        Raises ``FailedPrecondition`` if only such are ready as the call must not break.
+        Raises ``Quarantined`` if the only replicas ready are ones that the call must not reach.
         """
         only = self._blame.confined_to
-        with suppress(TimeoutError):  # the reservation that follows says who is missing
+        with suppress(TimeoutError):  # the reservation that follows raises the error
             await asyncio.wait_for(self._pool.wait_ready(only), patience_s)
         if only is not None and self._pool.ready and not self.somebody_is_ready:
             raise self._quarantined()
 
     def answered(self, peer: Peer, began: float, pace: float | None = None) -> None:
-        """``peer`` has answered a try begun at ``began``: those that failed are to blame."""
+        """Record that ``peer`` answered an attempt begun at ``began``; charge earlier failures."""
         self.close()
         self._pool.answered(peer, began, pace)
 
     def overtaken(self, peer: Peer, began: float) -> None:
-        """A try at ``peer`` had no answer when a later one had."""
+        """Record that the hedge of an attempt at ``peer`` answered first."""
         self._charges.append((peer, began, Cause.LATENCY))
 
     def failed(self, peer: Peer, began: float, error: grpc.aio.AioRpcError) -> None:
-        """Take in that a try failed. Raises if another one would be useless, or do harm."""
+        """Record a failed attempt. Raises if a retry would be useless or do harm."""
         self.num_failed += 1
         self._error = error
         fault = fault_of(error)
@@ -175,7 +178,7 @@ class Attempts:
             self._witness = None
 
     async def pause(self) -> None:
-        """Return when the call may be tried again; raise its error if that is useless."""
+        """Return when the call may be retried; raise its error if that is useless."""
         assert self._error is not None
         if self._blame.confined_to is not None:
             await self._look_for_survivors()
@@ -185,7 +188,7 @@ class Attempts:
         if accuser is not None and self._is_well is not None and await self._is_well(accuser):
             self._witness = accuser
             return
-        # A full queue is no failure: what has begun waits, for as long as its deadline lets it.
+        # A full queue is no failure: an answer that has begun waits for it until its deadline.
         num_failed = self.num_failed - self._num_busy
         given_up = num_failed >= MAX_ATTEMPTS or not self._patient
         untried = self._untried(self._failed_at)
@@ -197,7 +200,7 @@ class Attempts:
         await asyncio.sleep(pause_s)
 
     def close(self) -> None:
-        """The call is over, however it ended: what failed is held against the replicas."""
+        """End the call, however it went: charge its failures to the replicas."""
         for peer, began, cause in self._charges:
             self._pool.failed(peer, began, cause)
         self._charges.clear()
@@ -210,7 +213,7 @@ class Attempts:
                     self._charges.clear()
                     raise error
             case CallFault.BROKE | CallFault.FORGOTTEN if self._blame.broke(peer.address):
-                # Replicas that have all fallen ill at once break on anything.
+                # All replicas may be failing on any request: check before blaming this one.
                 if self._is_well is None or peer is self._witness:
                     raise self._quarantined()
                 self._accuser = peer
@@ -218,7 +221,7 @@ class Attempts:
                 self._blame.lost(peer.address, peer.num_starts)
 
     async def _look_for_survivors(self) -> None:
-        """A replica whose process serves on has not died of the call."""
+        """Clear the call of having killed replicas whose process is still alive."""
         lost = [p for p in self._pool.peers if self._blame.may_have_killed(p.address, p.num_starts)]
         left_s = self._deadline - asyncio.get_running_loop().time()
         timeout_s = max(0.0, min(LIVES_SECONDS, left_s))

@@ -1,9 +1,9 @@
-"""Who is to blame for the failed tries of one call: the replicas, or the request.
+"""Decides whether the replicas or the request are to blame for the failed attempts of one call.
 
-Calls are pure, so one that a replica breaks on is asked of another. If that one answers, the
-first is to blame. If it breaks as well the request is suspected, which would then break every
-replica in turn; unless the replicas are known to be bad. If a connection breaks the request may
-have killed the replica, until that is found to live.
+Calls are pure, so a call that breaks a replica is retried on another. If that one answers, the
+first is to blame. If it breaks as well, the request is suspected, since it might break every
+replica in turn; unless the replicas are known to fail other requests. If a connection breaks, the
+request may have killed the replica, until its process is found to be alive.
 """
 
 from __future__ import annotations
@@ -13,13 +13,17 @@ from collections.abc import Set
 from specmesh.orchestrator.mesh.outliers import Outliers
 
 MAX_BROKEN = 2
-"""A call that broke so many replicas is tried nowhere else."""
+"""A call that broke this many replicas is tried on no others."""
 MAX_REFUSALS = 2
-"""What so many replicas say of a request is so."""
+"""A request that this many replicas refuse as invalid is invalid."""
 
 
 class Blame:
-    """What the tries of one call of ``request`` (a session's id) tell. No clock, no I/O."""
+    """Evidence from the attempts of one call; ``request`` is its session's id. No clock, no I/O.
+
+    No single failure incriminates the request: that takes two replicas that broke, two refusals,
+    or three lost processes.
+    """
 
     def __init__(self, outliers: Outliers, request: str) -> None:
         self._outliers = outliers
@@ -28,7 +32,7 @@ class Blame:
         self._all_may_be_sound = True
         self._one_is_sound = False
         self._lost: set[tuple[str, int]] = set()
-        """Replicas that may have died, and how often they had come up before."""
+        """Processes that the call may have killed: (replica, which of its processes it was)."""
         self._num_refusals = 0
 
     @property
@@ -38,10 +42,10 @@ class Blame:
 
     @property
     def confined_to(self) -> Set[str] | None:
-        """Where alone the call may be tried; None: anywhere.
+        """The only replicas that the call may be sent to; None: any.
 
-        A call whose connection broke may have killed the replica, or somebody else has.
-        After two it stays with those two: they are all that it can have killed.
+        A broken connection may mean that the call killed the replica. After two of them the call
+        stays with those two, so that it kills no others.
         """
         if len(self._lost) < MAX_BROKEN:
             return None
@@ -50,17 +54,17 @@ class Blame:
 
     @property
     def broken(self) -> Set[str]:
-        """The replicas that broke in the call, or may have died of it."""
+        """Replicas that broke on the call, or may have been killed by it."""
         return self._broken | {replica for replica, _ in self._lost}
 
     def refused(self) -> bool:
-        """A replica found fault with the request. Returns whether that is so."""
+        """Record that a replica refused the request as invalid. Returns whether to believe it."""
         self._num_refusals += 1
         return self._num_refusals >= MAX_REFUSALS
 
     def broke(self, replica: str) -> bool:
-        """A replica broke. Returns whether the request is suspected: never for what a single
-        replica says, which may be ill, however often it says so."""
+        """Record that a replica broke. Returns whether the request is now suspected: never because
+        of one replica, which may be at fault itself, however often it breaks."""
         self._broken.add(replica)
         self._all_may_be_sound &= self._outliers.may_be_sound(replica, self._request)
         self._one_is_sound |= self._outliers.sound(replica)
@@ -68,25 +72,25 @@ class Blame:
         return believed and len(self._broken) >= MAX_BROKEN
 
     def lost(self, replica: str, num_starts: int) -> None:
-        """The connection to a replica broke, the ``num_starts``-th process there."""
+        """Record that the connection to the replica's ``num_starts``-th process broke."""
         self._lost.add((replica, num_starts))
 
     def may_have_killed(self, replica: str, num_starts: int) -> bool:
-        """Whether that process was lost and nothing has been heard of it."""
+        """Whether that process was lost and has not been found alive since."""
         return (replica, num_starts) in self._lost
 
     def survived(self, replica: str, num_starts: int) -> None:
-        """That process lives: only the connection broke."""
+        """Record that the process is alive: only its connection broke."""
         self._lost.discard((replica, num_starts))
 
     @property
     def deadly(self) -> bool:
-        """Whether the request kills replicas: more were lost than by chance, one of them again
-        after it had come back. Whatever breaks all connections at once is no request."""
-        more = len(self._lost) > MAX_BROKEN
-        return more and len({replica for replica, _ in self._lost}) < len(self._lost)
+        """Whether the request kills replicas: it lost more than two processes, of which at least
+        two of one replica. An outage that breaks all connections at once does not count."""
+        too_many = len(self._lost) > MAX_BROKEN
+        return too_many and len({replica for replica, _ in self._lost}) < len(self._lost)
 
     def found_guilty(self) -> None:
-        """Keep in mind which replicas did nothing wrong, as it seems."""
+        """Note at each broken replica that the request was the cause."""
         for replica in self.broken:
             self._outliers.suspected(replica, self._request)

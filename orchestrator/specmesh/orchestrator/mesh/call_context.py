@@ -1,4 +1,4 @@
-"""When a command was given."""
+"""The state of a request at the moment when a command was issued."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from opentelemetry.context import Context
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """When a command was given: it is carried out a little later, and maybe repeated."""
+    """State at the moment a command was issued: its call is sent later, and maybe retried."""
 
     num_committed: int
-    """The tokens, prompt included, that its path follows."""
+    """Committed tokens, prompt included, that the command's path follows."""
     parent: Context
-    """Of its spans."""
+    """Parent of the call's spans."""

@@ -1,7 +1,7 @@
-"""Calls to the mesh on behalf of one request: retried where that is safe, traced, bounded.
+"""Calls to the mesh on behalf of one request: retried where that is safe, traced, with deadlines.
 
-Verify is a pure function and Draft only a guess, so both may be repeated anywhere. Every
-call has a deadline: its own cap, or what is left of the request's if that is sooner.
+Verify is a pure function and a draft only a guess, so both may be retried on any replica. Every
+call has a deadline: its own limit or the request's deadline, whichever is sooner.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from specmesh.orchestrator.strategies.base import (
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """The pools that an orchestrator works with, and how fast they have been."""
+    """The pools of replicas that an orchestrator calls, and what its requests share about them."""
 
     verifiers: Pool
     drafters: Pool
@@ -49,18 +49,18 @@ class Mesh:
     latencies: Latencies = field(default_factory=Latencies)
     admission: Admission = field(default_factory=Admission)
     hedges: HedgeBudget = field(default_factory=HedgeBudget)
-    """Of verifications."""
+    """Budget for hedged verifications."""
     holders: PrefixHolders = field(default_factory=PrefixHolders)
     dice: random.Random = field(default_factory=random.SystemRandom)
-    """Seeds and ids come from here, unguessable unless a test wants its schedule again."""
+    """Source of seeds and ids: unguessable, unless a test needs repeatable ones."""
 
 
 class Calls:
-    """Everything one request asks of the mesh.
+    """All calls of one request to the mesh.
 
     ``deadline`` is the request's, by the event loop's clock; ``epoch`` the session's.
-    ``target`` is the kind of the model that verifies, None if it is whichever is there. All
-    calls raise ``AioRpcError`` or ``ServiceError`` once nobody is left to try, or no time.
+    ``target`` is the kind of the model that must verify; None accepts any. Calls raise
+    ``AioRpcError`` or ``ServiceError`` once no replica is left to try, or no time.
     """
 
     def __init__(
@@ -94,11 +94,11 @@ class Calls:
         )
 
     def call_context(self, parent: Context) -> CallContext:
-        """Now, for a command that is given now."""
+        """The context of a command issued now."""
         return CallContext(self._prefix.length, parent)
 
     def capacity(self) -> Capacity:
-        """What strategies may count on at the moment."""
+        """The replicas and latencies that strategies may count on now."""
         kinds = self._mesh.drafters.kinds
         latencies = self._mesh.latencies
         return Capacity(
@@ -111,31 +111,31 @@ class Calls:
 
     @contextmanager
     def watched(self, watcher: Callable[[], None]) -> Iterator[None]:
-        """Call ``watcher`` whenever a replica or drafter may have come or gone."""
+        """Call ``watcher`` whenever a verifier or drafter may have come or gone."""
         with self._mesh.verifiers.watched(watcher), self._mesh.drafters.watched(watcher):
             yield
 
     async def verify(self, command: Verify, context: CallContext) -> Verdict:
-        """The target's verdict, from whichever replica gives it."""
+        """The target's verdict, from any replica."""
         return await self._verifications.ask(command, context)
 
     async def draft(
         self, command: Draft, context: CallContext, deliver: Callable[[Drafted], None]
     ) -> None:
-        """Levels of the draft as they come; see ``DraftCalls.ask``."""
+        """Pass levels of the draft to ``deliver`` as they arrive; see ``DraftCalls.ask``."""
         await self._drafts.ask(command, context, deliver)
 
     async def assess(
         self, command: Assess, context: CallContext, deliver: Callable[[Assessed | Released], None]
     ) -> None:
-        """What to do with draft tokens; see ``ConfidenceCalls.ask``."""
+        """Pass decisions on draft tokens to ``deliver``; see ``ConfidenceCalls.ask``."""
         await self._assessments.ask(command, context.num_committed, context.parent, deliver)
 
     def cancel(self, task: TaskId) -> None:
-        """The task is about to be cancelled: others may have its place at a replica already."""
+        """Free the slots of a task that is about to be cancelled, so that others may take them."""
         self._verifications.cancel(task)
         self._drafts.cancel(task)
 
     def commit(self, token_ids: Sequence[int]) -> None:
-        """Paths of commands given from here on follow these tokens too."""
+        """Append committed tokens, which the paths of later commands follow."""
         self._prefix.commit(token_ids)

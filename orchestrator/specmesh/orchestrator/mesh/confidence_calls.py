@@ -1,7 +1,7 @@
-"""What one request asks of the confidence service.
+"""The calls of one request to the confidence service.
 
-Nothing is asked twice: an assessment that fails or comes late is no reason to wait any longer,
-for the strategy then asks the target about everything, which is always right.
+An assessment that fails or is late is not retried: the strategy then has the target verify every
+token, which is always right.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from specmesh.serving.wire import write_filter_options, write_place
 from specmesh.v1 import confidence_pb2
 
 ASSESS_SECONDS = 0.5
-"""Limit of an assessment, the wait for others included. Longer than the service ever means to
-take: past it something is wrong with it, and every draft would wait."""
+"""Timeout of an assessment, its wait in the request cache included. A healthy service always takes
+less; waiting longer for another would hold up every draft."""
 METHOD = "specmesh.v1.ConfidenceService/Assess"
 
 Deliver: TypeAlias = Callable[[Assessed | Released], None]
-"""Takes what was decided."""
+"""Receives the decisions on a draft, then its release."""
 
 _meter = metrics.get_meter("specmesh.orchestrator")
 _fallbacks = _meter.create_counter(
@@ -44,7 +44,7 @@ _fallbacks = _meter.create_counter(
 
 
 class ConfidenceCalls:
-    """See the module. ``deadline`` is the request's, by the event loop's clock."""
+    """Asks for assessments. ``deadline`` is the request's, by the event loop's clock."""
 
     def __init__(
         self,
@@ -61,11 +61,11 @@ class ConfidenceCalls:
         self._deadline = deadline
 
     async def ask(self, command: Assess, length: int, parent: Context, deliver: Deliver) -> None:
-        """Tell ``deliver`` what to do with the places that follow ``length`` committed tokens
-        and the path.
+        """Pass the decisions on draft tokens, which follow ``length`` committed tokens and the
+        path, to ``deliver``.
 
-        Raises ``AioRpcError`` or ``ServiceError``, and ``InvalidField`` if the service finds
-        fault with the request's options.
+        Raises ``AioRpcError`` or ``ServiceError``, and ``InvalidField`` if the service refuses
+        the request's filter options.
         """
         span = tracer.start_span("specmesh.assess", context=parent)
         span.set_attribute("specmesh.filter.places", len(command.places))
@@ -74,7 +74,7 @@ class ConfidenceCalls:
                 context = trace.set_span_in_context(span, parent)
                 await self._ask(peer, command, length, context, deliver)
         except Exception as error:
-            # Nothing is kept that was not assessed.
+            # Without an assessment no draft token is kept: the target is asked about all.
             span.set_attribute("specmesh.filter.fallback", value=True)
             _fallbacks.add(1)
             raise _refusal(error) or error from error
@@ -83,7 +83,7 @@ class ConfidenceCalls:
 
     @contextmanager
     def _judged(self, peer: Peer) -> Iterator[None]:
-        """What comes of the call is held for or against the replica."""
+        """Record the outcome of the call for outlier ejection."""
         began = asyncio.get_running_loop().time()
         try:
             yield
@@ -135,7 +135,7 @@ def _assessed(command: Assess, assessment: confidence_pb2.Assessment) -> Assesse
 
 
 def _refusal(error: Exception) -> InvalidField | None:
-    """What is wrong with the options, if that is what the error says; the rest is ours."""
+    """The filter option that the service refused; None for errors that are not the client's."""
     if not isinstance(error, grpc.aio.AioRpcError):
         return None
     wrong = invalid_field(error)

@@ -1,7 +1,7 @@
-"""What one request asks of the drafters.
+"""The calls of one request to drafters.
 
-A draft is only a guess: it is sent elsewhere when it fails before it has brought anything, but
-nobody waits for a drafter to recover.
+A draft is only a guess: a call that fails before its first tokens is retried on another drafter,
+but never waits for a drafter to recover.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ DraftExchange = Exchange[drafter_pb2.DraftEachRequest, drafter_pb2.DraftEachResp
 
 
 class DraftCalls:
-    """See the module. ``deadline`` is the request's, by the event loop's clock; ``epoch`` the
-    session's."""
+    """Asks for drafts, and cancels them. ``deadline`` is the request's, by the event loop's
+    clock; ``epoch`` the session's."""
 
     def __init__(
         self,
@@ -58,12 +58,12 @@ class DraftCalls:
         self._reservations: dict[TaskId, Reservation] = {}
         self._exchanges: dict[TaskId, DraftExchange] = {}
         self._quarantined: Quarantined | None = None
-        """Set once a draft has broken several drafters: the next would do so again."""
+        """Set once a draft has broken several drafters: the next one would too."""
 
     async def ask(self, command: Draft, context: CallContext, deliver: Deliver) -> None:
-        """Give levels of the draft to ``deliver`` as they come.
+        """Pass levels of the draft to ``deliver`` as they arrive.
 
-        A call that has brought something is not repeated: what it brought still counts.
+        A call that fails after its first tokens is not retried: those tokens still count.
         Raises ``AioRpcError`` or ``ServiceError``.
         """
         if self._quarantined is not None:
@@ -81,10 +81,9 @@ class DraftCalls:
             raise
 
     def cancel(self, task: TaskId) -> None:
-        """The task is about to be cancelled: others may have its place already.
+        """Free the slot of a task that is about to be cancelled, and end its call at once.
 
-        The draft is stopped at once, before a request that takes its place can reach the
-        drafter and wait for it.
+        The drafter then stops before another request, sent to the free slot, has to wait for it.
         """
         if reservation := self._reservations.get(task):
             reservation.cancel()
@@ -99,11 +98,11 @@ class DraftCalls:
         deadline: float,
         deliver: Deliver,
     ) -> bool:
-        """One call; False if it failed and nothing has come of it."""
+        """One attempt; False if it failed before its first tokens."""
         started, began = False, _now()
         with self._reserve(command.task, attempts) as peer:
 
-            def has_brought(drafted: Drafted) -> None:
+            def received(drafted: Drafted) -> None:
                 nonlocal started
                 if not started:
                     attempts.answered(peer, began)
@@ -112,7 +111,7 @@ class DraftCalls:
                 deliver(drafted)
 
             try:
-                await self._call(peer, command, context, deadline, has_brought)
+                await self._call(peer, command, context, deadline, received)
             except grpc.aio.AioRpcError as error:
                 attempts.failed(peer, began, error)
                 if started:
@@ -147,7 +146,7 @@ class DraftCalls:
                 try:
                     await exchange.each(draft.take, draft.next_by)
                 finally:
-                    # From here on the call is another request's.
+                    # From here on another request may use the call.
                     self._exchanges.pop(command.task, None)
 
     def _request(

@@ -1,4 +1,4 @@
-"""What a drafter says, read with care."""
+"""Reads and validates what drafters send."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from specmesh.v1 import drafter_pb2
 
 @dataclass(frozen=True, slots=True)
 class DraftPart:
-    """One message of a draft: the ``tree`` as it is now, and, by the node that new ones hang
-    from, what they were drawn from and what else the drafter thought of."""
+    """One message of a draft: the whole ``tree`` so far and, by the parent of the new nodes, the
+    ``distributions`` they were drawn from and the drafter's likeliest tokens (``choices``)."""
 
     tree: TokenTree
     distributions: dict[int, Distribution]
@@ -25,9 +25,9 @@ class DraftPart:
 def read_part(
     response: drafter_pb2.DraftResponse, tree: TokenTree, vocab_size: int, mode: AcceptanceMode
 ) -> DraftPart:
-    """What ``response`` adds to ``tree``.
+    """Read what ``response`` adds to ``tree``.
 
-    Raises ``InvalidField`` for whatever the target could not verify.
+    Raises ``InvalidField`` for anything that the target could not verify.
     """
     check_tokens("token_ids", response.token_ids, vocab_size)
     distributions = {}

@@ -1,4 +1,4 @@
-"""Whether a replica of the target is well, or breaks on anything."""
+"""Checks whether a replica of the target is healthy or breaks on any request."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _HARMLESS = verifier_pb2.VerifyRequest(
     tree=write_tree(EMPTY),
     sampling=write_sampling(_GREEDY),
 )
-"""What follows the first token of the vocabulary: nothing of anybody's request."""
+"""Asks for the token that follows token 0: holds nothing of a client's request."""
 
 
 async def is_well(peer: Peer, vocab_size: int, deadline: float, parent: Context) -> bool:
-    """Whether ``peer`` answers something harmless, with sense, until ``deadline`` by the event
+    """Whether ``peer`` answers a harmless request validly before ``deadline``, by the event
     loop's clock."""
     with client_span(METHOD, peer.address, {}, parent) as (span, carrier):
         span.update_name("specmesh.examine")

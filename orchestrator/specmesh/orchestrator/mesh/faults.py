@@ -1,4 +1,4 @@
-"""What a failed call says about the replica and about the request."""
+"""Classifies failed calls by what they say about the replica and about the request."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ REFUSED = frozenset(
 
 
 class CallFault(Enum):
-    """Kinds of failed calls."""
+    """What a failed call implies for its replica, its request and a retry."""
 
     FORGOTTEN = auto()
-    """It lacks the prefix: it may have all of it."""
+    """The replica lacks the prefix: retry with the whole prefix."""
     BUSY = auto()
-    """It has no room now."""
+    """The replica's queue or memory is full now."""
     TOO_SMALL = auto()
-    """It can never hold what is asked; another may."""
+    """The replica's KV cache can never hold the request; another's may."""
     REFUSED = auto()
-    """It finds fault with the request. It may be the one that is wrong, so another is asked;
-    what two say is so."""
+    """The replica refused the request as invalid. It may be wrong itself, so another is tried; two
+    that agree are believed."""
     BROKE = auto()
-    """It broke on the request, or makes no sense. Either of the two may be to blame."""
+    """The replica failed on the request or answered nonsense. Either may be to blame."""
     LOST = auto()
-    """The connection broke: maybe the replica died of the request."""
+    """The connection broke: the request may have killed the replica."""
     AWAY = auto()
-    """It is going, stuck, or no replica of ours; the request has no part in it."""
+    """The replica is draining, hangs, or is another service; the request is not to blame."""
 
 
 BY_REASON = {"PREFIX_UNKNOWN": CallFault.FORGOTTEN, "KV_CACHE_TOO_SMALL": CallFault.TOO_SMALL}
 
 
 def fault_of(error: grpc.aio.AioRpcError) -> CallFault:
-    """What ``error`` says."""
+    """The kind of failure that ``error`` stands for."""
     code, info = error.code(), error_info(error)
     reason = "" if info is None else info.reason
     if reason in BY_REASON:

@@ -1,7 +1,7 @@
-"""A second try of a call that is late, elsewhere: the first answer wins (Dean & Barroso, "The
-Tail at Scale", 2013).
+"""Hedging: a late call is sent to a second replica as well, and the first answer wins (Dean &
+Barroso, "The Tail at Scale", 2013).
 
-A budget as in gRPC's proposal A6 keeps it from making an overload worse.
+A budget, as in gRPC's proposal A6, keeps hedges from making an overload worse.
 """
 
 from __future__ import annotations
@@ -11,36 +11,38 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeAlias, TypeVar
 
 HEDGES_PER_CALL = 0.05
+"""Added to the budget by each answered call."""
 MAX_HEDGES = 10.0
-"""So many may come at once, after many calls without."""
+"""Most hedges that the budget can hold."""
 
 Answer = TypeVar("Answer")
 Try: TypeAlias = Coroutine[Any, Any, Answer | None]
 
 
 class HedgeBudget:
-    """How many second tries there may be: a share of the calls."""
+    """Limits hedges to ``MAX_HEDGES`` and a share ``HEDGES_PER_CALL`` of the answered calls."""
 
     def __init__(self) -> None:
         self._left = MAX_HEDGES
 
     def spend(self) -> bool:
-        """Whether there may be one now; it is counted."""
+        """Take one hedge from the budget; returns whether there was one."""
         if self._left < 1:
             return False
         self._left -= 1
         return True
 
     def earn(self) -> None:
-        """A call was answered."""
+        """Add the share of an answered call."""
         self._left = min(MAX_HEDGES, self._left + HEDGES_PER_CALL)
 
 
 class Hedge(Generic[Answer]):
-    """Tries once more what has no answer after ``late_s``, at most once.
+    """One call and, if it has no answer after ``late_s`` seconds, one hedge of it.
 
-    ``may_begin`` says whether there can be a second try; if not, it is asked again after as
-    long. The result None of a try means that it had no answer, which leaves it to the other.
+    ``may_begin`` tells whether the hedge may start; if not, it is called again after another
+    ``late_s``. An attempt that returns None has failed and leaves the answer to the other. At most
+    one hedge is started, and neither attempt still runs when ``race`` returns.
     """
 
     def __init__(
@@ -51,18 +53,18 @@ class Hedge(Generic[Answer]):
         self._begin = second
         self._second: asyncio.Task[Answer | None] | None = None
         self._over = False
-        """Whether the first has ended."""
+        """Whether the first attempt has ended."""
         self.overtaken = False
-        """Whether the second try ended the call before the first one had a result."""
+        """Whether the hedge decided the call before the first attempt had a result."""
 
     @property
     def begun(self) -> bool:
-        """Whether there is, or was, a second try."""
+        """Whether the hedge was started."""
         return self._second is not None
 
     async def race(self, first: Try[Answer]) -> Answer | None:
-        """The result of ``first``, or of the second if that comes before; None if neither has
-        an answer. Raises what either raises. The one that is not needed is cancelled."""
+        """The result of ``first`` or of the hedge, whichever comes first; None if both failed.
+        Raises what either raises. The attempt that is not needed is cancelled."""
         task = asyncio.current_task()
         assert task is not None
         self._task, cancelling = task, task.cancelling()
@@ -92,9 +94,9 @@ class Hedge(Generic[Answer]):
         self._second.add_done_callback(self._second_done)
 
     def _second_done(self, second: asyncio.Task[Answer | None]) -> None:
-        """Whatever it brought but nothing ends the first, if that is still under way.
+        """End the first attempt, if it still runs, unless the hedge failed too (None).
 
-        Both may have ended in one step of the event loop, and then this comes all the same.
+        This is called even if both have ended in the same step of the event loop.
         """
         if self._over or second.cancelled():
             return

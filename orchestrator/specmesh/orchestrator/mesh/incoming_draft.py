@@ -1,4 +1,4 @@
-"""What comes of one call to a drafter, message by message."""
+"""Handles the responses to one call of a drafter, message by message."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from specmesh.v1 import drafter_pb2, model_pb2
 log = logging.getLogger(__name__)
 
 Deliver: TypeAlias = Callable[[Drafted], None]
-"""Takes levels of a draft."""
+"""Receives levels of a draft."""
 
 MAX_READ_TOKENS = 8
-"""Of the text, beside what is drafted, in drafts that tell how fast the drafter is."""
+"""Prefix tokens that a drafter may have computed in a draft that counts for its speed."""
 
 
 class IncomingDraft:
-    """The tree that ``peer`` grows for ``command``, asked for by ``request`` just now.
+    """The draft that ``peer`` streams for ``command`` in answer to ``request``, sent just now.
 
-    Its levels go to ``deliver`` as they come, and ``latencies`` learn from them.
+    Its levels go to ``deliver`` as they arrive, their times to ``latencies``.
     """
 
     def __init__(
@@ -55,24 +55,27 @@ class IncomingDraft:
         self._mode = mode
         self._num_levels = 0
         self._waiting_since = _now()
-        # The first message tells of the text as well, which the drafter may have to read.
+        # The first message takes longer if the drafter must compute tokens of the prefix.
         self._num_sent = len(request.prefix.token_ids) + len(request.tree.token_ids)
         self._num_held = request.prefix.base_length
         self._num_drafted = request.levels_per_message * len(request.from_nodes)
 
     @property
     def next_by(self) -> float:
-        """When the next message is late, for a drafter would hardly ever take so long; by the
+        """When the next message is given up, since drafters hardly ever take so long; by the
         event loop's clock."""
-        num_most = self._num_sent + self._num_held + self._num_drafted
-        return self._waiting_since + self._patience.given_up_after(num_most)
+        max_tokens = self._num_sent + self._num_held + self._num_drafted
+        return self._waiting_since + self._patience.given_up_after(max_tokens)
 
     @property
     def _full(self) -> bool:
         return self._num_levels >= self._command.depth
 
     def take(self, message: drafter_pb2.DraftEachResponse) -> float | None:
-        """See ``Take``. Raises ``AioRpcError`` if it makes no sense."""
+        """Handle a message; returns the deadline of the next one, None after the last.
+
+        Raises ``AioRpcError`` for an invalid message.
+        """
         if not message.last:
             self._deliver(self._read(message.response))
             return self.next_by
@@ -96,12 +99,12 @@ class IncomingDraft:
             parents=tuple(response.parents),
             distributions=part.distributions,
             choices=part.choices,
-            # A full draft needs no wait for the word that it is.
+            # At full depth there is no need to wait for the message that ends the draft.
             last=self._full,
         )
 
     def _part(self, response: drafter_pb2.DraftResponse) -> DraftPart:
-        """A drafter that makes no sense has broken, which costs the round, not the answer."""
+        """Read a message; an invalid one counts as the drafter's failure and ends the draft."""
         try:
             return read_part(response, self._tree, self._vocab_size, self._mode)
         except InvalidField as error:
@@ -109,14 +112,14 @@ class IncomingDraft:
             raise call_error(grpc.StatusCode.INTERNAL, f"bad draft: {error}") from error
 
     def _observe(self, cost: model_pb2.ComputeCost, size: int) -> None:
-        """Learn what a level takes, from the levels that were added to ``size`` nodes.
+        """Record the time per level, from the levels that were added to ``size`` nodes.
 
-        Not where the drafter had to read much of the text first: a drafter that is tried now
-        and then always has, and would look too slow ever to be used again.
+        Not if the drafter first had to compute much of the prefix: a drafter that is used only
+        now and then always has to, and would look too slow ever to be used again.
         """
         num_levels, num_nodes = _num_levels(self._tree, size), len(self._tree) - size
-        reads = cost.num_computed_tokens > 2 * num_nodes + MAX_READ_TOKENS
-        if cost.forward_ms > 0 and num_levels and not reads:  # else it doesn't say
+        computed_prefix = cost.num_computed_tokens > 2 * num_nodes + MAX_READ_TOKENS
+        if cost.forward_ms > 0 and num_levels and not computed_prefix:  # 0: not reported
             self._latencies.drafter_s(self._peer.kind).add(cost.forward_ms / 1e3 / num_levels)
 
 

@@ -1,4 +1,4 @@
-"""How long the mesh takes, as seen from here: running medians, shared by all requests."""
+"""Latencies of the mesh as this orchestrator sees them: running medians over all requests."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ from specmesh.orchestrator.mesh.sliding import SlidingWindow
 WINDOW = 64
 """How many of the latest calls count."""
 MIN_HALF = 8
-"""With fewer calls on either side a slope is noise."""
+"""Fewest calls in each half; with fewer the slope is noise."""
 EVERY = 8
-"""After so many calls a slope is found anew: it takes longer than all else that one teaches."""
+"""Calls between updates of the slope, which take longer than all else that a call updates."""
 
 _WIDTH = itemgetter(0)
 
 
 class RunningMedian:
-    """The median of the latest values, to two digits, so that it changes only when it matters."""
+    """The median of the latest ``WINDOW`` values, rounded to two digits against small changes."""
 
     def __init__(self) -> None:
         self.value: float | None = None
-        """None before the first."""
+        """None before the first value."""
         self._latest = SlidingWindow(WINDOW)
 
     def add(self, value: float) -> None:
-        """Take a value in."""
+        """Add a value."""
         self._latest.add(value)
         self.value = float(f"{self._latest.median:.1e}")
 
 
 class RunningSlope:
-    """How much longer a call takes for each token more in it: the wider half of the latest calls
-    against the narrower, by their medians, to one digit."""
+    """How much longer a call takes for each additional token: the slope between the medians of
+    the narrower and the wider half of the latest calls, to one digit. Never negative."""
 
     def __init__(self) -> None:
         self.value = 0.0
-        """Seconds; 0 as long as calls of different widths haven't told."""
+        """Seconds per token; 0 until calls of different widths were seen."""
         self._latest: deque[tuple[int, float]] = deque(maxlen=WINDOW)
         self._num_new = 0
 
     def add(self, num_tokens: int, seconds: float) -> None:
-        """Take a call in."""
+        """Add a call."""
         self._latest.append((num_tokens, seconds))
         self._num_new += 1
         if self._num_new >= EVERY:
@@ -62,38 +62,39 @@ class RunningSlope:
             slope = (wide[1] - narrow[1]) / (wide[0] - narrow[0])
             self.value = float(f"{max(0.0, slope):.0e}")
         elif wide[0] <= 1:
-            # Nobody asks for more than the target's own token, maybe for what was known of the
-            # slope: it must not go on saying so.
+            # No call has draft tokens any more, maybe because of this slope: unless it is reset,
+            # none ever will.
             self.value = 0.0
 
 
 VERIFY_SECONDS = 60.0
-"""Cap of one Verify, until calls have told how long they take, and after."""
+"""Longest timeout of one Verify, and its timeout until latencies are known."""
 DRAFT_SECONDS = 10.0
-"""Cap of one Draft, every try of it: past it the round goes on without one."""
+"""Timeout of one draft with all its attempts: after it the round goes on without."""
 UNKNOWN_DRAFT_SECONDS = 3.0
-"""Likewise, until calls have told."""
+"""Timeout of each message of a draft until latencies are known."""
 DRAFT_FLOOR_SECONDS = 0.5
+"""Shortest timeout of a message of a draft once latencies are known."""
 
 
 class Latencies:
-    """Seconds of one verification, and of one drafted level by the drafter's model."""
+    """Seconds of one verification, and of one drafted level by model of the drafter."""
 
     def __init__(self) -> None:
         self.target_s = RunningMedian()
         self.target_token_s = RunningSlope()
         self.target_load = RunningMedian()
-        """How long verifications wait at a replica, by how long they take; 1 at most."""
+        """Time that verifications wait at a replica, divided by their forward time; at most 1."""
         self.verifications = CallPatience(VERIFY_SECONDS, VERIFY_SECONDS)
         self._drafter_s: defaultdict[str, RunningMedian] = defaultdict(RunningMedian)
         self._drafts: defaultdict[str, CallPatience] = defaultdict(_draft_patience)
 
     def drafts(self, kind: str) -> CallPatience:
-        """How long drafts of the model ``kind`` may take."""
+        """Timeouts for the messages of drafts by the model ``kind``."""
         return self._drafts[kind]
 
     def drafter_s(self, kind: str) -> RunningMedian:
-        """Of the drafters that serve the model ``kind``."""
+        """Seconds per drafted level of drafters that serve the model ``kind``."""
         return self._drafter_s[kind]
 
 

@@ -1,4 +1,4 @@
-"""An open call to a peer, and who is told what comes of it."""
+"""A streaming call to a peer that stays open, and the delivery of its messages."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Request = TypeVar("Request")
 Response = TypeVar("Response")
 
 Take: TypeAlias = Callable[[Response], float | None]
-"""Takes a message; returns by when the next one must come, by the event loop's clock, or None
-if it was the last."""
+"""Receives a message; returns the deadline of the next one, by the event loop's clock, or None if
+it was the last."""
 
 
 class OpenCall(Generic[Request, Response]):
-    """A call that is written to and read by tasks of its own, which nobody cancels.
+    """A streaming call that is written to and read by tasks of its own, which are never cancelled.
 
-    Each operation of gRPC's that is cancelled while it is awaited leaves some 100 bytes behind
-    for ever (github.com/grpc/grpc/issues/43360), but those of a call that is cancelled end by
-    themselves. All but the first, which waits for the peer to open the call: a call that is
-    cancelled before that is cancelled then.
+    Each gRPC operation whose awaiting task is cancelled leaks some 100 bytes
+    (github.com/grpc/grpc/issues/43360). If the call is cancelled instead, its operations end by
+    themselves, except for the first, the wait until the peer opens the call: a call cancelled
+    before that is cancelled once the peer has opened it.
     """
 
     def __init__(self, call: grpc.aio.StreamStreamCall[Request, Response]) -> None:
@@ -34,10 +34,10 @@ class OpenCall(Generic[Request, Response]):
         self._opened = False
         self._cancelled = False
         self._early: deque[Response] = deque()
-        """What has come before anybody asked for it."""
-        self._taking: _Taking[Response] | None = None
+        """Messages that arrived while ``each`` was not running."""
+        self._delivery: _Delivery[Response] | None = None
         self._end: BaseException | None = None
-        """What ended the call."""
+        """The error that ended the call."""
         self._reading = asyncio.create_task(self._read_all())
         self._writing: asyncio.Task[None] | None = None
 
@@ -47,38 +47,38 @@ class OpenCall(Generic[Request, Response]):
         return self._cancelled or self._call.done()
 
     def cancel(self) -> None:
-        """End it now; ``each`` then raises ``CancelledError``."""
+        """Cancel the call now; ``each`` then raises ``CancelledError``."""
         self._cancelled = True
         self._ended(asyncio.CancelledError())
         if self._opened:
             self._call.cancel()
 
     def write(self, request: Request) -> None:
-        """Send a request, at once. What is wrong with the call is told by ``each``."""
+        """Send a request at once. Errors of the call are raised by ``each``."""
         self._writing = begin(self._write(request))
 
     async def each(self, take: Take[Response], by: float) -> None:
-        """Give the messages to ``take``, each in the very step in which it is read, until it
-        returns None. The first must come ``by`` then, by the event loop's clock.
+        """Pass messages to ``take``, each in the step of the event loop that read it, until it
+        returns None. The first must arrive before ``by``, by the event loop's clock.
 
-        Raises what ended the call, ``AioRpcError`` or ``CancelledError``, that a message is
-        late, or what ``take`` raises.
+        Raises the ``AioRpcError`` or ``CancelledError`` that ended the call, ``AioRpcError`` with
+        DEADLINE_EXCEEDED for a late message, or what ``take`` raises.
         """
-        taking = self._taking = _Taking(take, by)
+        delivery = self._delivery = _Delivery(take, by)
         try:
-            while self._early and not taking.over:
-                taking.hand_over(self._early.popleft())
+            while self._early and not delivery.over:
+                delivery.deliver(self._early.popleft())
             if self._end is not None:
-                taking.end(self._end)
-            await taking.wait()
+                delivery.end(self._end)
+            await delivery.wait()
         finally:
-            self._taking = None
+            self._delivery = None
 
     def _ended(self, end: BaseException) -> None:
         if self._end is None:
             self._end = end
-            if self._taking is not None:
-                self._taking.end(end)
+            if self._delivery is not None:
+                self._delivery.end(end)
 
     async def _write(self, request: Request) -> None:
         if self._cancelled:
@@ -86,13 +86,13 @@ class OpenCall(Generic[Request, Response]):
         try:
             await self._call.write(request)
         except asyncio.InvalidStateError:
-            pass  # the call has ended, and who reads it hears why
+            pass  # the call has ended, and ``each`` raises why
         except grpc.aio.AioRpcError as error:
-            if error.code() is grpc.StatusCode.INTERNAL:  # gRPC's word for: not to be sent
+            if error.code() is grpc.StatusCode.INTERNAL:  # gRPC could not send the request
                 error = call_error(grpc.StatusCode.UNAVAILABLE, "the call broke")
             self._ended(error)
         except (Exception, asyncio.CancelledError) as error:
-            self._ended(error.with_traceback(None))  # which would keep this call in a cycle
+            self._ended(error.with_traceback(None))  # which would form a cycle with this call
 
     async def _read_all(self) -> None:
         call: Any = self._call
@@ -111,14 +111,14 @@ class OpenCall(Generic[Request, Response]):
     def _arrived(self, message: Response) -> None:
         if self._cancelled:
             return
-        if self._taking is None or self._taking.over:
+        if self._delivery is None or self._delivery.over:
             self._early.append(message)
         else:
-            self._taking.hand_over(message)
+            self._delivery.deliver(message)
 
 
-class _Taking(Generic[Response]):
-    """Somebody takes messages, until he has the last or an error ends it."""
+class _Delivery(Generic[Response]):
+    """One run of ``each``: delivers messages until the last one, an error, or a missed deadline."""
 
     def __init__(self, take: Take[Response], by: float) -> None:
         self._take = take
@@ -126,16 +126,16 @@ class _Taking(Generic[Response]):
         self._loop = asyncio.get_running_loop()
         self._done: asyncio.Future[None] = self._loop.create_future()
         self._error: BaseException | None = None
-        self._rings_at = by
-        self._timer = self._loop.call_at(by, self._ring)
+        self._timer_at = by
+        self._timer = self._loop.call_at(by, self._fired)
 
     @property
     def over(self) -> bool:
-        """Whether nothing more is taken."""
+        """Whether no more messages are delivered."""
         return self._done.done()
 
-    def hand_over(self, message: Response) -> None:
-        """A message has come."""
+    def deliver(self, message: Response) -> None:
+        """Deliver a message."""
         try:
             by = self._take(message)
         except Exception as error:
@@ -147,13 +147,13 @@ class _Taking(Generic[Response]):
             self._expect(by)
 
     def end(self, error: BaseException | None) -> None:
-        """Nothing more is taken; ``wait`` raises ``error`` if there is one."""
+        """End the delivery; ``wait`` raises ``error`` if there is one."""
         if not self._done.done():
             self._error = error
             self._done.set_result(None)
 
     async def wait(self) -> None:
-        """Return after the last message."""
+        """Return after the last message, or raise the error that ended the delivery."""
         try:
             await self._done
         finally:
@@ -162,12 +162,12 @@ class _Taking(Generic[Response]):
             raise self._error
 
     def _expect(self, by: float) -> None:
-        # A timer that rings too early is set again then: most messages need none of their own.
+        # A timer that fires too early is set again then, so most messages set none of their own.
         self._by = by
-        if by < self._rings_at:
+        if by < self._timer_at:
             self._set_timer()
 
-    def _ring(self) -> None:
+    def _fired(self) -> None:
         if self._loop.time() >= self._by:
             self.end(late())
         else:
@@ -175,16 +175,16 @@ class _Taking(Generic[Response]):
 
     def _set_timer(self) -> None:
         self._timer.cancel()
-        self._rings_at = self._by
-        self._timer = self._loop.call_at(self._by, self._ring)
+        self._timer_at = self._by
+        self._timer = self._loop.call_at(self._by, self._fired)
 
 
 def late() -> grpc.aio.AioRpcError:
-    """What a call that isn't answered in time raises."""
+    """The error of a call that is not answered in time."""
     return call_error(grpc.StatusCode.DEADLINE_EXCEEDED, "no answer in time")
 
 
 def call_error(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
-    """What a call that ended so would raise."""
+    """The error of a call that ended with this status."""
     nothing = grpc.aio.Metadata()
     return grpc.aio.AioRpcError(code, nothing, nothing, details)

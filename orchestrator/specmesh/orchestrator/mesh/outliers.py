@@ -1,9 +1,9 @@
-"""Which replicas are left out because they fail, or are slow, where others aren't.
+"""Outlier ejection: which replicas get no calls as they fail, or are slow, while others aren't.
 
-Outlier detection as Envoy and gRPC (proposal A50) do it, without a clock: events come with
-their times, in seconds. Two things differ, for pools of few replicas whose calls are pure and
-tried elsewhere when they fail. A few events are enough, for nothing is lost by them; and a
-replica is taken back by a call that it answers, not by time alone.
+As in Envoy and gRPC (proposal A50), but without a clock: events come with their times, in seconds.
+Two things differ, since pools are small and calls are pure and retried elsewhere when they fail.
+A few failures are enough, since an ejection loses no answer; and a replica returns by answering a
+call, not by time alone.
 """
 
 from __future__ import annotations
@@ -16,26 +16,27 @@ from math import ceil
 from statistics import median
 
 WINDOW = 20
-"""How many of the latest outcomes and paces of a replica count."""
+"""How many of a replica's latest outcomes and paces count."""
 MAX_FAILURES = 5
-"""In the window; one more failure and the replica is left out."""
+"""Failures in the window that are tolerated; one more and the replica is ejected."""
 MAX_IN_A_ROW = 2
-"""Likewise, with no answer in between."""
+"""Failures without an answer in between that are tolerated; one more ejects."""
 MIN_PACES = 10
-"""With fewer a replica is not called slow."""
+"""With fewer paces a replica is not judged slow."""
 SLOW = 4.0
-"""Times the pace of the others, by the median."""
+"""A replica whose median pace is this many times the others' is slow."""
 BASE_SECONDS = 1.0
-"""For how long a replica is left out at first; twice as long each time again."""
+"""Duration of a replica's first ejection; each further one lasts twice as long."""
 MAX_SECONDS = 60.0
+"""Longest ejection."""
 FORGIVEN_SECONDS = 30.0
-"""So long without being left out halves the time of the next."""
+"""Each such period without an ejection halves the duration of the next."""
 STAYING = 1 / 3
-"""Share of the replicas that stay whatever they do, rounded up."""
+"""Share of the replicas that is never ejected, rounded up."""
 
 
 class Cause(Enum):
-    """Why a replica was left out."""
+    """Why a replica was ejected."""
 
     ERRORS = "errors"
     LATENCY = "latency"
@@ -49,54 +50,55 @@ class _Record:
     num_in_a_row: int = 0
     """Failures since the last answer."""
     suspect: str | None = None
-    """The request whose failure here was laid at its own door, if nobody was answered since."""
-    times_out: int = 0
-    out_since: float | None = None
+    """The request that was the cause of its failure here; None after the next answer."""
+    num_ejections: int = 0
+    ejected_at: float | None = None
     probe_at: float = 0.0
-    back_at: float = 0.0
+    returned_at: float = 0.0
 
 
 class Outliers:
-    """See the module. ``last_stays``: a share of the replicas is used however bad it is.
+    """Decides which replicas are ejected. No clock, no I/O.
 
-    ``among`` names the replicas that could take each other's calls.
+    ``among`` names the replicas that can take each other's calls. With ``last_stays``, no
+    ejection leaves less than the share ``STAYING`` of them in use, however bad they are.
     """
 
     def __init__(self, *, last_stays: bool = True) -> None:
         self._staying = STAYING if last_stays else 0.0
         self._records: dict[str, _Record] = {}
-        self._num_out = 0
+        self._num_ejected = 0
 
     @property
     def any_out(self) -> bool:
-        """Whether any replica is left out."""
-        return self._num_out > 0
+        """Whether any replica is ejected."""
+        return self._num_ejected > 0
 
     def fit(self, among: Sequence[str], now: float) -> list[str]:
-        """Those that calls may go to: neither left out nor, once its time has come, tried.
+        """The replicas that calls may go to: those not ejected, and those due for a probe.
 
-        All of them if nobody else is there, unless none need stay.
+        If there are none: all of them with ``last_stays``, else none.
         """
         fit = [name for name in among if self._may_be_called(name, now)]
         return fit or (list(among) if self._staying else [])
 
     def is_out(self, replica: str) -> bool:
-        """Whether the replica is left out."""
-        return self._of(replica).out_since is not None
+        """Whether the replica is ejected."""
+        return self._record(replica).ejected_at is not None
 
     def due(self, replica: str, now: float) -> bool:
-        """Whether the replica was left out long enough for one call to try it."""
-        record = self._of(replica)
-        return record.out_since is not None and now >= record.probe_at
+        """Whether the replica was ejected long enough ago for one call to probe it."""
+        record = self._record(replica)
+        return record.ejected_at is not None and now >= record.probe_at
 
     def tried(self, replica: str, now: float) -> None:
-        """A call tries a replica that is ``due``. The next one must wait as long again."""
-        record = self._of(replica)
-        record.probe_at = now + self._seconds_out(record)
+        """Record that a call probes a replica that is ``due``; the next waits as long again."""
+        record = self._record(replica)
+        record.probe_at = now + self._ejection_s(record)
 
     def restarted(self, replica: str, now: float) -> None:
-        """It has come up anew, so it may be another than before: a call may try it at once."""
-        self._of(replica).probe_at = now
+        """Record that a new process serves there: a call may probe it at once."""
+        self._record(replica).probe_at = now
 
     def answered(
         self,
@@ -106,24 +108,24 @@ class Outliers:
         now: float,
         pace: float | None = None,
     ) -> Cause | None:
-        """A call that began at ``began`` was answered, in ``pace`` times what was expected if
-        that is known.
+        """Record that a call begun at ``began`` was answered, in ``pace`` times the expected
+        time if that is known.
 
-        Returns why the replica is left out from now on, if it is.
+        Returns the cause if this ejects the replica.
         """
-        record = self._of(replica)
+        record = self._record(replica)
         record.num_answers += 1
         record.num_in_a_row, record.suspect = 0, None
         record.failures.append(False)
         if pace is not None:
             record.paces.append(pace)
-        if record.out_since is not None:
-            if began >= record.out_since:
-                self._tried(replica, record, among, pace, now)
+        if record.ejected_at is not None:
+            if began >= record.ejected_at:
+                self._probed(replica, record, among, pace, now)
             return None
-        # A median costs as much as all the rest: not with every call.
+        # A median takes as long as all the rest, so not every call computes one.
         if record.num_answers % MIN_PACES == 0 and self._is_slow(record, replica, among):
-            return self._leave_out(record, replica, among, now, Cause.LATENCY)
+            return self._eject(record, replica, among, now, Cause.LATENCY)
         return None
 
     def failed(
@@ -134,90 +136,90 @@ class Outliers:
         now: float,
         cause: Cause = Cause.ERRORS,
     ) -> Cause | None:
-        """A call that began at ``began`` failed through no fault of its own, or was overtaken
-        by one that began later elsewhere. Returns as ``answered``."""
-        record = self._of(replica)
+        """Record that a call begun at ``began`` failed through no fault of its own, or that its
+        hedge answered first. Returns as ``answered``."""
+        record = self._record(replica)
         record.num_in_a_row += 1
         record.failures.append(True)
-        if record.out_since is not None:
-            if began >= record.out_since:
-                self._go_on(record, now)
+        if record.ejected_at is not None:
+            if began >= record.ejected_at:
+                self._extend(record, now)
             return None
         if record.num_in_a_row > MAX_IN_A_ROW or sum(record.failures) > MAX_FAILURES:
-            return self._leave_out(record, replica, among, now, cause)
+            return self._eject(record, replica, among, now, cause)
         return None
 
     def suspected(self, replica: str, request: str) -> None:
-        """``request`` failed here and elsewhere, and was found to be the cause of it."""
-        self._of(replica).suspect = request
+        """Record that ``request`` failed here and elsewhere, and was itself the cause."""
+        self._record(replica).suspect = request
 
     def may_be_sound(self, replica: str, request: str) -> bool:
-        """Whether nothing but ``request`` has failed there of late."""
-        record = self._of(replica)
+        """Whether no other request than ``request`` has failed there lately."""
+        record = self._record(replica)
         return not any(record.failures) and record.suspect in {None, request}
 
     def sound(self, replica: str) -> bool:
-        """Whether it has answered and nothing has failed there, of late."""
-        record = self._of(replica)
+        """Whether it has answered, and nothing has failed there, lately."""
+        record = self._record(replica)
         return bool(record.failures) and not any(record.failures) and record.suspect is None
 
     def proven(self, replica: str) -> bool:
-        """Whether it has answered, and not failed since."""
-        record = self._of(replica)
+        """Whether it has answered and not failed since."""
+        record = self._record(replica)
         return bool(record.num_answers) and not record.num_in_a_row and record.suspect is None
 
-    def _of(self, replica: str) -> _Record:
+    def _record(self, replica: str) -> _Record:
         record = self._records.get(replica)
         if record is None:
             record = self._records[replica] = _Record()
         return record
 
     def _may_be_called(self, replica: str, now: float) -> bool:
-        record = self._of(replica)
-        return record.out_since is None or now >= record.probe_at
+        record = self._record(replica)
+        return record.ejected_at is None or now >= record.probe_at
 
     def _is_slow(self, record: _Record, replica: str, among: Sequence[str]) -> bool:
         return bool(record.paces) and self._slower(median(record.paces), replica, among)
 
     def _slower(self, pace: float, replica: str, among: Sequence[str]) -> bool:
-        """Whether ``pace`` is out of line with that of the others that are used."""
+        """Whether ``pace`` is far above that of the other replicas in use."""
         others = [
             median(other.paces)
-            for other in (self._of(name) for name in among if name != replica)
-            if len(other.paces) >= MIN_PACES and other.out_since is None
+            for other in (self._record(name) for name in among if name != replica)
+            if len(other.paces) >= MIN_PACES and other.ejected_at is None
         ]
         return bool(others) and pace > SLOW * median(others)
 
-    def _leave_out(
+    def _eject(
         self, record: _Record, replica: str, among: Sequence[str], now: float, cause: Cause
     ) -> Cause | None:
         num_used = sum(not self.is_out(name) for name in {*among, replica})
         if num_used - 1 < ceil(self._staying * len({*among, replica})):
             return None
-        num_forgiven = int((now - record.back_at) / FORGIVEN_SECONDS)
-        record.times_out = max(0, record.times_out - num_forgiven)
-        self._num_out += 1
-        self._go_on(record, now)
+        num_forgiven = int((now - record.returned_at) / FORGIVEN_SECONDS)
+        record.num_ejections = max(0, record.num_ejections - num_forgiven)
+        self._num_ejected += 1
+        self._extend(record, now)
         return cause
 
-    def _go_on(self, record: _Record, now: float) -> None:
-        """Left out from now on, for longer than the last time."""
-        record.times_out += 1
-        record.out_since = now
-        record.probe_at = now + self._seconds_out(record)
+    def _extend(self, record: _Record, now: float) -> None:
+        """Eject the replica from now on, for longer than the last time."""
+        record.num_ejections += 1
+        record.ejected_at = now
+        record.probe_at = now + self._ejection_s(record)
 
-    def _seconds_out(self, record: _Record) -> float:
+    def _ejection_s(self, record: _Record) -> float:
         # The exponent is bounded so that no count overflows a float.
-        return min(MAX_SECONDS, BASE_SECONDS * 2.0 ** min(record.times_out - 1, 30))
+        return min(MAX_SECONDS, BASE_SECONDS * 2.0 ** min(record.num_ejections - 1, 30))
 
-    def _tried(
+    def _probed(
         self, replica: str, record: _Record, among: Sequence[str], pace: float | None, now: float
     ) -> None:
-        """A call has tried a replica that was left out, and was answered."""
+        """Record that an ejected replica answered its probe: it returns unless it is still slow."""
         if pace is not None and self._slower(pace, replica, among):
-            self._go_on(record, now)
+            self._extend(record, now)
             return
-        record.out_since, record.back_at = None, now
-        self._num_out -= 1
+        record.ejected_at, record.returned_at = None, now
+        self._num_ejected -= 1
         record.failures.clear()
         record.paces.clear()

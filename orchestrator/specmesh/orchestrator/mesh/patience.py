@@ -1,9 +1,8 @@
-"""How long to wait for a call, from how long calls have taken: when one is late, so that
-another replica is asked as well, and when it is given up.
+"""Timeouts learnt from latencies: when a call is late and to be hedged, and when to give it up.
 
-A call that computes more tokens takes longer, and a long prefill is no hang: calls are compared
-with those of about their size. The measure is a call's **pace**, its time by the median of such
-calls, so that all calls tell how far they spread. No clock, no I/O; times are in seconds.
+A call that computes more tokens takes longer, and a long prefill is no hang, so a call is compared
+with calls of about its size. Its **pace** is its time divided by their median, so that the paces
+of all sizes together show how far latencies spread. No clock, no I/O; times are in seconds.
 """
 
 from __future__ import annotations
@@ -13,27 +12,28 @@ from typing import TypeVar
 from specmesh.orchestrator.mesh.sliding import SlidingWindow
 
 WINDOW = 128
-"""How many of the latest calls count, of each size and of each replica."""
+"""How many of the latest calls count, for each size and for each replica."""
 TAIL = 0.99
-"""The share of calls that is faster than the slowest that count."""
+"""The quantile of paces that stands for the slowest calls."""
 BASE_SECONDS = 0.01
-"""Added to both times of a pace: what a call of no tokens may take one way or the other."""
+"""Added to both times of a pace, so that the jitter of very short calls does not count."""
 LATE = 1.5
-"""A call is late after so many times what the slowest take."""
+"""A call is late after this many times what the slowest calls take."""
 LATE_FLOOR_SECONDS = 0.05
-"""What a busy machine takes off for other work is no lateness."""
+"""No call is late sooner: a busy machine may pause it that long for other work."""
 LATE_UNKNOWN_SECONDS = 0.5
-"""As long as no call has told."""
+"""When a call is late until latencies are known."""
 GIVEN_UP = 10.0
-"""A call is given up after so many times what the slowest take."""
+"""A call is given up after this many times what the slowest calls take."""
 GIVEN_UP_FLOOR_SECONDS = 2.0
+"""Default of the shortest time after which a call is given up, once latencies are known."""
 
 Key = TypeVar("Key")
 
 
 class CallPatience:
-    """See the module. ``ceiling_s`` bounds every call, ``unknown_s`` those before the first
-    has told how long they take."""
+    """Timeouts of one kind of call. All are at most ``ceiling_s``; until latencies are known they
+    are ``unknown_s``, then at least ``floor_s``."""
 
     def __init__(
         self, ceiling_s: float, unknown_s: float, floor_s: float = GIVEN_UP_FLOOR_SECONDS
@@ -42,30 +42,30 @@ class CallPatience:
         self._unknown_s = unknown_s
         self._floor_s = floor_s
         self._by_size: dict[int, SlidingWindow] = {}
-        """Seconds, by the number of bits of the number of tokens."""
+        """Latencies, by the bit length of the number of tokens."""
         self._paces: dict[str, SlidingWindow] = {}
-        """By replica."""
+        """Paces, by replica."""
         self._tail = 1.0
 
     def add(self, replica: str, num_tokens: int, seconds: float) -> float:
-        """Take in a call that was answered; returns its pace."""
+        """Record a call that was answered; returns its pace."""
         of_its_size = _window(self._by_size, num_tokens.bit_length())
         of_its_size.add(seconds)
         pace = (seconds + BASE_SECONDS) / (of_its_size.median + BASE_SECONDS)
         _window(self._paces, replica).add(pace)
-        # A replica that is slow must not make the others' calls seem to spread.
+        # The median over replicas, so that a single slow one does not widen the tail.
         tails = sorted(paces.at(TAIL) for paces in self._paces.values())
         self._tail = tails[(len(tails) - 1) // 2]
         return pace
 
     def late_after(self, num_tokens: int) -> float:
-        """When a call that computes so many tokens is late."""
+        """After how long a call that computes ``num_tokens`` is late."""
         slow = self._slow(num_tokens)
         return LATE_UNKNOWN_SECONDS if slow is None else max(LATE_FLOOR_SECONDS, LATE * slow)
 
     def given_up_after(self, num_tokens: int, num_ahead: int = 0, num_late: int = 0) -> float:
-        """When a call is given up that computes so many tokens at most, after ``num_ahead``
-        others; twice as late for each time that it was given up before."""
+        """After how long to give up a call that computes at most ``num_tokens``, queued behind
+        ``num_ahead`` others; doubled for each of ``num_late`` attempts given up before."""
         slow = self._slow(num_tokens)
         if slow is None:
             return self._unknown_s
@@ -73,15 +73,15 @@ class CallPatience:
         return min(self._ceiling_s, bound * 2.0 ** min(num_late, 10))
 
     def _slow(self, num_tokens: int) -> float | None:
-        """What the slowest calls of this size take."""
+        """What the slowest calls of this size take; None until latencies are known."""
         expected = self._expected(num_tokens)
         if expected is None:
             return None
         return self._tail * (expected + BASE_SECONDS) - BASE_SECONDS
 
     def _expected(self, num_tokens: int) -> float | None:
-        """The median of calls of this size. If there are none, that of smaller ones in
-        proportion, for a token takes no longer among more; else that of larger ones."""
+        """The median of calls of this size. Without any, that of smaller ones in proportion, since
+        the time per token does not grow with the size; else that of larger ones."""
         size = num_tokens.bit_length()
         known = self._by_size.get(size)
         if known is not None:

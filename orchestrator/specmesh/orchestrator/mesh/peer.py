@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 CHANNEL_OPTIONS = (
     ("grpc.keepalive_time_ms", 5_000),
     ("grpc.keepalive_timeout_ms", 2_000),
-    # Without it a frozen peer, whose kernel still answers, goes unnoticed.
+    # Without this a frozen peer, whose kernel still answers, goes unnoticed.
     ("grpc.http2.ping_timeout_ms", 2_000),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -34,7 +34,9 @@ CHANNEL_OPTIONS = (
     ("grpc.enable_retries", 0),  # the pool resends to another replica instead
 )
 HANDSHAKE_SECONDS = 5.0
+"""Timeout of each call that asks a peer for its model."""
 RECONNECT_SECONDS = 0.2
+"""Pause before a health stream that broke is opened again."""
 
 
 OpenChannel = Callable[[str], grpc.aio.Channel]
@@ -42,32 +44,32 @@ OpenChannel = Callable[[str], grpc.aio.Channel]
 
 
 def insecure_channel(address: str) -> grpc.aio.Channel:
-    """The channel that soon notices a peer which went, and soon one that came back."""
+    """A channel that notices within seconds that a peer is gone, or back."""
     return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
 
 
 @dataclass(frozen=True, slots=True)
 class PeerModel:
-    """What a peer said of itself when it became ready."""
+    """The model that a peer reported when it became ready."""
 
     info: model_pb2.ModelInfo
     tokenizer_json: str
 
 
 def kind_of(model: model_pb2.ModelInfo) -> str:
-    """Names a model: replicas of one model have one kind."""
+    """Names a model: all replicas of a model have the same kind."""
     what = ":".join(filter(None, (model.weights_digest, model.dtype)))
     return f"{model.name}@{what}" if what else model.name
 
 
 Admit = Callable[[PeerModel], Awaitable[str | None]]
-"""Decides whether a peer fits this mesh; says why not, or None."""
+"""Decides whether a peer fits this mesh; returns why not, None if it does."""
 
 
 class Peer:
-    """Watches the health of one address and knows whether work can be sent there.
+    """Watches the health of one address and knows whether calls can be sent there.
 
-    Without ``admit`` it has no model to ask for.
+    Without ``admit`` the peer serves no model and is not asked for one.
     """
 
     def __init__(
@@ -88,41 +90,41 @@ class Peer:
         )
         self.model: PeerModel | None = None
         self.kind = ""
-        """Which model it serves; empty before it has said so."""
+        """The kind of the model it serves (``kind_of``); empty until it is known."""
         self.refusal: str | None = None
         """Why the peer doesn't fit the mesh, if it doesn't."""
         self.num_outstanding = 0
-        """Calls whose answers are wanted."""
+        """Calls in flight whose answers are wanted."""
         self.num_ending = 0
-        """Calls that are being cancelled."""
+        """Calls in flight that are being cancelled."""
         self.num_starts = 0
-        """How many processes have served there, as far as is known."""
+        """How many processes have served at this address, as far as is known."""
         self.changed = asyncio.Event()
         """Set whenever ``ready`` or ``refusal`` may have changed."""
         self.watchers: dict[Callable[[], None], None] = {}
-        """Called then, too, in the order in which they came."""
+        """Called whenever ``changed`` is set, in the order they were added."""
         self._serving = False
         self._process_id = ""
-        """Of the process that served last, if it said so."""
+        """Id of the process that served last; empty if it reported none."""
         self._service = service
         self._admit = admit
         self._watcher = asyncio.create_task(self._watch(), name=f"watch {address}")
 
     @property
     def serving(self) -> bool:
-        """Whether the peer says that it serves, whatever it is."""
+        """Whether the peer's health is SERVING, whatever model it has."""
         return self._serving
 
     @property
     def ready(self) -> bool:
-        """Whether the peer serves, and serves what this mesh needs."""
+        """Whether the peer serves a model that fits this mesh."""
         known = self._admit is None or self.model is not None
         return self._serving and known and self.refusal is None
 
     def judge(self, refusal: str | None) -> None:
-        """It has been considered anew, since the mesh is another one."""
+        """Admit (None) or refuse the peer anew, after the mesh has moved to another target."""
         self.refusal = refusal
-        self._tell()
+        self._notify()
 
     async def close(self) -> None:
         """Stop watching and close the channel."""
@@ -132,7 +134,7 @@ class Peer:
 
     async def serves_on(self, timeout_s: float) -> bool:
         """Whether the process that served last answers and has not been replaced. False if it
-        can't be told apart from another."""
+        reported no id."""
         process_id = self._process_id
         if not process_id:
             return False
@@ -144,7 +146,7 @@ class Peer:
         return process_id == model.process_id == self._process_id
 
     async def _watch(self) -> None:
-        """Follow the peer's health for ever; a new stream after every break."""
+        """Follow the peer's health forever; open a new stream whenever one breaks."""
         stub = health_pb2_grpc.HealthStub(self.channel)
         request = health_pb2.HealthCheckRequest(service=self._service)
         while True:
@@ -156,14 +158,14 @@ class Peer:
                     self._set_serving(serving)
             except grpc.aio.AioRpcError as error:
                 log.debug("peer away", extra={"peer": self.address, "code": error.code().name})
-            except Exception:  # whatever a peer says of itself must not end the watch
+            except Exception:  # no answer of a peer may end the watch
                 log.exception("peer not understood", extra={"peer": self.address})
             self._set_serving(False)
             await asyncio.sleep(RECONNECT_SECONDS)
 
     async def _handshake(self) -> str:
-        """Ask what the peer serves; after a restart it may be something else. Returns which
-        process serves, empty if it has no model to ask for."""
+        """Ask for the peer's model, which may have changed in a restart. Returns the id of its
+        process, empty if peers of this pool serve no model."""
         if self._admit is None:
             return ""
         stub = model_pb2_grpc.ModelServiceStub(self.channel)
@@ -179,13 +181,13 @@ class Peer:
             described = PeerModel(model.model, b"".join(pieces).decode())
             self.refusal = await self._admit(described)
             self.kind = kind_of(described.info)
-            self.model = described  # last: what broke the admission is to be asked again
+            self.model = described  # last, so that an admission that raises is repeated
             if self.refusal:
                 log.error("peer refused", extra={"peer": self.address, "reason": self.refusal})
         return model.process_id
 
     def _count(self, process_id: str) -> None:
-        """Only the connection may have broken since it served last, or only its health."""
+        """Count a new process; only the connection or the health may have changed instead."""
         if not process_id or process_id != self._process_id:
             self.num_starts += 1
         self._process_id = process_id
@@ -194,9 +196,9 @@ class Peer:
         if serving != self._serving:
             log.info("peer", extra={"peer": self.address, "serving": serving})
         self._serving = serving
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self.changed.set()
         for watcher in list(self.watchers):
             watcher()

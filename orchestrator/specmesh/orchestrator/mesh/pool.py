@@ -25,7 +25,7 @@ _ejections = metrics.get_meter("specmesh.orchestrator").create_counter(
 
 
 class Reservation:
-    """A call's place at a peer, which counts as busy for as long as a ``with`` block lasts."""
+    """A call's slot at a peer, taken at construction and freed at the end of its ``with`` block."""
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
@@ -34,9 +34,9 @@ class Reservation:
         peer.num_outstanding += 1
 
     def cancel(self) -> None:
-        """The call will be cancelled: whoever needs the place may have it already.
+        """Free the slot of a call that is about to be cancelled, so that another may take it.
 
-        Nothing happens once the call is over.
+        Does nothing once the call is over.
         """
         if not (self._cancelled or self._over):
             self._cancelled = True
@@ -65,7 +65,7 @@ class Reservation:
 class Pool:
     """The peers of one role, ready or not.
 
-    If they are ``dispensable``, all may be left out for what they do (see ``Outliers``).
+    If they are ``dispensable``, all of them may be ejected at once (see ``Outliers``).
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Pool:
         self.outliers = Outliers(last_stays=not dispensable)
         self.peers = [Peer(address, service, admit, open_channel) for address in addresses]
         self._num_starts = dict.fromkeys(addresses, 0)
-        # Asked for several times a call, they change only when a peer comes or goes.
+        # Read several times per call, but changed only when a peer comes or goes.
         self._ready: list[Peer] = []
         self._kinds: list[str] = []
         for peer in self.peers:
@@ -90,7 +90,7 @@ class Pool:
 
     @property
     def ready(self) -> list[Peer]:
-        """Peers that work can be sent to."""
+        """Peers that calls can be sent to."""
         return self._ready
 
     @property
@@ -99,7 +99,7 @@ class Pool:
         return self._kinds
 
     def ready_for(self, kind: str | None, only: Collection[str] | None = None) -> list[Peer]:
-        """Those ready that serve the model ``kind`` (None: any) and are among ``only``."""
+        """Ready peers that serve the model ``kind`` and are in ``only``; None: any."""
         if kind is None and only is None:
             return self._ready
         return [
@@ -109,7 +109,7 @@ class Pool:
         ]
 
     def usable(self, kind: str | None = None, only: Collection[str] | None = None) -> list[Peer]:
-        """Those of ``ready_for`` that are not left out for what they did."""
+        """The peers of ``ready_for`` that outlier ejection lets calls go to."""
         ready = self.ready_for(kind, only)
         if not self.outliers.any_out:
             return ready
@@ -125,17 +125,17 @@ class Pool:
         only: Collection[str] | None = None,
         proven: bool = False,
     ) -> Reservation:
-        """A place at the least busy peer, then at the one that holds most of the prefix.
+        """Take a slot at the least busy peer; of equals, the one that holds most of the prefix.
 
         ``holds`` maps addresses to tokens held; addresses in ``avoid`` (they have just
-        failed) are taken only if nobody else is usable; ``kind`` and ``only`` as in
-        ``ready_for``; ``proven`` prefers those that have answered and not failed since.
-        Raises ``Unavailable`` when nobody is usable, ``FailedPrecondition`` when none of them
-        fits the mesh.
+        failed) are taken only if no others are usable; ``kind`` and ``only`` as in
+        ``ready_for``; ``proven`` prefers peers that have answered and not failed since.
+        Raises ``Unavailable`` when no peer is usable, ``FailedPrecondition`` when no peer fits
+        the mesh.
         """
         usable = self.usable(kind, only)
         if not usable:
-            raise self._nobody()
+            raise self._none_usable()
         peer = min(
             usable,
             key=lambda p: (
@@ -147,28 +147,28 @@ class Pool:
             ),
         )
         if self.outliers.any_out:
-            peer = self._on_trial(peer, () if avoid else usable)
+            peer = self._probe_or(peer, () if avoid else usable)
         return Reservation(peer)
 
-    def _on_trial(self, chosen: Peer, instead: Sequence[Peer]) -> Peer:
-        """One of ``instead`` that was left out for long enough, if there is any; this call
-        tries it then, as it does if ``chosen`` is such a one."""
+    def _probe_or(self, chosen: Peer, candidates: Sequence[Peer]) -> Peer:
+        """The first of ``candidates``, then ``chosen``, that is due for a probe: this call is its
+        probe. ``chosen`` if none is due."""
         now = _now()
-        due = [p for p in (*instead, chosen) if self.outliers.due(p.address, now)]
+        due = [p for p in (*candidates, chosen) if self.outliers.due(p.address, now)]
         if not due:
             return chosen
         self.outliers.tried(due[0].address, now)
         return due[0]
 
     def answered(self, peer: Peer, began: float, pace: float | None = None) -> None:
-        """See ``Outliers.answered``."""
-        among = self._like(peer)
-        self._tell(peer, self.outliers.answered(peer.address, among, began, _now(), pace))
+        """Record an answered call for outlier ejection; see ``Outliers.answered``."""
+        among = self._interchangeable(peer)
+        self._report(peer, self.outliers.answered(peer.address, among, began, _now(), pace))
 
     def failed(self, peer: Peer, began: float, cause: Cause = Cause.ERRORS) -> None:
-        """See ``Outliers.failed``."""
-        among = self._like(peer)
-        self._tell(peer, self.outliers.failed(peer.address, among, began, _now(), cause))
+        """Record a failed call for outlier ejection; see ``Outliers.failed``."""
+        among = self._interchangeable(peer)
+        self._report(peer, self.outliers.failed(peer.address, among, began, _now(), cause))
 
     @contextmanager
     def watched(self, watcher: Callable[[], None]) -> Iterator[None]:
@@ -182,7 +182,7 @@ class Pool:
                 peer.watchers.pop(watcher, None)
 
     async def wait_ready(self, only: Collection[str] | None = None) -> None:
-        """Return once a peer (of ``only``) is ready or every one of them was refused."""
+        """Return once a peer (of ``only``) is ready, or all of them were refused."""
         peers = [peer for peer in self.peers if only is None or peer.address in only]
         while not (any(peer.ready for peer in peers) or all(peer.refusal for peer in peers)):
             await _changed(peers)
@@ -191,12 +191,12 @@ class Pool:
         """Close every channel."""
         await asyncio.gather(*(peer.close() for peer in self.peers))
 
-    def _like(self, peer: Peer) -> list[str]:
-        """The addresses of those that could take the calls of ``peer``, itself included."""
-        like = [p.address for p in self._ready if p.kind == peer.kind]
-        return like if peer.address in like else [peer.address, *like]
+    def _interchangeable(self, peer: Peer) -> list[str]:
+        """Addresses of the peers that can take the calls of ``peer``, itself included."""
+        addresses = [p.address for p in self._ready if p.kind == peer.kind]
+        return addresses if peer.address in addresses else [peer.address, *addresses]
 
-    def _tell(self, peer: Peer, cause: Cause | None) -> None:
+    def _report(self, peer: Peer, cause: Cause | None) -> None:
         if cause is not None:
             _ejections.add(1, {"specmesh.role": self._role, "specmesh.cause": cause.value})
             log.warning("replica left out", extra={"peer": peer.address, "cause": cause.value})
@@ -208,17 +208,17 @@ class Pool:
             self._num_starts[peer.address] = peer.num_starts
             self.outliers.restarted(peer.address, _now())
 
-    def _nobody(self) -> Exception:
+    def _none_usable(self) -> Exception:
         role = self._role.upper()
         refusals = [f"{peer.address}: {peer.refusal}" for peer in self.peers if peer.refusal]
         if refusals and len(refusals) == len(self.peers):
             return FailedPrecondition(f"{role}_REFUSED", "; ".join(refusals))
-        nobody = f"none of {len(self.peers)} {self._role}s is usable"
-        return Unavailable(f"NO_{role}", "; ".join((nobody, *refusals)))
+        problem = f"none of {len(self.peers)} {self._role}s is usable"
+        return Unavailable(f"NO_{role}", "; ".join((problem, *refusals)))
 
 
 async def _changed(peers: Sequence[Peer]) -> None:
-    """Return when one of them may have come or gone."""
+    """Return when one of ``peers`` may have come or gone."""
     for peer in peers:
         peer.changed.clear()
     waits = [asyncio.create_task(peer.changed.wait()) for peer in peers]

@@ -10,7 +10,10 @@ from specmesh.v1 import tokens_pb2
 
 
 class CommittedPrefix:
-    """Grows with every commit; writes the ``Prefix`` message for a replica."""
+    """The committed tokens of one request, and how many of them each replica holds.
+
+    Tokens are only appended: what precedes a command's path stays the same after later commits.
+    """
 
     def __init__(
         self, session_id: str, tokens: Sequence[int], holders: PrefixHolders | None = None
@@ -20,15 +23,15 @@ class CommittedPrefix:
         self._num_prompt = len(tokens)
         self._holders = holders or PrefixHolders()
         self.holds: dict[str, int] = self._holders.of(self._chain)
-        """By address: how many tokens of the prefix the replica is believed to hold."""
+        """By address: how many of the tokens the replica is believed to hold."""
 
     @property
     def length(self) -> int:
-        """Counts the committed tokens, prompt included."""
+        """Number of committed tokens, prompt included."""
         return len(self._chain)
 
     def commit(self, token_ids: Sequence[int]) -> None:
-        """Add tokens for good."""
+        """Append committed tokens."""
         self._chain.append(token_ids)
 
     def message(self, address: str, length: int, path: Sequence[int]) -> tokens_pb2.Prefix:
@@ -46,15 +49,15 @@ class CommittedPrefix:
         return length - self._base_length(address, length)
 
     def digest(self, length: int) -> bytes:
-        """Names the first ``length`` tokens, up to their last full block."""
+        """Digest of the first ``length`` tokens, up to their last full block."""
         return self._chain.digest_at(length // BLOCK_TOKENS * BLOCK_TOKENS)
 
     def seen_by(self, address: str, length: int) -> None:
-        """The replica has answered for ``length`` committed tokens, so it holds them."""
+        """Record that the replica answered for ``length`` committed tokens, so it holds them."""
         self.holds[address] = max(length, self.holds.get(address, 0))
 
     def forgotten_by(self, address: str) -> None:
-        """The replica says that it lacks the base."""
+        """Record that the replica may hold none of the tokens any more."""
         self.holds.pop(address, None)
         self._holders.forget(address)
 

@@ -7,28 +7,28 @@ from collections import deque
 
 
 class SlidingWindow:
-    """The latest ``size`` values, kept in order, so that a quantile costs nothing."""
+    """The latest ``size`` values, kept sorted, so that a quantile takes constant time."""
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._latest: deque[float] = deque()
-        self._in_order: list[float] = []
+        self._sorted: list[float] = []
 
     def add(self, value: float) -> None:
-        """Take a value in, and drop the oldest if there are too many."""
+        """Add a value, and drop the oldest if there are too many."""
         if len(self._latest) == self._size:
-            del self._in_order[bisect_left(self._in_order, self._latest.popleft())]
+            del self._sorted[bisect_left(self._sorted, self._latest.popleft())]
         self._latest.append(value)
-        insort(self._in_order, value)
+        insort(self._sorted, value)
 
     def at(self, quantile: float) -> float:
-        """The value that this share [0, 1] of the values is not above, at least one."""
-        return self._in_order[int(quantile * (len(self._in_order) - 1))]
+        """The value at ``quantile``, in [0, 1], rounded down to one of the values."""
+        return self._sorted[int(quantile * (len(self._sorted) - 1))]
 
     @property
     def median(self) -> float:
-        """As ``statistics.median``."""
-        half, odd = divmod(len(self._in_order), 2)
+        """The same as ``statistics.median``."""
+        half, odd = divmod(len(self._sorted), 2)
         if odd:
-            return self._in_order[half]
-        return (self._in_order[half - 1] + self._in_order[half]) / 2
+            return self._sorted[half]
+        return (self._sorted[half - 1] + self._sorted[half]) / 2

@@ -1,7 +1,7 @@
-"""Open calls to one peer, so that asking it something costs a message and not a call.
+"""Keeps streaming calls to a peer open, so that a request costs a message and not a call.
 
-Setting up a call and ending it takes most of a hop: two thirds of it between processes that
-have slept for 30 ms.
+Opening and ending a call is most of what a request costs on the way: two thirds of it between
+processes that have slept for 30 ms.
 """
 
 from __future__ import annotations
@@ -22,45 +22,45 @@ from specmesh.orchestrator.mesh.open_call import (
 )
 
 MAX_IDLE = 16
-"""How many open calls wait for the next request, at most."""
+"""Most open calls that are kept for later requests."""
 NUM_SPARE = 2
-"""So many wait once a request was cancelled: the next one needs a call at once, and the one
-after it another that is open by then."""
+"""Open calls kept after a request was cancelled: the next request needs one at once, and the one
+after it another that has been opened by then."""
 
 
 class Exchange(Generic[Request, Response]):
-    """One request, and what comes back until ``deadline`` by the event loop's clock."""
+    """One request and its responses, until ``deadline`` by the event loop's clock."""
 
     def __init__(self, call: OpenCall[Request, Response], deadline: float) -> None:
         self._call = call
         self._deadline = deadline
 
     def cancel(self) -> None:
-        """Stop the work at the peer now; ``each`` then raises ``CancelledError``."""
+        """Stop the peer's work now; ``each`` then raises ``CancelledError``."""
         self._call.cancel()
 
     async def read(self) -> Response:
-        """The only message. Raises as ``each``."""
+        """The only response. Raises as ``each``."""
         messages: list[Response] = []
         await self._call.each(messages.append, self._deadline)
         return messages[0]
 
     async def each(self, take: Take[Response], by: float | None = None) -> None:
-        """Give the messages to ``take`` as they come; the first must come ``by`` then, if that
-        is sooner than the deadline.
+        """Pass the responses to ``take`` as they arrive. The first must arrive before ``by``, or
+        the deadline if that is sooner.
 
-        Raises ``AioRpcError``, also for a message that is late, and what ``take`` raises.
+        Raises ``AioRpcError``, also for a response that is late, and what ``take`` raises.
         """
 
-        def taken(message: Response) -> float | None:
+        def bounded(message: Response) -> float | None:
             next_by = take(message)
             return None if next_by is None else min(next_by, self._deadline)
 
-        await self._call.each(taken, self._deadline if by is None else min(by, self._deadline))
+        await self._call.each(bounded, self._deadline if by is None else min(by, self._deadline))
 
 
 class StreamPool(Generic[Request, Response]):
-    """The open calls of one streaming method of one peer, each used by one at a time."""
+    """Open calls of one streaming method of one peer. Each serves one request at a time."""
 
     def __init__(self, method: grpc.aio.StreamStreamMultiCallable[Request, Response]) -> None:
         self._method = method
@@ -70,10 +70,9 @@ class StreamPool(Generic[Request, Response]):
     async def ask(
         self, request: Request, deadline: float
     ) -> AsyncIterator[Exchange[Request, Response]]:
-        """Send ``request``; the block must read to the end of what comes back.
+        """Send ``request``; the block must read all its responses.
 
-        A block that is left by an exception cancels the call, and with it the work at the
-        peer.
+        A block left by an exception cancels the call, and with it the peer's work.
         """
         call = self._take()
         try:

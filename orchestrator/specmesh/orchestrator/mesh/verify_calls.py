@@ -1,7 +1,7 @@
-"""What one request asks of the target.
+"""The calls of one request to replicas of the target.
 
-Verify is a pure function, so a call that fails is sent to another replica, and one that is late
-to a second one beside the first.
+Verify is a pure function, so a call that fails is retried on another replica, and one that is late
+is hedged: sent to a second replica as well.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from specmesh.v1 import model_pb2, verifier_pb2
 log = logging.getLogger(__name__)
 
 NO_VERIFIER_SECONDS = 5.0
-"""How long a request waits for a replica of the target to come (back)."""
+"""How long a request waits for a replica of the target to become ready."""
 
 _hedges = metrics.get_meter("specmesh.orchestrator").create_counter(
     "specmesh.verify.hedges",
@@ -51,8 +51,8 @@ _hedges = metrics.get_meter("specmesh.orchestrator").create_counter(
 
 
 class VerifyCalls:
-    """See the module. ``deadline`` is the request's, by the event loop's clock; ``target`` the
-    kind of the model that must answer, None any."""
+    """Asks for verifications. ``deadline`` is the request's, by the event loop's clock;
+    ``target`` the kind of the model that must answer, None for any."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class VerifyCalls:
     async def ask(self, command: Verify, context: CallContext) -> Verdict:
         """The target's verdict.
 
-        Raises ``AioRpcError`` or ``ServiceError`` once nobody is left to try, or no time.
+        Raises ``AioRpcError`` or ``ServiceError`` once no replica is left to try, or no time.
         """
         loop = asyncio.get_running_loop()
         attempts = Attempts(
@@ -92,8 +92,8 @@ class VerifyCalls:
         with closing(attempts):
             while True:
                 if not attempts.somebody_is_ready:
-                    patience = min(NO_VERIFIER_SECONDS, self._deadline - loop.time())
-                    await attempts.wait_ready(patience)
+                    timeout_s = min(NO_VERIFIER_SECONDS, self._deadline - loop.time())
+                    await attempts.wait_ready(timeout_s)
                     self._check_target()
                 verdict = await self._hedged(command, context, attempts)
                 if verdict is not None:
@@ -102,14 +102,14 @@ class VerifyCalls:
                 await attempts.pause()
 
     def cancel(self, task: TaskId) -> None:
-        """The task is about to be cancelled: others may have its places already."""
+        """Free the slots of a task that is about to be cancelled, so that others may take them."""
         for reservation in self._places.get(task, ()):
             reservation.cancel()
 
     async def _hedged(
         self, command: Verify, context: CallContext, attempts: Attempts
     ) -> Verdict | None:
-        """A try, and a second one elsewhere if it is late; None if they failed."""
+        """One attempt, and a hedge of it if it is late; None if they failed."""
         with self._place(command.task, attempts.reserve()) as peer:
             began = asyncio.get_running_loop().time()
             late_s = self._latencies.verifications.late_after(
@@ -120,7 +120,7 @@ class VerifyCalls:
             hedge = Hedge(
                 late_s,
                 may_begin=lambda: self._may_hedge(peer, attempts),
-                second=lambda: self._elsewhere(peer, command, context, attempts),
+                second=lambda: self._try_elsewhere(peer, command, context, attempts),
             )
             try:
                 return await hedge.race(self._try(peer, command, context, attempts))
@@ -133,11 +133,11 @@ class VerifyCalls:
     def _may_hedge(self, peer: Peer, attempts: Attempts) -> bool:
         if not attempts.can_reserve_another(peer):
             return False
-        if self._pool.outliers.is_out(peer.address):  # it is no use to wait
+        if self._pool.outliers.is_out(peer.address):  # waiting for it is useless: no budget needed
             return True
         return self._hedges.spend()
 
-    async def _elsewhere(
+    async def _try_elsewhere(
         self, late: Peer, command: Verify, context: CallContext, attempts: Attempts
     ) -> Verdict | None:
         with self._place(command.task, attempts.reserve_another(late)) as peer:
@@ -176,7 +176,7 @@ class VerifyCalls:
         *,
         hedge: bool = False,
     ) -> Verdict | None:
-        """One call; None if it failed. Raises if that is the end of it."""
+        """One attempt; None if it failed. Raises if it must not be retried."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         num_tokens = context.num_committed + len(command.path) + len(command.tree)
@@ -240,11 +240,11 @@ class VerifyCalls:
         cost: model_pb2.ComputeCost,
         seconds: float,
     ) -> float:
-        """Learn from what a call took; returns its pace."""
+        """Record the time that a call took; returns its pace."""
         latencies, num_drafted = self._latencies, len(request.tree.token_ids)
-        num_most = request.prefix.base_length + len(request.prefix.token_ids) + num_drafted
+        max_tokens = request.prefix.base_length + len(request.prefix.token_ids) + num_drafted
         # Tokens of the prefix that the replica lacked take as long as those of the tree.
-        num_computed = min(cost.num_computed_tokens, num_most)
+        num_computed = min(cost.num_computed_tokens, max_tokens)
         latencies.target_s.add(seconds)
         latencies.target_token_s.add(num_computed or num_drafted, seconds)
         latencies.target_load.add(_load(cost))
@@ -252,13 +252,13 @@ class VerifyCalls:
         return latencies.verifications.add(peer.address, num_computed or num_sent, seconds)
 
     def _admit(self, cost: model_pb2.ComputeCost, seconds: float) -> None:
-        """Tell how long a verification took, with the tries that failed."""
+        """Report to admission how long a verification took, failed attempts included."""
         spent = Spent.of(seconds * 1e3, cost.queue_ms, cost.forward_ms)
         self._admission.verified(len(self._pool.ready), spent)
 
 
 def _read(response: verifier_pb2.VerifyResponse, question: Question, peer: Peer) -> Verdict:
-    """A replica that makes no sense has broken: another is asked."""
+    """Read the verdict; an invalid one counts as the replica's failure and is retried."""
     try:
         return read_verdict(response, question)
     except InvalidField as error:
@@ -267,5 +267,5 @@ def _read(response: verifier_pb2.VerifyResponse, question: Question, peer: Peer)
 
 
 def _load(cost: model_pb2.ComputeCost) -> float:
-    """How long a call waited, by how long it took; 1 at most."""
+    """Time that a call waited at the replica, divided by its forward time; at most 1."""
     return cost.queue_ms / cost.forward_ms if cost.queue_ms < cost.forward_ms else 1.0

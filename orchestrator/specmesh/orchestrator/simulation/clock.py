@@ -1,4 +1,4 @@
-"""Virtual time: what happens next happens at once."""
+"""Virtual time: the clock jumps from one event to the next without waiting."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Timer:
-    """Something to do later, unless it is cancelled."""
+    """An action to run later, unless it is cancelled."""
 
     action: Callable[[], None]
     cancelled: bool = False
 
 
 class Clock:
-    """A queue of timers; ``now``, in seconds, is when the last one went off.
+    """A queue of timers; ``now``, in seconds, is when the last one fired. It never goes back.
 
-    Those set for the same time go off in the order they were set.
+    Timers set for the same time fire in the order they were set.
     """
 
     def __init__(self) -> None:
@@ -27,14 +27,14 @@ class Clock:
         self._number = 0
 
     def after(self, delay_s: float, action: Callable[[], None]) -> Timer:
-        """Do ``action`` once ``delay_s`` (not negative) have passed."""
+        """Run ``action`` once ``delay_s`` (not negative) have passed."""
         self._number += 1
         timer = Timer(action)
         heapq.heappush(self._timers, (self.now + delay_s, self._number, timer))
         return timer
 
     def run(self, done: Callable[[], bool]) -> None:
-        """Let time pass until ``done``; raises ``RuntimeError`` if nothing is left to happen."""
+        """Fire timers until ``done``. Raises ``RuntimeError`` if none is left before."""
         while not done():
             if not self._timers:
                 raise RuntimeError("nothing is under way, and yet it is not done")

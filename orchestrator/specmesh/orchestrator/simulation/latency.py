@@ -1,4 +1,4 @@
-"""How long forwards take: fixed, longer for the first, or drawn from what was measured."""
+"""How long forwards take: fixed, fixed but for the first, or drawn from measurements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Latency(Protocol):
     """The time of one forward, in seconds."""
 
     def forward_s(self, *, first: bool, luck: float) -> float:
-        """``first``: nothing of the prefix is cached yet; ``luck`` in [0, 1) picks a draw."""
+        """``first``: nothing of the prefix is cached yet; ``luck`` in [0, 1) picks the draw."""
         ...
 
 
@@ -23,10 +23,10 @@ class Fixed:
 
     each_s: float
     first_s: float | None = None
-    """None: as long as any other."""
+    """None: the same as ``each_s``."""
 
     def forward_s(self, *, first: bool, luck: float) -> float:  # noqa: ARG002 - nothing is drawn
-        """See ``Latency``."""
+        """``first_s`` for the first forward if it is set, else ``each_s``."""
         return self.first_s if first and self.first_s is not None else self.each_s
 
 
@@ -40,5 +40,5 @@ class Measured:
         self._cumulative = list(accumulate(counts[value] for value in self._values_s))
 
     def forward_s(self, *, first: bool, luck: float) -> float:  # noqa: ARG002 - counted alike
-        """See ``Latency``."""
+        """The quantile ``luck`` of the histogram."""
         return self._values_s[bisect_right(self._cumulative, luck * self._cumulative[-1])]

@@ -1,4 +1,4 @@
-"""The simulated mesh: which server a call goes to, and what becomes of it."""
+"""The simulated mesh: its servers, its faults, and which server a call goes to."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from specmesh.orchestrator.simulation.servers import SimulatedJob, SimulatedServ
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What goes wrong. Rates are probabilities; everything is drawn with the mesh's seed."""
+    """Faults to inject. Rates are probabilities; everything is drawn with the mesh's seed."""
 
     draft_failure: float = 0.0
-    """Of a draft call, at one of its levels."""
+    """Rate of draft calls that fail, at a random level."""
     late_answer: float = 0.0
-    """Of an answer that comes although its task was cancelled."""
+    """Rate of answers that arrive although their task was cancelled."""
     repeated_answer: float = 0.0
-    """Of an answer that comes a second time."""
+    """Rate of answers that arrive a second time."""
     max_delay_s: float = 0.0
-    """Answers come up to so much later than they left, each as it happens."""
+    """Upper bound of a random delay of each answer."""
     outages: Sequence[tuple[float, int, bool]] = ()
     """(seconds, replica of the target, whether it is live from then on)."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeshModel:
-    """What the mesh is made of. ``hop_s`` is the way there, and again the way back."""
+    """The servers and network of a mesh. ``hop_s`` is the network delay in each direction."""
 
     target_latency: Latency
     drafter_latencies: tuple[Latency, ...]
@@ -53,18 +53,18 @@ class SimulatedMesh:
             SimulatedServer(clock, latency, luck) for latency in model.drafter_latencies
         ]
         self.on_change: list[Callable[[], None]] = []
-        """Told when a replica has left or joined."""
+        """Called when a replica has left or joined."""
         self._stranded: list[SimulatedJob] = []
         for time_s, replica, alive in model.faults.outages:
             clock.after(time_s, lambda r=replica, a=alive: self._set_alive(r, a))  # type: ignore[misc]
 
     @property
     def num_live_verifiers(self) -> int:
-        """How many replicas can be sent to."""
+        """How many replicas are live."""
         return sum(server.alive for server in self.verifiers)
 
     def verify(self, job: SimulatedJob) -> None:
-        """Send a job to the least busy live replica; without any it waits for one."""
+        """Send a job to the least busy live replica; if there is none it waits for one."""
         live = [server for server in self.verifiers if server.alive]
         if live:
             min(live, key=lambda server: server.num_jobs).submit(job)
@@ -93,5 +93,5 @@ class SimulatedMesh:
                 self.verify(job)
         else:
             server.die()
-        for told in self.on_change:
-            told()
+        for callback in self.on_change:
+            callback()

@@ -1,4 +1,4 @@
-"""Who says what on the virtual clock: models whose agreement is a number."""
+"""Models on the virtual clock, whose agreement is a given probability."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from specmesh.orchestrator.strategies.kit.draft_noise import draft_sampling
 
 
 class Context(NamedTuple):
-    """A text so far: the hash of it, and how many tokens it has."""
+    """The tokens so far: their hash, and how many they are."""
 
     state: int
     length: int
 
     def after(self, tokens: Sequence[int]) -> Context:
-        """Once ``tokens`` have followed."""
+        """The context after ``tokens`` more."""
         state = self.state
         for token in tokens:
             state = chained(state, token)
         return Context(state, self.length + len(tokens))
 
     def of_nodes(self, tree: TokenTree) -> list[Context]:
-        """That of each node of a tree that hangs from it, its own first."""
+        """The contexts of a tree's nodes below this one, itself first."""
         contexts = [self]
         for token, parent in zip(tree.token_ids, tree.parents, strict=True):
             contexts.append(contexts[parent].after((token,)))
@@ -42,7 +42,7 @@ class Context(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DraftedToken:
-    """A token that a drafter says, what it was drawn from, and what else it thought of."""
+    """A draft token, the distribution it was drawn from, and the drafter's likeliest tokens."""
 
     token: int
     distribution: Distribution | None
@@ -54,40 +54,40 @@ class VirtualModels(Protocol):
 
     @property
     def num_drafters(self) -> int:
-        """How many different ones there are, in the order in which they are preferred."""
+        """How many different drafters there are; commands number them, the preferred first."""
         ...
 
     def begin(self, prompt: Sequence[int]) -> Context:
-        """The context that ``prompt`` makes."""
+        """The context after ``prompt``."""
         ...
 
     def guess(self, context: Context, command: Draft) -> DraftedToken:
-        """What the drafter that ``command`` names says next."""
+        """The next token of the drafter that ``command`` names."""
         ...
 
     def verdict(self, context: Context, command: Verify) -> Verdict:
-        """What the target says of the tree, which hangs from ``context``."""
+        """The target's verdict on the tree below ``context``."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class CertainModels:
-    """Models that say one certain token at every context (see ``decoding/simulated.py``)."""
+    """Models with one possible token at every context (see ``decoding/simulated.py``)."""
 
     target: SimulatedTarget
     drafters: tuple[SimulatedDrafter, ...]
 
     @property
     def num_drafters(self) -> int:
-        """See ``VirtualModels``."""
+        """How many different drafters there are."""
         return len(self.drafters)
 
     def begin(self, prompt: Sequence[int]) -> Context:
-        """See ``VirtualModels``."""
+        """The context after ``prompt``."""
         return Context(self.target.start, 0).after(prompt)
 
     def guess(self, context: Context, command: Draft) -> DraftedToken:
-        """See ``VirtualModels``; a drafter is as sure of every token as it is often right."""
+        """The drafter's token, which it gives its acceptance rate as probability."""
         drafter = self.drafters[command.drafter]
         first, second = drafter.choices(context.state)
         if not command.num_choices:
@@ -97,7 +97,7 @@ class CertainModels:
         return DraftedToken(first, None, TopK((first, second), odds, entropy))
 
     def verdict(self, context: Context, command: Verify) -> Verdict:
-        """See ``VirtualModels``."""
+        """Accept the nodes that agree with the target's tokens."""
         tree, node, state = command.tree, 0, context.state
         accepted: list[int] = []
         while True:
@@ -110,7 +110,7 @@ class CertainModels:
 
 
 class SampledModels:
-    """Models that draw (see ``decoding/simulated_pair.py``), by the very rules of the services."""
+    """Models that draw (see ``decoding/simulated_pair.py``), by the very code of the services."""
 
     num_drafters = 1
 
@@ -119,18 +119,18 @@ class SampledModels:
         self._sampling = sampling
 
     def begin(self, prompt: Sequence[int]) -> Context:
-        """See ``VirtualModels``."""
+        """The context after ``prompt``."""
         return Context(0, 0).after(prompt)
 
     def guess(self, context: Context, command: Draft) -> DraftedToken:
-        """See ``VirtualModels``."""
+        """A token drawn from the drafter's distribution."""
         sampling = draft_sampling(self._sampling, command.task, epoch=1)
         logits = renamed(self._drafter, context.state)
         drawn = draw_children(logits, sampling, context.length, 1, command.num_choices)
         return DraftedToken(drawn.children[0], drawn.distribution, drawn.choices)
 
     def verdict(self, context: Context, command: Verify) -> Verdict:
-        """See ``VirtualModels``."""
+        """The verdict of ``verify`` on the target's distributions."""
         logits = np.stack(
             [renamed(self._target, node.state) for node in context.of_nodes(command.tree)]
         )

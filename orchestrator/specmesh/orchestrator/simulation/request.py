@@ -1,4 +1,4 @@
-"""One request on the virtual clock: performs a strategy's commands and hands in what happens.
+"""One request on the virtual clock: performs a strategy's commands and feeds back events.
 
 The counterpart of ``driver.py``; the strategy cannot tell the two apart.
 """
@@ -36,7 +36,7 @@ from specmesh.orchestrator.strategies.base import (
 
 
 class SimulatedRequest:
-    """One answer. ``observe`` is told every command and event, for timelines."""
+    """One request. ``observe`` is called with every command and event, for timelines."""
 
     def __init__(
         self,
@@ -59,11 +59,11 @@ class SimulatedRequest:
         self._mesh = mesh
         self._observe = observe
         self._context = models.begin(prompt)
-        """Of everything committed, prompt included."""
+        """The context after all committed tokens, prompt included."""
         self._jobs: dict[TaskId, SimulatedJob] = {}
 
     def start(self) -> None:
-        """Begin now."""
+        """Start the strategy now."""
         self.began_s = self._mesh.clock.now
         self._mesh.on_change.append(self._capacity_changed)
         self._perform(self._strategy.start(self._capacity()))
@@ -93,7 +93,7 @@ class SimulatedRequest:
         self._perform(self._strategy.handle(event))
 
     def _handle_unwanted(self, event: Event) -> None:
-        """An answer that the driver would drop; it counts for nothing."""
+        """Hand in an event that the driver would drop, without counting it."""
         if self.reason is None:
             self._perform(self._strategy.handle(event))
 
@@ -139,13 +139,13 @@ class SimulatedRequest:
             self._answer(command.task, Verified(command.task, verdict), last=True)
 
         verdict = self._models.verdict(self._context.after(command.path), command)
-        # A verification that is lost is sent again, as the mesh does.
+        # A verification that is lost is retried, as the mesh does.
         job = SimulatedJob(self._number, 1, forwarded, lost=lambda: self._mesh.verify(job))
         self._jobs[command.task] = job
         self._after_hop(lambda: self._mesh.verify(job))
 
     def _assess(self, command: Assess) -> None:
-        """Keep nothing: how sure a simulated drafter is says nothing of the single token."""
+        """Keep no token: a simulated drafter's confidence says nothing about a single one."""
         task, waits = command.task, SimulatedJob(self._number, 1, lambda: None, lambda: None)
         self._jobs[task] = waits
 
@@ -214,20 +214,20 @@ class SimulatedRequest:
 
 
 class _Levels:
-    """What a simulated drafter says, level by level."""
+    """Drafts a simulated drafter's tokens, level by level."""
 
     def __init__(self, models: VirtualModels, command: Draft, context: Context) -> None:
         self._models = models
         self._command = command
         contexts = context.of_nodes(command.tree)
         self._tips = [(node, contexts[node], 1.0) for node in command.from_nodes]
-        """The nodes to go on from, and how likely all tokens up to each stand."""
+        """Nodes to draft from: number, context, and probability that all up to it are accepted."""
         self._num_nodes = len(command.tree)
         self._begin_message()
 
     @property
     def stopped(self) -> bool:
-        """Whether going on isn't worth it."""
+        """Whether the command's stop rule ends the draft."""
         stop = self._command.stop
         return stop is not None and max(chance for *_, chance in self._tips) < stop.below
 
@@ -238,10 +238,10 @@ class _Levels:
         self._choices: dict[int, TopK] = {}
 
     def grow(self) -> None:
-        """One more token at every tip."""
-        self._tips = [self._go_on(*tip) for tip in self._tips]
+        """Draft one more token at every tip."""
+        self._tips = [self._extend(*tip) for tip in self._tips]
 
-    def _go_on(self, node: int, context: Context, chance: float) -> tuple[int, Context, float]:
+    def _extend(self, node: int, context: Context, chance: float) -> tuple[int, Context, float]:
         guess = self._models.guess(context, self._command)
         self._tokens.append(guess.token)
         self._parents.append(node)
@@ -256,7 +256,7 @@ class _Levels:
         return self._num_nodes, context.after((guess.token,)), chance
 
     def event(self, last: bool) -> Drafted:
-        """Everything since the last message."""
+        """An event with everything since the last message."""
         event = Drafted(
             self._command.task,
             tuple(self._tokens),

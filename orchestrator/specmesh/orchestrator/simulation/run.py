@@ -1,4 +1,4 @@
-"""A whole simulation: a mesh, some requests, and what came of them."""
+"""Runs whole simulations: a mesh, some requests, and their answers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def simulate(
     seed: int = 0,
     observe: Observe | None = None,
 ) -> Answered:
-    """One request that has the mesh for itself; ``seed`` is for latencies and faults."""
+    """Run one request alone on the mesh; ``seed`` is for latencies and faults."""
     (answered,) = simulate_load(
         [(0.0, strategy)], models, mesh, prompts=[prompt], seed=seed, observe=observe
     )
@@ -54,7 +54,7 @@ def simulate_load(
     seed: int = 0,
     observe: Observe | None = None,
 ) -> list[Answered]:
-    """Requests that arrive at given seconds and share the mesh, each with its own strategy."""
+    """Run requests that arrive at given seconds and share the mesh, each with its own strategy."""
     simulated = SimulatedMesh(Clock(), mesh, seed)
     return simulate_on(simulated, arrivals, models, prompts=prompts, observe=observe)
 
@@ -67,7 +67,7 @@ def simulate_on(
     prompts: Sequence[Sequence[int]],
     observe: Observe | None = None,
 ) -> list[Answered]:
-    """Like ``simulate_load``, on a mesh that can be asked afterwards how busy it was."""
+    """Like ``simulate_load``, on a mesh whose servers can be inspected afterwards."""
     requests = [
         SimulatedRequest(number, strategy, models, mesh, prompt, observe)
         for number, ((_, strategy), prompt) in enumerate(zip(arrivals, prompts, strict=True))

@@ -1,4 +1,4 @@
-"""Drafters and replicas of the target on the virtual clock: where work takes its time."""
+"""Servers on the virtual clock: drafters and replicas of the target, whose work takes time."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from specmesh.orchestrator.simulation.latency import Latency
 
 @dataclass(slots=True, eq=False)
 class SimulatedJob:
-    """Some forwards in a row for one request; ``forwarded`` is told after each of them."""
+    """Some forwards in a row for one request; ``forwarded`` is called after each of them."""
 
     request: int
     num_forwards: int
     forwarded: Callable[[], None]
     lost: Callable[[], None]
-    """Told when the server dies first."""
+    """Called if the server dies before the job is done."""
     num_done: int = 0
 
 
@@ -43,7 +43,7 @@ class SimulatedServer:
 
     @property
     def num_jobs(self) -> int:
-        """Waiting and running."""
+        """How many jobs wait or run."""
         return len(self._waiting) + (self._running is not None)
 
     def submit(self, job: SimulatedJob) -> None:
@@ -53,7 +53,7 @@ class SimulatedServer:
             self._next()
 
     def cancel(self, job: SimulatedJob) -> None:
-        """Drop a job wherever it is; its slot is free at once."""
+        """Drop a job, waiting or running; the server is free for the next at once."""
         if job is self._running:
             self._stop()
             self._next()
