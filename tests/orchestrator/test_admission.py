@@ -185,7 +185,7 @@ class Door:
 
     async def _visit(self, name: str, resumed: bool, time_left_s: float) -> None:
         deadline = asyncio.get_running_loop().time() + time_left_s
-        async with self.entrance.place(deadline, resumed=resumed):
+        async with self.entrance.slot(deadline, resumed=resumed):
             self.order.append(name)
             await self._leave[name].wait()
 
@@ -284,8 +284,8 @@ async def test_a_place_given_back_early_is_given_back_once():
     door = Door(1)
     async with AsyncExitStack() as stack:
         deadline = asyncio.get_running_loop().time() + 60
-        place = await stack.enter_async_context(door.entrance.place(deadline, resumed=False))
-        place.leave()
+        slot = await stack.enter_async_context(door.entrance.slot(deadline, resumed=False))
+        slot.leave()
         assert door.admission.num_running == 0
         waiting = door.come("next")
         await settle()

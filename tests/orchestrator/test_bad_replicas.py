@@ -496,5 +496,5 @@ async def test_confidence_service_that_fails_is_left_out(connect, serve):
     for _ in range(5):
         await collect(stub.Generate(request(speculation={"strategy": "filter"})))
     filters = connected.mesh.confidence
-    assert filters.outliers.is_out(filters.peers[0].address)
+    assert filters.outliers.is_ejected(filters.peers[0].address)
     assert 3 <= len(bad.assessed) < len(good.assessed)

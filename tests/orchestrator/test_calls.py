@@ -374,7 +374,7 @@ async def test_nothing_is_kept_of_calls_that_are_over(connect):
     drafter.corrupt = outside_the_vocabulary
     with pytest.raises(grpc.aio.AioRpcError):
         await drafted(calls, command=replace(DRAFT, task=3))
-    assert not calls._verifications._places
+    assert not calls._verifications._reservations
     assert not calls._drafts._reservations
     assert not calls._drafts._exchanges
 

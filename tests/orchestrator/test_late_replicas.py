@@ -57,7 +57,7 @@ async def test_stream_with_one_hung_and_two_healthy_replicas_goes_on(connect, se
         assert (await collect(stub.Generate(request()))).tokens == alone(request().sampling)
     assert asyncio.get_running_loop().time() - began < 10
     # Remembered from one request to the next: left out, but for a trial now and then.
-    assert behind.mesh.verifiers.outliers.is_out(verifiers[0].address)
+    assert behind.mesh.verifiers.outliers.is_ejected(verifiers[0].address)
     assert len(verifiers[0].requests) <= 8
 
 
@@ -108,7 +108,7 @@ async def test_cancelled_verification_cancels_both_calls(connect):
     for verifier in verifiers:
         await asyncio.wait_for(verifier.cancelled.wait(), 10)
     assert [peer.num_ending for peer in mesh.verifiers.peers] == [0, 0]
-    assert not calls._verifications._places
+    assert not calls._verifications._reservations
 
 
 async def test_second_call_that_fails_leaves_the_first_alone(connect):
@@ -200,11 +200,11 @@ async def test_hung_replica_comes_back_once_it_answers_again(connect):
     mesh = (await connect(verifiers)).mesh
     learn(mesh)
     verifiers[0].always = hang
-    while not mesh.verifiers.outliers.is_out(verifiers[0].address):
+    while not mesh.verifiers.outliers.is_ejected(verifiers[0].address):
         assert await verified(calls_on(mesh)) == ANSWER
     verifiers[0].always = passing
     async with asyncio.timeout(10):
-        while mesh.verifiers.outliers.is_out(verifiers[0].address):
+        while mesh.verifiers.outliers.is_ejected(verifiers[0].address):
             assert await verified(calls_on(mesh)) == ANSWER
             await asyncio.sleep(0.05)
 
@@ -218,4 +218,4 @@ async def test_hung_drafter_stalls_a_few_rounds_and_no_more(connect, serve):
     began = asyncio.get_running_loop().time()
     assert (await collect(stub.Generate(request()))).tokens == alone(request().sampling)
     assert asyncio.get_running_loop().time() - began < 5
-    assert behind.mesh.drafters.outliers.is_out(drafter.address)
+    assert behind.mesh.drafters.outliers.is_ejected(drafter.address)

@@ -33,7 +33,7 @@ def answer(
 def test_failures_in_a_row_leave_a_replica_out():
     outliers = Outliers()
     assert fail(outliers, "a", MAX_IN_A_ROW + 1) == [*[None] * MAX_IN_A_ROW, Cause.ERRORS]
-    assert outliers.fit(ALL, 0.0) == ["b", "c"]
+    assert outliers.usable(ALL, 0.0) == ["b", "c"]
 
 
 def test_an_answer_now_and_then_does_not_hide_failures():
@@ -42,7 +42,7 @@ def test_an_answer_now_and_then_does_not_hide_failures():
     for _ in range(MAX_FAILURES + 1):
         causes += answer(outliers, "a", 2) + fail(outliers, "a", 1)
     assert causes[-1] is Cause.ERRORS
-    assert outliers.is_out("a")
+    assert outliers.is_ejected("a")
 
 
 def test_rare_failures_are_nothing():
@@ -50,7 +50,7 @@ def test_rare_failures_are_nothing():
     for _ in range(20):
         answer(outliers, "a", 9)
         fail(outliers, "a", 1)
-    assert outliers.fit(ALL, 0.0) == [*ALL]
+    assert outliers.usable(ALL, 0.0) == [*ALL]
 
 
 def test_replica_much_slower_than_the_others_is_left_out():
@@ -72,16 +72,16 @@ def test_replica_is_tried_by_one_call_a_while_and_taken_back_by_its_answer():
     assert not outliers.due("a", BASE_SECONDS * 0.99)
     assert outliers.due("a", BASE_SECONDS)
     outliers.tried("a", BASE_SECONDS)
-    assert outliers.fit(ALL, BASE_SECONDS) == ["b", "c"]
+    assert outliers.usable(ALL, BASE_SECONDS) == ["b", "c"]
     answer(outliers, "a", 1, now=BASE_SECONDS)
-    assert outliers.fit(ALL, BASE_SECONDS) == [*ALL]
+    assert outliers.usable(ALL, BASE_SECONDS) == [*ALL]
 
 
 def test_answer_of_a_call_from_before_proves_nothing():
     outliers = Outliers()
     fail(outliers, "a", MAX_IN_A_ROW + 1, now=1.0)
     outliers.answered("a", ALL, began=0.5, now=1.5)
-    assert outliers.is_out("a")
+    assert outliers.is_ejected("a")
 
 
 def test_answer_that_is_still_slow_does_not_take_a_replica_back():
@@ -90,9 +90,9 @@ def test_answer_that_is_still_slow_does_not_take_a_replica_back():
         answer(outliers, other, MIN_PACES)
     answer(outliers, "a", MIN_PACES, pace=SLOW * 2)
     answer(outliers, "a", 1, pace=SLOW * 2, now=BASE_SECONDS)
-    assert outliers.is_out("a")
+    assert outliers.is_ejected("a")
     answer(outliers, "a", 1, now=BASE_SECONDS * 3)
-    assert not outliers.is_out("a")
+    assert not outliers.is_ejected("a")
 
 
 def test_each_trial_that_fails_doubles_the_wait():
@@ -129,13 +129,13 @@ def test_dispensable_replicas_may_all_be_left_out():
     outliers = Outliers(last_stays=False)
     for replica in ALL:
         fail(outliers, replica, MAX_IN_A_ROW + 1)
-    assert outliers.fit(ALL, 0.0) == []
+    assert outliers.usable(ALL, 0.0) == []
 
 
 def test_if_only_those_left_out_are_there_they_are_used():
     outliers = Outliers()
     fail(outliers, "a", MAX_IN_A_ROW + 1)
-    assert outliers.fit(["a"], 0.0) == ["a"]
+    assert outliers.usable(["a"], 0.0) == ["a"]
 
 
 EVENTS = st.lists(
@@ -166,4 +166,4 @@ def test_a_third_stays_whatever_happens(num_replicas, events):
                 outliers.restarted(replica, now)
             case "tried" if outliers.due(replica, now):
                 outliers.tried(replica, now)
-        assert len(outliers.fit(replicas, now)) >= num_replicas / 3
+        assert len(outliers.usable(replicas, now)) >= num_replicas / 3

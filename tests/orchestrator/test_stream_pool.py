@@ -30,7 +30,7 @@ def soon(seconds: float = 10) -> float:
 
 
 async def verify(peer: Peer, deadline: float | None = None) -> int:
-    async with peer.verifications.ask(VERIFY, deadline or soon()) as exchange:
+    async with peer.verifications.send(VERIFY, deadline or soon()) as exchange:
         return (await exchange.read()).response.next_token_id
 
 
@@ -41,7 +41,7 @@ async def drafted(peer: Peer) -> list[drafter_pb2.DraftEachResponse]:
         parts.append(part)
         return None if part.last else soon()
 
-    async with peer.drafts.ask(DRAFT, soon()) as exchange:
+    async with peer.drafts.send(DRAFT, soon()) as exchange:
         await exchange.each(take)
     return parts
 
@@ -121,7 +121,7 @@ async def test_a_stream_left_in_the_middle_is_cancelled_and_another_one_whole(co
     fake.after_message = hang
     async with AsyncExitStack() as stack:
         stack.enter_context(pytest.raises(KeyError))
-        exchange = await stack.enter_async_context(peer.drafts.ask(DRAFT, soon()))
+        exchange = await stack.enter_async_context(peer.drafts.send(DRAFT, soon()))
         await exchange.each(lambda part: None)
         raise KeyError
     await asyncio.wait_for(fake.cancelled.wait(), 10)

@@ -198,7 +198,7 @@ class World:
         self._verifying.add(command.task)
 
     def _assess(self, command: Assess) -> list[Event]:
-        keeps = tuple(map(self._keeps, command.places))
+        keeps = tuple(map(self._keeps, command.positions))
         events: list[Event] = [Assessed(command.task, keeps)]
         if not all(keeps):
             events.append(Released(command.task))

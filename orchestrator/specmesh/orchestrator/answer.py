@@ -153,7 +153,7 @@ class Answer:
             [index for index, token in enumerate(new) if not token.checked],
         )
         unsent = [token for token in tokens if token.index >= self._num_received]
-        self._metrics.said(len(new))
+        self._metrics.sent(len(new))
         if not unsent:
             return None
         return generation_pb2.GenerationEvent(chunk=self._chunk(unsent))

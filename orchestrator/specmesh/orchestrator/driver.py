@@ -104,7 +104,7 @@ class Driver:
             if reason := await self._perform(commands):
                 return reason
             event = await self._next_event()
-            self._stats.happened(event)
+            self._stats.handled(event)
             commands = self._strategy.handle(event)
 
     def _mesh_changed(self) -> None:
@@ -145,7 +145,7 @@ class Driver:
             case Draft():
                 self._run(command.task, self._calls.draft(command, self._context(), self._on_event))
             case Verify():
-                self._stats.asked(command)
+                self._stats.sent(command)
                 self._run(command.task, self._verify(command, self._context()))
             case Assess():
                 self._run(

@@ -11,7 +11,7 @@ from specmesh.orchestrator.admission import Admission
 from specmesh.serving.errors import ResourceExhausted
 
 
-class Place:
+class Slot:
     """The slot of an answer that was admitted; freed at the latest when its block is left."""
 
     def __init__(self, leave: Callable[[], None]) -> None:
@@ -44,7 +44,7 @@ class Entrance:
         admission.watcher = self._let_in
 
     @asynccontextmanager
-    async def place(self, deadline: float, *, resumed: bool) -> AsyncIterator[Place]:
+    async def slot(self, deadline: float, *, resumed: bool) -> AsyncIterator[Slot]:
         """Wait for a slot until ``deadline``, by the event loop's clock, and hold it.
 
         Raises ``ResourceExhausted`` with reason OVERLOADED, at once if no slot is expected in time.
@@ -57,11 +57,11 @@ class Entrance:
             self._admission.ended(loop.time() - began, num_at_first, self._num_replicas())
             self._let_in()
 
-        place = Place(leave)
+        slot = Slot(leave)
         try:
-            yield place
+            yield slot
         finally:
-            place.leave()
+            slot.leave()
 
     def _let_in(self) -> None:
         """Admit waiting answers while there is room."""

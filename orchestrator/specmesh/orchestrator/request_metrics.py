@@ -103,7 +103,7 @@ class RequestMetrics:
         if not self._ended:
             self._end(self.elapsed_ms, {} if error is None else {ERROR_TYPE: self._type(error)})
 
-    def said(self, num_new: int) -> None:
+    def sent(self, num_new: int) -> None:
         """Record that ``num_new`` new tokens are sent to the client."""
         if num_new and not self._num_new:
             self.first_token_ms = self.elapsed_ms

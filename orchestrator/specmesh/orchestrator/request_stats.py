@@ -42,7 +42,7 @@ class RequestStats:
         used = self.num_accepted_tokens + self.num_unchecked_tokens
         return self.num_drafted_tokens - used
 
-    def asked(self, command: Verify) -> None:
+    def sent(self, command: Verify) -> None:
         """Count a verification that is sent."""
         first = self._length + len(command.path)
         self._positions[command.task] = range(first, first + len(command.tree))
@@ -52,7 +52,7 @@ class RequestStats:
         """Forget a task that is cancelled."""
         self._positions.pop(command.task, None)
 
-    def happened(self, event: Event) -> None:
+    def handled(self, event: Event) -> None:
         """Count an event that reaches the strategy."""
         match event:
             case Drafted():

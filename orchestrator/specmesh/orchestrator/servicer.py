@@ -71,8 +71,8 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
             answer = await self._new_answer(request, metrics)
             resumed = bool(request.received.token_ids)
             async with (
-                self._entrance.place(metrics.deadline, resumed=resumed) as place,
-                aclosing(answer.events(self._mesh, place.leave)) as events,
+                self._entrance.slot(metrics.deadline, resumed=resumed) as slot,
+                aclosing(answer.events(self._mesh, slot.leave)) as events,
             ):
                 async for event in events:
                     yield generation_pb2.GenerateResponse(event=event)
@@ -82,10 +82,10 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
     ) -> AsyncGenerator[generation_pb2.ResumeResponse, None]:
         """Stream the rest of a stored answer whose stream broke."""
         with RequestMetrics(_deadline(context)) as metrics:
-            async with self._entrance.place(metrics.deadline, resumed=True) as place:
+            async with self._entrance.slot(metrics.deadline, resumed=True) as slot:
                 # A request that is not admitted must not take over the session.
                 answer = await self._resumed_answer(request, metrics)
-                async with aclosing(answer.events(self._mesh, place.leave)) as events:
+                async with aclosing(answer.events(self._mesh, slot.leave)) as events:
                     async for event in events:
                         yield generation_pb2.ResumeResponse(event=event)
 

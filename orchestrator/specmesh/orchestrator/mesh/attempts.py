@@ -24,7 +24,7 @@ PAUSE_SECONDS = 0.05
 """Base of the exponential backoff between attempts."""
 MAX_BUSY_SECONDS = 1.0
 """Longest backoff after a full queue, unless the replica asks for a longer one."""
-LIVES_SECONDS = 1.0
+ALIVE_TIMEOUT_SECONDS = 1.0
 """Timeout of the check whether the process behind a broken connection is still alive."""
 
 _quarantines = metrics.get_meter("specmesh.orchestrator").create_counter(
@@ -119,7 +119,7 @@ class Attempts:
         )
 
     @property
-    def somebody_is_ready(self) -> bool:
+    def has_ready_replica(self) -> bool:
         """Whether a replica is ready for the next attempt."""
         return bool(self._pool.ready_for(self._kind, self._blame.confined_to))
 
@@ -138,7 +138,7 @@ class Attempts:
         only = self._blame.confined_to
         with suppress(TimeoutError):  # the reservation that follows raises the error
             await asyncio.wait_for(self._pool.wait_ready(only), patience_s)
-        if only is not None and self._pool.ready and not self.somebody_is_ready:
+        if only is not None and self._pool.ready and not self.has_ready_replica:
             raise self._quarantined()
 
     def answered(self, peer: Peer, began: float, pace: float | None = None) -> None:
@@ -155,7 +155,7 @@ class Attempts:
         self.num_failed += 1
         self._error = error
         fault = fault_of(error)
-        if fault is CallFault.FORGOTTEN and peer.address not in self._forgetful:
+        if fault is CallFault.PREFIX_UNKNOWN and peer.address not in self._forgetful:
             self._forgetful.add(peer.address)
             self._prefix.forgotten_by(peer.address)
             self._recovery_s = 0.0
@@ -212,7 +212,7 @@ class Attempts:
                 if agreed or not self._untried(self._failed_at):
                     self._charges.clear()
                     raise error
-            case CallFault.BROKE | CallFault.FORGOTTEN if self._blame.broke(peer.address):
+            case CallFault.BROKE | CallFault.PREFIX_UNKNOWN if self._blame.broke(peer.address):
                 # All replicas may be failing on any request: check before blaming this one.
                 if self._is_well is None or peer is self._witness:
                     raise self._quarantined()
@@ -224,7 +224,7 @@ class Attempts:
         """Clear the call of having killed replicas whose process is still alive."""
         lost = [p for p in self._pool.peers if self._blame.may_have_killed(p.address, p.num_starts)]
         left_s = self._deadline - asyncio.get_running_loop().time()
-        timeout_s = max(0.0, min(LIVES_SECONDS, left_s))
+        timeout_s = max(0.0, min(ALIVE_TIMEOUT_SECONDS, left_s))
         alive = await asyncio.gather(*(peer.serves_on(timeout_s) for peer in lost))
         for peer, lives in zip(lost, alive, strict=True):
             if lives:

@@ -29,8 +29,8 @@ class Blame:
         self._outliers = outliers
         self._request = request
         self._broken: set[str] = set()
-        self._all_may_be_sound = True
-        self._one_is_sound = False
+        self._all_may_be_healthy = True
+        self._one_is_healthy = False
         self._lost: set[tuple[str, int]] = set()
         """Processes that the call may have killed: (replica, which of its processes it was)."""
         self._num_refusals = 0
@@ -66,9 +66,9 @@ class Blame:
         """Record that a replica broke. Returns whether the request is now suspected: never because
         of one replica, which may be at fault itself, however often it breaks."""
         self._broken.add(replica)
-        self._all_may_be_sound &= self._outliers.may_be_sound(replica, self._request)
-        self._one_is_sound |= self._outliers.sound(replica)
-        believed = self._all_may_be_sound or self._one_is_sound
+        self._all_may_be_healthy &= self._outliers.may_be_healthy(replica, self._request)
+        self._one_is_healthy |= self._outliers.healthy(replica)
+        believed = self._all_may_be_healthy or self._one_is_healthy
         return believed and len(self._broken) >= MAX_BROKEN
 
     def lost(self, replica: str, num_starts: int) -> None:

@@ -117,19 +117,19 @@ class Calls:
 
     async def verify(self, command: Verify, context: CallContext) -> Verdict:
         """The target's verdict, from any replica."""
-        return await self._verifications.ask(command, context)
+        return await self._verifications.verify(command, context)
 
     async def draft(
         self, command: Draft, context: CallContext, deliver: Callable[[Drafted], None]
     ) -> None:
-        """Pass levels of the draft to ``deliver`` as they arrive; see ``DraftCalls.ask``."""
-        await self._drafts.ask(command, context, deliver)
+        """Pass levels of the draft to ``deliver`` as they arrive; see ``DraftCalls.draft``."""
+        await self._drafts.draft(command, context, deliver)
 
     async def assess(
         self, command: Assess, context: CallContext, deliver: Callable[[Assessed | Released], None]
     ) -> None:
-        """Pass decisions on draft tokens to ``deliver``; see ``ConfidenceCalls.ask``."""
-        await self._assessments.ask(command, context.num_committed, context.parent, deliver)
+        """Pass decisions on draft tokens to ``deliver``; see ``ConfidenceCalls.assess``."""
+        await self._assessments.assess(command, context.num_committed, context.parent, deliver)
 
     def cancel(self, task: TaskId) -> None:
         """Free the slots of a task that is about to be cancelled, so that others may take them."""

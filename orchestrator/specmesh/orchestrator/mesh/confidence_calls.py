@@ -60,7 +60,7 @@ class ConfidenceCalls:
         self._options = write_filter_options(options or FilterOptions())
         self._deadline = deadline
 
-    async def ask(self, command: Assess, length: int, parent: Context, deliver: Deliver) -> None:
+    async def assess(self, command: Assess, length: int, parent: Context, deliver: Deliver) -> None:
         """Pass the decisions on draft tokens, which follow ``length`` committed tokens and the
         path, to ``deliver``.
 
@@ -68,7 +68,7 @@ class ConfidenceCalls:
         the request's filter options.
         """
         span = tracer.start_span("specmesh.assess", context=parent)
-        span.set_attribute("specmesh.filter.places", len(command.places))
+        span.set_attribute("specmesh.filter.places", len(command.positions))
         try:
             with self._pool.reserve(holds={}) as peer, self._judged(peer):
                 context = trace.set_span_in_context(span, parent)
@@ -99,7 +99,7 @@ class ConfidenceCalls:
         with client_span(METHOD, peer.address, parent=parent) as (span, carrier):
             message = confidence_pb2.AssessEachRequest(
                 request=confidence_pb2.AssessRequest(
-                    places=map(write_place, command.places),
+                    places=map(write_place, command.positions),
                     options=self._options,
                     session_id=self._prefix.session_id,
                     prefix_length=length + len(command.path),
@@ -123,14 +123,14 @@ class ConfidenceCalls:
                     deliver(_assessed(command, part.response.assessment))
                 return deadline
 
-            async with peer.assessments.ask(message, deadline) as exchange:
+            async with peer.assessments.send(message, deadline) as exchange:
                 await exchange.each(take)
 
 
 def _assessed(command: Assess, assessment: confidence_pb2.Assessment) -> Assessed:
     keeps = tuple(decision.keep for decision in assessment.decisions)
-    if len(keeps) != len(command.places):
-        raise Unavailable("BAD_ASSESSMENT", f"{len(keeps)} decisions on {len(command.places)}")
+    if len(keeps) != len(command.positions):
+        raise Unavailable("BAD_ASSESSMENT", f"{len(keeps)} decisions on {len(command.positions)}")
     return Assessed(command.task, keeps)
 
 

@@ -60,7 +60,7 @@ class DraftCalls:
         self._quarantined: Quarantined | None = None
         """Set once a draft has broken several drafters: the next one would too."""
 
-    async def ask(self, command: Draft, context: CallContext, deliver: Deliver) -> None:
+    async def draft(self, command: Draft, context: CallContext, deliver: Deliver) -> None:
         """Pass levels of the draft to ``deliver`` as they arrive.
 
         A call that fails after its first tokens is not retried: those tokens still count.
@@ -136,7 +136,7 @@ class DraftCalls:
             span.update_name("specmesh.draft")
             request = self._request(peer, command, context)
             message = drafter_pb2.DraftEachRequest(request=request, trace_context=carrier)
-            async with peer.drafts.ask(message, deadline) as exchange:
+            async with peer.drafts.send(message, deadline) as exchange:
                 draft = IncomingDraft(
                     *(peer, command, request, self._latencies, deliver),
                     vocab_size=self._vocab_size,

@@ -32,7 +32,7 @@ async def is_well(peer: Peer, vocab_size: int, deadline: float, parent: Context)
         span.update_name("specmesh.examine")
         message = verifier_pb2.VerifyEachRequest(request=_HARMLESS, trace_context=carrier)
         try:
-            async with peer.verifications.ask(message, deadline) as exchange:
+            async with peer.verifications.send(message, deadline) as exchange:
                 response = (await exchange.read()).response
             read_verdict(response, Question(EMPTY, 1, _GREEDY, vocab_size, 0))
         except (grpc.aio.AioRpcError, InvalidField):

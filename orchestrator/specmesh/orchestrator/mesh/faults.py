@@ -22,7 +22,7 @@ REFUSED = frozenset(
 class CallFault(Enum):
     """What a failed call implies for its replica, its request and a retry."""
 
-    FORGOTTEN = auto()
+    PREFIX_UNKNOWN = auto()
     """The replica lacks the prefix: retry with the whole prefix."""
     BUSY = auto()
     """The replica's queue or memory is full now."""
@@ -35,11 +35,11 @@ class CallFault(Enum):
     """The replica failed on the request or answered nonsense. Either may be to blame."""
     LOST = auto()
     """The connection broke: the request may have killed the replica."""
-    AWAY = auto()
+    UNAVAILABLE = auto()
     """The replica is draining, hangs, or is another service; the request is not to blame."""
 
 
-BY_REASON = {"PREFIX_UNKNOWN": CallFault.FORGOTTEN, "KV_CACHE_TOO_SMALL": CallFault.TOO_SMALL}
+BY_REASON = {"PREFIX_UNKNOWN": CallFault.PREFIX_UNKNOWN, "KV_CACHE_TOO_SMALL": CallFault.TOO_SMALL}
 
 
 def fault_of(error: grpc.aio.AioRpcError) -> CallFault:
@@ -56,4 +56,4 @@ def fault_of(error: grpc.aio.AioRpcError) -> CallFault:
         return CallFault.BROKE
     if code is grpc.StatusCode.UNAVAILABLE and info is None:
         return CallFault.LOST
-    return CallFault.AWAY
+    return CallFault.UNAVAILABLE

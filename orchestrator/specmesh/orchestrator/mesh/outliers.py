@@ -70,11 +70,11 @@ class Outliers:
         self._num_ejected = 0
 
     @property
-    def any_out(self) -> bool:
+    def any_ejected(self) -> bool:
         """Whether any replica is ejected."""
         return self._num_ejected > 0
 
-    def fit(self, among: Sequence[str], now: float) -> list[str]:
+    def usable(self, among: Sequence[str], now: float) -> list[str]:
         """The replicas that calls may go to: those not ejected, and those due for a probe.
 
         If there are none: all of them with ``last_stays``, else none.
@@ -82,7 +82,7 @@ class Outliers:
         fit = [name for name in among if self._may_be_called(name, now)]
         return fit or (list(among) if self._staying else [])
 
-    def is_out(self, replica: str) -> bool:
+    def is_ejected(self, replica: str) -> bool:
         """Whether the replica is ejected."""
         return self._record(replica).ejected_at is not None
 
@@ -153,12 +153,12 @@ class Outliers:
         """Record that ``request`` failed here and elsewhere, and was itself the cause."""
         self._record(replica).suspect = request
 
-    def may_be_sound(self, replica: str, request: str) -> bool:
+    def may_be_healthy(self, replica: str, request: str) -> bool:
         """Whether no other request than ``request`` has failed there lately."""
         record = self._record(replica)
         return not any(record.failures) and record.suspect in {None, request}
 
-    def sound(self, replica: str) -> bool:
+    def healthy(self, replica: str) -> bool:
         """Whether it has answered, and nothing has failed there, lately."""
         record = self._record(replica)
         return bool(record.failures) and not any(record.failures) and record.suspect is None
@@ -193,7 +193,7 @@ class Outliers:
     def _eject(
         self, record: _Record, replica: str, among: Sequence[str], now: float, cause: Cause
     ) -> Cause | None:
-        num_used = sum(not self.is_out(name) for name in {*among, replica})
+        num_used = sum(not self.is_ejected(name) for name in {*among, replica})
         if num_used - 1 < ceil(self._staying * len({*among, replica})):
             return None
         num_forgiven = int((now - record.returned_at) / FORGIVEN_SECONDS)

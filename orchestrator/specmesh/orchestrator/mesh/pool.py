@@ -111,9 +111,9 @@ class Pool:
     def usable(self, kind: str | None = None, only: Collection[str] | None = None) -> list[Peer]:
         """The peers of ``ready_for`` that outlier ejection lets calls go to."""
         ready = self.ready_for(kind, only)
-        if not self.outliers.any_out:
+        if not self.outliers.any_ejected:
             return ready
-        fit = self.outliers.fit([peer.address for peer in ready], _now())
+        fit = self.outliers.usable([peer.address for peer in ready], _now())
         return [peer for peer in ready if peer.address in fit]
 
     def reserve(
@@ -146,7 +146,7 @@ class Pool:
                 -holds.get(p.address, 0),
             ),
         )
-        if self.outliers.any_out:
+        if self.outliers.any_ejected:
             peer = self._probe_or(peer, () if avoid else usable)
         return Reservation(peer)
 

@@ -67,7 +67,7 @@ class StreamPool(Generic[Request, Response]):
         self._idle: deque[OpenCall[Request, Response]] = deque()
 
     @asynccontextmanager
-    async def ask(
+    async def send(
         self, request: Request, deadline: float
     ) -> AsyncIterator[Exchange[Request, Response]]:
         """Send ``request``; the block must read all its responses.

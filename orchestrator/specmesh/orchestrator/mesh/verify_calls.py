@@ -77,9 +77,9 @@ class VerifyCalls:
         self._vocab_size = vocab_size
         self._deadline = deadline
         self._target = target
-        self._places: defaultdict[TaskId, list[Reservation]] = defaultdict(list)
+        self._reservations: defaultdict[TaskId, list[Reservation]] = defaultdict(list)
 
-    async def ask(self, command: Verify, context: CallContext) -> Verdict:
+    async def verify(self, command: Verify, context: CallContext) -> Verdict:
         """The target's verdict.
 
         Raises ``AioRpcError`` or ``ServiceError`` once no replica is left to try, or no time.
@@ -91,7 +91,7 @@ class VerifyCalls:
         )
         with closing(attempts):
             while True:
-                if not attempts.somebody_is_ready:
+                if not attempts.has_ready_replica:
                     timeout_s = min(NO_VERIFIER_SECONDS, self._deadline - loop.time())
                     await attempts.wait_ready(timeout_s)
                     self._check_target()
@@ -103,14 +103,14 @@ class VerifyCalls:
 
     def cancel(self, task: TaskId) -> None:
         """Free the slots of a task that is about to be cancelled, so that others may take them."""
-        for reservation in self._places.get(task, ()):
+        for reservation in self._reservations.get(task, ()):
             reservation.cancel()
 
     async def _hedged(
         self, command: Verify, context: CallContext, attempts: Attempts
     ) -> Verdict | None:
         """One attempt, and a hedge of it if it is late; None if they failed."""
-        with self._place(command.task, attempts.reserve()) as peer:
+        with self._reserve(command.task, attempts.reserve()) as peer:
             began = asyncio.get_running_loop().time()
             late_s = self._latencies.verifications.late_after(
                 self._prefix.num_to_send(peer.address, context.num_committed)
@@ -133,14 +133,16 @@ class VerifyCalls:
     def _may_hedge(self, peer: Peer, attempts: Attempts) -> bool:
         if not attempts.can_reserve_another(peer):
             return False
-        if self._pool.outliers.is_out(peer.address):  # waiting for it is useless: no budget needed
+        if self._pool.outliers.is_ejected(
+            peer.address
+        ):  # waiting for it is useless: no budget needed
             return True
         return self._hedges.spend()
 
     async def _try_elsewhere(
         self, late: Peer, command: Verify, context: CallContext, attempts: Attempts
     ) -> Verdict | None:
-        with self._place(command.task, attempts.reserve_another(late)) as peer:
+        with self._reserve(command.task, attempts.reserve_another(late)) as peer:
             return await self._try(peer, command, context, attempts, hedge=True)
 
     async def _is_well(self, peer: Peer, context: CallContext) -> bool:
@@ -157,15 +159,15 @@ class VerifyCalls:
             )
 
     @contextmanager
-    def _place(self, task: TaskId, reservation: Reservation) -> Iterator[Peer]:
-        self._places[task].append(reservation)
+    def _reserve(self, task: TaskId, reservation: Reservation) -> Iterator[Peer]:
+        self._reservations[task].append(reservation)
         try:
             with reservation as peer:
                 yield peer
         finally:
-            self._places[task].remove(reservation)
-            if not self._places[task]:
-                del self._places[task]
+            self._reservations[task].remove(reservation)
+            if not self._reservations[task]:
+                del self._reservations[task]
 
     async def _try(
         self,
@@ -190,7 +192,7 @@ class VerifyCalls:
                 question = self._question(command, context)
                 message = self._message(peer, command, context, question, carrier)
                 deadline = min(self._deadline, began + given_up_s)
-                async with peer.verifications.ask(message, deadline) as exchange:
+                async with peer.verifications.send(message, deadline) as exchange:
                     response = (await exchange.read()).response
                 span.set_attribute("specmesh.accepted.tokens", len(response.accepted_nodes))
                 verdict = _read(response, question, peer)

@@ -89,7 +89,7 @@ class SimulatedRequest:
             return
         if self._observe:
             self._observe(self._mesh.clock.now, event)
-        self.stats.happened(event)
+        self.stats.handled(event)
         self._perform(self._strategy.handle(event))
 
     def _handle_unwanted(self, event: Event) -> None:
@@ -105,7 +105,7 @@ class SimulatedRequest:
                 case Draft():
                     self._draft(command)
                 case Verify():
-                    self.stats.asked(command)
+                    self.stats.sent(command)
                     self._verify(command)
                 case Assess():
                     self._assess(command)
@@ -150,7 +150,7 @@ class SimulatedRequest:
         self._jobs[task] = waits
 
         def assessed() -> None:
-            self._answer(task, Assessed(task, (False,) * len(command.places)), last=False)
+            self._answer(task, Assessed(task, (False,) * len(command.positions)), last=False)
             self._answer(task, Released(task), last=True)
 
         self._after_hop(assessed)

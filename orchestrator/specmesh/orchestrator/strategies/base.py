@@ -110,14 +110,14 @@ class Verify:
 @dataclass(frozen=True, slots=True)
 class Assess:
     """Ask the confidence service which draft tokens to keep, given what the drafter thought at
-    the ``places`` that follow ``path`` (see ``Draft``), one after the other.
+    the ``positions`` that follow ``path`` (see ``Draft``), one after the other.
 
     The answer comes as ``Assessed``, and unless it keeps all, ``Released`` some time later.
     """
 
     task: TaskId
     path: tuple[int, ...]
-    places: tuple[TopK, ...]
+    positions: tuple[TopK, ...]
 
 
 @dataclass(frozen=True, slots=True)
