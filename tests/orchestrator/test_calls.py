@@ -21,6 +21,7 @@ from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.tree import TokenTree
 from specmesh.orchestrator.mesh import attempts as attempts_module
 from specmesh.orchestrator.mesh import draft_calls
+from specmesh.orchestrator.mesh.call_context import CallContext
 from specmesh.orchestrator.mesh.calls import Calls, Mesh
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.orchestrator.strategies.base import Draft, Drafted, TopK, Verify
@@ -47,17 +48,20 @@ def calls_on(
     return Calls(mesh, prefix, sampling, vocab_size=VOCAB_SIZE, deadline=deadline, epoch=epoch)
 
 
-async def verified(calls: Calls) -> tuple[tuple[int, ...], int]:
-    verdict = await calls.verify(VERIFY, calls.call_context(Context()))
+async def verified(calls: Calls, context: CallContext | None = None) -> tuple[tuple[int, ...], int]:
+    verdict = await calls.verify(VERIFY, context or calls.call_context(Context()))
     return verdict.accepted_nodes, verdict.next_token
 
 
 async def drafted(
-    calls: Calls, parts: list[Drafted] | None = None, command: Draft = DRAFT
+    calls: Calls,
+    parts: list[Drafted] | None = None,
+    command: Draft = DRAFT,
+    context: CallContext | None = None,
 ) -> list[Drafted]:
     """The parts of a draft; ``parts`` keeps them if it breaks."""
     parts = [] if parts is None else parts
-    await calls.draft(command, calls.call_context(Context()), parts.append)
+    await calls.draft(command, context or calls.call_context(Context()), parts.append)
     return parts
 
 
@@ -341,9 +345,10 @@ async def test_cancelled_draft_stops_at_the_drafter_before_its_task_is_cancelled
     drafter = Drafter()
     drafter.after_message = hang
     calls = calls_on((await connect([Verifier()], [drafter])).mesh)
-    task = asyncio.create_task(drafted(calls))
+    context = calls.call_context(Context())
+    task = asyncio.create_task(drafted(calls, context=context))
     await drafter.arrived.wait()
-    calls.cancel(DRAFT.task)
+    context.cancellation.cancel()
     await asyncio.wait_for(drafter.cancelled.wait(), 10)
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -353,30 +358,34 @@ async def test_cancelling_a_draft_that_is_over_leaves_the_next_one_alone(connect
     drafter = Drafter()
     mesh = (await connect([Verifier()], [drafter])).mesh
     calls = calls_on(mesh)
-    whole = await drafted(calls)
+    context = calls.call_context(Context())
+    whole = await drafted(calls, context=context)
     peer = mesh.drafters.peers[0]
     hold = Hold()
     drafter.faults.append(hold)
     following = asyncio.create_task(drafted(calls, command=replace(DRAFT, task=2)))
     await hold.reached.wait()
-    calls.cancel(DRAFT.task)
+    context.cancellation.cancel()
     assert (peer.num_outstanding, peer.num_ending) == (1, 0)
     hold.released.set()
     assert [part.token_ids for part in await following] == [part.token_ids for part in whole]
     assert (peer.num_outstanding, drafter.num_open_calls) == (0, 1)
 
 
-async def test_nothing_is_kept_of_calls_that_are_over(connect):
+async def test_cancelling_calls_that_are_over_has_no_effect_however_they_ended(connect):
     verifier, drafter = Verifier(), Drafter()
-    calls = calls_on((await connect([verifier], [drafter])).mesh)
-    await verified(calls)
-    await drafted(calls, command=replace(DRAFT, task=2))
+    mesh = (await connect([verifier], [drafter])).mesh
+    calls = calls_on(mesh)
+    contexts = [calls.call_context(Context()) for _ in range(3)]
+    await verified(calls, contexts[0])
+    await drafted(calls, context=contexts[1])
     drafter.corrupt = outside_the_vocabulary
     with pytest.raises(grpc.aio.AioRpcError):
-        await drafted(calls, command=replace(DRAFT, task=3))
-    assert not calls._verifications._reservations
-    assert not calls._drafts._reservations
-    assert not calls._drafts._exchanges
+        await drafted(calls, context=contexts[2])
+    for context in contexts:
+        context.cancellation.cancel()
+    peers = (*mesh.verifiers.peers, *mesh.drafters.peers)
+    assert [(peer.num_outstanding, peer.num_ending) for peer in peers] == [(0, 0)] * 2
 
 
 def outside_the_vocabulary(message: drafter_pb2.DraftResponse) -> None:

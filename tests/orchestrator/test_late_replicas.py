@@ -98,9 +98,10 @@ async def test_cancelled_verification_cancels_both_calls(connect):
     for verifier in verifiers:
         verifier.always = hang
     calls = calls_on(mesh)
-    task = asyncio.create_task(verified(calls))
+    context = calls.call_context(Context())
+    task = asyncio.create_task(calls.verify(VERIFY, context))
     await asyncio.gather(*(asyncio.wait_for(v.arrived.wait(), 10) for v in verifiers))
-    calls.cancel(VERIFY.task)
+    context.cancellation.cancel()
     assert [peer.num_outstanding for peer in mesh.verifiers.peers] == [0, 0]
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -108,7 +109,6 @@ async def test_cancelled_verification_cancels_both_calls(connect):
     for verifier in verifiers:
         await asyncio.wait_for(verifier.cancelled.wait(), 10)
     assert [peer.num_ending for peer in mesh.verifiers.peers] == [0, 0]
-    assert not calls._verifications._reservations
 
 
 async def test_second_call_that_fails_leaves_the_first_alone(connect):

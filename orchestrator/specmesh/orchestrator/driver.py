@@ -17,6 +17,7 @@ from opentelemetry import metrics
 from specmesh.decoding.errors import InvalidField
 from specmesh.orchestrator.mesh.call_context import CallContext
 from specmesh.orchestrator.mesh.calls import Calls
+from specmesh.orchestrator.mesh.cancellation import Cancellation
 from specmesh.orchestrator.mesh.faults import CallFault, fault_of
 from specmesh.orchestrator.request_stats import RequestStats
 from specmesh.orchestrator.rounds import Rounds
@@ -82,7 +83,7 @@ class Driver:
         """None: a replica or drafter may have come or gone."""
         self._on_event = self._events.put_nowait
         self._tasks: dict[TaskId, asyncio.Task[None]] = {}
-        self._cancelled: set[TaskId] = set()
+        self._cancellations: dict[TaskId, Cancellation] = {}
         self._errors: dict[TaskId, Exception] = {}
 
     async def drive(self) -> StopReason:
@@ -135,22 +136,14 @@ class Driver:
 
     def _drop(self, tasks: Sequence[TaskId]) -> None:
         """Ignore further events of ``tasks``, and free their slots at replicas."""
-        self._cancelled.update(tasks)
         for task in tasks:
-            self._calls.cancel(task)
+            self._cancellations[task].cancel()
 
     def _launch(self, command: Command) -> None:
         """Start the call that the command asks for, if any, and count the command."""
         match command:
-            case Draft():
-                self._run(command.task, self._calls.draft(command, self._context(), self._on_event))
-            case Verify():
-                self._stats.sent(command)
-                self._run(command.task, self._verify(command, self._context()))
-            case Assess():
-                self._run(
-                    command.task, self._calls.assess(command, self._context(), self._on_event)
-                )
+            case Draft() | Verify() | Assess():
+                self._call(command)
             case Cancel():
                 self._stats.cancelled(command)
             case Commit():
@@ -158,15 +151,22 @@ class Driver:
                 self._rounds.committed(command)
                 self._calls.commit(command.token_ids)
 
-    def _context(self) -> CallContext:
-        return self._calls.call_context(self._rounds.context)
+    def _call(self, command: Draft | Verify | Assess) -> None:
+        context = self._calls.call_context(self._rounds.context)
+        self._cancellations[command.task] = context.cancellation
+        match command:
+            case Draft():
+                work = self._calls.draft(command, context, self._on_event)
+            case Verify():
+                self._stats.sent(command)
+                work = self._verify(command, context)
+            case Assess():
+                work = self._calls.assess(command, context, self._on_event)
+        self._tasks[command.task] = asyncio.create_task(self._guard(command.task, work))
 
     async def _verify(self, command: Verify, context: CallContext) -> None:
         verdict = await self._calls.verify(command, context)
         self._events.put_nowait(Verified(command.task, verdict))
-
-    def _run(self, task: TaskId, work: Coroutine[None, None, None]) -> None:
-        self._tasks[task] = asyncio.create_task(self._guard(task, work))
 
     async def _guard(self, task: TaskId, work: Coroutine[None, None, None]) -> None:
         """Turn errors that end a task into ``Failed``, except ``InvalidField`` and cancellation."""
@@ -198,7 +198,7 @@ class Driver:
             event = await self._events.get()
             if isinstance(event, InvalidField):
                 raise event
-            if event is not None and event.task not in self._cancelled:
+            if event is not None and not self._cancellations[event.task].requested:
                 return event
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from opentelemetry.context import Context
+
+from specmesh.orchestrator.mesh.cancellation import Cancellation
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,3 +17,5 @@ class CallContext:
     """Committed tokens, prompt included, that the command's path follows."""
     parent: Context
     """Parent of the call's spans."""
+    cancellation: Cancellation = field(default_factory=Cancellation)
+    """The way to cancel the command's task."""

@@ -33,7 +33,6 @@ from specmesh.orchestrator.strategies.base import (
     Draft,
     Drafted,
     Released,
-    TaskId,
     Verify,
 )
 
@@ -129,12 +128,7 @@ class Calls:
         self, command: Assess, context: CallContext, deliver: Callable[[Assessed | Released], None]
     ) -> None:
         """Pass decisions on draft tokens to ``deliver``; see ``ConfidenceCalls.assess``."""
-        await self._assessments.assess(command, context.num_committed, context.parent, deliver)
-
-    def cancel(self, task: TaskId) -> None:
-        """Free the slots of a task that is about to be cancelled, so that others may take them."""
-        self._verifications.cancel(task)
-        self._drafts.cancel(task)
+        await self._assessments.assess(command, context, deliver)
 
     def commit(self, token_ids: Sequence[int]) -> None:
         """Append committed tokens, which the paths of later commands follow."""

@@ -17,6 +17,7 @@ from opentelemetry.context import Context
 
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.thresholds import FilterOptions
+from specmesh.orchestrator.mesh.call_context import CallContext
 from specmesh.orchestrator.mesh.latency import Latencies
 from specmesh.orchestrator.mesh.peer import Peer
 from specmesh.orchestrator.mesh.pool import Pool
@@ -60,19 +61,18 @@ class ConfidenceCalls:
         self._options = write_filter_options(options or FilterOptions())
         self._deadline = deadline
 
-    async def assess(self, command: Assess, length: int, parent: Context, deliver: Deliver) -> None:
-        """Pass the decisions on draft tokens, which follow ``length`` committed tokens and the
-        path, to ``deliver``.
+    async def assess(self, command: Assess, context: CallContext, deliver: Deliver) -> None:
+        """Pass the decisions on draft tokens to ``deliver``.
 
         Raises ``AioRpcError`` or ``ServiceError``, and ``InvalidField`` if the service refuses
         the request's filter options.
         """
-        span = tracer.start_span("specmesh.assess", context=parent)
+        span = tracer.start_span("specmesh.assess", context=context.parent)
         span.set_attribute("specmesh.filter.places", len(command.positions))
         try:
             with self._pool.reserve(holds={}) as peer, self._judged(peer):
-                context = trace.set_span_in_context(span, parent)
-                await self._ask(peer, command, length, context, deliver)
+                parent = trace.set_span_in_context(span, context.parent)
+                await self._ask(peer, command, context.num_committed, parent, deliver)
         except Exception as error:
             # Without an assessment no draft token is kept: the target is asked about all.
             span.set_attribute("specmesh.filter.fallback", value=True)

@@ -7,8 +7,7 @@ but never waits for a drafter to recover.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 
 import grpc.aio
 
@@ -18,9 +17,8 @@ from specmesh.orchestrator.mesh.call_context import CallContext
 from specmesh.orchestrator.mesh.incoming_draft import Deliver, IncomingDraft
 from specmesh.orchestrator.mesh.latency import DRAFT_SECONDS, Latencies
 from specmesh.orchestrator.mesh.peer import Peer
-from specmesh.orchestrator.mesh.pool import Pool, Reservation
+from specmesh.orchestrator.mesh.pool import Pool
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
-from specmesh.orchestrator.mesh.stream_pool import Exchange
 from specmesh.orchestrator.strategies.base import Draft, Drafted, TaskId
 from specmesh.orchestrator.strategies.kit.draft_noise import draft_sampling
 from specmesh.serving.telemetry import client_span
@@ -29,12 +27,10 @@ from specmesh.v1 import drafter_pb2, sampling_pb2
 
 METHOD = "specmesh.v1.DrafterService/Draft"
 
-DraftExchange = Exchange[drafter_pb2.DraftEachRequest, drafter_pb2.DraftEachResponse]
-
 
 class DraftCalls:
-    """Asks for drafts, and cancels them. ``deadline`` is the request's, by the event loop's
-    clock; ``epoch`` the session's."""
+    """Asks for drafts. ``deadline`` is the request's, by the event loop's clock; ``epoch`` the
+    session's."""
 
     def __init__(
         self,
@@ -55,8 +51,6 @@ class DraftCalls:
         self._vocab_size = vocab_size
         self._deadline = deadline
         self._epoch = epoch
-        self._reservations: dict[TaskId, Reservation] = {}
-        self._exchanges: dict[TaskId, DraftExchange] = {}
         self._quarantined: Quarantined | None = None
         """Set once a draft has broken several drafters: the next one would too."""
 
@@ -80,16 +74,6 @@ class DraftCalls:
             self._quarantined = quarantined
             raise
 
-    def cancel(self, task: TaskId) -> None:
-        """Free the slot of a task that is about to be cancelled, and end its call at once.
-
-        The drafter then stops before another request, sent to the free slot, has to wait for it.
-        """
-        if reservation := self._reservations.get(task):
-            reservation.cancel()
-        if exchange := self._exchanges.get(task):
-            exchange.cancel()
-
     async def _try(
         self,
         command: Draft,
@@ -100,7 +84,8 @@ class DraftCalls:
     ) -> bool:
         """One attempt; False if it failed before its first tokens."""
         started, began = False, _now()
-        with self._reserve(command.task, attempts) as peer:
+        reservation = attempts.reserve()
+        with context.cancellation.calling(reservation.cancel), reservation as peer:
 
             def received(drafted: Drafted) -> None:
                 nonlocal started
@@ -119,15 +104,6 @@ class DraftCalls:
                 return False
         return True
 
-    @contextmanager
-    def _reserve(self, task: TaskId, attempts: Attempts) -> Iterator[Peer]:
-        reservation = self._reservations[task] = attempts.reserve()
-        try:
-            with reservation as peer:
-                yield peer
-        finally:
-            self._reservations.pop(task, None)
-
     async def _call(
         self, peer: Peer, command: Draft, context: CallContext, deadline: float, deliver: Deliver
     ) -> None:
@@ -142,12 +118,8 @@ class DraftCalls:
                     vocab_size=self._vocab_size,
                     mode=self._sampling.mode,
                 )
-                self._exchanges[command.task] = exchange
-                try:
+                with context.cancellation.calling(exchange.cancel):
                     await exchange.each(draft.take, draft.next_by)
-                finally:
-                    # From here on another request may use the call.
-                    self._exchanges.pop(command.task, None)
 
     def _request(
         self, peer: Peer, command: Draft, context: CallContext

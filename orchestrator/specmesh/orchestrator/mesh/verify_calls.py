@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
@@ -31,7 +30,7 @@ from specmesh.orchestrator.mesh.open_call import call_error
 from specmesh.orchestrator.mesh.peer import Peer
 from specmesh.orchestrator.mesh.pool import Pool, Reservation
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
-from specmesh.orchestrator.strategies.base import TaskId, Verify
+from specmesh.orchestrator.strategies.base import Verify
 from specmesh.serving.errors import DeadlineExceeded, FailedPrecondition
 from specmesh.serving.telemetry import client_span
 from specmesh.serving.verdicts import Question, read_verdict
@@ -77,7 +76,6 @@ class VerifyCalls:
         self._vocab_size = vocab_size
         self._deadline = deadline
         self._target = target
-        self._reservations: defaultdict[TaskId, list[Reservation]] = defaultdict(list)
 
     async def verify(self, command: Verify, context: CallContext) -> Verdict:
         """The target's verdict.
@@ -101,16 +99,11 @@ class VerifyCalls:
                     return verdict
                 await attempts.pause()
 
-    def cancel(self, task: TaskId) -> None:
-        """Free the slots of a task that is about to be cancelled, so that others may take them."""
-        for reservation in self._reservations.get(task, ()):
-            reservation.cancel()
-
     async def _hedged(
         self, command: Verify, context: CallContext, attempts: Attempts
     ) -> Verdict | None:
         """One attempt, and a hedge of it if it is late; None if they failed."""
-        with self._reserve(command.task, attempts.reserve()) as peer:
+        with _held(attempts.reserve(), context) as peer:
             began = asyncio.get_running_loop().time()
             late_s = self._latencies.verifications.late_after(
                 self._prefix.num_to_send(peer.address, context.num_committed)
@@ -142,7 +135,7 @@ class VerifyCalls:
     async def _try_elsewhere(
         self, late: Peer, command: Verify, context: CallContext, attempts: Attempts
     ) -> Verdict | None:
-        with self._reserve(command.task, attempts.reserve_another(late)) as peer:
+        with _held(attempts.reserve_another(late), context) as peer:
             return await self._try(peer, command, context, attempts, hedge=True)
 
     async def _is_well(self, peer: Peer, context: CallContext) -> bool:
@@ -157,17 +150,6 @@ class VerifyCalls:
                 "TARGET_REPLACED",
                 f"the answer began with {self._target}, but the mesh serves {served[0]} by now",
             )
-
-    @contextmanager
-    def _reserve(self, task: TaskId, reservation: Reservation) -> Iterator[Peer]:
-        self._reservations[task].append(reservation)
-        try:
-            with reservation as peer:
-                yield peer
-        finally:
-            self._reservations[task].remove(reservation)
-            if not self._reservations[task]:
-                del self._reservations[task]
 
     async def _try(
         self,
@@ -257,6 +239,12 @@ class VerifyCalls:
         """Report to admission how long a verification took, failed attempts included."""
         spent = Spent.of(seconds * 1e3, cost.queue_ms, cost.forward_ms)
         self._admission.verified(len(self._pool.ready), spent)
+
+
+@contextmanager
+def _held(reservation: Reservation, context: CallContext) -> Iterator[Peer]:
+    with context.cancellation.calling(reservation.cancel), reservation as peer:
+        yield peer
 
 
 def _read(response: verifier_pb2.VerifyResponse, question: Question, peer: Peer) -> Verdict:
