@@ -6,10 +6,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from specmesh.orchestrator import events
 from specmesh.orchestrator.driver import Driver
-from specmesh.orchestrator.mailbox import Mailbox
+from specmesh.orchestrator.emission import Emission, EmittedToken
 from specmesh.orchestrator.mesh.calls import Calls, Mesh
 from specmesh.orchestrator.mesh.peer import kind_of
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
@@ -22,27 +23,10 @@ from specmesh.orchestrator.strategies.kit.progress import Progress
 from specmesh.orchestrator.target import Target
 from specmesh.orchestrator.text import TextStream
 from specmesh.serving.session import Generated
-from specmesh.v1 import generation_pb2
+from specmesh.v1.generation_pb2 import GenerationEvent
 
 HEARTBEAT_S = 0.5
 """Longest silence of a stream: a heartbeat is sent after it."""
-
-REASONS = {
-    StopReason.END_OF_TEXT: generation_pb2.FINISH_REASON_END_OF_TEXT,
-    StopReason.STOP: generation_pb2.FINISH_REASON_STOP,
-    StopReason.LENGTH: generation_pb2.FINISH_REASON_LENGTH,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class EmittedToken:
-    """One committed token, its index among the generated ones, the text it completes, and whether
-    the target checked it."""
-
-    index: int
-    token_id: int
-    text: str
-    checked: bool
 
 
 class Answer:
@@ -65,26 +49,22 @@ class Answer:
         self._target = target
         self._session = session
         self._metrics = metrics
-        self._deadline = metrics.deadline
         self._replayed = replayed
         self._num_received = num_received
-        self._num_tokens = 0
-        self._num_unchecked = 0
-        self._text = TextStream(target.tokenizer, plan.prompt, plan.stop_strings)
-        self._outbox: Mailbox[EmittedToken] = Mailbox()
-        self._stats = metrics.stats
+        text = TextStream(target.tokenizer, plan.prompt, plan.stop_strings)
+        self._emission = Emission(text)
 
     async def events(
         self, mesh: Mesh, worked: Callable[[], None]
-    ) -> AsyncGenerator[generation_pb2.GenerationEvent, None]:
+    ) -> AsyncGenerator[GenerationEvent, None]:
         """The events of the answer; closing the generator cancels all work behind it.
 
         ``worked`` is called when the mesh has finished, even if events are still unread.
         """
         async with self._session.open():
-            yield generation_pb2.GenerationEvent(started=self._started())
+            yield events.started(self._plan, self._target, self._session, HEARTBEAT_S)
             work = asyncio.create_task(self._commit_all(mesh))
-            work.add_done_callback(lambda _: self._outbox.wake())
+            work.add_done_callback(lambda _: self._emission.wake())
             work.add_done_callback(lambda _: worked())
             try:
                 while (tokens := await self._next_tokens(work)) or not work.done():
@@ -92,7 +72,7 @@ class Answer:
                         yield event
                 reason = await work
                 await self._session.finish()
-                yield generation_pb2.GenerationEvent(finished=self._finished(reason))
+                yield self._finished(reason)
             finally:
                 work.cancel()
                 await asyncio.gather(work, return_exceptions=True)
@@ -108,7 +88,9 @@ class Answer:
         for index, token in enumerate(self._replayed.token_ids):
             *_, last = progress.commit((token,), num_accepted=0)
             prefix.commit((token,))
-            if reason := self._deliver(Commit((token,), 0, index not in self._replayed.unchecked)):
+            if reason := self._emission.commit(
+                Commit((token,), 0, index not in self._replayed.unchecked)
+            ):
                 return reason
             if isinstance(last, Finish):
                 return last.reason
@@ -119,34 +101,23 @@ class Answer:
             prefix,
             self._plan.sampling,
             vocab_size=self._target.info.vocab_size,
-            deadline=self._deadline,
+            deadline=self._metrics.deadline,
             target=kind_of(self._target.info),
             epoch=self._session.epoch,
             filter_options=self._plan.filter_options,
         )
-        return await Driver(strategy, calls, self._stats, self._deliver).drive()
-
-    def _deliver(self, commit: Commit) -> StopReason | None:
-        """Emit committed tokens, up to the one that completes a stop string."""
-        for token in commit.token_ids:
-            text = self._text.push(token)
-            self._outbox.put(EmittedToken(self._num_tokens, token, text, commit.checked))
-            self._num_unchecked += not commit.checked
-            self._num_tokens += 1
-            if self._text.stopped:
-                return StopReason.STOP
-        return None
+        return await Driver(strategy, calls, self._metrics.stats, self._emission.commit).drive()
 
     async def _next_tokens(self, work: asyncio.Task[StopReason]) -> list[EmittedToken]:
         """Tokens committed since the last call; none after ``HEARTBEAT_S``, or at the end."""
         if not work.done():
-            await self._outbox.wait(asyncio.get_running_loop().time() + HEARTBEAT_S)
-        return [self._outbox.take() for _ in range(len(self._outbox))]
+            await self._emission.wait(HEARTBEAT_S)
+        return self._emission.take()
 
-    async def _event(self, tokens: list[EmittedToken]) -> generation_pb2.GenerationEvent | None:
+    async def _event(self, tokens: list[EmittedToken]) -> GenerationEvent | None:
         """Store ``tokens``, then return the event for the client; None if it has them already."""
         if not tokens:
-            return generation_pb2.GenerationEvent(heartbeat=generation_pb2.Heartbeat())
+            return events.heartbeat()
         new = [token for token in tokens if token.index >= len(self._replayed.token_ids)]
         await self._session.append(
             [token.token_id for token in new],
@@ -154,53 +125,14 @@ class Answer:
         )
         unsent = [token for token in tokens if token.index >= self._num_received]
         self._metrics.sent(len(new))
-        if not unsent:
-            return None
-        return generation_pb2.GenerationEvent(chunk=self._chunk(unsent))
+        return events.chunk(unsent, resumable=self._session.resumable) if unsent else None
 
-    def _chunk(self, tokens: list[EmittedToken]) -> generation_pb2.GenerationChunk:
-        return generation_pb2.GenerationChunk(
-            first_index=tokens[0].index,
-            token_ids=[token.token_id for token in tokens],
-            text="".join(token.text for token in tokens),
-            unchecked=[index for index, token in enumerate(tokens) if not token.checked],
-            resumable=self._session.resumable,
-        )
-
-    def _started(self) -> generation_pb2.GenerationStarted:
-        return generation_pb2.GenerationStarted(
-            session_id=self._session.session.session_id,
-            epoch=self._session.epoch,
-            model=self._target.info.name,
-            strategy=self._plan.strategy,
-            seed=self._plan.sampling.seed,
-            num_prompt_tokens=len(self._plan.prompt),
-            resumable=self._session.resumable,
-            resume_token=self._session.session.resume_token,
-            model_fingerprint=kind_of(self._target.info),
-            heartbeat_ms=round(HEARTBEAT_S * 1e3),
-        )
-
-    def _finished(self, reason: StopReason) -> generation_pb2.GenerationFinished:
-        text = self._text.flush()
-        if self._text.stopped:
-            reason = StopReason.STOP
-        stats, duration_ms = self._stats, self._metrics.succeeded()
-        return generation_pb2.GenerationFinished(
-            finish_reason=REASONS[reason],
-            text=text,
-            resumable=self._session.resumable,
-            stats=generation_pb2.GenerationStats(
-                num_prompt_tokens=len(self._plan.prompt),
-                num_output_tokens=self._num_tokens,
-                num_verify_calls=stats.num_verify_calls,
-                num_verified_tokens=stats.num_verified_tokens,
-                num_accepted_tokens=stats.num_accepted_tokens,
-                num_wasted_tokens=stats.num_wasted_tokens,
-                num_drafted_tokens=stats.num_drafted_tokens,
-                num_target_tokens=stats.num_target_tokens,
-                num_unchecked_tokens=self._num_unchecked,
-                time_to_first_token_ms=self._metrics.first_token_ms,
-                duration_ms=duration_ms,
-            ),
-        )
+    def _finished(self, reason: StopReason) -> GenerationEvent:
+        text, reason = self._emission.end(reason)
+        stats = events.counts(self._metrics.stats)
+        stats.num_prompt_tokens = len(self._plan.prompt)
+        stats.num_output_tokens = self._emission.num_tokens
+        stats.num_unchecked_tokens = self._emission.num_unchecked
+        stats.duration_ms = self._metrics.succeeded()
+        stats.time_to_first_token_ms = self._metrics.first_token_ms
+        return events.finished(reason, text, stats, resumable=self._session.resumable)

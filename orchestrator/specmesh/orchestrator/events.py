@@ -1,0 +1,91 @@
+"""Writes the events of an answer as messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specmesh.orchestrator.emission import EmittedToken
+from specmesh.orchestrator.mesh.peer import kind_of
+from specmesh.orchestrator.plan import RequestPlan
+from specmesh.orchestrator.request_stats import RequestStats
+from specmesh.orchestrator.session_log import SessionLog
+from specmesh.orchestrator.strategies.base import StopReason
+from specmesh.orchestrator.target import Target
+from specmesh.v1.generation_pb2 import (
+    FINISH_REASON_END_OF_TEXT,
+    FINISH_REASON_LENGTH,
+    FINISH_REASON_STOP,
+    GenerationChunk,
+    GenerationEvent,
+    GenerationFinished,
+    GenerationStarted,
+    GenerationStats,
+    Heartbeat,
+)
+
+REASONS = {
+    StopReason.END_OF_TEXT: FINISH_REASON_END_OF_TEXT,
+    StopReason.STOP: FINISH_REASON_STOP,
+    StopReason.LENGTH: FINISH_REASON_LENGTH,
+}
+
+
+def started(
+    plan: RequestPlan, target: Target, session: SessionLog, heartbeat_s: float
+) -> GenerationEvent:
+    """What is settled before the first token."""
+    return GenerationEvent(
+        started=GenerationStarted(
+            session_id=session.session.session_id,
+            epoch=session.epoch,
+            model=target.info.name,
+            strategy=plan.strategy,
+            seed=plan.sampling.seed,
+            num_prompt_tokens=len(plan.prompt),
+            resumable=session.resumable,
+            resume_token=session.session.resume_token,
+            model_fingerprint=kind_of(target.info),
+            heartbeat_ms=round(heartbeat_s * 1e3),
+        )
+    )
+
+
+def heartbeat() -> GenerationEvent:
+    """The answer is still being worked on."""
+    return GenerationEvent(heartbeat=Heartbeat())
+
+
+def chunk(tokens: Sequence[EmittedToken], *, resumable: bool) -> GenerationEvent:
+    """At least one token, each of them the successor of the one before."""
+    return GenerationEvent(
+        chunk=GenerationChunk(
+            first_index=tokens[0].index,
+            token_ids=[token.token_id for token in tokens],
+            text="".join(token.text for token in tokens),
+            unchecked=[index for index, token in enumerate(tokens) if not token.checked],
+            resumable=resumable,
+        )
+    )
+
+
+def finished(
+    reason: StopReason, text: str, stats: GenerationStats, *, resumable: bool
+) -> GenerationEvent:
+    """The end; ``text`` is what was held back until now."""
+    return GenerationEvent(
+        finished=GenerationFinished(
+            finish_reason=REASONS[reason], text=text, resumable=resumable, stats=stats
+        )
+    )
+
+
+def counts(stats: RequestStats) -> GenerationStats:
+    """What the answer took of the mesh; times and the numbers of its tokens are not among it."""
+    return GenerationStats(
+        num_verify_calls=stats.num_verify_calls,
+        num_verified_tokens=stats.num_verified_tokens,
+        num_accepted_tokens=stats.num_accepted_tokens,
+        num_wasted_tokens=stats.num_wasted_tokens,
+        num_drafted_tokens=stats.num_drafted_tokens,
+        num_target_tokens=stats.num_target_tokens,
+    )
