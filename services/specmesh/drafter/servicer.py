@@ -16,7 +16,7 @@ from specmesh.drafter.growth import DraftShape, GrowingDraft, Level
 from specmesh.inference.engine.engine import Engine
 from specmesh.inference.engine.job import Job, Steps
 from specmesh.inference.model import ForwardRequest, LanguageModel, SequenceState
-from specmesh.inference.service.accounts import add_cost, record_cost, tell_in_blocks
+from specmesh.inference.service.accounts import add_cost, record_cost, round_to_blocks
 from specmesh.inference.service.prefixes import PrefixResolver
 from specmesh.serving.interceptors import exchange
 from specmesh.serving.wire import (
@@ -69,7 +69,7 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
                 async for response in responses:
                     add_cost(total, response.cost)
                     if first:  # the prefix is in this one
-                        tell_in_blocks(response.cost, len(prefix))
+                        round_to_blocks(response.cost, len(prefix))
                     first = False
                     yield response
         finally:

@@ -15,7 +15,7 @@ from specmesh.decoding.tree import TokenTree
 from specmesh.inference.engine.engine import Engine
 from specmesh.inference.engine.job import Job, Steps
 from specmesh.inference.model import ForwardRequest, LanguageModel
-from specmesh.inference.service.accounts import record_cost, tell_in_blocks
+from specmesh.inference.service.accounts import record_cost, round_to_blocks
 from specmesh.inference.service.prefixes import PrefixResolver
 from specmesh.serving.interceptors import exchange
 from specmesh.serving.verdicts import write_verdict
@@ -71,7 +71,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
 
         response = await self._engine.run(work)
         record_cost(response.cost)
-        tell_in_blocks(response.cost, len(prefix))
+        round_to_blocks(response.cost, len(prefix))
         return response
 
     def _verify(
