@@ -1,15 +1,15 @@
 """What must outlive a pod: each session's request and committed tokens, in Redis.
 
-A session is written by one orchestrator at a time, under an epoch that its client chooses:
-each stream that the client asks for has a higher one than those before. Every write names
-its epoch and its writer, a random id, and changes nothing if the session has moved on, so an
-orchestrator that lost its session (to a pause, a partition, an impatient client) cannot write
-into its successor's answer. As it is the client who counts, no loss of the store's state can
-bring an epoch twice. ``lua/sessions.lua`` holds the transitions.
+A session is written by one orchestrator at a time, under an epoch that its client chooses: each
+stream that the client opens has a higher one than those before. Every write names its epoch and its
+writer, a random id, and changes nothing if the session has moved on, so an orchestrator that lost
+its session (to a pause, a partition, an impatient client) cannot write into its successor's answer.
+Since the client counts, no loss of the store's state can make an epoch occur twice.
+``lua/sessions.lua`` holds the transitions.
 
-Replication in Redis is asynchronous and its disk may lag, so after a failover or a
-restart the last commits, or the session, can be gone. The writer, who still has the tokens,
-then meets StoreConflict or SessionNotFound and puts the whole session again.
+Replication in Redis is asynchronous and its disk may lag, so after a failover or a restart the last
+commits, or the session, can be gone. The writer, which still has the tokens, then gets
+StoreConflict or SessionNotFound and puts the whole session again.
 """
 
 from __future__ import annotations
@@ -46,10 +46,9 @@ from specmesh.serving.settings import DEFAULT_PREFIX
 class SessionStore:
     """The sessions of one mesh in one Redis.
 
-    Every call answers or raises within ``timeout_s``; none is retried here, each may be
-    repeated after StoreUnavailable, which any of them may raise, and the next call simply
-    tries anew. A call that was given up may run late, even after others: it then changes
-    nothing that it should not.
+    Every call returns or raises within ``timeout_s``. Any of them may raise StoreUnavailable, and
+    may be repeated then; none is retried here. Invariant: a call that timed out may run late, even
+    after others, but never undoes what they wrote.
 
     Bound to the event loop it is first used on.
     """
@@ -69,7 +68,7 @@ class SessionStore:
         self._ttl_s = ttl_s
         self._finished_ttl_s = finished_ttl_s
         self.patience = StorePatience()
-        """How long the store is worth waiting for."""
+        """How long it is worth waiting for the store."""
         self._script = client.register_script(
             files("specmesh.serving").joinpath("lua/sessions.lua").read_text("utf-8")
         )
@@ -86,16 +85,15 @@ class SessionStore:
     ) -> Self:
         """Make a store on ``redis://``, ``rediss://`` or ``unix://``; connects when used.
 
-        Every key begins with ``prefix``; meshes of different ones keep apart. A session
-        expires ``ttl_s`` after its last
-        write, a finished one after ``finished_ttl_s``.
+        Every key begins with ``prefix``, which keeps meshes apart. A session expires ``ttl_s``
+        after its last write, a finished one after ``finished_ttl_s``.
         """
         pool: BlockingConnectionPool = BlockingConnectionPool.from_url(
             url,
             # A command whose answer was lost may have run: only the caller can tell
             # whether to repeat it.
             retry=Retry(NoBackoff(), 0),
-            # One deadline over the whole call, ours, instead of one for each of its steps.
+            # We set one deadline for the whole call, instead of one for each of its steps.
             timeout=None,
             socket_timeout=None,
             socket_connect_timeout=None,
@@ -143,12 +141,11 @@ class SessionStore:
     ) -> None:
         """Commit generated tokens.
 
-        ``unchecked`` are the places in ``token_ids`` of those that the target did not check;
-        ``first_index`` counts the generated tokens before them. Tokens already stored in
-        their place are passed over, so an append may be repeated, or begin earlier than
-        the last one ended. Raises StaleEpoch; SessionNotFound; StoreConflict if the tokens
-        would leave a gap or differ from those stored, or the session stands at an earlier
-        epoch.
+        ``unchecked`` are the indices in ``token_ids`` of those that the target did not verify;
+        ``first_index`` is the number of generated tokens before them. Tokens that are stored
+        already are passed over, so an append may be repeated, or begin earlier than the last one
+        ended. Raises StaleEpoch; SessionNotFound; StoreConflict if the tokens would leave a gap or
+        differ from those stored, or if the session is at an earlier epoch.
         """
         if first_index < 0:
             raise ValueError(f"first_index must not be negative: {first_index}")
@@ -171,7 +168,7 @@ class SessionStore:
         await self._run(session_id, "finish", self._finished_ttl_s, writer.epoch, writer.writer_id)
 
     async def read(self, session_id: str, resume_token: bytes) -> Session:
-        """Return what was settled when the answer began. Raises SessionNotFound."""
+        """Return what was fixed when the answer began. Raises SessionNotFound."""
         secret = _hash(resume_token)
         model, request, prompt = await self._run(session_id, "read", self._ttl_s, secret)
         return Session(session_id, resume_token, model.decode(), request, unpack(prompt))
@@ -179,12 +176,11 @@ class SessionStore:
     async def take(
         self, session_id: str, resume_token: bytes, writer: Writer, received: Generated
     ) -> Generated:
-        """Let ``writer`` write the session from here on, and nobody of an earlier epoch.
+        """Let ``writer`` write the session from here on, and no writer of an earlier epoch.
 
-        Returns the tokens that it goes on from: those stored if they begin with
-        ``received``, which the client has, else ``received``, which is then stored in their
-        place. Raises SessionNotFound, or StaleEpoch if the session stands at the writer's
-        epoch or a later one.
+        Returns the tokens to continue from: those stored if they begin with ``received``, which the
+        client has, else ``received``, which then replaces them. Raises SessionNotFound, or
+        StaleEpoch if the session is at the writer's epoch or a later one.
         """
         (generated,) = await self._run(
             session_id,
@@ -200,8 +196,8 @@ class SessionStore:
     async def read_prefix(self, session_id: str, length: int) -> tuple[int, ...]:
         """Return the first ``length`` (at least 1) tokens, prompt and committed ones.
 
-        Fewer if fewer are committed. They may be others than those a caller has in mind, since
-        a client may carry on from tokens of its own. Raises SessionNotFound.
+        Fewer if fewer are committed. They may differ from those the caller means, since a client
+        may continue from tokens of its own. Raises SessionNotFound.
         """
         if length < 1:
             raise ValueError(f"length must be at least 1: {length}")
@@ -236,7 +232,7 @@ class SessionStore:
         return reply[1:]
 
     async def _answer(self, command: Awaitable[Any]) -> Any:
-        """Await a command's answer, not longer than the deadline."""
+        """Await a command's response, not longer than the deadline."""
         now = asyncio.get_running_loop().time
         began = now()
         try:
@@ -257,5 +253,6 @@ class SessionStore:
 
 
 def _hash(resume_token: bytes) -> bytes:
-    """So that nobody who reads the store, or its traffic, can resume an answer."""
+    """A hash is stored, so that nobody who reads the store, or its traffic, can resume an
+    answer."""
     return hashlib.sha256(resume_token).digest()

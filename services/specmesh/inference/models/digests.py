@@ -55,9 +55,7 @@ def digest_of_weights(model: Any, config: Any, *, wanted: bool) -> str:
 def _relevant(value: Any) -> Any:
     """A configuration as JSON values, without what does not affect the computation."""
     if isinstance(value, dict):
-        return {
-            str(key): _relevant(each) for key, each in value.items() if key not in _PROVENANCE
-        }
+        return {str(key): _relevant(each) for key, each in value.items() if key not in _PROVENANCE}
     if isinstance(value, (list, tuple)):
         return [_relevant(each) for each in value]
     return value if isinstance(value, (str, int, float, type(None))) else str(value)
