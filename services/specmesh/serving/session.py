@@ -2,7 +2,7 @@
 
 SessionError
   SessionNotFound    no such session, or it expired, or the secret is wrong
-  StaleEpoch         another writer has the session
+  StaleEpoch         a later writer, or another one, has the session
   StoreConflict      the tokens do not continue those stored
   StoreUnavailable   no answer; whether the command ran is unknown
 """
@@ -27,7 +27,7 @@ class SessionNotFound(SessionError):
 
 
 class StaleEpoch(SessionError):
-    """The session is at ``current_epoch``, and another writer has it."""
+    """The session is at ``current_epoch``, not below that of the call."""
 
     def __init__(self, session_id: str, current_epoch: int) -> None:
         super().__init__(f"session {session_id!r} is at epoch {current_epoch}")

@@ -32,7 +32,7 @@ EachContext = grpc.aio.ServicerContext[
 
 
 class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
-    """Answers Verify; a pure function of the request, whatever is cached."""
+    """Answers Verify: a verdict is a pure function of its request, whatever is cached."""
 
     def __init__(self, model: LanguageModel, engine: Engine, prefixes: PrefixResolver) -> None:
         self._model = model
@@ -44,7 +44,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         request: verifier_pb2.VerifyRequest,
         context: Context,  # noqa: ARG002
     ) -> verifier_pb2.VerifyResponse:
-        """See verifier.proto."""
+        """The verdict on one draft."""
         return await self._respond(request)
 
     async def VerifyEach(  # noqa: N802
@@ -52,7 +52,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         request_iterator: AsyncIterator[verifier_pb2.VerifyEachRequest],
         context: EachContext,  # noqa: ARG002
     ) -> AsyncIterator[verifier_pb2.VerifyEachResponse]:
-        """See verifier.proto."""
+        """Answer as ``Verify`` does to each request of the call, one after the other."""
         async for message in request_iterator:
             async with exchange(message.trace_context):
                 response = await self._respond(message.request)
