@@ -24,8 +24,7 @@ it has to do, the more a larger batch saves, and the less waiting adds."""
 
 
 def wait_s(window_s: float, verification_s: float) -> float:
-    """How many seconds a request may wait for others; ``verification_s`` is 0 if it is not
-    known."""
+    """Seconds that a request may wait for others; ``verification_s`` is 0 if it is not known."""
     return min(window_s, WAIT_SHARE * verification_s) if verification_s else window_s
 
 
@@ -37,8 +36,8 @@ class Escalation:
     prefix_length: int
     prefix_digest: bytes
     confidence: float
-    """Score of the first token that was not kept; those of different scorers are compared as they
-    are."""
+    """Score of the first token that was not kept; scores of different scorers are compared as
+    such."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,8 +53,7 @@ class Ticket:
 
 
 class RequestCache:
-    """Waiting requests of this process and, while Redis is there, of all replicas of the
-    service."""
+    """Waiting requests of this process and, while Redis is there, of all replicas."""
 
     def __init__(self, store: RequestStore | None, *, window_s: float, max_batch: int) -> None:
         self._store = store

@@ -156,8 +156,7 @@ class Membership:
         )
 
     async def released_by_others(self) -> AsyncIterator[ReleasedPart]:
-        """This replica's parts of other replicas' turns; raises ``StoreUnavailable`` when the
-        connection breaks."""
+        """This replica's parts of other replicas' turns; raises ``StoreUnavailable`` in the end."""
         try:
             async for message in self._pubsub.listen():
                 if message["type"] == "message":

@@ -96,8 +96,7 @@ class Bonus:
         return image
 
     def _outcomes(self, tokens: NDArray[np.int64]) -> NDArray[np.intp]:
-        """The index of each of ``tokens`` in ``token_ids``; n, for the tail, if it is not
-        listed."""
+        """The index of each of ``tokens`` in ``token_ids``; n, for the tail, if it isn't listed."""
         nearest = np.minimum(self.token_ids.searchsorted(tokens), len(self.token_ids) - 1)
         return np.where(self.token_ids[nearest] == tokens, nearest, len(self.token_ids))
 

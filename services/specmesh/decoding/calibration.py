@@ -152,8 +152,7 @@ def _number(value: object) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """The scores in (``lower``, ``upper``], in the lowest bin also ``lower`` itself; never
-    empty."""
+    """The scores in (``lower``, ``upper``], of the lowest bin also ``lower``; never empty."""
 
     lower: float
     upper: float

@@ -126,8 +126,7 @@ def _choices(
     best: NDArray[np.int64],
     scores: NDArray[np.floating[Any]],
 ) -> TopK:
-    """``token_ids`` ``[n]``, whose scores are ``scores[best[:n]]``, with their softmax over
-    ``scores``."""
+    """``token_ids`` ``[n]`` with the softmax of ``scores``; theirs are ``scores[best[:n]]``."""
     below = scores.astype(np.float64)
     below -= below[best[0]]
     np.maximum(below, _NO_WEIGHT, out=below)

@@ -25,8 +25,7 @@ DEFAULT_LOOKAHEAD: Final = 4
 MAX_LOOKAHEAD: Final = 64
 """The longest draft, however confident the drafter is."""
 _PRIOR_ROUNDS: Final = 4.0
-"""How many rounds of ``DEFAULT_LOOKAHEAD`` draft tokens at ``PRIOR_ALPHA`` are assumed
-beforehand."""
+"""How many rounds of ``DEFAULT_LOOKAHEAD`` draft tokens at ``PRIOR_ALPHA`` are assumed at first."""
 _DECAY: Final = 0.98
 """The factor on a round's weight for each later round."""
 
@@ -90,8 +89,8 @@ class AdaptiveLookahead:
         return DraftPlan(self._limit, DraftStop(min(1.0, below), self._calibration.latest))
 
     def _tokens_per_s(self, target_s: float, drafter_s: float) -> float:
-        """The rate of the rounds so far, but at least the target's alone, one token a
-        verification."""
+        """The rate of the rounds so far, or the target's alone, one token a verification, if
+        higher."""
         seconds = self._num_rounds * target_s + self._num_drafted * drafter_s
         return max(self._num_tokens / seconds, 1 / target_s)
 

@@ -35,8 +35,7 @@ class Purpose(IntEnum):
     RESIDUAL = 3
     """Rejection mode: the target's own token, recovered or bonus; ids are tokens."""
     PREDICT = 4
-    """How many draft tokens a predictor expects to be accepted; keyed by round in place of
-    position."""
+    """How many draft tokens a predictor expects to be accepted; by round, not by position."""
 
 
 def uniforms(

@@ -1,5 +1,5 @@
-"""The distribution of the number of accepted draft tokens (Duan et al. 2024, branch prediction, Eq.
-10-12)."""
+"""The distribution of the number of accepted draft tokens (branch prediction, Duan et al. 2024,
+Equations 10 to 12)."""
 
 from __future__ import annotations
 
@@ -86,14 +86,14 @@ class Phi:
         return np.array(law) / max(1.0, below)
 
     def goodness(self, counts: Sequence[float]) -> float:
-        """1 minus the total variation between phi and the normalised ``counts`` ``[n + 1]``; 1 is
+        """1 minus the total variation between phi and ``counts`` ``[n + 1]``, normalised; 1 is
         best."""
         law = self.probabilities(len(counts) - 1)
         return float(np.minimum(law, np.array(counts) / sum(counts)).sum())
 
 
 def _likeliest_shape(below: NDArray[np.float64], refinements: int) -> tuple[float, float]:
-    """The ``p`` and the uniform share in [0, 1] under which ``below``, the counts for k < n, are
+    """The ``p`` and the uniform share in [0, 1] that make ``below``, the counts for k < n,
     likeliest."""
     best = int((_coarse_table(len(below)) @ below).argmax())
     p = float(_COARSE_P[best // len(_COARSE_SHARE)])

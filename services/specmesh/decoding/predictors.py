@@ -134,7 +134,7 @@ class SampledPhi:
         self._phi = FittedPhi()
 
     def distribution(self, confidences: Sequence[float], round_number: int) -> NDArray[np.float64]:
-        """All mass at the number drawn; asked again in the same round, the same number."""
+        """All mass at the number drawn, which is the same for every call in one round."""
         law = self._phi.distribution(confidences, round_number)
         noise = uniforms(self._seed, round_number, Purpose.PREDICT, np.zeros(1, np.int64))
         # The sum may end a rounding error below the noise.
@@ -186,8 +186,8 @@ class OutcomeHistory:
 
 
 class _Acceptance:
-    """Decaying counts of tokens tried and accepted, first tokens of a draft apart from later
-    ones."""
+    """Decaying counts of tokens tried and accepted, apart for first and for later tokens of
+    drafts."""
 
     _DECAY: Final = 0.95
     _PRIOR_TOKENS: Final = 2.0

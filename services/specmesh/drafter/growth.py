@@ -1,5 +1,4 @@
-"""How a draft grows: level by level, with one forward pass for the children of all frontier
-nodes."""
+"""How a draft grows: level by level, each from the logits of one forward pass."""
 
 from __future__ import annotations
 
@@ -70,8 +69,7 @@ class GrowingDraft:
         self._sampling = sampling
         self._frontier: Sequence[int] = shape.from_nodes
         self._chances = [1.0] * len(shape.from_nodes)
-        """For each node of the frontier, the probability by ``stop`` that all tokens up to it are
-        accepted."""
+        """By node of the frontier: how likely, by ``stop``, all tokens up to it are accepted."""
         self._stopped = False
         self._first_row = 0  # the node of the first row of the next forward pass
 

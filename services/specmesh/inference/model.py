@@ -102,8 +102,7 @@ class SequenceState(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ForwardRequest:
-    """One sequence's part of a forward pass, which computes what ``sequence.score(tree)``
-    returns."""
+    """One sequence's part of a forward pass, which computes ``sequence.score(tree)``."""
 
     sequence: SequenceState
     tree: TokenTree

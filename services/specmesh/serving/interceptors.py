@@ -46,8 +46,8 @@ Continuation: TypeAlias = Callable[
 STALL_SECONDS = 30.0
 """How long a message may wait for a client that doesn't read."""
 TELLING_SECONDS = 1.0
-"""How long an error may wait for it: its handler ends then, and the client finds it when it reads
-on."""
+"""How long an error may wait for it: then its handler ends, and the client finds it when it
+reads."""
 
 INFRASTRUCTURE = "/grpc."
 """How methods of gRPC's own services (health, reflection) begin; they get no layers."""
@@ -73,8 +73,7 @@ _exchange: ContextVar[Callable[[Mapping[str, str]], AbstractAsyncContextManager[
 
 
 def exchange(trace_context: Mapping[str, str]) -> AbstractAsyncContextManager[None]:
-    """The layers around one request of a call that streams requests; its handler must enter
-    them."""
+    """The layers around one request of a call that streams requests, for its handler to enter."""
     around = _exchange.get(None)
     return nullcontext() if around is None else around(trace_context)
 
@@ -226,8 +225,7 @@ async def telling_errors(request: ObservedRequest) -> AsyncIterator[None]:
 
 
 async def _abort(context: Context, status: grpc.Status) -> None:
-    """End the call with ``status``, sent once all messages before it are read; don't wait for
-    that."""
+    """End the call with ``status``, which gRPC holds back until all messages before it are read."""
     with suppress(TimeoutError):
         async with asyncio.timeout(TELLING_SECONDS):
             await context.abort_with_status(status)

@@ -248,8 +248,7 @@ class _Signals:
 
 
 async def _ends_before(event: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
-    """Whether ``work`` ended before ``event`` was set, which cancels it. Raises what ``work``
-    raises."""
+    """Whether ``work`` ended before ``event`` was set, which cancels it. Raises its errors."""
     task = asyncio.create_task(work)
     waiter = asyncio.create_task(event.wait())
     await asyncio.wait({task, waiter}, return_when=asyncio.FIRST_COMPLETED)

@@ -253,6 +253,5 @@ class SessionStore:
 
 
 def _hash(resume_token: bytes) -> bytes:
-    """A hash is stored, so that nobody who reads the store, or its traffic, can resume an
-    answer."""
+    """The hash that is stored: nobody who reads the store, or its traffic, can resume an answer."""
     return hashlib.sha256(resume_token).digest()

@@ -115,8 +115,7 @@ def pack(parts: Sequence[BatchPart], copies: Sequence[Copy]) -> Batch:
 
 
 def _similar(parts: Sequence[BatchPart]) -> list[list[int]]:
-    """Indices of parts by group: of one width, and split where padding would cost more than a
-    group."""
+    """Indices of parts by group: of one width, and split where padding would cost more."""
     if len(parts) == 1:
         return [[0]]
     by_width: dict[int, list[int]] = {}

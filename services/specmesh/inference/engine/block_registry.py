@@ -18,7 +18,7 @@ Tokens = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a block holds, from its first slot on: ``tokens``, after the prefix with digest
+    """A block's contents from its first slot on: ``tokens``, after the prefix of digest
     ``parent``."""
 
     parent: bytes
@@ -44,8 +44,7 @@ class BlockRegistry:
         return entry is not None and entry.digest is None
 
     def leading(self, chain: PrefixChain, num_tokens: int) -> list[int]:
-        """The registered full blocks, up to the first gap, of the first ``num_tokens`` of
-        ``chain``."""
+        """The registered blocks that the full blocks of ``chain[:num_tokens]`` begin with."""
         blocks = []
         for digest in chain.digests[: num_tokens // BLOCK_TOKENS]:
             block = self._by_digest.get(digest)
@@ -69,7 +68,7 @@ class BlockRegistry:
         return (block, num_shared) if num_shared else None
 
     def base(self, length: int, digest: bytes) -> PrefixChain | None:
-        """The prefix of ``length`` tokens with that ``digest``, if every block of it is
+        """The prefix of ``length`` tokens with that ``digest``, if all its blocks are
         registered."""
         blocks: list[tuple[Tokens, bytes]] = []
         while (block := self._by_digest.get(digest)) is not None:
@@ -109,8 +108,7 @@ class BlockRegistry:
             self._put(tail, Entry(entry.parent, entry.tokens[:num_tokens], None))
 
     def tail_within(self, block: int) -> int | None:
-        """A registered tail whose tokens are the beginning of those of ``block``, if there is
-        one."""
+        """A registered tail whose tokens are the beginning of those of ``block``, if any."""
         entry = self._entries[block]
         children = self._children[entry.parent]
         at = bisect_left(children, (entry.tokens, block)) - 1

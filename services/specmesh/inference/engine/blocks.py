@@ -160,8 +160,7 @@ class BlockPool:
     def _begin_mid_block(
         self, table: BlockTable, chain: PrefixChain, *, may_keep_source: bool
     ) -> None:
-        """Take over, or copy, a block that goes on as ``chain`` does after the table's full
-        blocks."""
+        """Take over, or copy, a block that continues ``chain`` after the table's full blocks."""
         start = table.num_cached
         wanted = chain[start : min(start + BLOCK_TOKENS, len(chain) - 1)]
         begun = self._registry.longest_beginning(chain.digest_at(start), wanted)

@@ -7,7 +7,8 @@ is ended between two forward passes, or within one that no other job needs; its 
 has really stopped.
 
 A forward pass that fails is run again for each of its jobs alone, so that only those fail which
-cause the failure. If the thread itself dies, the engine is broken for good, and says so.
+cause the failure. If the thread itself dies, the engine is broken for good, and ``broken`` returns
+why.
 """
 
 from __future__ import annotations

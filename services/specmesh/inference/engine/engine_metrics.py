@@ -49,8 +49,7 @@ def record_forward(duration_ms: float, kind: str, num_sequences: int, num_tokens
 
 
 def observe(engine: Engine, pool: BlockPool | None) -> None:
-    """Report the queue, and the blocks of ``pool`` if there is one, whenever metrics are
-    collected."""
+    """Report the queue, and the blocks of ``pool`` if there is one, with each export of metrics."""
     _gauge("specmesh.engine.queue.depth", "{call}", lambda: engine.queue_depth)
     if pool is None:
         return

@@ -106,8 +106,8 @@ class Job(Generic[T]):
     # On the engine's thread.
 
     def start(self) -> bool:
-        """Run to the first request; False if the job ended before. Raises ``NoRoom``: start it
-        later."""
+        """Run to the first request; False if the job ended before. After ``NoRoom`` start it
+        again."""
         self.queue_ms = (time.perf_counter() - self.cancellation.arrived_s) * 1e3
         self._steps = steps = self._work(self)
         return self._proceed(steps, lambda: next(steps), passes=(NoRoom,))

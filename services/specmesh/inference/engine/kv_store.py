@@ -16,8 +16,7 @@ from specmesh.inference.engine.batch import Copy, Indexes
 
 @dataclass(frozen=True, slots=True)
 class KVShape:
-    """The KV that a model keeps of one token: keys and values ``[layers, kv_heads, head_dim]``
-    each."""
+    """The KV of one token in a model: keys and values ``[layers, kv_heads, head_dim]`` each."""
 
     layers: int
     kv_heads: int
@@ -36,7 +35,8 @@ class KVStore:
     ``kv[2 * l]``, its values ``kv[2 * l + 1]``.
 
     Block b holds the slots from ``16 b`` on. Invariant: in a forward pass the slots beyond a
-    sequence's end are 0, since attention reads them too, and only masks the scores.
+    sequence's end are 0, since attention reads them too; masking their scores is not enough if they
+    are not finite.
     """
 
     def __init__(self, shape: KVShape, num_blocks: int, device: torch.device) -> None:
@@ -59,8 +59,7 @@ class KVStore:
         self.kv.index_copy_(1, destinations, self.kv.index_select(1, sources))
 
     def expect(self, writes: Indexes, padding_slots: Indexes) -> None:
-        """Prepare for a forward pass that writes ``writes`` and needs zeros in
-        ``padding_slots``."""
+        """Prepare a forward pass that writes to ``writes`` and needs zeros in ``padding_slots``."""
         self._written[writes] = True
         if not len(padding_slots):
             return

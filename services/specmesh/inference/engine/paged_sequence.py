@@ -1,5 +1,4 @@
-"""One prefix and its tree in KV blocks: what of them goes through the next forward pass, and
-where."""
+"""One prefix and its tree in KV blocks: which tokens the next forward pass takes, and where to."""
 
 from __future__ import annotations
 
@@ -20,8 +19,7 @@ class _Model(Protocol):
 
 
 class PagedSequence:
-    """A ``SequenceState`` in blocks: the KV of the prefix, then of the scored nodes in node
-    order."""
+    """A ``SequenceState`` in blocks: KV of the prefix, then of the scored nodes in node order."""
 
     def __init__(
         self,

@@ -45,8 +45,7 @@ class PrefixCache(Generic[State]):
         self._next_key = 0
 
     def find_base(self, base_length: int, digest: bytes) -> PrefixChain | None:
-        """The first ``base_length`` tokens, if a snapshot begins with ones of that digest: a new
-        chain."""
+        """The first ``base_length`` tokens of a snapshot, if they have that digest: a new chain."""
         for key in self._by_digest.get(digest, ()):
             snapshot = self._entries.get(key)
             if snapshot is None or len(snapshot.chain) < base_length:

@@ -34,8 +34,7 @@ _TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.1}
 _MAX_SPREADS = 4
 """How many times more a neighbour far into its context may change logits than other tokens in a
 near one do. The latter is 0 unless tokens are routed to experts, since the forward passes have one
-shape. RoPE factors like those of Phi-3.5 change the shipped target's logits by 0.07 of their
-norm."""
+shape. RoPE factors like those of Phi-3.5 change 0.07 of the norm of the shipped target's logits."""
 
 
 class _Served(Protocol):

@@ -50,8 +50,7 @@ class ForwardLatency:
 
 
 class SimulatedModel:
-    """A ``LanguageModel`` without arithmetic; it caches the hash after every token of recent
-    prefixes."""
+    """A ``LanguageModel`` without arithmetic; it caches the hash after each token of prefixes."""
 
     max_batch = 1
     pool = None

@@ -48,8 +48,7 @@ class Ranks:
 
     @classmethod
     def from_environment(cls) -> Self | None:
-        """The ranks that torchrun's environment variables name; None for a process that computes
-        alone."""
+        """The ranks that torchrun has set up; None for a process that computes alone."""
         count = int(os.environ.get("WORLD_SIZE", "1"))
         return cls(int(os.environ["RANK"]), count) if count > 1 else None
 

@@ -1,2 +1,2 @@
-"""What drafter and verifier processes share around a model: settings, start and stop, prefixes,
+"""What drafter and verifier processes share around a model: settings, lifecycle, prefixes,
 costs."""

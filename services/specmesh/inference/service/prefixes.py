@@ -1,5 +1,4 @@
-"""From a call's ``Prefix`` message to its tokens: from the cache, else from Redis, else an
-error."""
+"""From a call's ``Prefix`` message to its tokens: from the cache, from Redis, or an error."""
 
 from __future__ import annotations
 
