@@ -225,7 +225,8 @@ async def telling_errors(request: ObservedRequest) -> AsyncIterator[None]:
 
 
 async def _abort(context: Context, status: grpc.Status) -> None:
-    """End the call with ``status``, which gRPC holds back until all messages before it are read."""
+    """End the call with ``status``, which gRPC sends once all messages before it are read; wait for
+    that ``TELLING_SECONDS`` at most."""
     with suppress(TimeoutError):
         async with asyncio.timeout(TELLING_SECONDS):
             await context.abort_with_status(status)

@@ -44,7 +44,8 @@ class BlockRegistry:
         return entry is not None and entry.digest is None
 
     def leading(self, chain: PrefixChain, num_tokens: int) -> list[int]:
-        """The registered blocks that the full blocks of ``chain[:num_tokens]`` begin with."""
+        """The blocks registered for the full blocks of ``chain[:num_tokens]``, up to the first
+        gap."""
         blocks = []
         for digest in chain.digests[: num_tokens // BLOCK_TOKENS]:
             block = self._by_digest.get(digest)

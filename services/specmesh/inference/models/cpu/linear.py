@@ -21,7 +21,7 @@ DTYPES = frozenset({torch.bfloat16, torch.float16, torch.float32})
 
 FP32_PACKED_FROM_TOKENS = 4
 FP32_PACKED_FROM_BYTES = 1 << 20
-"""MKL is faster for smaller weights, and for all weights with fewer tokens."""
+"""Below either limit MKL is faster: for small weights, and for few tokens with any weights."""
 
 TYPICAL_TOKENS = 8
 """oneDNN chooses the layout for this many; any number of tokens can be computed in it."""
