@@ -1,6 +1,6 @@
-"""The confidence service: which draft tokens need no target, and when the target is asked.
+"""The confidence service: which draft tokens are kept unverified, and when the others are verified.
 
-Reading order: ``servicer`` (what is answered), ``assessor`` (which tokens are kept),
-``request_cache`` (where the others wait), ``release`` (until when), ``request_store`` (how
-replicas of the service wait together).
+Reading order: ``servicer`` (the calls), ``assessor`` (which tokens are kept), ``request_cache``
+(where requests for the others wait), ``release`` (until when), ``request_store`` and ``sharing``
+(how replicas of the service wait together).
 """

@@ -105,7 +105,7 @@ class ConfidenceSettings(RedisSettings, ServerSettings):
 
     @property
     def rule(self) -> Rule:
-        """For requests that have none."""
+        """The rule for requests that name none."""
         if self.threshold is not None:
             return Constant(self.threshold)
         if self.escalation_rate is not None:
@@ -114,7 +114,7 @@ class ConfidenceSettings(RedisSettings, ServerSettings):
 
 
 class ConfidenceService:
-    """See ``Service``."""
+    """The ``Service`` of the confidence role."""
 
     role = "confidence"
 
@@ -135,7 +135,7 @@ class ConfidenceService:
         return (confidence_pb2.DESCRIPTOR.services_by_name["ConfidenceService"].full_name,)
 
     async def start(self) -> None:
-        """Read the calibration and look for Redis."""
+        """Read the calibration, and connect to Redis if it is there."""
         calibration = _calibration(self._settings.calibration)
         self._assessor = Assessor(self._settings.scorer, self._settings.rule, calibration)
         await self._cache.start()
@@ -146,12 +146,12 @@ class ConfidenceService:
         confidence_pb2_grpc.add_ConfidenceServiceServicer_to_server(servicer, server)
 
     async def stop(self) -> None:
-        """Leave Redis."""
+        """Release the requests that wait, and disconnect from Redis."""
         await self._cache.stop()
 
 
 def _calibration(file: Path | None) -> Calibration | None:
-    """Raises ``CannotStart`` if the file is not there, or holds none."""
+    """The calibration in ``file``, if one is named; raises ``CannotStart`` if it can't be read."""
     if file is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Which draft tokens are kept: their scores against a threshold that learns from scores."""
+"""Which draft tokens are kept: scores against a threshold, which may depend on recent scores."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from specmesh.decoding.thresholds import FilterOptions, RecentScores, Rule
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """What to do with draft tokens that follow each other.
+    """Decisions on draft tokens that follow each other: first those kept, then a run of escalated
+    ones.
 
-    Those past the first run of unsure ones have a score, but are not decided on: what the
-    target says there may end the draft.
+    Tokens after that run have a score, but are not decided on: the target's verdict may end the
+    draft before them.
     """
 
     scorer: str
@@ -25,27 +26,27 @@ class Assessment:
 
     @property
     def keeps(self) -> tuple[bool, ...]:
-        """Whether each token is kept."""
+        """Whether each token's score is above the threshold."""
         return tuple(score > self.threshold for score in self.scores)
 
     @property
     def num_kept(self) -> int:
-        """How many tokens are kept from the first on."""
+        """How many tokens, from the first on, are kept."""
         return _leading(self.keeps, value=True)
 
     @property
     def num_escalated(self) -> int:
-        """How many the target is then asked about."""
+        """How many tokens after those are escalated to the target."""
         return _leading(self.keeps[self.num_kept :], value=False)
 
 
 class Assessor:
-    """The scorers, and what each of them gave lately, over all sessions of this process."""
+    """The scorers, and the recent scores of each over all sessions of this process."""
 
     def __init__(self, scorer: str, rule: Rule, calibration: Scorer | None) -> None:
-        """Raises ``InvalidField`` if ``scorer`` is not there.
+        """``scorer`` and ``rule`` are for requests that name none.
 
-        ``scorer`` and ``rule`` are for requests that name none.
+        Raises ``InvalidField`` for a scorer that is unknown, or lacks its calibration.
         """
         self._scorers: Mapping[str, Scorer] = (
             SCORERS if calibration is None else {**SCORERS, CALIBRATED: calibration}
@@ -56,10 +57,11 @@ class Assessor:
         self._rule = rule
 
     def assess(self, places: Sequence[TopK], options: FilterOptions, load: float) -> Assessment:
-        """Decide, and remember the scores of what was decided on.
+        """Decide on draft tokens, and remember the scores of those that were decided on.
 
-        ``load`` is that of the target, from 0 (idle) to 1. Raises ``InvalidField`` for a
-        scorer that is not there.
+        ``places`` are the drafter's choices at each token's position; ``load`` is that of the
+        target, from 0 (idle) to 1. Raises ``InvalidField`` for a scorer that is unknown, or lacks
+        its calibration.
         """
         name = options.scorer or self._scorer
         self._check(name)

@@ -1,8 +1,8 @@
 """When requests that wait for the target are released: a pure decision, without a clock.
 
-Waiting pays only if others come meanwhile, and they only come from sessions at work. So a
-batch goes at the latest when its oldest request is due, and before that once it is full or
-every session that was at work lately waits already.
+Waiting pays only if more requests come meanwhile, and they only come from active sessions. So a
+batch is released at the latest when its oldest request is due, and before that once it is full or
+every session that was recently active is waiting.
 
 ``lua/request_cache.lua`` decides the same for requests of several processes.
 """
@@ -14,30 +14,30 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 LIVE_S = 1.0
-"""A session that was seen within this time is at work. A round of draft and verification takes
-less, also with many sessions on few replicas; one that has ended holds others up no longer."""
+"""A session that was seen within this time is active. A round of draft and verification takes less,
+also with many sessions on few replicas; one that has ended delays others no longer."""
 
 WAIT_SHARE = 0.5
-"""How long a request waits at most, by how long its verification then takes. While the target
-has little to do it answers soon, and to wait would be most of what a token takes; the more it
-has to do, the more a larger batch saves it, and the less a wait adds."""
+"""How long a request waits at most, as a share of what its verification then takes. While the
+target has little to do it answers soon, and waiting would be most of the time of a token; the more
+it has to do, the more a larger batch saves, and the less waiting adds."""
 
 
 def wait_s(window_s: float, verification_s: float) -> float:
-    """How long a request may wait for others; ``verification_s`` is 0 if it is not known."""
+    """Seconds that a request may wait for others; ``verification_s`` is 0 if it is not known."""
     return min(window_s, WAIT_SHARE * verification_s) if verification_s else window_s
 
 
 @dataclass(frozen=True, slots=True)
 class Escalation:
-    """A question for the target, as it waits."""
+    """A request to verify, as it waits."""
 
     session_id: str
     prefix_length: int
     prefix_digest: bytes
     confidence: float
-    """Score of the first token that was not kept; those of different scorers are compared as
-    they are."""
+    """Score of the first token that was not kept; scores of different scorers are compared as
+    such."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Waiting:
     """An escalation that waits until ``due``, in seconds of the caller's clock."""
 
     number: int
-    """In the order of coming."""
+    """In order of arrival."""
     escalation: Escalation
     due: float
 
@@ -55,36 +55,37 @@ def next_batch(
 ) -> list[Waiting]:
     """The requests to be released at ``now``, the least sure first; none if they wait on.
 
-    ``sessions`` are those at work. More than ``max_batch`` may wait: ask again for the rest.
+    ``sessions`` are the active ones. More than ``max_batch`` may wait: call again for the rest.
     """
     order = sorted(waiting, key=lambda each: (each.escalation.confidence, each.number))
     if not order:
         return []
     full = len(order) >= max_batch
     due = min(each.due for each in order) <= now
-    # A session may wait twice, or have been forgotten while it waits.
+    # A session may have two requests waiting, or have been forgotten while one waits.
     if full or due or set(sessions) <= {each.escalation.session_id for each in order}:
         return order[:max_batch]
     return []
 
 
 class AtWork:
-    """The sessions seen within ``LIVE_S``; the others are forgotten whenever one is seen.
+    """The active sessions: those seen within ``LIVE_S``.
 
-    Not only when a batch is released: where every token is kept, none ever is.
+    Others are dropped whenever one is seen, not only when a batch is released: where every token is
+    kept, none ever is.
     """
 
     def __init__(self) -> None:
         self._seen: OrderedDict[str, float] = OrderedDict()
 
     def see(self, session_id: str, now: float) -> None:
-        """The session is at work."""
+        """Note that the session is active."""
         self._seen[session_id] = now
         self._seen.move_to_end(session_id)
         self._forget(now)
 
     def sessions(self, now: float) -> list[str]:
-        """Those at work at ``now``."""
+        """Those active at ``now``."""
         self._forget(now)
         return list(self._seen)
 
@@ -107,15 +108,15 @@ class Gathering:
         return min((each.due for each in self._waiting.values()), default=None)
 
     def see(self, session_id: str, now: float) -> None:
-        """The session is at work."""
+        """Note that the session is active."""
         self._at_work.see(session_id, now)
 
     def add(self, waiting: Waiting) -> None:
-        """Let it wait."""
+        """Let a request wait."""
         self._waiting[waiting.number] = waiting
 
     def withdraw(self, number: int) -> None:
-        """Forget it, if it waits."""
+        """Forget a request, if it waits."""
         self._waiting.pop(number, None)
 
     def release(self, now: float) -> list[Sequence[Waiting]]:

@@ -1,7 +1,7 @@
-"""Where requests wait for others to ask the target with: in Redis, else in this process.
+"""Where requests to the target wait for others to be batched with: in Redis, else in this process.
 
-No request waits longer than its window and ``LATE_S``, whatever Redis does: then it is taken
-back, with all others of this process, and they go without it.
+No request waits longer than its window and ``LATE_S``, whatever Redis does: then it is taken back,
+with all others of this process, and they wait here instead.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from specmesh.serving.session import StoreUnavailable
 log = logging.getLogger(__name__)
 
 LATE_S = 0.025
-"""How long after its window a request hopes for an answer from Redis."""
+"""How many seconds after its window a request still waits for Redis."""
 RETRY_S = 1.0
-"""Between two attempts to reach Redis."""
+"""Seconds between two attempts to reach Redis."""
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The target is to be asked now."""
+    """Says that the request may be sent to the target now."""
 
     batch_size: int
     waited_ms: float
 
 
 class Ticket:
-    """A request in the cache."""
+    """A request that waits in the cache; ``released`` is set when it may go."""
 
     def __init__(self, waiting: Waiting, since: float) -> None:
         self.waiting = waiting
@@ -45,7 +45,7 @@ class Ticket:
         self._since = since
 
     def release(self, batch_size: int, now: float) -> None:
-        """Let it go, unless whoever waits for it has gone."""
+        """Release the request, unless its caller has gone."""
         if not self.released.done():
             waited_ms = (now - self._since) * 1e3
             record_wait(waited_ms)
@@ -53,7 +53,7 @@ class Ticket:
 
 
 class RequestCache:
-    """Requests of this process and, while there is Redis, of all replicas of the service."""
+    """Waiting requests of this process and, while Redis is there, of all replicas."""
 
     def __init__(self, store: RequestStore | None, *, window_s: float, max_batch: int) -> None:
         self._store = store
@@ -66,7 +66,7 @@ class RequestCache:
         self._keeping: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Return once Redis was reached, or found to be away."""
+        """Return once Redis has been reached, or found unreachable."""
         if self._store is None:
             log.info("no Redis set: requests wait for those of this process alone")
             return
@@ -75,7 +75,7 @@ class RequestCache:
         await tried.wait()
 
     async def stop(self) -> None:
-        """Leave Redis, and release whoever still waits."""
+        """Disconnect from Redis, and release all that still wait."""
         if self._keeping is not None:
             self._keeping.cancel()
             await asyncio.wait({self._keeping})
@@ -86,7 +86,7 @@ class RequestCache:
             await self._store.aclose()
 
     def see(self, session_id: str) -> None:
-        """The session is at work, so that others may wait for it."""
+        """Note that the session is active, so that others may wait for it."""
         self._here.see(session_id, time.monotonic())
         if self._sharing is not None:
             self._sharing.see(session_id)
@@ -95,7 +95,7 @@ class RequestCache:
     def enter(self, escalation: Escalation, verification_s: float = 0.0) -> Iterator[Ticket]:
         """Let a request wait; leaving the block withdraws it.
 
-        ``verification_s`` is how long the target takes of late; 0 if that is not known.
+        ``verification_s`` is how long verifications recently took, 0 if that is not known.
         """
         now = time.monotonic()
         due = now + wait_s(self._window_s, verification_s)
@@ -111,7 +111,7 @@ class RequestCache:
                 with self._in_redis(self._sharing, waiting):
                     yield ticket
         finally:
-            self._here.withdraw(waiting.number)  # also from Redis it may have come there
+            self._here.withdraw(waiting.number)  # it may have been taken back from Redis
             del self._tickets[waiting.number]
 
     @contextmanager
@@ -133,7 +133,7 @@ class RequestCache:
         self._release_here()
 
     def _release_here(self) -> None:
-        """Release what is to be released, and come back when the next is due."""
+        """Release what is ready in this process, and come back when the next request is due."""
         for batch in self._here.release(time.monotonic()):
             record_batch(len(batch))
             self._release([each.number for each in batch], len(batch))
@@ -183,5 +183,5 @@ class RequestCache:
             self._take_back(sharing, "away")
 
     def _take_back(self, sharing: Sharing, cause: str) -> None:
-        """Let all that wait in Redis wait here instead."""
+        """Let all requests that wait in Redis wait in this process instead."""
         self._wait_here(sharing.withdraw_all(), cause)

@@ -1,9 +1,9 @@
 """The request cache in Redis, where requests of all replicas of the service wait together.
 
-A replica takes turns: it brings what came and what was withdrawn, and whatever is to be
-released of anybody's is released in that turn, by ``lua/request_cache.lua``. The others hear
-of theirs on a channel of their own, and that they listen on it is how the script knows that
-they live: entries of a replica that was killed count no more from that moment on.
+A replica takes turns: it sends what was added and withdrawn, and in that turn
+``lua/request_cache.lua`` releases whatever is ready, of any replica. The other replicas are told on
+a channel of their own. The script takes a replica for alive as long as it listens there, so entries
+of one that was killed no longer count.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from specmesh.serving.session import StoreUnavailable
 from specmesh.serving.settings import DEFAULT_PREFIX
 
 GRACE_S = 0.1
-"""A request that is overdue for so long belongs to a replica that can't be asked any more: one
-that lives has helped itself by then."""
+"""A request overdue for this many seconds belongs to a replica that is lost: one that is alive has
+taken it back by then."""
 
 # The braces are a hash tag: a cluster keeps these keys on one node, as a script needs.
 _KEYS = [f"{{request-cache}}:{name}" for name in ("waiting", "entries", "sessions")]
@@ -37,17 +37,17 @@ class ReleasedPart:
 
     batch_size: int
     numbers: tuple[int, ...]
-    """Of the requests, the least sure first."""
+    """The requests' numbers, the least sure first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What came of a turn."""
+    """The result of a turn."""
 
     parts: tuple[ReleasedPart, ...]
-    """Of the batches that it released; they may be empty."""
+    """This replica's parts of the batches that were released; they may be empty."""
     due_in_s: float | None
-    """Until the oldest request is due that waits on; None if none does."""
+    """Seconds until the oldest request that still waits is due; None if none waits."""
 
 
 class RequestStore(RedisStore):
@@ -70,11 +70,11 @@ class RequestStore(RedisStore):
     @asynccontextmanager
     async def join(self) -> AsyncIterator[Membership]:
         """Take part as a replica for the length of a block. Raises ``StoreUnavailable``."""
-        replica = uuid.uuid4().hex  # not of the process: what it left before is not its own
+        replica = uuid.uuid4().hex  # a new one each time: entries left from before are not its own
         pubsub = self._client.pubsub()
         try:
             await self._answer(pubsub.subscribe(f"{self.keys[0]}:{replica}"))
-            await self._answer(pubsub.get_message(timeout=None))  # that it is subscribed
+            await self._answer(pubsub.get_message(timeout=None))  # confirms the subscription
             yield Membership(self, replica, pubsub)
         finally:
             await pubsub.aclose()  # type: ignore[no-untyped-call]
@@ -107,10 +107,10 @@ class Membership:
         withdrawn: Iterable[int] = (),
         seen: Iterable[str] = (),
     ) -> Turn:
-        """Bring what is new, and release what is to be released. Raises ``StoreUnavailable``.
+        """Send what is new, and release what is ready. Raises ``StoreUnavailable``.
 
-        ``now`` is by the clock of the requests' ``due``; ``withdrawn`` may name requests that
-        are added in this very turn, or wait no longer; ``seen`` are sessions at work.
+        ``now`` is by the clock of the requests' ``due``; ``withdrawn`` may name requests that are
+        added in this very turn, or no longer wait; ``seen`` are active sessions.
         """
         due_in_ms, *parts = await self._store.run(
             self._replica,
@@ -124,7 +124,7 @@ class Membership:
         )
 
     async def released_by_others(self) -> AsyncIterator[ReleasedPart]:
-        """Hear of releases until the connection breaks: raises ``StoreUnavailable``."""
+        """This replica's parts of other replicas' turns; raises ``StoreUnavailable`` in the end."""
         try:
             async for message in self._pubsub.listen():
                 if message["type"] == "message":
@@ -135,19 +135,19 @@ class Membership:
 
 
 def _entry(waiting: Waiting, now: float) -> dict[str, object]:
-    asked = waiting.escalation
+    escalation = waiting.escalation
     return {
         "number": _name(waiting.number),
-        "confidence": repr(asked.confidence),  # as text, for JSON knows no infinity
+        "confidence": repr(escalation.confidence),  # as text: JSON has no infinity
         "due_in_ms": max(0.0, waiting.due - now) * 1e3,
-        "session_id": asked.session_id,
-        "prefix_length": asked.prefix_length,
-        "prefix_digest": asked.prefix_digest.hex(),
+        "session_id": escalation.session_id,
+        "prefix_length": escalation.prefix_length,
+        "prefix_digest": escalation.prefix_digest.hex(),
     }
 
 
 def _name(number: int) -> str:
-    # Equally sure requests stand in the order of their names.
+    # Zero-padded, since equally sure requests are sorted by name.
     return f"{number:016x}"
 
 

@@ -25,7 +25,7 @@ EachContext = grpc.aio.ServicerContext[
 
 
 class ConfidenceServicer(confidence_pb2_grpc.ConfidenceServiceServicer):
-    """Answers Assess; a cancelled call waits no longer."""
+    """Answers Assess; a cancelled call stops waiting."""
 
     def __init__(self, assessor: Assessor, cache: RequestCache) -> None:
         self._assessor = assessor
@@ -36,7 +36,7 @@ class ConfidenceServicer(confidence_pb2_grpc.ConfidenceServiceServicer):
         request: confidence_pb2.AssessRequest,
         context: Context | EachContext,  # noqa: ARG002
     ) -> AsyncGenerator[confidence_pb2.AssessResponse, None]:
-        """See confidence.proto."""
+        """Yield the assessment, then, if tokens are escalated, their release."""
         assessment = self._assess(request)
         first = confidence_pb2.AssessResponse(assessment=_message(assessment))
         if not assessment.num_escalated:
@@ -49,7 +49,7 @@ class ConfidenceServicer(confidence_pb2_grpc.ConfidenceServiceServicer):
             request.prefix_digest,
             assessment.scores[assessment.num_kept],
         )
-        # It waits already while the first response is on its way.
+        # Its wait begins while the first response is on its way.
         with self._cache.enter(escalation, request.verification_ms / 1e3) as ticket:
             yield first
             released = await ticket.released
@@ -70,7 +70,7 @@ class ConfidenceServicer(confidence_pb2_grpc.ConfidenceServiceServicer):
         request_iterator: AsyncIterator[confidence_pb2.AssessEachRequest],
         context: EachContext,
     ) -> AsyncIterator[confidence_pb2.AssessEachResponse]:
-        """See confidence.proto."""
+        """Answer as ``Assess`` does to each request of the call, one after the other."""
         async for message in request_iterator:
             async with (
                 exchange(message.trace_context),

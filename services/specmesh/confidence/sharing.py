@@ -1,4 +1,4 @@
-"""This process's part in the request cache in Redis, as long as the connection holds."""
+"""This process's part in the request cache in Redis, as long as the connection lasts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specmesh.confidence.request_store import Membership, ReleasedPart
 
 
 class Sharing:
-    """Takes turns, one at a time: what comes meanwhile goes with the next."""
+    """Takes turns, one at a time: what arrives during one goes with the next."""
 
     def __init__(self, membership: Membership, release: Callable[[ReleasedPart], None]) -> None:
         self._membership = membership
@@ -24,7 +24,7 @@ class Sharing:
         self._wake = asyncio.Event()
 
     def see(self, session_id: str) -> None:
-        """The session is at work; the next turn tells."""
+        """Note that the session is active; the next turn says so."""
         self._seen.see(session_id, time.monotonic())
 
     def add(self, waiting: Waiting) -> None:
@@ -40,7 +40,7 @@ class Sharing:
             self._wake.set()
 
     def withdraw_all(self) -> list[Waiting]:
-        """Forget all that wait, and return them."""
+        """Forget all requests that wait, and return them."""
         waiting = list(self._waiting.values())
         for each in waiting:
             self.withdraw(each.number)
@@ -48,7 +48,7 @@ class Sharing:
 
     async def run(self) -> None:
         """Take part until the connection breaks: raises ``StoreUnavailable``."""
-        # No task group: until Python 3.13 one that fails while it is cancelled hides the latter.
+        # Before Python 3.13 a task group that fails while it is cancelled hides the cancellation.
         both = [asyncio.create_task(work) for work in (self._take_turns(), self._listen())]
         try:
             ended, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
@@ -76,7 +76,7 @@ class Sharing:
                 self._let_go(part)
 
     async def _await_turn(self, due_in_s: float | None) -> None:
-        """Until there is something to bring, or the oldest request is due."""
+        """Wait until there is something to send, or the oldest request is due."""
         try:
             async with asyncio.timeout(due_in_s):
                 await self._wake.wait()

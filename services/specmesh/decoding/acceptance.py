@@ -1,4 +1,4 @@
-"""Which draft tokens stand, and the target's own token after them."""
+"""Verification: which draft tokens are accepted, and the target's own token after them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ NO_DISTRIBUTIONS: Mapping[int, Distribution] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the target says to a draft.
+    """The result of verifying a draft.
 
-    ``accepted_nodes`` lead from the prefix downwards; ``next_token`` is the target's own token
-    after them. ``recovered`` tells whether it replaces a rejected draft token; otherwise it is
-    the bonus token after a leaf. ``bonus``, rejection mode only and if it was asked for, is the
-    target's distribution at the bonus token's place: a draft token that is there by then is
-    tried against it, and ``next_token`` counts only if there is none.
+    ``accepted_nodes`` are a path from the root of the tree downwards; ``next_token`` is the
+    target's own token after them: a recovered token, in place of rejected draft tokens, if
+    ``recovered``, else the bonus token after a leaf. ``bonus``, only in rejection mode and if it
+    was requested, is the target's distribution at the bonus token's position: draft tokens that
+    exist for that position by then are tried against it, and ``next_token`` counts only if there
+    are none.
     """
 
     accepted_nodes: tuple[int, ...]
@@ -44,31 +45,31 @@ def verify(
     draft_distributions: Mapping[int, Distribution] = NO_DISTRIBUTIONS,
     num_bonus_candidates: int = 0,
 ) -> Verdict:
-    """Check ``tree`` against the target; a pure function of its arguments.
+    """Verify ``tree``; a pure function of its arguments.
 
-    ``logits`` ``[len(tree) + 1, vocab]`` hold in row k what the target says after node k, row
-    0 after the prefix. ``position`` is that of the first token after the prefix, the length
-    of the prefix. ``draft_distributions`` says, for every node with children, what they were
-    drawn from, without replacement and in the order they are listed; rejection mode only, as
-    is ``num_bonus_candidates``: how many tokens ``Verdict.bonus`` lists, 0 for no bonus.
+    Row k of ``logits`` ``[len(tree) + 1, vocab]`` holds the target's logits after node k, row 0
+    those after the prefix. ``position`` is that of the first token after the prefix, the length of
+    the prefix. ``draft_distributions`` holds, for every node with children, what they were drawn
+    from, without replacement and in the order they are listed; rejection mode only, as is
+    ``num_bonus_candidates``: how many tokens ``Verdict.bonus`` lists, 0 for no bonus.
 
-    Greedy and coupled: the walk follows the target's own tokens while the tree has them.
-    Rejection: a chain follows Algorithm 1 of Leviathan et al. 2023. Several children are
-    tried in turn (multi-round speculative sampling: SpecInfer, Miao et al. 2024; without
-    replacement as in Sequoia, Chen et al. 2024): child x stands with probability
-    min(1, p(x) / q(x)); else p becomes norm(max(0, p - q)), q loses x, and the next is tried.
-    With all rejected, the token comes from the p that is left.
+    Greedy and coupled: draft tokens are accepted while they equal the target's own tokens.
+    Rejection: a chain follows Algorithm 1 of Leviathan et al. 2023. Several children are tried in
+    turn (multi-round speculative sampling: SpecInfer, Miao et al. 2024; without replacement as in
+    Sequoia, Chen et al. 2024): child x is accepted with probability min(1, p(x) / q(x)); else p
+    becomes norm(max(0, p - q)), q loses x, and the next is tried. With all rejected, the recovered
+    token is drawn from the p that is left.
 
-    Raises ``InvalidField`` for a node with children but no distribution, and for a
-    distribution outside the vocabulary or under which a child could not have been drawn;
-    ``FloatingPointError`` for logits that ``warp`` refuses.
+    Raises ``InvalidField`` for a node with children but no distribution, and for a distribution
+    outside the vocabulary or under which a child could not have been drawn; ``FloatingPointError``
+    for logits that ``warp`` refuses.
 
     Noise keyed by position is used again when a position is drafted or verified again, and in
-    rejection mode that stays exact for this reason. The token committed at position i is a
-    function of the tokens before it and of the noise at i. The tokens before it are functions
-    of the noise before i, which is independent of the noise at i: however often the noise at i
-    was looked up for drafts that came to nothing, given the tokens before i it is as good as
-    new. Strategies must leave it so: ``orchestrator/strategies/base.py`` says by which rule.
+    rejection mode that stays exact for this reason. The token committed at position i is a function
+    of the tokens before it and of the noise at i. The tokens before it are functions of the noise
+    before i, which is independent of the noise at i: however often the noise at i was looked up for
+    drafts that were discarded, it is still independent of the tokens before i. This holds as long
+    as strategies keep to the rule in ``orchestrator/strategies/base.py``.
     """
     if len(logits) != len(tree) + 1:
         raise ValueError(f"{len(logits)} rows of logits for a tree of {len(tree)} nodes")
@@ -131,9 +132,10 @@ def _try_in_turn(
     draft: Distribution,
     noise: NDArray[np.float64],
 ) -> tuple[int | None, NDArray[np.float64]]:
-    """Which of the ``tokens`` stands, if any, and the target's distribution after the rest.
+    """The index of the accepted one of ``tokens``, None if all are rejected, and the target's
+    distribution ``[vocab]`` after the rejections.
 
-    ``target_probs`` ``[vocab]``; ``noise`` holds one uniform number for each token.
+    ``target_probs`` is ``[vocab]``; ``noise`` holds one uniform number for each token.
     """
     listed = draft.token_ids.tolist()
     draft_probs = draft.probabilities
@@ -168,7 +170,10 @@ def _dense(distribution: Distribution, vocab_size: int) -> NDArray[np.float64]:
 def _check_draws(
     tree: TokenTree, draft_distributions: Mapping[int, Distribution], vocab_size: int
 ) -> None:
-    """All at once and before any noise is looked up: a wrong request fails every time."""
+    """Raise ``InvalidField`` for a distribution that is missing or does not fit its children.
+
+    All nodes are checked before any noise is looked up, so a wrong request fails every time.
+    """
     field = "tree.draft_distributions"
     for node in range(len(tree) + 1):
         children = tree.children(node)

@@ -1,19 +1,19 @@
-"""The target's distribution at a bonus token's place, for draft tokens that are there by then.
+"""The target's distribution at a bonus token's position, to accept tokens drafted for it meanwhile.
 
-A verification that accepts a whole run adds a bonus token, and an empty one brings nothing
-else. In rejection mode that token is a draw of its own, so it equals the token that a drafter
-has put at the same place meanwhile with probability Σ p·q only, while verification would
-accept that token with probability Σ min(p, q). A strategy that drafts on while the target
-verifies would lose nearly every draft to its bonus tokens. So the verdict brings p itself, and
-a draft token that is there when the verdict comes is tried by Leviathan's rule, without another
-forward.
+A verification that accepts all of a chain adds a bonus token, and one of an empty tree yields
+nothing else. In rejection mode that token is drawn independently of the drafter, so it equals the
+token that a drafter has meanwhile drawn for the same position with probability Σ p·q only, while
+verification would accept that token with probability Σ min(p, q). A strategy that drafts on while
+the target verifies would lose nearly every draft to its bonus tokens. So the verdict carries p
+itself, and a draft token that exists when the verdict arrives is tried by Leviathan's rule, without
+another forward pass.
 
-p is told token by token where it is high; the rest, the tail, is told as one outcome: its mass
-and one token drawn from it. Nothing of the law is lost by that. Map p and q to the listed tokens
-and the tail: x ~ q makes its image a draw from q's image, so the rule (Leviathan et al. 2023,
-Appendix A.1) yields an outcome that has p's image for its law; and where that is the tail, its
-token was drawn from p given the tail, independently of x. What is lost is acceptance: a draft
-token from the tail is hardly ever the one drawn there.
+p is sent token by token where it is high; the rest, the tail, is sent as one outcome: its mass and
+one token drawn from it. The output distribution stays exact. Map p and q to the listed tokens and
+the tail: x ~ q makes its image a draw from q's image, so the rule (Leviathan et al. 2023, Appendix
+A.1) yields an outcome distributed as p's image; and where that is the tail, its token was drawn
+from p given the tail, independently of x. What is lost is acceptance: a draft token from the tail
+is hardly ever the one drawn there.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from specmesh.decoding.noise import Purpose, gumbel, uniforms
 from specmesh.decoding.sampling import Distribution, likeliest
 
 MAX_BONUS_CANDIDATES = 64
-"""As many as a draft distribution has: more would hardly ever be asked about."""
+"""As many as a draft distribution has: draft tokens would hardly ever be among any more."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bonus:
-    """The target's distribution p at ``position`` of the answer drawn with ``seed``.
+    """The target's distribution p at ``position``, for a request with this ``seed``.
 
     ``token_ids`` ``[n]`` are distinct and ascending, ``probabilities`` ``[n]`` above 0. All other
-    tokens have ``tail_mass`` together; if that is above 0, ``tail_token`` was drawn from them
-    and has ``tail_token_probability`` of its own. The probabilities and the mass add up to 1.
+    tokens together have ``tail_mass``; if that is above 0, ``tail_token`` was drawn from them and
+    has ``tail_token_probability`` of its own. The probabilities and the mass add up to 1.
     """
 
     seed: int
@@ -52,7 +52,8 @@ class Bonus:
     def summarise(
         cls, probabilities: NDArray[np.float64], seed: int, position: int, num_candidates: int
     ) -> Bonus:
-        """Of the dense p, ``probabilities`` ``[vocab]``, the likeliest ``num_candidates``."""
+        """List the ``num_candidates`` likeliest tokens of p, ``probabilities`` ``[vocab]``, and
+        draw one from the rest."""
         listed = np.sort(likeliest(probabilities, num_candidates))
         listed = listed[probabilities[listed] > 0]
         rest = probabilities.copy()
@@ -67,13 +68,13 @@ class Bonus:
         )
 
     def meet(self, drafts: Sequence[tuple[int, Distribution]]) -> int:
-        """The token at this place, with law p, given what stands there in some drafts.
+        """The token for this position, distributed as p, given the draft tokens for it.
 
-        Each of ``drafts`` is a token and what it was drawn from, independently of the others.
-        They are tried in turn (multi-round speculative sampling, Miao et al. 2024): x stands
-        with probability min(1, p(x) / q(x)), else p becomes norm(max(0, p - q)). Which drafts
-        there are may depend on anything but the noise at this position (see ``verify``), so not
-        on whether a drafter goes on after the token that it drew here.
+        Each of ``drafts`` is a token and what it was drawn from, independently of the others. They
+        are tried in turn (multi-round speculative sampling, Miao et al. 2024): x is accepted with
+        probability min(1, p(x) / q(x)), else p becomes norm(max(0, p - q)). Which drafts there are
+        may depend on anything but the noise at this position (see ``verify``), so not on whether a
+        drafter continued after the token that it drew here.
         """
         left = np.append(self.probabilities, self.tail_mass)
         for token, draft in drafts:
@@ -95,16 +96,16 @@ class Bonus:
         return image
 
     def _outcomes(self, tokens: NDArray[np.int64]) -> NDArray[np.intp]:
-        """Where each of ``tokens`` is listed; n for those of the tail."""
+        """The index of each of ``tokens`` in ``token_ids``; n, for the tail, if it isn't listed."""
         nearest = np.minimum(self.token_ids.searchsorted(tokens), len(self.token_ids) - 1)
         return np.where(self.token_ids[nearest] == tokens, nearest, len(self.token_ids))
 
     def _draw(self, left: NDArray[np.float64]) -> int:
-        """A draw from what is left of p; the very one that ``verify`` would make if no draft
-        has anything of the tail."""
+        """A draw from ``left`` ``[n + 1]``, what is left of p; the same that ``verify`` would make
+        if no draft has any probability in the tail."""
         token_ids, weights = self.token_ids, left[:-1]
         if left[-1] > 0 and self.tail_mass > 0:
-            # Its token won among the tail's, so its noise stands for the noise of them all.
+            # It has the highest score of the tail, so in a Gumbel-max it represents the tail.
             share = self.tail_token_probability / self.tail_mass
             token_ids = np.append(token_ids, self.tail_token)
             weights = np.append(weights, left[-1] * share)
@@ -115,10 +116,10 @@ class Bonus:
 def draw_own(
     token_ids: NDArray[np.int64], weights: NDArray[np.float64], seed: int, position: int
 ) -> int:
-    """The target's own token in rejection mode, in proportion to ``weights`` ``[n]`` above 0.
+    """The target's own token in rejection mode, drawn in proportion to ``weights`` ``[n]`` above 0.
 
-    Gumbel-max, since replicas whose logits differ by rounding then still agree, where inverting
-    the cumulative sum would add up the differences.
+    By Gumbel-max, under which replicas whose logits differ by rounding still agree; inverting the
+    cumulative sum would add up the differences.
     """
     noise = gumbel(seed, position, Purpose.RESIDUAL, token_ids)
     return int(token_ids[(np.log(weights) + noise).argmax()])

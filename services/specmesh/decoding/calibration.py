@@ -1,14 +1,14 @@
-"""From scores to probabilities: how likely the target agrees with the drafter at a place.
+"""From scores to probabilities: how likely the target agrees with the drafter at a position.
 
 A logistic regression on the log-odds of the drafter's likeliest token (Platt 1999), so that it
-ranks places as CALID's score does. With margin and entropy beside it the fit is a little better
-on places of given texts; but over whole answers, which go on from what was kept, the text was
-the worse for it at equal share, by the target's own likelihood.
+ranks positions as CALID's score does. With margin and entropy as further inputs the fit is a little
+better on given texts; but whole answers, in which each token follows those kept before it, became
+worse at an equal share of kept tokens, by the target's own likelihood.
 
-It holds for the pair of models, and the way of sampling, whose verified places it was fitted to:
-in coupled mode noise is part of the drafter's probabilities, which then mean something else than
-at temperature 0. Fitted to the one and used for the other, it still ranks places as well, but is
-off by a tenth.
+It holds for the pair of models, and the way of sampling, whose verified positions it was fitted to:
+in coupled mode the drafter's probabilities include noise, and so mean something else than at
+temperature 0. Fitted to one and used for the other, it still ranks positions as well, but its
+probabilities are off by a tenth.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from specmesh.decoding.drafting import TopK
 
 VERSION: Final = 2
 MIN_PLACES: Final = 100
-"""Fewer say too little about how often the target agrees."""
+"""Fewer positions say too little about how often the target agrees."""
 
 _LEAST = 2.0**-20
-"""Less than this is as good as nothing: keeps the log-odds of a certain token finite."""
+"""Replaces any smaller probability, to keep the log-odds of a certain token finite."""
 _RIDGE = np.array([1e-6, 1.0])
-"""Pulls bias and slope (of standardised log-odds) to 0: the slope would be infinite where one
-threshold tells all verdicts. The bias is pulled just enough for Newton's equations."""
+"""L2 penalties on bias and slope (of standardised log-odds). The slope would be infinite where one
+threshold separates all verdicts; the bias's is just enough to solve Newton's equations."""
 _MAX_STEPS = 100
 _ENOUGH = 1e-9
 
@@ -41,10 +41,11 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """A ``Scorer``: the probability that the target says the drafter's likeliest token.
+    """A ``Scorer``: the probability that the target's token is the drafter's likeliest.
 
-    The sigmoid of ``bias`` plus ``slope`` times its log-odds, fitted to ``num_places``. Raises
-    ``ValueError`` for numbers that are none.
+    That is the sigmoid of ``bias`` plus ``slope`` times the token's log-odds, fitted to
+    ``num_places`` positions. Raises ``ValueError`` unless ``slope`` and ``bias`` are finite and
+    ``num_places`` is not negative.
     """
 
     slope: float
@@ -58,37 +59,38 @@ class Calibration:
             raise ValueError("num_places must not be negative")
 
     def __call__(self, choices: TopK) -> float:
-        """The probability, in [0, 1]."""
+        """The probability, in [0, 1], at a position with these ``choices``."""
         return _sigmoid(self.bias + self.slope * log_odds(choices))
 
     @classmethod
-    def fit(cls, places: Sequence[TopK], agreed: Sequence[bool]) -> Self:
-        """The calibration under which what was ``agreed`` at ``places`` is likeliest.
+    def fit(cls, positions: Sequence[TopK], agreed: Sequence[bool]) -> Self:
+        """The maximum-likelihood calibration for whether the target ``agreed`` at each of
+        ``positions``.
 
-        The same for the same places. Raises ``ValueError`` if there are fewer than
-        ``MIN_PLACES``, not as many as verdicts, or if the target agreed at all of them or at
-        none.
+        A function of its arguments alone. Raises ``ValueError`` for fewer positions than
+        ``MIN_PLACES``, for another number of verdicts, and if the target agreed at all of them or
+        at none.
         """
-        if len(places) != len(agreed):
-            raise ValueError(f"{len(places)} places, but {len(agreed)} verdicts")
-        if len(places) < MIN_PLACES:
-            raise ValueError(f"{len(places)} places are too few: it takes {MIN_PLACES}")
+        if len(positions) != len(agreed):
+            raise ValueError(f"{len(positions)} places, but {len(agreed)} verdicts")
+        if len(positions) < MIN_PLACES:
+            raise ValueError(f"{len(positions)} places are too few: it takes {MIN_PLACES}")
         if len(set(map(bool, agreed))) < 2:  # noqa: PLR2004 - both verdicts
             which = "all" if agreed[0] else "none"
-            raise ValueError(f"the target agreed at {which} of {len(places)} places")
-        values = np.array([log_odds(choices) for choices in places])
+            raise ValueError(f"the target agreed at {which} of {len(positions)} places")
+        values = np.array([log_odds(choices) for choices in positions])
         centre = values.mean()
-        spread = values.std() or 1.0  # where they are all alike the slope ends up as 0
+        spread = values.std() or 1.0  # if all are equal the slope comes out as 0
         bias, slope = _regress((values - centre) / spread, np.array(agreed, np.float64))
-        return cls(float(slope / spread), float(bias - slope / spread * centre), len(places))
+        return cls(float(slope / spread), float(bias - slope / spread * centre), len(positions))
 
     def to_json(self) -> str:
-        """As text, for a file."""
+        """The calibration as text, for a file."""
         return json.dumps({"version": VERSION, **asdict(self)}, indent=2)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """What ``to_json`` wrote. Raises ``ValueError`` if it is anything else."""
+        """The calibration that ``to_json`` wrote. Raises ``ValueError`` for any other text."""
         try:
             read = json.loads(text)
         except (json.JSONDecodeError, RecursionError) as error:
@@ -103,16 +105,16 @@ class Calibration:
 
 
 def log_odds(choices: TopK) -> float:
-    """Of the likeliest token, finite even where it is certain."""
+    """Log-odds of the likeliest token, finite even where it is certain."""
     best = choices.probabilities[0]
     return math.log(max(best, _LEAST) / max(1 - best, _LEAST))
 
 
 def _regress(values: Floats, agreed: Floats) -> Floats:
-    """Bias and slope of a logistic regression on ``values`` ``[n]``.
+    """Bias and slope, ``[2]``, of a logistic regression of ``agreed`` on ``values``, both ``[n]``.
 
-    Newton's method (iteratively reweighted least squares), with steps halved for as long as
-    they overshoot: the loss is convex, so that there is one minimum and this finds it.
+    Newton's method (iteratively reweighted least squares), with steps halved for as long as they
+    overshoot: the loss is convex, so that there is one minimum and this finds it.
     """
     rows = np.column_stack([np.ones_like(values), values])
 
@@ -124,9 +126,9 @@ def _regress(values: Floats, agreed: Floats) -> Floats:
     weights = np.zeros(rows.shape[1])
     for _ in range(_MAX_STEPS):
         expected = (1 + np.tanh(rows @ weights / 2)) / 2
-        slope = rows.T @ (expected - agreed) + _RIDGE * weights
-        curvature = (rows.T * (expected * (1 - expected))) @ rows + np.diag(_RIDGE)
-        step = np.linalg.solve(curvature, slope)
+        gradient = rows.T @ (expected - agreed) + _RIDGE * weights
+        hessian = (rows.T * (expected * (1 - expected))) @ rows + np.diag(_RIDGE)
+        step = np.linalg.solve(hessian, gradient)
         while np.abs(step).max() > _ENOUGH and loss(weights - step) > loss(weights):
             step /= 2
         weights = weights - step
@@ -150,22 +152,22 @@ def _number(value: object) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Scores in (``lower``, ``upper``], the lowest bin with its lower end; never empty."""
+    """The scores in (``lower``, ``upper``], of the lowest bin also ``lower``; never empty."""
 
     lower: float
     upper: float
     count: int
     mean_score: float
     agreed: float
-    """The share of its places at which the target agreed."""
+    """The share of its positions at which the target agreed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reliability:
-    """A reliability diagram, and what it comes to: the expected calibration error.
+    """A reliability diagram and its summary, the expected calibration error.
 
-    ``ece`` is how far the mean score of a bin is from the share that was agreed, on average
-    over all scores (Naeini et al. 2015; Guo et al. 2017, Eq. 3): 0 at best, 1 at worst.
+    ``ece`` is how far the mean score of a bin is from its share of agreement, on average over all
+    scores (Naeini et al. 2015; Guo et al. 2017, Eq. 3): 0 at best, 1 at worst.
     """
 
     bins: tuple[Bin, ...]
@@ -173,10 +175,10 @@ class Reliability:
 
 
 def reliability(scores: Sequence[float], agreed: Sequence[bool], num_bins: int = 10) -> Reliability:
-    """How well ``scores`` in [0, 1] tell the share that is ``agreed``, in bins of one width.
+    """How well ``scores`` in [0, 1] predict the share that ``agreed``, in bins of equal width.
 
-    Raises ``ValueError`` for scores outside, none at all, not as many as verdicts, or without
-    a bin.
+    Raises ``ValueError`` for scores outside [0, 1], for none, for another number of verdicts, or
+    without a bin.
     """
     if len(scores) != len(agreed) or not len(scores):
         raise ValueError(f"{len(scores)} scores, {len(agreed)} verdicts: both must be one number")
@@ -185,14 +187,14 @@ def reliability(scores: Sequence[float], agreed: Sequence[bool], num_bins: int =
     values, verdicts = np.asarray(scores, np.float64), np.asarray(agreed, np.float64)
     if not ((values >= 0) & (values <= 1)).all():
         raise ValueError("scores must be in [0, 1]")
-    places = np.maximum(np.ceil(values * num_bins).astype(np.int64) - 1, 0)
+    bin_of = np.maximum(np.ceil(values * num_bins).astype(np.int64) - 1, 0)
     bins = []
-    for place in np.unique(places).tolist():
-        inside = places == place
+    for index in np.unique(bin_of).tolist():
+        inside = bin_of == index
         bins.append(
             Bin(
-                lower=place / num_bins,
-                upper=(place + 1) / num_bins,
+                lower=index / num_bins,
+                upper=(index + 1) / num_bins,
                 count=int(inside.sum()),
                 mean_score=float(values[inside].mean()),
                 agreed=float(verdicts[inside].mean()),

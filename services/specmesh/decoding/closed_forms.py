@@ -1,8 +1,8 @@
-"""What the papers say speculation brings, in closed form.
+"""Closed forms of the papers for what speculation gains.
 
-``alpha`` is the acceptance rate, ``gamma`` the number of draft tokens in a round. Leviathan et
-al. 2023, "Fast Inference from Transformers via Speculative Decoding", takes the acceptance of
-each draft token as independent; Duan et al. 2024 (branch prediction) drafts on while the target
+``alpha`` is the acceptance rate, ``gamma`` the number of draft tokens in a round. Leviathan et al.
+2023, "Fast Inference from Transformers via Speculative Decoding", takes the acceptance of each
+draft token as independent; Duan et al. 2024 (branch prediction) drafts on while the target
 verifies; Timor et al. 2025 (DSI) adds replicas of the target.
 """
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 
 def acceptance_rate(target_probs: NDArray[np.float64], draft_probs: NDArray[np.float64]) -> float:
-    """Beta for one position, from the two distributions ``[vocab]``: 1 - TV (Theorem 3.5).
+    """Beta at one position, from the two distributions ``[vocab]``: 1 - TV (Theorem 3.5).
 
     Its mean over positions is alpha (Corollary 3.6).
     """
@@ -39,7 +39,7 @@ def coupled_acceptance_rate(
 
 
 def expected_tokens(alpha: float, gamma: int) -> float:
-    """Tokens that a round commits on average: accepted ones and the target's own (Eq. 1).
+    """Mean number of tokens that a round commits: accepted ones and the target's own (Eq. 1).
 
     Summed term by term, since (1 - alpha**(gamma + 1)) / (1 - alpha) cancels as alpha nears 1.
     """
@@ -47,9 +47,9 @@ def expected_tokens(alpha: float, gamma: int) -> float:
 
 
 def walltime_factor(alpha: float, gamma: int, cost_ratio: float) -> float:
-    """How many times faster than the target alone (Theorem 3.8).
+    """The speedup over the target alone (Theorem 3.8).
 
-    ``cost_ratio`` is c, the time of one drafter forward over one target forward.
+    ``cost_ratio`` is c, the time of a drafter's forward pass over that of a target's.
     """
     return expected_tokens(alpha, gamma) / (gamma * cost_ratio + 1)
 
@@ -79,7 +79,7 @@ def estimate_alpha(accepted_counts: Sequence[int], gamma: int) -> float:
 
 
 def speculative_throughput(target_ms: float, drafter_ms: float, gamma: int, alpha: float) -> float:
-    """Tokens per ms where a round drafts, then verifies (branch prediction, Eq. 7)."""
+    """Tokens per ms if a round drafts, then verifies (branch prediction, Eq. 7)."""
     return expected_tokens(alpha, gamma) / (gamma * drafter_ms + target_ms)
 
 
@@ -91,14 +91,14 @@ def branch_throughput(
     hit_rate: float,
     shortfall: float = 0.0,
 ) -> float:
-    """Tokens per ms where a right prediction hides the verification (branch prediction, Eq. 8).
+    """Tokens per ms if a right prediction hides the verification (branch prediction, Eq. 8).
 
-    ``hit_rate`` is the share of rounds predicted right; ``shortfall`` is how many more tokens
-    they accepted than predicted, delta - gamma in the paper, so that many are drafted twice.
+    ``hit_rate`` is the share of rounds predicted right; ``shortfall`` is how many more tokens they
+    accepted than predicted, delta - gamma in the paper, so that many are drafted twice.
 
-    Eq. 8 has the costs of its two cases swapped. It also averages the rates, weighted by
-    rounds, which overstates: over many rounds the throughput is the tokens over the mean time.
-    And a verification can't be hidden behind a draft shorter than itself, which Eq. 14 excludes.
+    Eq. 8 has the costs of its two cases swapped. It also averages the rates, weighted by rounds,
+    which overstates: over many rounds the throughput is the tokens over the mean time. And a
+    verification can't be hidden behind a draft shorter than itself, which Eq. 14 excludes.
     """
     hit_ms = max((gamma + shortfall) * drafter_ms, target_ms)
     miss_ms = gamma * drafter_ms + target_ms
@@ -111,7 +111,7 @@ def min_draft(target_ms: float, drafter_ms: float) -> int:
 
 
 def required_parallelism(target_ms: float, drafter_ms: float, lookahead: int) -> int:
-    """The replicas of the target (SP) with which no verification ever waits (DSI, Eq. 1)."""
+    """How many replicas of the target (SP) it takes for no verification to wait (DSI, Eq. 1)."""
     return _ceil(target_ms / (lookahead * drafter_ms))
 
 
@@ -129,5 +129,5 @@ def min_lookahead(target_ms: float, drafter_ms: float, sp: int) -> int:
 
 
 def _ceil(ratio: float) -> int:
-    """The next integer, unless rounding errors alone put ``ratio`` above an integer."""
+    """``ratio`` rounded up, unless only rounding errors put it above an integer."""
     return math.ceil(ratio * (1 - 1e-12))

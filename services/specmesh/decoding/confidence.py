@@ -1,13 +1,12 @@
-"""How sure a drafter is at a place: scores that a threshold can be put to.
+"""How sure a drafter is at a position: scores to compare with a threshold.
 
-Higher is surer, whichever score it is, so that CALID's ``C > threshold`` (Hua et al.,
-Algorithm 2) reads right. The paper's Eq. 1 says that the confidence is the negative
-log-likelihood of the likeliest token; that is low where the drafter is sure, so here its sign
-is turned round.
+Higher is surer for every score, so that CALID's ``C > threshold`` (Hua et al., Algorithm 2) applies
+as it is. The paper's Eq. 1 says that the confidence is the negative log-likelihood of the likeliest
+token; that is low where the drafter is sure, so here its sign is reversed.
 
-The scores judge a place, not the token drawn there: at temperature 0 that is the likeliest
+The scores judge a position, not the token drawn there: at temperature 0 that is the likeliest
 anyway; in rejection mode Algorithm 2 draws it from the distribution that was judged. In coupled
-mode the probabilities have the noise of the draw in them, so that the token drawn is again the
+mode the probabilities include the noise of the draw, so that the token drawn is again the
 likeliest. That is not Algorithm 2, which judges before it draws: see ``strategies/filter.py``.
 """
 
@@ -23,7 +22,7 @@ from specmesh.decoding.drafting import TopK
 Scorer = Callable[[TopK], float]
 
 CALIBRATED: Final = "calibrated"
-"""The name of the scorer that a ``Calibration`` is; the others need none."""
+"""The name of the scorer that needs a ``Calibration``; the others need nothing."""
 
 
 def log_probability(choices: TopK) -> float:
@@ -32,9 +31,9 @@ def log_probability(choices: TopK) -> float:
 
 
 def margin(choices: TopK) -> float:
-    """How much likelier the likeliest token is than the second, in [0, 1].
+    """The likeliest token's probability minus that of the second, in [0, 1].
 
-    A second that is not listed counts as 0: ask for at least 2 choices.
+    A second that is not listed counts as 0, so request at least 2 choices.
     """
     return choices.probabilities[0] - sum(choices.probabilities[1:2])
 
@@ -47,4 +46,4 @@ def entropy(choices: TopK) -> float:
 SCORERS: Final[Mapping[str, Scorer]] = MappingProxyType(
     {"log-probability": log_probability, "margin": margin, "entropy": entropy}
 )
-"""Those that need no calibration, by name."""
+"""The scorers that need no calibration, by name."""

@@ -1,4 +1,4 @@
-"""The drafter's side of the bargain: tokens chosen so that the target agrees often."""
+"""The drafter's choice of tokens, made so that the target accepts many of them."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from specmesh.decoding.sampling import (
 )
 
 MAX_CANDIDATES = 64
-"""Bounds a draft distribution, which travels with every verification."""
+"""Bounds a draft distribution, which is sent with every verification."""
 
 UNSEEN = 1e-3
-"""The probability of a token that is not among the drafter's choices."""
+"""The confidence in a token that is not among the drafter's choices."""
 
 _DRAWN = Platt(slope=0.45, bias=0.5)
-"""How likely a drawn token is accepted, by its probability: as measured on held-out prompts with
-the shipped pair at temperature 0.8, where tokens drawn with a probability below 0.05 stand in
-37 of 100 cases, from 0.2 to 0.5 in 55, and above 0.95 in 97."""
+"""Maps a drawn token's probability to that of its acceptance: as measured on held-out prompts with
+the shipped pair at temperature 0.8, where tokens drawn with a probability below 0.05 are accepted
+in 37 of 100 cases, from 0.2 to 0.5 in 55, and above 0.95 in 97."""
 _STEPS = 1 << 24
 _LEAST = float(np.finfo(np.float32).tiny)
 _NO_WEIGHT = -750.0
-"""Whose exponential is 0: stands for a score of minus infinity in sums of weighted scores."""
+"""A log-weight whose exponential is 0; unlike minus infinity it can be multiplied by that 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopK:
-    """The likeliest tokens at a place, best first: a summary, not a distribution.
+    """The likeliest tokens at a position, best first: a summary, not a distribution.
 
-    ``token_ids`` ``[n]`` are distinct; ``probabilities`` ``[n]``, in (0, 1] and never rising,
-    leave out what the tokens not listed have. None is below the least normal float32, as
-    which it travels, however small it was. ``entropy``, in nats, is that of the whole
-    distribution, tokens not listed included.
+    ``token_ids`` ``[n]`` are distinct; ``probabilities`` ``[n]``, in (0, 1] and never rising, lack
+    the mass of the tokens not listed. They are sent as float32, so those below its least normal
+    number are raised to it. ``entropy``, in nats, is that of the whole distribution, tokens not
+    listed included.
     """
 
     token_ids: tuple[int, ...]
@@ -53,16 +53,16 @@ class TopK:
     entropy: float
 
     def first(self, count: int) -> TopK:
-        """The likeliest ``count`` of them."""
+        """The ``count`` likeliest of them."""
         return TopK(self.token_ids[:count], self.probabilities[:count], self.entropy)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Drawn:
-    """What is drafted at one place: ``children``, different tokens in the order to try them.
+    """The draft tokens for one position: ``children``, distinct, in the order to try them.
 
-    ``distribution`` is what they were drawn from, rejection mode only; ``choices`` says what
-    else the drafter thinks of, if that was asked for.
+    ``distribution`` is what they were drawn from, rejection mode only; ``choices`` are the
+    drafter's likeliest tokens at this position, if requested.
     """
 
     children: tuple[int, ...]
@@ -79,14 +79,14 @@ def draw_children(
 ) -> Drawn:
     """Up to ``count`` (at least 1) children for ``position``, and up to ``num_choices`` choices.
 
-    ``logits`` ``[vocab]`` are the drafter's. Greedy: the likeliest tokens; a choice's
-    probability is that at temperature 1. Coupled: the highest of log q + the noise that the
-    target will use; choices are the softmax of the same, since the noise decides what the
-    target takes too. Rejection: draws without replacement (Gumbel top-k, Kool et al. 2019)
-    from the distribution returned beside them, which the verifier must be given; choices are
-    the likeliest tokens of the warped distribution, before it was made fit to travel. There
-    are fewer where a distribution holds fewer tokens. Raises ``FloatingPointError`` as
-    ``warp`` does.
+    ``logits`` ``[vocab]`` are the drafter's. Greedy: the likeliest tokens; a choice's probability
+    is that at temperature 1. Coupled: the tokens with the highest log q + noise, the same noise
+    that the target will use; choices are the softmax of these scores, since the noise decides what
+    the target takes too. Rejection: draws without replacement (Gumbel top-k, Kool et al. 2019) from
+    the distribution returned beside them, which the verifier must be given; choices are the
+    likeliest tokens of the warped distribution, before it is cut and rounded for the wire. There
+    are fewer where a distribution holds fewer tokens. Raises ``FloatingPointError`` as ``warp``
+    does.
     """
     if sampling.mode is AcceptanceMode.REJECTION:
         return _draw_at_random(logits, sampling, position, count, num_choices)
@@ -110,7 +110,7 @@ def _draw_at_random(
     num_choices: int,
 ) -> Drawn:
     warped = warp(logits, sampling)
-    draft = _fit_to_travel(warped)
+    draft = _fit_for_wire(warped)
     noise = gumbel(sampling.seed, position, Purpose.DRAFT, draft.token_ids)
     drawn = likeliest(np.log(draft.probabilities) + noise, count)
     choices = None
@@ -126,13 +126,13 @@ def _choices(
     best: NDArray[np.int64],
     scores: NDArray[np.floating[Any]],
 ) -> TopK:
-    """``token_ids`` ``[n]``, whose scores are at ``best[:n]``, by the softmax of ``scores``."""
+    """``token_ids`` ``[n]`` with the softmax of ``scores``; theirs are ``scores[best[:n]]``."""
     below = scores.astype(np.float64)
     below -= below[best[0]]
     np.maximum(below, _NO_WEIGHT, out=below)
     weights = np.exp(below)
     total = weights.sum()
-    # Not by BLAS, whose threads stall for milliseconds where the cores are busy.
+    # Not by BLAS, whose threads stall for milliseconds when the cores are busy.
     entropy = math.log(total) - float(np.einsum("i,i", weights, below)) / total
     return _listed(token_ids, weights[best[: token_ids.size]] / total, entropy)
 
@@ -141,17 +141,17 @@ def _listed(
     token_ids: NDArray[np.int64], probabilities: NDArray[np.float64], entropy: float
 ) -> TopK:
     at_least = np.maximum(probabilities, _LEAST)
-    # A certain token's entropy is 0, not a rounding error below it.
+    # Rounding errors must not make an entropy of 0 negative.
     return TopK(tuple(token_ids.tolist()), tuple(at_least.tolist()), max(0.0, entropy))
 
 
 def confidence(token: int, choices: TopK | None, distribution: Distribution | None) -> float:
-    """How sure the drafter is that a token of its stands, by what is known of its place.
+    """How sure the drafter is that its ``token`` is accepted, by what it sent for the position.
 
-    That is its probability of the token, but in rejection mode (with a ``distribution``) more:
-    a token stands there if the target gives it as much as the drafter does, however little
-    that is. Of a token that neither holds next to nothing is known but that it wasn't among
-    the likeliest: ``UNSEEN``. Where nothing is known at all the drafter counts as sure.
+    That is its probability of the token, except in rejection mode (with a ``distribution``), where
+    it is higher: a token is certain to be accepted if the target gives it at least the drafter's
+    probability, however low that is. A token that neither argument lists was not among the
+    likeliest: ``UNSEEN``. With neither argument the drafter counts as sure: 1.
     """
     if distribution is not None:
         held = distribution.probabilities[distribution.token_ids == token]
@@ -164,11 +164,10 @@ def confidence(token: int, choices: TopK | None, distribution: Distribution | No
 
 
 def highest_entropy(probabilities: Sequence[float], vocab_size: int) -> float:
-    """The most, in nats, that a distribution with these ``probabilities`` can have.
+    """The highest entropy, in nats, of any distribution with these ``probabilities``.
 
-    What is missing from 1 is spread evenly over the other tokens of the vocabulary. It stands
-    in for an entropy that was not told: whoever goes by it takes the drafter to be less sure
-    than it is, never surer.
+    What is missing from 1 is spread evenly over the other tokens of the vocabulary. It replaces an
+    entropy that was not sent, and so takes the drafter to be less sure than it is, never surer.
     """
     rest, others = 1 - math.fsum(probabilities), vocab_size - len(probabilities)
     entropy = -math.fsum(p * math.log(p) for p in probabilities if p)
@@ -177,18 +176,19 @@ def highest_entropy(probabilities: Sequence[float], vocab_size: int) -> float:
     return max(0.0, entropy)
 
 
-def _fit_to_travel(warped: Distribution) -> Distribution:
-    """Cut to the ``MAX_CANDIDATES`` likeliest tokens and rounded to multiples of 2**-24 with sum 1.
+def _fit_for_wire(warped: Distribution) -> Distribution:
+    """``warped`` cut to its ``MAX_CANDIDATES`` likeliest tokens and rounded to multiples of 2**-24
+    with sum 1.
 
-    Such numbers are float32 exactly, so a verifier that divides what it receives by the sum
-    works with the very numbers drawn from here. Neither step costs exactness: the acceptance
-    rule yields the target's distribution for *any* q, as long as the drafts were drawn from
-    that same q. It costs acceptance, by no more than the probability cut off.
+    Such numbers are float32 exactly, so a verifier that divides what it receives by the sum works
+    with the very probabilities drawn from here. Neither step costs exactness: the acceptance rule
+    yields the target's distribution for *any* q, as long as the draft tokens were drawn from that
+    same q. It costs acceptance, by no more than the probability cut off.
     """
     kept = np.sort(likeliest(warped.probabilities, MAX_CANDIDATES))
     token_ids, probabilities = warped.token_ids[kept], warped.probabilities[kept]
     steps = np.rint(probabilities * (_STEPS / probabilities.sum()))
-    # The rest, at most half a step a token, goes to the likeliest, which has the most to give.
+    # The remainder, at most half a step a token and perhaps negative, goes to the likeliest.
     steps[steps.argmax()] += _STEPS - steps.sum()
     drawable = steps > 0
     return Distribution(token_ids[drawable], steps[drawable] / _STEPS)

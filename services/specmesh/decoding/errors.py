@@ -1,4 +1,4 @@
-"""The one error that wrong parameters raise."""
+"""The error that invalid parameters raise."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""When to stop drafting: one more draft token is worth it, or its time is.
+"""How long to draft: as long as one more draft token is worth its time.
 
-A round of speculative decoding is a renewal: it takes a time and brings tokens, and then all
-begins anew. By the renewal reward theorem the tokens per second of a policy are its mean
-tokens over its mean time, and a policy is optimal for the rate R exactly if no round can gain
-on it at the price of R tokens a second (Dinkelbach 1967). A draft whose tokens stand with
-probability P brings P * a tokens by one token more, which is accepted with probability a if
-it is tried, and costs R * t. P only ever falls, so that once it doesn't pay it never does
-again (the monotone case of Chow and Robbins 1961): stop as soon as P < R * t / a.
+A round of speculative decoding is a renewal: it takes some time, yields some tokens, and then all
+begins anew. By the renewal reward theorem the tokens per second of a policy are its mean tokens
+over its mean time, and a policy is optimal for the rate R exactly if no round can gain on it at the
+price of R tokens a second (Dinkelbach 1967). If all of a draft is accepted with probability P, one
+more token, itself accepted with probability a if it is tried, yields P * a tokens and takes a time
+t, which costs R * t. P only ever falls, so once a token doesn't pay none after it does (the
+monotone case of Chow and Robbins 1961): stop as soon as P < R * t / a.
 """
 
 from __future__ import annotations
@@ -21,21 +21,22 @@ from specmesh.decoding.platt import OnlinePlatt, Platt
 from specmesh.decoding.predictors import Outcome
 
 DEFAULT_LOOKAHEAD: Final = 4
-"""As long as no latency was measured."""
+"""Used until latencies have been measured."""
 MAX_LOOKAHEAD: Final = 64
-"""However sure the drafter is."""
+"""The longest draft, however confident the drafter is."""
 _PRIOR_ROUNDS: Final = 4.0
-"""How many rounds of ``DEFAULT_LOOKAHEAD`` at ``PRIOR_ALPHA`` count as seen beforehand."""
+"""How many rounds of ``DEFAULT_LOOKAHEAD`` draft tokens at ``PRIOR_ALPHA`` are assumed at first."""
 _DECAY: Final = 0.98
-"""Of a round's weight with each round after it."""
+"""The factor on a round's weight for each later round."""
 
 
 @dataclass(frozen=True, slots=True)
 class DraftStop:
-    """End a draft after the level whose every node is expected to stand, with all before it,
-    with a probability below ``below``, in [0, 1].
+    """When to end a draft early: after the first level where every node has a probability less than
+    ``below``, in [0, 1], of being accepted along with all nodes before it.
 
-    ``acceptance`` says how likely a token is accepted that the drafter gave a probability.
+    ``acceptance`` maps the drafter's confidence in a token to the probability that the token is
+    accepted.
     """
 
     below: float
@@ -44,24 +45,24 @@ class DraftStop:
 
 @dataclass(frozen=True, slots=True)
 class DraftPlan:
-    """A round's draft: at most ``depth`` tokens, 0 for none, and where it may end before that."""
+    """The draft of one round: at most ``depth`` tokens, 0 for none, ended early by ``stop``."""
 
     depth: int
     stop: DraftStop | None = None
 
 
 class AdaptiveLookahead:
-    """Learns from round to round how far drafting pays; it decides speed alone, never a token.
+    """Learns from round to round how long to draft; it affects speed alone, never a token.
 
-    Drafting pays at all if tokens are accepted more often than a drafted one takes of the time
-    of a verification: alpha > c (Leviathan et al. 2023, Corollary 3.9). Else the target works
-    alone, but for what ``Exploration`` allows.
+    Drafting pays at all if alpha > c, the time of a draft token over that of a verification
+    (Leviathan et al. 2023, Corollary 3.9). Otherwise the target works alone, but for what
+    ``Exploration`` allows. Invariant: no plan is longer than ``_limit``, which doubles only when
+    that many draft tokens were accepted in one round, so a drafter that is sure of everything is
+    not followed far before its confidences have been tested.
     """
 
     def __init__(self) -> None:
         self._limit = DEFAULT_LOOKAHEAD
-        # It grows as whole drafts are accepted: a drafter that is sure of everything is not
-        # followed far before its word has been tested.
         self._calibration = OnlinePlatt()
         self._acceptance = AcceptanceRate()
         self._exploration = Exploration()
@@ -73,8 +74,9 @@ class AdaptiveLookahead:
     def plan(
         self, target_s: float | None, drafter_s: float | None, target_token_s: float = 0.0
     ) -> DraftPlan:
-        """The next round's, if a verification and a drafted token take these seconds (None: not
-        known yet), and a verification ``target_token_s`` more for each token more in it."""
+        """The next round's draft, if a verification takes ``target_s`` seconds and a draft token
+        ``drafter_s`` (None: not known yet), and each token in a verification makes it
+        ``target_token_s`` seconds longer."""
         self._exploring = False
         if target_s is None or drafter_s is None:
             return DraftPlan(self._limit)
@@ -87,7 +89,8 @@ class AdaptiveLookahead:
         return DraftPlan(self._limit, DraftStop(min(1.0, below), self._calibration.latest))
 
     def _tokens_per_s(self, target_s: float, drafter_s: float) -> float:
-        """Of the rounds so far; the target alone would reach one a verification."""
+        """The rate of the rounds so far, or the target's alone, one token a verification, if
+        higher."""
         seconds = self._num_rounds * target_s + self._num_drafted * drafter_s
         return max(self._num_tokens / seconds, 1 / target_s)
 

@@ -27,13 +27,13 @@ class Purpose(IntEnum):
     """What noise is for; different purposes are independent. The numbers never change."""
 
     COUPLED = 0
-    """Target and drafter alike, coupled mode; by token."""
+    """Coupled mode: noise shared by target and drafter; ids are tokens."""
     DRAFT = 1
-    """The drafter's own draw, rejection mode; by token."""
+    """Rejection mode: the drafter's own draws; ids are tokens."""
     ACCEPT = 2
-    """Whether a drawn token is accepted, rejection mode; by token."""
+    """Rejection mode: whether a draft token is accepted; ids are tokens."""
     RESIDUAL = 3
-    """The target's own token, recovered or bonus, rejection mode; by token."""
+    """Rejection mode: the target's own token, recovered or bonus; ids are tokens."""
     PREDICT = 4
     """How many draft tokens a predictor expects to be accepted; by round, not by position."""
 

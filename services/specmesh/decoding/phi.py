@@ -1,4 +1,5 @@
-"""How many draft tokens are accepted, as a law (Duan et al. 2024, branch prediction, Eq. 10-12)."""
+"""The distribution of the number of accepted draft tokens (branch prediction, Duan et al. 2024,
+Equations 10 to 12)."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _MAX_P = 1 - 2.0**-10
-"""Above it a geometric shape is as good as flat, which the uniform share describes too."""
+"""Above it a geometric shape is as good as uniform, which the uniform share describes too."""
 
 _COARSE_P = np.linspace(0, _MAX_P, 65)
 _COARSE_SHARE = np.linspace(0, 1, 17)
@@ -20,12 +21,11 @@ _ZOOM = np.linspace(-1, 1, 9)
 
 @dataclass(frozen=True, slots=True)
 class Phi:
-    """phi(k) = a p**k (1 - p) + c for k < n; what is left is the mass at n (Eq. 12).
+    """phi(k) = a p**k (1 - p) + c for k < n; the remaining mass is at n (Eq. 12).
 
-    k counts accepted draft tokens out of n, from 0 on: Section 4.2 draws from 1 to n, which
-    forgets that the first token may be rejected. ``a`` and ``c`` correct the geometric law,
-    since acceptance isn't as independent as that takes it to be. Raises ``ValueError`` for a
-    ``p`` outside [0, 1].
+    k counts accepted draft tokens out of n, from 0 on: Section 4.2 draws from 1 to n, which ignores
+    that the first token may be rejected. ``a`` and ``c`` correct the geometric distribution, which
+    takes acceptances as independent. Raises ``ValueError`` for a ``p`` outside [0, 1].
     """
 
     a: float
@@ -38,7 +38,7 @@ class Phi:
 
     @classmethod
     def iid(cls, alpha: float) -> Phi:
-        """The law of independent acceptance at rate ``alpha`` (Eq. 10).
+        """The distribution under independent acceptance at rate ``alpha`` (Eq. 10).
 
         Eq. 11 sums from 1 and so overstates the mass at n, which is alpha**n.
         """
@@ -46,17 +46,18 @@ class Phi:
 
     @classmethod
     def fit(cls, counts: Sequence[float], refinements: int = 10) -> Phi:
-        """The likeliest law, given that ``counts[k]`` of the rounds accepted k of n tokens.
+        """The maximum-likelihood fit, given that ``counts[k]`` of the rounds accepted k of n
+        tokens.
 
-        ``counts`` ``[n + 1]`` may be fractions of rounds. Written with the mass m below n, the
-        law there is m times a mixture of a geometric shape and a uniform one; the likelihood
-        factors, so m is simply the observed share, and only ``p`` and the uniform part are
-        searched for, on a grid that each refinement narrows down twofold. Without refinement
-        ``p`` is known to 1/64, which is more than a few dozen rounds can tell.
+        ``counts`` ``[n + 1]`` may be fractions of rounds. With m the mass below n, the distribution
+        there is m times a mixture of a geometric shape and a uniform one; the likelihood factors,
+        so m is simply the observed share, and only ``p`` and the uniform share are searched for, on
+        a grid that each refinement narrows down twofold. Without refinement ``p`` is known to 1/64,
+        which is finer than a few dozen rounds can tell.
 
-        ``c`` comes out at 0 or above: rates that differ between texts make the tail heavier
-        than geometric, never lighter. Raises ``ValueError`` without any round or draft token,
-        or for a count that is negative or not finite.
+        ``c`` comes out at 0 or above: rates that differ between texts make the tail heavier than
+        geometric, never lighter. Raises ``ValueError`` without any round or draft token, or for a
+        count that is negative or not finite.
         """
         n = len(counts) - 1
         if n < 1:
@@ -72,8 +73,8 @@ class Phi:
     def probabilities(self, n: int) -> NDArray[np.float64]:
         """P(k of ``n`` draft tokens accepted), ``[n + 1]``.
 
-        An entry that ``c`` makes negative counts as 0; if those below n exceed 1 together,
-        they are scaled to 1 and nothing is left for n.
+        An entry that ``c`` makes negative counts as 0; if those below n add up to more than 1, they
+        are scaled to 1 and n gets 0.
         """
         law = []
         geometric = self.a * (1 - self.p)
@@ -85,13 +86,15 @@ class Phi:
         return np.array(law) / max(1.0, below)
 
     def goodness(self, counts: Sequence[float]) -> float:
-        """One less the total variation between the law and ``counts`` ``[n + 1]``; 1 is best."""
+        """1 minus the total variation between phi and ``counts`` ``[n + 1]``, normalised; 1 is
+        best."""
         law = self.probabilities(len(counts) - 1)
         return float(np.minimum(law, np.array(counts) / sum(counts)).sum())
 
 
 def _likeliest_shape(below: NDArray[np.float64], refinements: int) -> tuple[float, float]:
-    """The ``p`` and the uniform share in [0, 1] that make the counts ``below`` n likeliest."""
+    """The ``p`` and the uniform share in [0, 1] that make ``below``, the counts for k < n,
+    likeliest."""
     best = int((_coarse_table(len(below)) @ below).argmax())
     p = float(_COARSE_P[best // len(_COARSE_SHARE)])
     share = float(_COARSE_SHARE[best % len(_COARSE_SHARE)])
@@ -113,9 +116,9 @@ def _coarse_table(n: int) -> NDArray[np.float64]:
 
 
 def _log_shapes(p: NDArray[np.float64], share: NDArray[np.float64], n: int) -> NDArray[np.float64]:
-    """Log of the law of k given k < ``n``, ``[len(p) * len(share), n]``."""
+    """Log-probabilities of k given k < ``n``, ``[len(p) * len(share), n]``."""
     geometric = p[:, None] ** np.arange(n)
     geometric /= geometric.sum(axis=1, keepdims=True)
     shapes = (1 - share)[None, :, None] * geometric[:, None, :] + share[None, :, None] / n
-    # Kept finite, so that an impossible k which never happened costs nothing.
+    # Finite, since an impossible k with a count of 0 must contribute 0, not NaN.
     return np.log(np.maximum(shapes, 1e-300)).reshape(-1, n)

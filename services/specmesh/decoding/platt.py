@@ -11,16 +11,16 @@ MAX_SLOPE: Final = 100.0
 MAX_BIAS: Final = 100.0
 
 _SURE: Final = 1e-4
-"""Keeps logits finite: nothing is surer than this."""
+"""Confidences are kept this far from 0 and 1, so that their logits stay finite."""
 
 
 @dataclass(frozen=True, slots=True)
 class Platt:
-    """A token that the drafter gave probability c is accepted with probability
-    sigmoid(slope * logit(c) + bias) (Platt 1999).
+    """A token that the drafter gave confidence c is accepted with probability sigmoid(slope *
+    logit(c) + bias) (Platt 1999).
 
-    ``slope`` is in [0, ``MAX_SLOPE``], ``bias`` within ``MAX_BIAS`` of 0. As it is made it
-    takes the drafter at its word.
+    ``slope`` is in [0, ``MAX_SLOPE``], ``bias`` within ``MAX_BIAS`` of 0. The default is the
+    identity, which takes confidences for probabilities.
     """
 
     slope: float = 1.0
@@ -31,25 +31,26 @@ class Platt:
         return self.at(logit(confidence))
 
     def at(self, logit_: float) -> float:
-        """The same, of the confidence with that logit."""
+        """The probability of acceptance at the confidence with the logit ``logit_``."""
         return 0.5 + 0.5 * math.tanh(0.5 * (self.slope * logit_ + self.bias))
 
 
 class OnlinePlatt:
-    """Follows each tried token by a Newton step (recursive Laplace approximation).
+    """Fits a ``Platt`` with one Newton step per token tried (recursive Laplace approximation).
 
-    Slope and bias begin at the identity with a Gaussian prior. The step is bounded by the
-    highest curvature there is, 1/4 (Böhning and Lindsay 1988): one rejected token of which the
-    drafter was sure can't throw it off.
+    Slope and bias begin at the identity with a Gaussian prior. The step is bounded with the highest
+    curvature there is, 1/4 (Böhning and Lindsay 1988), so that one rejected token of which the
+    drafter was sure can't throw it off. Invariant: ``latest`` never falls as the confidence rises.
     """
 
     def __init__(self) -> None:
         self.latest = Platt()
-        # The covariance of (slope, bias): both are trusted to about one half.
+        # The covariance of (slope, bias): a standard deviation of one half for each.
         self._var_slope, self._var_bias, self._covariance = 0.25, 0.25, 0.0
 
     def learn(self, confidences: Iterable[float], trials: Iterable[bool]) -> None:
-        """Take in whether tokens of these confidences were accepted, those that were tried."""
+        """Take in whether tokens with these confidences were accepted; ``trials`` may be shorter,
+        since tokens after a rejection are not tried."""
         for confidence, accepted in zip(confidences, trials, strict=False):
             self._learn(logit(confidence), accepted)
 
@@ -61,7 +62,7 @@ class OnlinePlatt:
         step = (accepted - expected) / (1 + variance / 4)
         slope = self.latest.slope + gain_slope * step
         bias = self.latest.bias + gain_bias * step
-        # Below 0 a surer drafter would be believed less.
+        # With a slope below 0 a higher confidence would mean a lower probability.
         self.latest = Platt(_within(0.0, slope, MAX_SLOPE), _within(-MAX_BIAS, bias, MAX_BIAS))
         curvature = expected * (1 - expected)
         shrink = curvature / (1 + curvature * variance)
@@ -71,7 +72,7 @@ class OnlinePlatt:
 
 
 def logit(confidence: float) -> float:
-    """log(c / (1 - c)), of the nearest c that is not too sure."""
+    """log(c / (1 - c)), with c ``confidence`` kept away from 0 and 1 by ``_SURE``."""
     bounded = _within(_SURE, confidence, 1 - _SURE)
     return math.log(bounded / (1 - bounded))
 

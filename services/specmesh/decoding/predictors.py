@@ -1,8 +1,8 @@
-"""Predictors of a draft's fate: how likely each number of accepted tokens is.
+"""Predictors of how many tokens of a draft are accepted: a probability for each number.
 
-Branch prediction (Duan et al. 2024) drafts on from where it expects the target to take over,
-while the target still verifies. A predictor holds what one answer has taught so far; it
-decides speed alone, never a token.
+Branch prediction (Duan et al. 2024) drafts on from where it expects the target's own token, while
+the target still verifies. A predictor holds what one answer has taught so far; it affects speed
+alone, never a token.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ from specmesh.decoding.platt import OnlinePlatt
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a draft.
+    """The outcome of verifying a draft.
 
-    ``confidences`` say how sure the drafter was of its tokens, in order (see ``confidence`` in
-    ``decoding/drafting.py``). Raises
-    ``ValueError`` if more was accepted than drafted.
+    ``confidences`` are the drafter's in its tokens, in order (see ``confidence`` in
+    ``decoding/drafting.py``). Raises ``ValueError`` if more was accepted than drafted.
     """
 
     num_accepted: int
@@ -40,12 +39,12 @@ class Outcome:
 
     @property
     def num_drafted(self) -> int:
-        """Counts the draft's tokens."""
+        """The number of draft tokens."""
         return len(self.confidences)
 
     @property
     def trials(self) -> tuple[bool, ...]:
-        """Whether each token that was tried was accepted: those after a rejection never were."""
+        """Whether each token that was tried was accepted; those after a rejection are not tried."""
         rejection = (False,) if self.num_accepted < self.num_drafted else ()
         return (True,) * self.num_accepted + rejection
 
@@ -56,8 +55,8 @@ class Predictor(Protocol):
     def distribution(self, confidences: Sequence[float], round_number: int) -> NDArray[np.float64]:
         """P(k tokens accepted) for k = 0..n, ``[n + 1]``, of a draft of n = len(confidences).
 
-        ``confidences`` are as in ``Outcome``; ``round_number`` keys the noise, where any is
-        needed.
+        ``confidences`` are as in ``Outcome``; ``round_number`` keys the noise of predictors that
+        draw at random.
         """
 
     def observe(self, outcome: Outcome) -> None:
@@ -65,7 +64,7 @@ class Predictor(Protocol):
 
 
 class AlwaysAll:
-    """Static: every token will be accepted."""
+    """Static: predicts that every token is accepted."""
 
     def distribution(self, confidences: Sequence[float], round_number: int) -> NDArray[np.float64]:  # noqa: ARG002
         """All mass at n."""
@@ -76,7 +75,7 @@ class AlwaysAll:
 
 
 class AlwaysNone:
-    """Static: the first token will be rejected."""
+    """Static: predicts that the first token is rejected."""
 
     def distribution(self, confidences: Sequence[float], round_number: int) -> NDArray[np.float64]:  # noqa: ARG002
         """All mass at 0."""
@@ -90,9 +89,9 @@ class FittedPhi:
     """The paper's prediction function (Eq. 12), fitted to the rounds of this answer.
 
     The paper fits it once, beforehand. Here it starts from independent acceptance at
-    ``PRIOR_ALPHA``, which counts as much as ``_PRIOR_ROUNDS`` rounds, and is fitted for the
-    length of each draft; drafts of other lengths count with the tokens they tried (Kaplan and
-    Meier 1958).
+    ``PRIOR_ALPHA``, which weighs as much as ``_PRIOR_ROUNDS`` rounds, and is fitted for the length
+    of each draft; drafts of other lengths count with the tokens tried in them (Kaplan and Meier
+    1958).
     """
 
     _PRIOR_ROUNDS: Final = 4.0
@@ -111,7 +110,7 @@ class FittedPhi:
         return Phi.fit(observed, refinements=0).probabilities(n)
 
     def observe(self, outcome: Outcome) -> None:
-        """Count the tokens that were tried, by their place in the draft."""
+        """Count the tokens that were tried, by their index in the draft."""
         self._reach(outcome.num_drafted)
         for index, accepted in enumerate(outcome.trials):
             self._tried[index] += 1
@@ -124,7 +123,7 @@ class FittedPhi:
 
 
 class SampledPhi:
-    """The paper's way to predict: draw the number of accepted tokens from phi (Section 4.2).
+    """The paper's prediction: the number of accepted tokens is drawn from phi (Section 4.2).
 
     It is right less often than phi's likeliest number would be. ``seed``, any uint64, keeps the
     noise of one answer apart from that of the next.
@@ -135,7 +134,7 @@ class SampledPhi:
         self._phi = FittedPhi()
 
     def distribution(self, confidences: Sequence[float], round_number: int) -> NDArray[np.float64]:
-        """All mass at the number drawn; the same number however often a round is asked for."""
+        """All mass at the number drawn, which is the same for every call in one round."""
         law = self._phi.distribution(confidences, round_number)
         noise = uniforms(self._seed, round_number, Purpose.PREDICT, np.zeros(1, np.int64))
         # The sum may end a rounding error below the noise.
@@ -143,20 +142,20 @@ class SampledPhi:
         return _certain(drawn, len(confidences))
 
     def observe(self, outcome: Outcome) -> None:
-        """Learn what phi learns."""
+        """Fit phi to the round as well."""
         self._phi.observe(outcome)
 
 
 class OutcomeHistory:
-    """Expects what followed the last time that the last two rounds ended as they did now.
+    """Predicts what followed when two rounds in a row last ended as the latest two did.
 
     After the two-level adaptive branch predictor of Yeh and Patt 1991, in the form with one
     register and one table for all branches (GAg in their 1992 paper). First level, the history
-    register: how the last two rounds ended, each with none, some or all of its tokens
-    accepted. Second level, the pattern history table: for each of the nine histories the
-    acceptance of first and of later tokens. A counter that saturates yields a bit; a
-    probability is wanted here, so the counts decay instead, which forgets just as well. A
-    history that has hardly been seen borrows from the acceptance after any.
+    register: how the last two rounds ended, each with none, some or all of its tokens accepted.
+    Second level, the pattern history table: for each of the nine histories the acceptance of first
+    and of later tokens. Their saturating counters predict one bit; a probability is wanted here, so
+    counts that decay take their place. A history that has hardly been seen borrows from the
+    acceptance after any.
     """
 
     _OUTCOMES: Final = 3
@@ -168,13 +167,13 @@ class OutcomeHistory:
         self._after_any = _Acceptance()
 
     def distribution(self, confidences: Sequence[float], round_number: int) -> NDArray[np.float64]:  # noqa: ARG002
-        """The chain of the first token's rate and the later tokens' rate, after this history."""
+        """Each token accepted at the first or the later tokens' rate after this history."""
         prior = self._after_any.rates((PRIOR_ALPHA, PRIOR_ALPHA))
         first, later = self._table[self._register].rates(prior)
         return np.array(_chain([first, *[later] * (len(confidences) - 1)][: len(confidences)]))
 
     def observe(self, outcome: Outcome) -> None:
-        """Count for the history that led here, then shift the outcome in."""
+        """Count the round under the history before it, then shift it into the register."""
         if not outcome.num_drafted:
             return
         self._table[self._register].count(outcome)
@@ -187,7 +186,8 @@ class OutcomeHistory:
 
 
 class _Acceptance:
-    """Decaying counts of first and of later tokens: tried and accepted."""
+    """Decaying counts of tokens tried and accepted, apart for first and for later tokens of
+    drafts."""
 
     _DECAY: Final = 0.95
     _PRIOR_TOKENS: Final = 2.0
@@ -197,7 +197,7 @@ class _Acceptance:
         self._accepted = [0.0, 0.0]
 
     def rates(self, prior: tuple[float, float]) -> tuple[float, float]:
-        """How often a first and a later token is accepted; ``prior`` rates weigh in."""
+        """How often a first and a later token is accepted, pulled towards the ``prior`` rates."""
         weight = self._PRIOR_TOKENS
         first, later = (
             (accepted + weight * rate) / (tried + weight)
@@ -206,7 +206,7 @@ class _Acceptance:
         return first, later
 
     def count(self, outcome: Outcome) -> None:
-        """Forget a little of what was, and add a round of at least one token."""
+        """Decay the counts, and add a round of at least one token."""
         first, *later = outcome.trials
         for which, trials in enumerate(([first], later)):
             self._tried[which] = self._tried[which] * self._DECAY + len(trials)
@@ -214,17 +214,17 @@ class _Acceptance:
 
 
 class DrafterConfidence:
-    """Takes the drafter at its word, once its word has been calibrated (see ``OnlinePlatt``)."""
+    """Predicts from the drafter's confidences, calibrated by ``OnlinePlatt``."""
 
     def __init__(self) -> None:
         self._acceptance = OnlinePlatt()
 
     def distribution(self, confidences: Sequence[float], round_number: int) -> NDArray[np.float64]:  # noqa: ARG002
-        """The chain of the calibrated confidences."""
+        """Each token accepted with the probability that its confidence is calibrated to."""
         return np.array(_chain([self._acceptance.latest(each) for each in confidences]))
 
     def observe(self, outcome: Outcome) -> None:
-        """Calibrate by each token that was tried."""
+        """Calibrate with each token that was tried."""
         self._acceptance.learn(outcome.confidences, outcome.trials)
 
 

@@ -1,8 +1,8 @@
 """Names for prefixes: digests chained over blocks of tokens.
 
-A digest names all the tokens up to the end of its block, so equal digests mean equal
-prefixes, and a prefix that grows keeps the digests it has. Digest k is BLAKE2b-128(digest k - 1
-|| tokens of block k as little-endian uint32); before the first block stands the empty string.
+A digest names all the tokens up to the end of its block, so equal digests mean equal prefixes, and
+a prefix that grows keeps the digests it has. Digest k is BLAKE2b-128(digest k - 1 || tokens of
+block k as little-endian uint32); the digest before the first block is empty.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BLOCK = Struct(f"<{BLOCK_TOKENS}I")
 class PrefixChain(Sequence[int]):
     """A prefix that grows and shrinks at its end, with its block digests up to date.
 
-    Made from another one it computes no digest again.
+    A copy of another ``PrefixChain`` computes no digest again.
     """
 
     def __init__(self, tokens: Iterable[int] = ()) -> None:
@@ -35,7 +35,7 @@ class PrefixChain(Sequence[int]):
 
     @classmethod
     def of_blocks(cls, blocks: Iterable[tuple[Sequence[int], bytes]]) -> PrefixChain:
-        """Full blocks, each with its digest, which is taken for granted."""
+        """A chain of full blocks, each given with its digest, which is not checked."""
         chain = cls()
         for tokens, digest in blocks:
             chain._tokens += tokens
@@ -57,7 +57,7 @@ class PrefixChain(Sequence[int]):
 
     @property
     def digests(self) -> Sequence[bytes]:
-        """At the end of each full block: a live view, to be read only."""
+        """The digests at the end of each full block: a live view, to be read only."""
         return self._digests
 
     def append(self, tokens: Iterable[int]) -> None:

@@ -20,9 +20,9 @@ class AcceptanceMode(Enum):
     """What "lossless" means for a request."""
 
     GREEDY = auto()
-    """The very tokens of the target's own greedy decoding."""
+    """Exactly the tokens of the target's own greedy decoding."""
     COUPLED = auto()
-    """The very tokens that the target alone draws with the seed."""
+    """Exactly the tokens that the target alone draws with the seed."""
     REJECTION = auto()
     """Equal to the target in distribution, with the highest acceptance (Leviathan et al.)."""
 
@@ -93,10 +93,10 @@ def warp(logits: NDArray[np.floating[Any]], sampling: Sampling) -> Distribution:
 def choose(logits: NDArray[np.floating[Any]], sampling: Sampling, position: int) -> int:
     """The target's token at ``position``, from its ``logits`` ``[vocab]``.
 
-    Greedy: the likeliest, the lowest id on ties. Coupled: the argmax of log p + Gumbel noise
-    over the warped distribution p. A rounding of the logits changes the token not only where it
-    reorders scores: where it moves the boundary of top-k or top-p across a token, this one comes
-    or goes, however far apart the scores are. docs/architecture.md, Exactness, has rates.
+    Greedy: the likeliest, the lowest id on ties. Coupled: the argmax of log p + Gumbel noise over
+    the warped distribution p. A rounding error in the logits changes the token where it reorders
+    scores, and also where it moves a token across the boundary of top-k or top-p, however far apart
+    the scores are. docs/architecture.md, Exactness, has rates.
 
     Raises ``ValueError`` in rejection mode, where the token depends on the draft, and
     ``FloatingPointError`` as ``warp`` does.
@@ -114,8 +114,8 @@ def coupled_scores(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Log-probability + noise of every token left by warping, ids ascending.
 
-    The same for target and drafter but for their logits; up to a constant, which no choice
-    between tokens sees.
+    Target and drafter use the same noise. The scores omit a constant, which does not affect the
+    choice of a token.
     """
     token_ids = _support(logits, sampling)
     scores = _log_weights(logits, token_ids, sampling.temperature)
@@ -183,6 +183,9 @@ def _likeliest_one(logits: NDArray[np.floating[Any]]) -> int:
 
 
 def require_peak(peak: np.floating[Any]) -> None:
-    """A model that has overflowed must not look like one that says token 0."""
+    """Raise ``FloatingPointError`` unless ``peak``, the highest logit, is finite.
+
+    The argmax of overflowed logits would otherwise pass for a choice of token 0.
+    """
     if not math.isfinite(peak):
         raise FloatingPointError(f"logits have no finite maximum: {peak}")

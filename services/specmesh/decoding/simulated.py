@@ -1,8 +1,9 @@
-"""Target and drafter made of a hash: every token is known beforehand, agreement is a number.
+"""A simulated target and drafter made of a hash: tokens are known in advance, acceptance is a
+number.
 
-What a model says is a function of the whole context, so an answer assembled wrongly anywhere
-is wrong from there on. The services and the simulator draw from here, so both give the very
-same tokens, on any machine.
+A model's token is a function of the whole context, so an answer assembled wrongly anywhere is wrong
+from there on. The services and the simulator both use this module, so they give the same tokens, on
+any machine.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ MIN_VOCAB_SIZE = 4
 
 _MASK = (1 << 64) - 1
 
-# Words that no token id equals (ids are uint32), for what is drawn at a context.
+# Added to a hash chain in place of a token: no token id (uint32) equals them.
 _START = 1 << 40
 _TARGET = 1 << 41
 _DRAFTER = 1 << 42
@@ -37,7 +38,7 @@ def chained(state: int, token: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedTarget:
-    """Says one token after every context, out of ``vocab_size`` (at least 4) alike.
+    """Has one token after every context, each of ``vocab_size`` (at least 4) equally likely.
 
     ``seed`` is any uint64. Wrong values raise ``InvalidField``.
     """
@@ -56,25 +57,25 @@ class SimulatedTarget:
         return chained(_START, self.seed)
 
     def after(self, state: int, tokens: Iterable[int]) -> int:
-        """The state once ``tokens`` have followed the context of ``state``."""
+        """The state of the context of ``state`` followed by ``tokens``."""
         return reduce(chained, tokens, state)
 
     def token(self, state: int) -> int:
-        """What the target says after the context of ``state``."""
+        """The target's token after the context of ``state``."""
         return _below(self.vocab_size, chained(state, _TARGET))
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedDrafter:
-    """Guesses what ``target`` says, independently at every context.
+    """Guesses the token of ``target``, independently at every context.
 
-    Its first choice is the target's token with probability ``acceptance``; if it isn't, its
-    second is with probability ``runner_up``. ``salt``, any uint64, tells drafters of one
-    target apart: those with different salts agree with it independently of each other.
-    Wrong values raise ``InvalidField``.
+    Its first choice is the target's token with probability ``acceptance``; if it isn't, its second
+    is with probability ``runner_up``. ``salt``, any uint64, tells drafters of one target apart:
+    those with different salts agree with it independently of each other. Wrong values raise
+    ``InvalidField``.
 
-    The numbers compared with the probabilities do not depend on them (common random
-    numbers): a higher acceptance turns rejections into acceptances and changes nothing else.
+    The numbers compared with the probabilities do not depend on them (common random numbers): a
+    higher acceptance turns rejections into acceptances and changes nothing else.
     """
 
     target: SimulatedTarget
@@ -103,7 +104,7 @@ class SimulatedDrafter:
 
 
 def _uniform(bits: int) -> float:
-    """In [0, 1), so that probability 0 is never and 1 is always."""
+    """A number in [0, 1): below a probability of 0 never, of 1 always."""
     return (bits >> 11) * 2.0**-53
 
 

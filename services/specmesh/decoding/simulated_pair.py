@@ -1,12 +1,12 @@
-"""A target and a drafter that draw, with distributions of a chosen likeness.
+"""A simulated target and drafter that draw from distributions with a chosen overlap.
 
 At every context, up to a renaming of tokens,
 
     p = alpha u + (1 - alpha) v,    q = alpha u + (1 - alpha) w
 
-with u, v and w on tokens of their own. So Σ min(p, q) = alpha, the acceptance rate in rejection
-mode (Leviathan et al. 2023, Theorem 3.5), and Σ p·q = alpha² Σ u², the chance that two
-independent draws agree, which the peak of u sets apart from it.
+where u, v and w have no token in common. So Σ min(p, q) = alpha, the acceptance rate in rejection
+mode (Leviathan et al. 2023, Theorem 3.5), and Σ p·q = alpha² Σ u², the chance that two independent
+draws agree, which the peak of u sets independently of alpha.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from specmesh.decoding.simulated import chained
 
 _NUM_COMMON: Final = 32
 _NUM_OWN: Final = 8
-"""Of v, and as many of w; both are uniform."""
+"""The number of tokens of v, and of w; both are uniform."""
 VOCAB_SIZE: Final = _NUM_COMMON + 2 * _NUM_OWN
 _RENAMING: Final = 1 << 43
-"""A word that no token id equals, see ``decoding/simulated.py``."""
+"""Equal to no token id, see ``decoding/simulated.py``."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedPair:
-    """``alpha`` is in [0, 1], ``overlap``, Σ p·q, in [alpha² / 32, alpha²]. Wrong values raise
-    ``InvalidField``."""
+    """A target p and a drafter q: ``alpha``, in [0, 1], is Σ min(p, q), and ``overlap``, in
+    [alpha² / 32, alpha²], is Σ p·q. Wrong values raise ``InvalidField``."""
 
     alpha: float
     overlap: float
@@ -63,7 +63,8 @@ class SimulatedPair:
 
 
 def renamed(probabilities: NDArray[np.float64], state: int) -> NDArray[np.float32]:
-    """The logits ``[VOCAB_SIZE]`` of ``probabilities`` after the context of hash ``state``."""
+    """The logits ``[VOCAB_SIZE]`` of ``probabilities`` after the context of hash ``state``, which
+    renames the tokens."""
     shift = chained(state, _RENAMING) % VOCAB_SIZE
     with np.errstate(divide="ignore"):
         return np.roll(np.log(probabilities), shift).astype(np.float32)

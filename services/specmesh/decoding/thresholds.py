@@ -1,9 +1,9 @@
-"""Where the line runs between draft tokens that are kept and those the target is asked about.
+"""The threshold between draft tokens that are kept and those that are escalated to the target.
 
-CALID (Hua et al.) calls its threshold adaptive and implements a constant. The other rules say
-how many tokens are to be escalated and put the threshold where the scores seen lately make
-it so. These are the scores of all sessions, so that under such a rule what a request gets
-depends on what others ask for; a constant is the rule for answers that can be repeated.
+CALID (Hua et al.) calls its threshold adaptive and implements a constant. The other rules say how
+many tokens are to be escalated and set the threshold from recent scores to that end. These are the
+scores of all sessions, so that under such a rule the answer to a request depends on other requests;
+a constant is the rule for answers that can be repeated.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from specmesh.decoding.confidence import CALIBRATED, SCORERS
 from specmesh.decoding.errors import InvalidField
 
 WINDOW: Final = 2048
-"""How many scores count as lately: enough to hold a share within about a hundredth, and
-forgotten within seconds under load."""
+"""How many scores are recent: enough to hold a share within about a hundredth, and replaced within
+seconds under load."""
 ENOUGH: Final = 64
 """How many scores it takes before a share of them says anything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """At ``threshold``, as in the paper. Minus infinity keeps all, infinity nothing.
+    """A fixed ``threshold``, as in the paper. Minus infinity keeps all tokens, infinity none.
 
     Raises ``InvalidField`` for NaN.
     """
@@ -40,7 +40,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class EscalationRate:
-    """Where this ``share`` of the tokens is escalated, in [0, 1]: 0 keeps all, 1 nothing.
+    """The threshold that escalates this ``share`` of the tokens, in [0, 1]: 0 keeps all, 1 none.
 
     Raises ``InvalidField`` for a share outside.
     """
@@ -53,8 +53,9 @@ class EscalationRate:
 
 @dataclass(frozen=True, slots=True)
 class FollowLoad:
-    """Where a share is escalated that falls from ``highest``, while the target's replicas idle,
-    to ``lowest``, when calls wait there as long as they take or longer.
+    """The threshold that escalates a share which depends on the target's load: ``highest`` while
+    its replicas are idle, falling to ``lowest`` when calls wait there as long as they take, or
+    longer.
 
     Raises ``InvalidField`` unless 0 <= ``lowest`` <= ``highest`` <= 1.
     """
@@ -69,7 +70,7 @@ class FollowLoad:
             raise InvalidField("lowest", "must not be above highest")
 
     def share(self, load: float) -> float:
-        """The share at a ``load``, 0 for idle and 1 for busy; beyond, as at the ends."""
+        """The share at a ``load`` of 0 (idle) to 1 (busy); other loads are clamped."""
         busy = min(1.0, max(0.0, load))
         share = busy * self.lowest + (1 - busy) * self.highest
         return min(self.highest, max(self.lowest, share))
@@ -80,9 +81,9 @@ Rule = Constant | EscalationRate | FollowLoad
 
 @dataclass(frozen=True, slots=True)
 class FilterOptions:
-    """What a request says of the filter; None leaves it to the service.
+    """A request's options for the filter; None leaves the choice to the service.
 
-    Raises ``InvalidField`` for a scorer of no known name.
+    Raises ``InvalidField`` for an unknown scorer.
     """
 
     scorer: str | None = None
@@ -95,7 +96,7 @@ class FilterOptions:
 
 
 class RecentScores:
-    """The last ``WINDOW`` scores that one scorer gave.
+    """The last ``WINDOW`` scores of one scorer, held by age and sorted.
 
     Adding one takes a binary search, and moves a few kilobytes.
     """
@@ -108,7 +109,7 @@ class RecentScores:
         return len(self._sorted)
 
     def add(self, score: float) -> None:
-        """Take in a score; the oldest goes if there are too many. Raises ``ValueError`` for NaN."""
+        """Add a score; the oldest of a full window is dropped. Raises ``ValueError`` for NaN."""
         if math.isnan(score):
             raise ValueError("a score must be a number")
         if len(self._by_age) == WINDOW:
@@ -117,11 +118,11 @@ class RecentScores:
         insort(self._sorted, score)
 
     def threshold(self, rule: Rule, load: float) -> float:
-        """What a score must be above for its token to be kept, at that ``load`` of the target.
+        """The threshold at that ``load`` of the target: a token is kept if its score is above it.
 
-        A rule that asks for a share escalates everything until ``ENOUGH`` scores were seen,
-        unless the share is 0. Equal scores share one fate, so that more may be escalated than
-        was asked for, but not fewer.
+        A rule for a share escalates everything until ``ENOUGH`` scores were added, unless the share
+        is 0. Equal scores are treated alike, so that more may be escalated than the rule says, but
+        not fewer.
         """
         match rule:
             case Constant(threshold):
@@ -134,8 +135,8 @@ class RecentScores:
     def _lowest(self, share: float) -> float:
         """The highest of the lowest ``share`` of the scores.
 
-        Counted so that the next score, if it comes from where these did, is not above it with
-        at least that probability: the k-th lowest of n has k / (n + 1).
+        The next score, if it is distributed as these are, is at or below the k-th lowest of n with
+        a probability of at least k / (n + 1): k is the least for which that is ``share``.
         """
         if share == 0:
             return -math.inf

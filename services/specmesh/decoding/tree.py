@@ -90,4 +90,4 @@ class TokenTree:
 
 
 EMPTY = TokenTree((), ())
-"""No draft at all."""
+"""The tree without any draft token."""

@@ -42,7 +42,7 @@ class DrafterSettings(InferenceSettings, SimulatedDrafterSettings):
 
 
 class DrafterService(InferenceService):
-    """See ``Service``."""
+    """The ``Service`` of the drafter role."""
 
     role = "drafter"
 

@@ -1,4 +1,4 @@
-"""The kinds of drafter, by name."""
+"""The kinds of drafter, and how each is loaded."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def load(
     cache_bytes: int | None,
     simulated: SimulatedDrafterSettings,
 ) -> LanguageModel:
-    """Load a drafter; raises ``ModelNotLoadable``."""
+    """Load the drafter of kind ``backend``; raises ``ModelNotLoadable``."""
     if backend == "transformers":
         from specmesh.inference.models.transformers_model import TransformersModel
 

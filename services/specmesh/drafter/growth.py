@@ -1,4 +1,4 @@
-"""How a draft grows: level by level, every open node getting its children in one forward."""
+"""How a draft grows: level by level, each from the logits of one forward pass."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from specmesh.inference.model import Logits
 
 @dataclass(frozen=True, slots=True)
 class DraftShape:
-    """What to draft below ``from_nodes``: ``depth`` levels, ``branching[i]`` children per node
-    at level i and one beyond the list; when to stop before; of how many choices to tell per
-    node; how many tokens the vocabulary has, unless it is the drafter's own."""
+    """What to draft below ``from_nodes``: ``depth`` levels, with ``branching[i]`` children per node
+    at level i and one beyond the list; ``num_choices`` choices to send per node; when to ``stop``
+    early; how many tokens the vocabulary has, None for as many as the drafter's."""
 
     from_nodes: tuple[int, ...]
     depth: int
@@ -43,8 +43,8 @@ class DraftShape:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """The tree with one more level; by parent, what the new nodes were drawn from (rejection
-    mode only) and what else could have been (if asked for)."""
+    """The tree with one more level and, by parent, what the new nodes were drawn from (rejection
+    mode only) and the drafter's choices (if requested)."""
 
     tree: TokenTree
     distributions: dict[int, Distribution]
@@ -52,13 +52,16 @@ class Level:
 
 
 class GrowingDraft:
-    """A draft in the making: the logits of one forward make one level."""
+    """A draft under construction: the logits of each forward pass add a level.
+
+    Invariant: ``tree`` only grows at its end, so that levels can be sent as they come.
+    """
 
     def __init__(
         self, tree: TokenTree, prefix_length: int, shape: DraftShape, sampling: Sampling
     ) -> None:
         self.tree = tree
-        """All nodes so far, those drafted earlier first."""
+        """All nodes so far, those of the request first."""
         self.num_levels = 0
         """How many levels have been added."""
         self._prefix_length = prefix_length
@@ -66,18 +69,18 @@ class GrowingDraft:
         self._sampling = sampling
         self._frontier: Sequence[int] = shape.from_nodes
         self._chances = [1.0] * len(shape.from_nodes)
-        """By node of the frontier: how likely all tokens up to it stand; told by a ``stop``."""
+        """By node of the frontier: how likely, by ``stop``, all tokens up to it are accepted."""
         self._stopped = False
-        self._first_row = 0  # the node that the first row of the next forward belongs to
+        self._first_row = 0  # the node of the first row of the next forward pass
 
     @property
     def ended(self) -> bool:
-        """Whether nothing is to be added any more: all levels are there, guesses ran out, or
+        """Whether nothing is to be added any more: all levels are there, there is no guess, or
         going on isn't worth it."""
         return self.num_levels == self._shape.depth or not self._frontier or self._stopped
 
     def grow(self, rows: Logits) -> Level:
-        """Add the level that ``rows`` give, those after the nodes of ``tree`` not scored before.
+        """Add a level from ``rows``, the logits after the nodes of ``tree`` not scored before.
 
         It is empty, and the draft has ended, if the model has no guess.
         """

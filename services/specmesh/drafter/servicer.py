@@ -16,7 +16,7 @@ from specmesh.drafter.growth import DraftShape, GrowingDraft, Level
 from specmesh.inference.engine.engine import Engine
 from specmesh.inference.engine.job import Job, Steps
 from specmesh.inference.model import ForwardRequest, LanguageModel, SequenceState
-from specmesh.inference.service.accounts import add_cost, record_cost, tell_in_blocks
+from specmesh.inference.service.accounts import add_cost, record_cost, round_to_blocks
 from specmesh.inference.service.prefixes import PrefixResolver
 from specmesh.serving.interceptors import exchange
 from specmesh.serving.wire import (
@@ -52,7 +52,7 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
         request: drafter_pb2.DraftRequest,
         context: Context | EachContext,  # noqa: ARG002
     ) -> AsyncGenerator[drafter_pb2.DraftResponse, None]:
-        """See drafter.proto."""
+        """Yield the draft as it grows, some levels per message."""
         sampling = read_sampling(request.sampling)
         tree = read_tree(request.tree, self._model.description.vocab_size)
         shape = read_shape(request, len(tree))
@@ -68,8 +68,8 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
             async with aclosing(self._engine.stream(work)) as responses:
                 async for response in responses:
                     add_cost(total, response.cost)
-                    if first:  # the prefix is in this one
-                        tell_in_blocks(response.cost, len(prefix))
+                    if first:  # its cost includes the prefix
+                        round_to_blocks(response.cost, len(prefix))
                     first = False
                     yield response
         finally:
@@ -80,7 +80,7 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
         request_iterator: AsyncIterator[drafter_pb2.DraftEachRequest],
         context: EachContext,
     ) -> AsyncIterator[drafter_pb2.DraftEachResponse]:
-        """See drafter.proto."""
+        """Answer as ``Draft`` does to each request of the call, one after the other."""
         async for message in request_iterator:
             async with (
                 exchange(message.trace_context),
@@ -113,8 +113,8 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
                         yield _message(pending, sent, meter)
                     sent, pending = len(growth.tree), []
         finally:
-            # The likeliest path is what the next call most probably goes on from; its last
-            # node has not been through a forward.
+            # The next call most probably continues the likeliest path, whose last node has
+            # not been through a forward pass.
             sequence.close(growth.tree.path(_first_leaf(growth.tree))[:-1])
 
     def _fit(self, shape: DraftShape, tree: TokenTree, prefix_length: int) -> DraftShape:
@@ -122,7 +122,7 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
         limit = self._model.description.context_tokens
         if not limit:
             return shape
-        # All of the tree goes through a forward, also below nodes that are not drafted from.
+        # All of the tree goes through a forward pass, also below nodes not drafted from.
         reached = prefix_length + max(tree.depths)
         if reached > limit:
             raise InvalidField("prefix", f"{reached} tokens are more than the context of {limit}")
@@ -131,7 +131,7 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
 
 
 class _CostMeter:
-    """What was spent since it was last asked."""
+    """Measures the cost of a call since the last reading."""
 
     def __init__(self, sequence: SequenceState, queue_ms: float) -> None:
         self._sequence = sequence
@@ -152,7 +152,7 @@ class _CostMeter:
 
 
 def read_shape(request: drafter_pb2.DraftRequest, tree_size: int) -> DraftShape:
-    """What a request asks to draft; raises ``InvalidField``."""
+    """The shape of the draft that a request wants; raises ``InvalidField``."""
     if not 1 <= request.depth <= MAX_DEPTH:
         raise InvalidField("depth", f"must be in [1, {MAX_DEPTH}]")
     for name in ("from_nodes", "branching"):
@@ -179,7 +179,7 @@ def read_shape(request: drafter_pb2.DraftRequest, tree_size: int) -> DraftShape:
 
 
 def _message(levels: Sequence[Level], sent: int, meter: _CostMeter) -> drafter_pb2.DraftResponse:
-    """The nodes of ``levels``, numbered on from ``sent``."""
+    """The response with the nodes of ``levels``, whose numbers begin after ``sent``."""
     tree = levels[-1].tree
     choices = {node: chosen for level in levels for node, chosen in level.choices.items()}
     return drafter_pb2.DraftResponse(

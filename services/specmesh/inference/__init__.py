@@ -1,5 +1,5 @@
 """Running language models.
 
-``model`` says what a model is to the services. ``models`` implement it, ``engine`` runs their
-forwards for many calls at once, ``service`` is what processes around them share.
+``model`` is the interface of a model, ``models`` implement it, ``engine`` runs the forward passes
+of many calls together, ``service`` is what drafter and verifier processes share around them.
 """

@@ -1,4 +1,4 @@
-"""The interface every model hides behind, real or not."""
+"""The interface that every model implements, real or simulated."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ class ModelNotLoadable(Exception):
 
 
 class DeviceLost(Exception):
-    """What computes is gone, and with it all that it held: no forward will ever succeed."""
+    """The device has failed and lost all that it held: no forward pass will succeed any more."""
 
 
 class Interrupted(Exception):
-    """A forward was left unfinished, since nobody wants its result any more."""
+    """A forward pass was abandoned, since nobody wants its result any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelDescription:
-    """What peers must know before they send work (``ModelInfo`` on the wire).
+    """What peers must know before they send requests (``ModelInfo`` on the wire).
 
-    ``tokenizer_json`` is empty for models that work on any token ids; ``context_tokens`` is
-    0 for models without a limit. Models with one ``weights_digest`` and one ``dtype`` say the
-    same, see ``digests.py``; without weights there is no number type. ``revision`` is the
-    Hugging Face commit, if known.
+    ``tokenizer_json`` is empty for models that work on any token ids; ``context_tokens`` is 0 for
+    models without a limit. Models equal in ``weights_digest`` and ``dtype`` give the same answers,
+    see ``digests.py``; ``dtype`` is empty without weights. ``revision`` is the Hugging Face commit,
+    if known.
     """
 
     name: str
@@ -56,7 +56,7 @@ class ModelDescription:
 class Cancellation(threading.Event):
     """Set once nobody wants the result of a call any more.
 
-    ``arrived_s`` is when the call came, by ``time.perf_counter``.
+    ``arrived_s`` is when the call arrived, by ``time.perf_counter``.
     """
 
     def __init__(self) -> None:
@@ -70,37 +70,39 @@ DEFAULT_ROOM_TOKENS = 1024
 class SequenceState(Protocol):
     """One prefix and the token tree that grows below it.
 
-    Used from one thread only, then closed. Nodes are numbered as in ``TokenTree``.
+    Used by one thread only, then closed. Nodes are numbered as in ``TokenTree``.
     """
 
     cancellation: Cancellation
 
     num_cached_tokens: int
-    """Prefix tokens whose state was held already when the sequence was opened."""
+    """Prefix tokens whose state was cached when the sequence was opened."""
 
     num_computed_tokens: int
-    """Tokens that went through a forward so far."""
+    """Tokens that went through a forward pass so far."""
 
     def score(self, tree: TokenTree) -> Logits:
         """Next-token logits after every node not scored yet, in node order, node 0 first.
 
-        ``tree`` must begin with the nodes of earlier calls. One forward for all of them (and
-        for a long prefix more before it), each node seeing the prefix and its own ancestors.
-        Raises ``Interrupted`` if the model can stop in the middle of a forward and was told to.
+        ``tree`` must begin with the nodes of earlier calls. One forward pass scores them all (a
+        long prefix takes more before it), each node attending to the prefix and its own ancestors.
+        Raises ``Interrupted`` if ``cancellation`` is set and the model can stop in the middle of a
+        forward pass.
         """
         ...
 
     def close(self, keep: Sequence[int]) -> None:
-        """End; what was computed for the prefix and the path of nodes ``keep`` stays cached.
+        """End the sequence; what was computed for the prefix and the path of nodes ``keep`` stays
+        cached.
 
-        Nothing does if no forward was finished.
+        Nothing does if no forward pass was finished.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ForwardRequest:
-    """One sequence's part of a forward: what ``sequence.score(tree)`` would answer."""
+    """One sequence's part of a forward pass, which computes ``sequence.score(tree)``."""
 
     sequence: SequenceState
     tree: TokenTree
@@ -112,42 +114,44 @@ class LanguageModel(Protocol):
     description: ModelDescription
 
     max_batch: int
-    """How many asks one forward may hold."""
+    """How many requests one forward pass may serve."""
 
     @property
     def pool(self) -> BlockPool | None:
-        """The blocks that hold its state, for figures; None if it keeps none in blocks."""
+        """The blocks that hold its KV, for metrics; None if it keeps none in blocks."""
 
     def open(
         self, prefix: Sequence[int], cancellation: Cancellation, room: int = DEFAULT_ROOM_TOKENS
     ) -> SequenceState:
         """A sequence for ``prefix`` (at least one token), on top of whatever is cached of it.
 
-        Trees of up to ``room`` tokens can be scored below it. ``cancellation`` is set, from
-        another thread, once nobody wants the result any more: a model that can stop in the
-        middle of a forward then raises ``Interrupted`` from ``score``. The others don't look.
-        Models that hold state within a budget raise ``NoRoom`` or ``TooLarge``.
+        Trees of up to ``room`` tokens can be scored below it. ``cancellation`` is set, from another
+        thread, once nobody wants the result any more: a model that can stop in the middle of a
+        forward pass then raises ``Interrupted`` from ``score``; others ignore it. Models that hold
+        state within a budget raise ``NoRoom`` or ``TooLarge``.
         """
         ...
 
-    def forward(self, asks: Sequence[ForwardRequest]) -> list[Logits | None]:
-        """One forward for ``asks`` of different sequences; of each what its ``score`` returns.
+    def forward(self, requests: Sequence[ForwardRequest]) -> list[Logits | None]:
+        """One forward pass for ``requests`` of different sequences; for each, what its ``score``
+        returns.
 
-        None for an ask whose prefix is longer than what goes through one forward: it is to be
-        asked again. Raises ``Interrupted`` once all the asks' cancellations are set.
+        None for a request that needs another forward pass, because its prefix is long or the batch
+        was full: pass it in again. Raises ``Interrupted`` once the cancellations of all requests
+        are set.
         """
         ...
 
     def find_base(self, base_length: int, digest: bytes) -> PrefixChain | None:
-        """The first ``base_length`` tokens of a cached prefix with that digest, if there is one:
-        a chain that is the caller's own.
+        """The first ``base_length`` tokens of a cached prefix with that digest, if there is one: a
+        new chain, which the caller may change.
 
         Safe to call from another thread than the one that scores.
         """
         ...
 
 
-def score_alone(asks: Sequence[ForwardRequest]) -> list[Logits | None]:
-    """The forward of a model whose ``max_batch`` is 1."""
-    (ask,) = asks
-    return [ask.sequence.score(ask.tree)]
+def score_alone(requests: Sequence[ForwardRequest]) -> list[Logits | None]:
+    """``LanguageModel.forward`` of a model whose ``max_batch`` is 1."""
+    (request,) = requests
+    return [request.sequence.score(request.tree)]

@@ -12,7 +12,7 @@ DRAFTER = "pycode-0.6m"
 _FOLDER = Path(__file__).parent
 
 CALIBRATION = _FOLDER / "confidence.json"
-"""What ``specmesh calibrate confidence`` found of the pair."""
+"""The pair's calibration, which ``specmesh calibrate confidence`` wrote."""
 
 
 @dataclass(frozen=True, slots=True)

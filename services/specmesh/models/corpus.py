@@ -1,9 +1,9 @@
 """The training corpus: the standard library's own source, split by file.
 
-A file is held out by a hash of its name, so the split is the same on every machine
-and does not depend on order. A candidate that shares much text with other files (the
-generated codec tables, for one) would leak through its twins, so it is trained on
-instead: what is held out has really not been seen.
+A file is held out by a hash of its name, so the split is the same on every machine and does not
+depend on order. A candidate that shares much text with other files (the generated codec tables, for
+one) would leak through them, so it is trained on instead: what is held out has really not been
+seen.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _is_unique(own: frozenset[int], seen: Counter[int]) -> bool:
 
 
 def _shingles(text: str) -> frozenset[int]:
-    """Hashes of every run of ``SHINGLE_LINES`` non-blank lines, indentation dropped."""
+    """Hashes of every run of ``SHINGLE_LINES`` non-blank lines, without indentation."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     runs = ("\n".join(lines[i : i + SHINGLE_LINES]) for i in range(len(lines) - SHINGLE_LINES + 1))
     return frozenset(

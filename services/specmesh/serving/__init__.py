@@ -1,1 +1,1 @@
-"""What every server process shares: settings, life, errors, telemetry, logs; never torch."""
+"""What every server process shares: settings, life cycle, errors, telemetry, logs; never torch."""

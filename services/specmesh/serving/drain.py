@@ -1,4 +1,4 @@
-"""Ending without breaking off anybody: running requests go on, new ones are refused."""
+"""Graceful shutdown: running requests are finished, new ones are refused."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from specmesh.serving.interceptors import ObservedRequest
 class RequestGate:
     """Counts requests being answered; once closed it refuses new ones with reason DRAINING.
 
-    gRPC's own ``stop`` refuses without a reason and waits for open calls with nothing to do,
-    which never end. Must stand inside of ``telling_errors``.
+    gRPC's own ``stop`` refuses without a reason, and waits for open calls without a request, which
+    never end. Must be an inner layer of ``telling_errors``.
     """
 
     def __init__(self) -> None:

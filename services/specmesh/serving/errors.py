@@ -33,14 +33,14 @@ DOMAIN = "specmesh"
 
 MAX_MESSAGE_BYTES = 1024
 MAX_VALUE_BYTES = 256
-"""Messages and metadata repeat what the caller sent; a client takes 8 KiB of trailers, in which a
-message is twice, once with up to three bytes for each."""
+"""Messages and metadata may repeat what the caller sent; a client takes 8 KiB of trailers, which
+hold a message twice, once percent-encoded with up to three bytes for each."""
 
 _DETAILS_KEY = "grpc-status-details-bin"
 
 
 class ServiceError(Exception):
-    """Something that the caller is told; raise a subclass, each has its status code.
+    """An error that the caller is told; raise a subclass, each has its status code.
 
     ``reason`` is what programs decide on, ``metadata`` what they need to act on it.
     """
@@ -69,13 +69,13 @@ class FailedPrecondition(ServiceError):
 
 
 class Aborted(ServiceError):
-    """Somebody else won a race for the same thing."""
+    """Another writer won a race for the same thing."""
 
     code = grpc.StatusCode.ABORTED
 
 
 class ResourceExhausted(ServiceError):
-    """There is too much to do; ``retry_after_s`` says when to come again."""
+    """There is too much to do; ``retry_after_s`` says after how many seconds to try again."""
 
     code = grpc.StatusCode.RESOURCE_EXHAUSTED
 
@@ -104,7 +104,7 @@ class DeadlineExceeded(ServiceError):
 
 
 class InvalidArgument(ServiceError):
-    """The request cannot be taken in, whatever is in its fields."""
+    """The request as a whole cannot be accepted, whatever is in its fields."""
 
     code = grpc.StatusCode.INVALID_ARGUMENT
 
@@ -138,25 +138,25 @@ def to_status(error: ServiceError | InvalidField) -> grpc.Status:
 
 
 def internal_status() -> grpc.Status:
-    """The status for what nobody foresaw. It says nothing about the cause: logs do."""
+    """The status of an unexpected error. It says nothing about the cause: logs do."""
     info = ErrorInfo(reason="INTERNAL", domain=DOMAIN)
     return _status(grpc.StatusCode.INTERNAL, "internal error", info)
 
 
 def error_info(error: grpc.aio.AioRpcError) -> ErrorInfo | None:
-    """The reason a specmesh peer gave for a failed call; None if it gave none."""
+    """The reason that a specmesh peer gave for a failed call; None if it gave none."""
     info = _find(error, ErrorInfo())
     return info if info is not None and info.domain == DOMAIN else None
 
 
 def retry_after_s(error: grpc.aio.AioRpcError) -> float | None:
-    """When the peer wants the call again, in seconds; None if it did not say."""
+    """After how many seconds the peer wants the call again; None if it did not say."""
     retry = _find(error, RetryInfo())
     return None if retry is None else retry.retry_delay.ToNanoseconds() / 1e9
 
 
 def invalid_field(error: grpc.aio.AioRpcError) -> InvalidField | None:
-    """The field that the peer found wrong; None if that is not what it said."""
+    """The field that the peer refused; None if it failed the call for another reason."""
     request = _find(error, BadRequest())
     if request is None or not request.field_violations:
         return None
@@ -190,7 +190,7 @@ def _status(code: grpc.StatusCode, message: str, *details: Message) -> grpc.Stat
 
 
 def _cut(text: str, most_bytes: int) -> str:
-    """``text``, or its beginning with dots after it."""
+    """``text``, or as much of its beginning as fits in ``most_bytes``, with dots after it."""
     data = text.encode(errors="replace")
     if len(data) <= most_bytes:
         return text

@@ -1,4 +1,5 @@
-"""From a request's bytes to its message: what is too large or no message at all is refused, typed.
+"""From a request's bytes to its message; what is too large, or no message, is refused with a
+reason.
 
 gRPC itself refuses either with a bare status, and would parse a message of any size on the event
 loop. So its own limits are wider than these.
@@ -16,31 +17,35 @@ from specmesh.serving.errors import InvalidArgument, ResourceExhausted
 MAX_REQUEST_BYTES = 32 * 2**20
 """Room for the sparse distributions of a wide tree over a large vocabulary."""
 MAX_HELD_BYTES = 256 * 2**20
-"""Of all requests that a process has taken in and not answered yet."""
+"""Limits the bytes of all requests that a process has accepted and not answered yet."""
 MAX_METADATA_BYTES = 16 * 2**10
 RETRY_SECONDS = 1.0
 
 
 class Received(NamedTuple):
-    """A request as it came."""
+    """A decoded request and its size as it was sent."""
 
     message: Any
     num_bytes: int
 
 
 Taken: TypeAlias = Received | InvalidArgument
-"""An error is raised later, where it can be told: a deserializer's own end as UNKNOWN."""
+"""An error is returned here and raised later, where the peer can be told: one that a deserializer
+raises ends the call as UNKNOWN."""
 
 
 class Intake:
-    """Takes in the requests of one server."""
+    """Accepts the requests of one server.
+
+    Invariant: those between ``hold`` and ``release`` have ``MAX_HELD_BYTES`` at most.
+    """
 
     def __init__(self, max_request_bytes: int = MAX_REQUEST_BYTES) -> None:
         self._max_bytes = max_request_bytes
         self._num_held = 0
 
     def deserializer(self, deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], Taken]:
-        """``deserialize``, with what is wrong as a value; without one, bytes are the message."""
+        """``deserialize``, but it returns errors; without one, bytes are the message."""
 
         def taken(data: bytes) -> Taken:
             if len(data) > self._max_bytes:
@@ -57,7 +62,8 @@ class Intake:
         return taken
 
     def hold(self, taken: Taken) -> Any:
-        """The message, whose bytes count until ``release``; raises what is wrong."""
+        """The message, whose bytes count until ``release``. Raises the error instead if it is one,
+        and ``ResourceExhausted`` if too many bytes are held."""
         if isinstance(taken, InvalidArgument):
             raise taken
         if self._num_held + taken.num_bytes > MAX_HELD_BYTES:
@@ -70,7 +76,7 @@ class Intake:
         return taken.message
 
     def release(self, taken: Taken) -> None:
-        """What ``hold`` has let in is answered."""
+        """Stop counting a request that ``hold`` has accepted."""
         assert isinstance(taken, Received)
         self._num_held -= taken.num_bytes
 

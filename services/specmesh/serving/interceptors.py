@@ -1,4 +1,4 @@
-"""What stands between gRPC and a handler: layers around each request."""
+"""Layers between gRPC and a handler, around each request."""
 
 from __future__ import annotations
 
@@ -46,10 +46,11 @@ Continuation: TypeAlias = Callable[
 STALL_SECONDS = 30.0
 """How long a message may wait for a client that doesn't read."""
 TELLING_SECONDS = 1.0
-"""How long an error may: its handler ends then, and the client finds it when it reads on."""
+"""How long an error may wait for it: then its handler ends, and the client finds it when it
+reads."""
 
 INFRASTRUCTURE = "/grpc."
-"""Methods of gRPC's own services (health, reflection) begin so; they pass untouched."""
+"""How methods of gRPC's own services (health, reflection) begin; they get no layers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class ObservedRequest:
     """Full name: "specmesh.v1.VerifierService/Verify"."""
     context: Context
     trace_context: Mapping[str, str] | None = None
-    """What the request says of its trace; None leaves it to the call's metadata."""
+    """The request's own W3C trace context; None if that of the call's metadata counts."""
 
 
 Layer = Callable[[ObservedRequest], AbstractAsyncContextManager[None]]
@@ -72,7 +73,7 @@ _exchange: ContextVar[Callable[[Mapping[str, str]], AbstractAsyncContextManager[
 
 
 def exchange(trace_context: Mapping[str, str]) -> AbstractAsyncContextManager[None]:
-    """The layers around one request of a call that streams them; for its handler to enter."""
+    """The layers around one request of a call that streams requests, for its handler to enter."""
     around = _exchange.get(None)
     return nullcontext() if around is None else around(trace_context)
 
@@ -80,8 +81,8 @@ def exchange(trace_context: Mapping[str, str]) -> AbstractAsyncContextManager[No
 class CallInterceptor(grpc.aio.ServerInterceptor):
     """Runs every handler within ``layers``, the outermost first.
 
-    A handler that takes a stream of requests does so itself, with ``exchange`` for each:
-    between two requests the call counts for nothing.
+    A handler that takes a stream of requests enters them itself, with ``exchange`` for each:
+    between two requests the call is not counted or traced.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     async def intercept_service(
         self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
     ) -> grpc.RpcMethodHandler[Any, Any] | None:
-        """See ``grpc.aio.ServerInterceptor``."""
+        """The handler of a call within the layers, or one that refuses the call."""
         handler = await continuation(handler_call_details)
         method = handler_call_details.method
         if handler is not None and method.startswith(INFRASTRUCTURE):
@@ -117,7 +118,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return wrapped
 
     def _wrapped(self, method: str, handler: grpc.RpcMethodHandler[Any, Any]) -> tuple[Any, Any]:
-        """The behaviour within the layers, and what makes a handler of it."""
+        """The behaviour of ``handler`` within the layers, and the gRPC function that makes a
+        handler of it."""
 
         async def unary(taken: Taken, context: Context) -> object:
             async with self._around(ObservedRequest(method, context)):
@@ -136,7 +138,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                     self._intake.release(taken)
 
         async def exchanging(requests: AsyncIterator[Taken], context: Context) -> None:
-            # A client that cancels before it has these leaves 100 bytes behind in its gRPC
+            # A client that cancels before it has received these leaks 100 bytes in gRPC
             # (github.com/grpc/grpc/issues/43360).
             await context.send_initial_metadata(())
             one = method.removesuffix("Each")
@@ -168,11 +170,11 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     async def _write_all(self, behaviour: Any, request: object, context: Context) -> None:
         """Send what a streaming handler yields.
 
-        gRPC would do so itself, but leave a cancelled generator to the garbage collector.
-        Closing it here runs its clean-up before the call ends. Nor would it mind a client that
-        doesn't read.
+        gRPC would do so itself, but leave a cancelled generator to the garbage collector, and wait
+        for ever for a client that doesn't read. Closing the generator here runs its clean-up before
+        the call ends.
         """
-        if inspect.iscoroutinefunction(behaviour):  # says itself why it sends nothing
+        if inspect.iscoroutinefunction(behaviour):  # yields nothing: it raises, or aborts the call
             await behaviour(request, context)
             return
         messages: AsyncGenerator[Any, None]
@@ -182,7 +184,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
 
 def _nested(layers: Sequence[Layer]) -> Layer:
-    """One layer of them all."""
+    """One layer made of all ``layers``, the first outermost."""
     outermost, *others = layers
     if not others:
         return outermost
@@ -198,7 +200,7 @@ def _nested(layers: Sequence[Layer]) -> Layer:
 
 
 def _refusing(error: ServiceError) -> grpc.RpcMethodHandler[Any, Any]:
-    """Answers a call of any kind with ``error``, and reads nothing."""
+    """A handler that answers a call of any kind with ``error``, and reads nothing."""
 
     async def refuse(requests: object, context: Context) -> None:  # noqa: ARG001
         async with telling_errors(ObservedRequest("", context)):
@@ -213,7 +215,7 @@ async def telling_errors(request: ObservedRequest) -> AsyncIterator[None]:
     try:
         yield
     except (asyncio.CancelledError, grpc.aio.AbortError, grpc.aio.InternalError):
-        # Cancelled by the peer, already answered, or nobody left to answer: gRPC's to end.
+        # Cancelled by the peer, already answered, or nobody left to answer: gRPC ends the call.
         raise
     except (ServiceError, InvalidField) as error:
         await _abort(request.context, to_status(error))
@@ -223,7 +225,8 @@ async def telling_errors(request: ObservedRequest) -> AsyncIterator[None]:
 
 
 async def _abort(context: Context, status: grpc.Status) -> None:
-    """End the call; a status waits for all before it to be read, but not its handler."""
+    """End the call with ``status``, which gRPC sends once all messages before it are read; wait for
+    that ``TELLING_SECONDS`` at most."""
     with suppress(TimeoutError):
         async with asyncio.timeout(TELLING_SECONDS):
             await context.abort_with_status(status)

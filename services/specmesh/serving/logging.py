@@ -36,7 +36,7 @@ class JsonFormatter(logging.Formatter):
         self._process = {"role": role, "name": name}
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, without its end."""
+        """The line, without its line break."""
         moment = datetime.fromtimestamp(record.created, UTC)
         fields: dict[str, object] = {
             "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -55,14 +55,14 @@ class JsonFormatter(logging.Formatter):
 
 
 class QuietLibraries(logging.Filter):
-    """Lets a library say one thing once a minute, and only warnings and worse.
+    """Lets a library log only warnings and worse, each at most once a minute.
 
-    An exporter without its collector would else fill the log.
+    Otherwise an exporter without its collector would fill the log.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._last_said: dict[tuple[str, int], float] = {}
+        self._last_logged: dict[tuple[str, int], float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the record is logged."""
@@ -70,10 +70,10 @@ class QuietLibraries(logging.Filter):
             return True
         if record.levelno < logging.WARNING:
             return False
-        # Keyed by where it is said: the text itself varies.
-        place = (record.pathname, record.lineno)
+        # Keyed by the line of code, since the text varies.
+        line = (record.pathname, record.lineno)
         now = time.monotonic()
-        if now - self._last_said.get(place, -_LIBRARY_INTERVAL_S) < _LIBRARY_INTERVAL_S:
+        if now - self._last_logged.get(line, -_LIBRARY_INTERVAL_S) < _LIBRARY_INTERVAL_S:
             return False
-        self._last_said[place] = now
+        self._last_logged[line] = now
         return True

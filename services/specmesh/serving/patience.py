@@ -1,14 +1,15 @@
-"""How long to wait for a store before going on without it: as TCP decides when to resend.
+"""How long to wait for a store before going on without it, estimated like TCP's retransmission
+timeout.
 
-RFC 6298: a smoothed time of an answer, and four times its smoothed deviation on top.
+RFC 6298: the smoothed time of a response, and four times its smoothed deviation on top.
 """
 
 from __future__ import annotations
 
 SHORTEST_S = 0.1
-"""A busy machine wakes a process as late as that, now and then, with nothing wrong."""
+"""A busy machine may wake a process as late as this with nothing wrong."""
 LONGEST_S = 0.5
-"""What a reader of an answer may be made to wait, at most."""
+"""The longest that a reader of an answer is made to wait."""
 
 _SMOOTHING = 1 / 8
 _DEVIATION_SMOOTHING = 1 / 4
@@ -16,7 +17,10 @@ _NUM_DEVIATIONS = 4
 
 
 class StorePatience:
-    """Learns from each answer how long the next may take."""
+    """Learns from each response how long to wait for the next.
+
+    Invariant: that is within [``SHORTEST_S``, ``LONGEST_S``], or 0 while the store is away.
+    """
 
     def __init__(self) -> None:
         self._smoothed_s: float | None = None

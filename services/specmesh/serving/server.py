@@ -1,4 +1,4 @@
-"""The life of a server process: start, become healthy, serve, drain, end."""
+"""The life cycle of a server process: start, become healthy, serve, drain, end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from specmesh.serving.tracing import traced
 log = logging.getLogger(__name__)
 
 _UNTYPED_FACTOR = 2
-"""gRPC's own limits are so much wider than ours: what is between is refused with a reason."""
+"""How much wider gRPC's own limits are than ours: what is between is refused with a reason."""
 
 _OPTIONS: Sequence[tuple[str, int]] = (
     # Two processes on one port would share its calls silently.
@@ -43,12 +43,12 @@ _OPTIONS: Sequence[tuple[str, int]] = (
 )
 
 _FLUSH_SECONDS = 0.5
-"""For what is already answered to leave; after it calls that never end (health watchers, calls
-kept open for the next request) are cut."""
+"""How long responses may take to leave; then calls that never end (health watchers, calls kept open
+for the next request) are cut."""
 
 
 class Service(Protocol):
-    """What a role brings to its process."""
+    """What a role implements to be served."""
 
     @property
     def role(self) -> str:
@@ -71,7 +71,7 @@ class Service(Protocol):
 
 @runtime_checkable
 class Breakable(Protocol):
-    """A service that may lose what it needs while it serves."""
+    """A service that may break for good while it serves."""
 
     async def broken(self) -> str:
         """Return why, once no call can be answered any more; never otherwise."""
@@ -120,20 +120,20 @@ class Server:
         return f"{host}:{port}"
 
     async def start(self) -> None:
-        """Start the service, then answer its calls and say SERVING."""
+        """Start the service, then answer its calls and report SERVING."""
         await self._service.start()
         self._service.register(cast("grpc.aio.Server", self._handlers))
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
 
     async def broken(self) -> None:
-        """Return once the service can do its work no more."""
+        """Return once the service has broken, and log why."""
         if not isinstance(self._service, Breakable):
             await asyncio.Event().wait()
         else:
             log.critical("broken", extra={"reason": await self._service.broken()})
 
     async def drain(self) -> None:
-        """Say NOT_SERVING, refuse new calls, let running ones end within ``drain_seconds``."""
+        """Report NOT_SERVING, refuse new calls, let running ones end within ``drain_seconds``."""
         await self._health.enter_graceful_shutdown()
         num_broken = await self._gate.close(self._settings.drain_seconds)
         if num_broken:
@@ -151,7 +151,7 @@ class Server:
 
 
 class _LateHandlers(grpc.GenericRpcHandler):
-    """Stands in for a server in ``add_*_to_server``, since gRPC takes no handlers once it
+    """Takes handlers in place of a server in ``add_*_to_server``: gRPC accepts none once it
     listens, but health must be answered long before a model is loaded."""
 
     def __init__(self) -> None:
@@ -164,12 +164,12 @@ class _LateHandlers(grpc.GenericRpcHandler):
             self._handlers[f"/{service_name}/{method}"] = handler
 
     def add_generic_rpc_handlers(self, handlers: object) -> None:
-        """Generated code passes the very same handlers here, without their names."""
+        """Ignored: generated code passes the very same handlers here, without their names."""
 
     def service(
         self, handler_call_details: grpc.HandlerCallDetails
     ) -> grpc.RpcMethodHandler[Any, Any] | None:
-        """The handler for a method, None if there is none."""
+        """The handler of a method, None if there is none."""
         if not self._handlers:
             return _STARTING
         return self._handlers.get(handler_call_details.method)
@@ -216,7 +216,7 @@ async def _live(server: Server, signals: _Signals) -> int:
     log.info("starting", extra={"address": address})
     broke = False
     if await _ends_before(signals.first, server.start()):
-        # What is there now stays, the largest libraries among it; no collection need look at it.
+        # What is loaded by now stays, large libraries included; collections need not scan it.
         gc.collect()
         gc.freeze()
         seconds = round(time.monotonic() - began, 3)
@@ -228,7 +228,7 @@ async def _live(server: Server, signals: _Signals) -> int:
 
 
 class _Signals:
-    """The first and the second request to stop; a third meets no handler, and kills."""
+    """The first and the second SIGTERM or SIGINT; a third has no handler, and kills."""
 
     def __init__(self) -> None:
         self.first = asyncio.Event()
@@ -248,7 +248,7 @@ class _Signals:
 
 
 async def _ends_before(event: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
-    """Whether ``work`` ended before ``event`` was set, which cancels it. Raises what it does."""
+    """Whether ``work`` ended before ``event`` was set, which cancels it. Raises its errors."""
     task = asyncio.create_task(work)
     waiter = asyncio.create_task(event.wait())
     await asyncio.wait({task, waiter}, return_when=asyncio.FIRST_COMPLETED)

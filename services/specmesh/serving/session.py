@@ -1,8 +1,8 @@
-"""A session as the store keeps it: what is settled, who writes, what was said, what goes wrong.
+"""A session as it is stored: its fixed part, its writer, its generated tokens, and errors.
 
 SessionError
-  SessionNotFound    no such session, or it expired, or that isn't its secret
-  StaleEpoch         the client has gone to somebody else
+  SessionNotFound    no such session, or it expired, or the secret is wrong
+  StaleEpoch         a later writer, or another one, has the session
   StoreConflict      the tokens do not continue those stored
   StoreUnavailable   no answer; whether the command ran is unknown
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 TOKEN_BYTES = 4
 UNCHECKED = 1 << 31
-"""This bit of a stored token says that the target did not check it. No vocabulary reaches it."""
+"""The bit that marks a stored token which the target did not verify. No vocabulary reaches it."""
 
 
 class SessionError(Exception):
@@ -23,11 +23,11 @@ class SessionError(Exception):
 
 
 class SessionNotFound(SessionError):
-    """There is no such session, or it expired, or its secret is another."""
+    """There is no such session, or it expired, or the secret is wrong."""
 
 
 class StaleEpoch(SessionError):
-    """The session stands at ``current_epoch``, not below the one named."""
+    """The session is at ``current_epoch``, not below that of the call."""
 
     def __init__(self, session_id: str, current_epoch: int) -> None:
         super().__init__(f"session {session_id!r} is at epoch {current_epoch}")
@@ -35,7 +35,7 @@ class StaleEpoch(SessionError):
 
 
 class StoreConflict(SessionError):
-    """What is to be written does not fit what is stored: a gap, or other tokens."""
+    """What is to be written does not continue what is stored: a gap, or other tokens."""
 
 
 class StoreUnavailable(SessionError):
@@ -44,10 +44,10 @@ class StoreUnavailable(SessionError):
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What is settled for good when an answer begins.
+    """What is fixed when an answer begins.
 
-    ``resume_token`` is the client's secret; the store keeps its hash alone. ``model`` and
-    ``request`` are for the caller to make sense of. ``prompt`` must hold a token.
+    ``resume_token`` is the client's secret; only its hash is stored. ``model`` and ``request`` mean
+    nothing to the store. ``prompt`` must hold a token.
     """
 
     session_id: str
@@ -59,7 +59,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Who writes: a random id of its own under the client's epoch."""
+    """A process that writes a session: a random id of its own, under the client's epoch."""
 
     epoch: int
     writer_id: str
@@ -67,8 +67,8 @@ class Writer:
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """Generated tokens from the first one on, and the places, from 0, of those that the target
-    did not check."""
+    """Generated tokens from the first one on, and the indices, from 0, of those that the target did
+    not verify."""
 
     token_ids: tuple[int, ...] = ()
     unchecked: frozenset[int] = frozenset()
@@ -85,9 +85,9 @@ def unpack(tokens: bytes) -> tuple[int, ...]:
 
 
 def pack_generated(token_ids: Sequence[int], unchecked: Collection[int]) -> bytes:
-    """Generated tokens as they are stored, those at the places ``unchecked`` marked."""
+    """Generated tokens as they are stored, those at the indices ``unchecked`` marked."""
     marked = [
-        token | UNCHECKED if place in unchecked else token for place, token in enumerate(token_ids)
+        token | UNCHECKED if index in unchecked else token for index, token in enumerate(token_ids)
     ]
     return pack(marked)
 
@@ -95,5 +95,5 @@ def pack_generated(token_ids: Sequence[int], unchecked: Collection[int]) -> byte
 def read_generated(tokens: bytes) -> Generated:
     """The reverse of ``pack_generated``."""
     marked = unpack(tokens)
-    unchecked = frozenset(place for place, token in enumerate(marked) if token & UNCHECKED)
+    unchecked = frozenset(index for index, token in enumerate(marked) if token & UNCHECKED)
     return Generated(tuple(token & ~UNCHECKED for token in marked), unchecked)

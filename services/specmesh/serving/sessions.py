@@ -1,15 +1,15 @@
 """What must outlive a pod: each session's request and committed tokens, in Redis.
 
-A session is written by one orchestrator at a time, under an epoch that its client chooses:
-each stream that the client asks for has a higher one than those before. Every write names
-its epoch and its writer, a random id, and changes nothing if the session has moved on, so an
-orchestrator that lost its session (to a pause, a partition, an impatient client) cannot write
-into its successor's answer. As it is the client who counts, no loss of the store's state can
-bring an epoch twice. ``lua/sessions.lua`` holds the transitions.
+A session is written by one orchestrator at a time, under an epoch that its client chooses: each
+stream that the client opens has a higher one than those before. Every write names its epoch and its
+writer, a random id, and changes nothing if the session has moved on, so an orchestrator that lost
+its session (to a pause, a partition, an impatient client) cannot write into its successor's answer.
+Since the client counts, no loss of the store's state can make an epoch occur twice.
+``lua/sessions.lua`` holds the transitions.
 
-Replication in Redis is asynchronous and its disk may lag, so after a failover or a
-restart the last commits, or the session, can be gone. The writer, who still has the tokens,
-then meets StoreConflict or SessionNotFound and puts the whole session again.
+Replication in Redis is asynchronous and its disk may lag, so after a failover or a restart the last
+commits, or the session, can be gone. The writer, which still has the tokens, then gets
+StoreConflict or SessionNotFound and puts the whole session again.
 """
 
 from __future__ import annotations
@@ -43,9 +43,8 @@ from specmesh.serving.settings import DEFAULT_PREFIX
 class SessionStore(RedisStore):
     """The sessions of one mesh in one Redis.
 
-    Each call may be repeated after StoreUnavailable, which any of them may raise, and the next
-    call simply tries anew. A call that was given up may run late, even after others: it then
-    changes nothing that it should not.
+    Any call may raise StoreUnavailable, and may be repeated then. Invariant: a call that timed out may
+    run late, even after others, but never undoes what they wrote.
     """
 
     def __init__(
@@ -64,7 +63,7 @@ class SessionStore(RedisStore):
         self._ttl_s = ttl_s
         self._finished_ttl_s = finished_ttl_s
         self.patience = StorePatience()
-        """How long the store is worth waiting for."""
+        """How long it is worth waiting for the store."""
 
     @classmethod
     def from_url(
@@ -78,8 +77,8 @@ class SessionStore(RedisStore):
     ) -> Self:
         """Make a store on a URL (see ``redis_store.connect``).
 
-        Every key begins with ``prefix``; meshes of different ones keep apart. A session expires
-        ``ttl_s`` after its last write, a finished one after ``finished_ttl_s``.
+        Every key begins with ``prefix``, which keeps meshes apart. A session expires ``ttl_s``
+        after its last write, a finished one after ``finished_ttl_s``.
         """
         return cls(
             connect(url),
@@ -121,12 +120,11 @@ class SessionStore(RedisStore):
     ) -> None:
         """Commit generated tokens.
 
-        ``unchecked`` are the places in ``token_ids`` of those that the target did not check;
-        ``first_index`` counts the generated tokens before them. Tokens already stored in
-        their place are passed over, so an append may be repeated, or begin earlier than
-        the last one ended. Raises StaleEpoch; SessionNotFound; StoreConflict if the tokens
-        would leave a gap or differ from those stored, or the session stands at an earlier
-        epoch.
+        ``unchecked`` are the indices in ``token_ids`` of those that the target did not verify;
+        ``first_index`` is the number of generated tokens before them. Tokens that are stored
+        already are passed over, so an append may be repeated, or begin earlier than the last one
+        ended. Raises StaleEpoch; SessionNotFound; StoreConflict if the tokens would leave a gap or
+        differ from those stored, or if the session is at an earlier epoch.
         """
         if first_index < 0:
             raise ValueError(f"first_index must not be negative: {first_index}")
@@ -149,7 +147,7 @@ class SessionStore(RedisStore):
         await self._run(session_id, "finish", self._finished_ttl_s, writer.epoch, writer.writer_id)
 
     async def read(self, session_id: str, resume_token: bytes) -> Session:
-        """Return what was settled when the answer began. Raises SessionNotFound."""
+        """Return what was fixed when the answer began. Raises SessionNotFound."""
         secret = _hash(resume_token)
         model, request, prompt = await self._run(session_id, "read", self._ttl_s, secret)
         return Session(session_id, resume_token, model.decode(), request, unpack(prompt))
@@ -157,12 +155,11 @@ class SessionStore(RedisStore):
     async def take(
         self, session_id: str, resume_token: bytes, writer: Writer, received: Generated
     ) -> Generated:
-        """Let ``writer`` write the session from here on, and nobody of an earlier epoch.
+        """Let ``writer`` write the session from here on, and no writer of an earlier epoch.
 
-        Returns the tokens that it goes on from: those stored if they begin with
-        ``received``, which the client has, else ``received``, which is then stored in their
-        place. Raises SessionNotFound, or StaleEpoch if the session stands at the writer's
-        epoch or a later one.
+        Returns the tokens to continue from: those stored if they begin with ``received``, which the
+        client has, else ``received``, which then replaces them. Raises SessionNotFound, or
+        StaleEpoch if the session is at the writer's epoch or a later one.
         """
         (generated,) = await self._run(
             session_id,
@@ -178,8 +175,8 @@ class SessionStore(RedisStore):
     async def read_prefix(self, session_id: str, length: int) -> tuple[int, ...]:
         """Return the first ``length`` (at least 1) tokens, prompt and committed ones.
 
-        Fewer if fewer are committed. They may be others than those a caller has in mind, since
-        a client may carry on from tokens of its own. Raises SessionNotFound.
+        Fewer if fewer are committed. They may differ from those the caller means, since a client
+        may continue from tokens of its own. Raises SessionNotFound.
         """
         if length < 1:
             raise ValueError(f"length must be at least 1: {length}")
@@ -227,5 +224,5 @@ class SessionStore(RedisStore):
 
 
 def _hash(resume_token: bytes) -> bytes:
-    """So that nobody who reads the store, or its traffic, can resume an answer."""
+    """The hash that is stored: nobody who reads the store, or its traffic, can resume an answer."""
     return hashlib.sha256(resume_token).digest()

@@ -23,12 +23,12 @@ from specmesh.serving.intake import MAX_REQUEST_BYTES
 Settings = TypeVar("Settings", bound=BaseSettings)
 
 DEFAULT_PREFIX = "specmesh"
-"""What keys in Redis begin with."""
+"""The beginning of keys in Redis."""
 
 _INJECTED = re.compile(r"\b(tcp|udp|sctp)://")
-"""In what Kubernetes says of a Service's port, and in nothing that a setting can be."""
+"""Found in what Kubernetes injects for a Service's port, and in no valid setting."""
 _PASSWORD = re.compile(r"://[^/@\s]*:[^/\s]+@|[?&]password=")
-"""In a URL that holds one."""
+"""Found in a URL with a password."""
 
 
 def host_pid() -> str:
@@ -37,7 +37,7 @@ def host_pid() -> str:
 
 
 class ServerSettings(BaseSettings):
-    """What every server is told.
+    """Settings of every server.
 
     A role subclasses it, adds fields and sets ``env_prefix``, which ends in two underscores.
     """
@@ -109,8 +109,8 @@ class RedisSettings(BaseSettings):
 def parse(settings_class: type[Settings], argv: Sequence[str], prog: str) -> Settings:
     """Settings from ``argv`` (without the program's name), else environment, else defaults.
 
-    A wrong value ends the process with status 2 and a line that names the field, as does a
-    variable that is spelt as it was once; ``--help`` with status 0.
+    A wrong value ends the process with status 2 and a line that names the field, as does a variable
+    under its former name; ``--help`` with status 0.
     """
     problems = [*_renamed(settings_class), *_exposed(argv)]
     try:
@@ -139,9 +139,9 @@ def parse(settings_class: type[Settings], argv: Sequence[str], prog: str) -> Set
 
 
 def _renamed(settings_class: type[BaseSettings]) -> list[str]:
-    """What to say of variables with one underscore after the role, as they once had.
+    """Errors for variables with one underscore after the role, which are former names.
 
-    Those that Kubernetes injected are left alone.
+    Those that Kubernetes injected are ignored.
     """
     given = {name.upper(): value for name, value in os.environ.items()}
     lines = []
@@ -154,14 +154,14 @@ def _renamed(settings_class: type[BaseSettings]) -> list[str]:
 
 
 def _exposed(argv: Sequence[str]) -> list[str]:
-    """What to say of passwords among the arguments, which everybody on the machine can read."""
+    """Errors for passwords among the arguments, which everybody on the machine can read."""
     if not any(_PASSWORD.search(argument) for argument in argv):
         return []
     return ["a URL with a password is for the environment: ps shows arguments to everybody"]
 
 
 def _spellings(settings_class: type[BaseSettings], field: str) -> str:
-    """How a person may have set ``field``: as a flag or as a variable."""
+    """The flag and the variable by which ``field`` can be set."""
     if field not in settings_class.model_fields:
         return field
     return f"--{field.replace('_', '-')} ({_variable(settings_class, field)})"

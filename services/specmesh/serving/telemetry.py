@@ -1,7 +1,7 @@
-"""OpenTelemetry: what leaves the process, and the spans around calls to other services.
+"""OpenTelemetry: exporters of the process, and the spans around calls to other services.
 
-Without an OTLP endpoint in the environment nothing here costs or sends anything. Attribute
-names follow the RPC conventions of OpenTelemetry, ``specmesh.*`` where there is none.
+Without an OTLP endpoint in the environment nothing here costs or sends anything. Attribute names
+follow the RPC conventions of OpenTelemetry, ``specmesh.*`` where there is none.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ MILLISECONDS = (
     *(0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0),
     *(100.0, 200.0, 500.0, 1_000.0, 2_000.0, 5_000.0, 10_000.0),
 )
-"""Bucket boundaries for times in ms, from a small model's forward on."""
+"""Bucket boundaries for times in ms, from a small model's forward pass on."""
 
 FLUSH_SECONDS = 2.0
-"""How long the end of a process waits for a collector."""
+"""How long a process that ends waits for a collector."""
 
 tracer = trace.get_tracer("specmesh")
 
@@ -52,7 +52,7 @@ class _Pipeline:
 
 
 class Telemetry:
-    """What ``configure`` has started."""
+    """The exporters that ``configure`` started."""
 
     def __init__(self, pipelines: list[_Pipeline]) -> None:
         self._pipelines = pipelines
@@ -105,13 +105,13 @@ def _endpoint_set(signal: str) -> bool:
 
 
 def tracing_enabled() -> bool:
-    """Whether somebody has given the process a tracer provider."""
+    """Whether the process has a tracer provider."""
     absent = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
     return not isinstance(trace.get_tracer_provider(), absent)
 
 
 def annotate(**values: AttributeValue) -> None:
-    """Set ``specmesh.<name>`` on the span of the call at hand, if it is recorded."""
+    """Set ``specmesh.<name>`` on the current span, if it is recorded."""
     span = trace.get_current_span()
     if span.is_recording():
         span.set_attributes({f"specmesh.{name}": value for name, value in values.items()})
@@ -127,11 +127,12 @@ def client_span(
     """A CLIENT span around a call of ``method`` ("specmesh.v1.VerifierService/Verify") at
     ``address`` ("host:port"), and the W3C trace context that the call must carry.
 
-    It hangs below ``parent`` (default: the current context) and is not made the current span,
-    so it may live in an async generator, which others may close. A cancelled call is no error.
+    It is a child of ``parent`` (default: the current context) and is not made the current span, so
+    it may live in an async generator that is closed in another context. A cancelled call is no
+    error.
     """
     span = tracer.start_span(method, context=parent, kind=SpanKind.CLIENT)
-    if not span.get_span_context().is_valid:  # nobody listens
+    if not span.get_span_context().is_valid:  # there is no tracer provider
         yield span, {}
         return
     if span.is_recording():

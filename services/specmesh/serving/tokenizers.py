@@ -1,4 +1,4 @@
-"""Which tokenizer a model speaks: its fingerprint, and how two of them differ."""
+"""Fingerprints of tokenizers, and how two tokenizers differ."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def fingerprint(tokenizer_json: str) -> str:
 
 
 def difference(target_json: str, drafter_json: str) -> str:
-    """For people: how two tokenizers of different fingerprints differ."""
+    """A text on how two tokenizers of different fingerprints differ."""
     target, drafter = json.loads(target_json), json.loads(drafter_json)
     ours, theirs = _vocabulary(target), _vocabulary(drafter)
     if len(ours) != len(theirs):

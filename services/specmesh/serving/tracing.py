@@ -31,17 +31,16 @@ _SERVER_FAULTS = frozenset(
         grpc.StatusCode.DATA_LOSS,
     }
 )
-"""Errors by the RPC conventions for SERVER spans; any other status is the caller's affair."""
+"""Errors by the RPC conventions for SERVER spans; any other status is the caller's fault."""
 
 
 @asynccontextmanager
 async def traced(request: ObservedRequest) -> AsyncIterator[None]:
     """Continues the caller's trace with a SERVER span named as the method.
 
-    Must be the outermost layer, to see the status that the peer sees. A request that was
-    cancelled has ``specmesh.cancelled`` and no error: a mesh that races branches cancels on
-    purpose. A server cannot tell a cancel from a deadline that ran out at the caller, so that
-    is told by the caller's span.
+    Must be the outermost layer, to see the status that the peer sees. A request that was cancelled
+    has ``specmesh.cancelled`` and no error: a mesh that races branches cancels on purpose. A server
+    cannot tell a cancellation from a deadline that ran out at the caller; the caller's span can.
     """
     carrier = request.trace_context
     parent = propagate.extract(_text_metadata(request.context) if carrier is None else carrier)
@@ -56,7 +55,7 @@ async def traced(request: ObservedRequest) -> AsyncIterator[None]:
         yield
     except (asyncio.CancelledError, grpc.aio.InternalError, GeneratorExit):
         # InternalError: a message could not be sent, since the peer has gone.
-        # GeneratorExit: nor is the next one asked for.
+        # GeneratorExit: the next message is not requested any more.
         span.set_attribute(CANCELLED, True)
         raise
     except grpc.aio.AbortError:

@@ -1,4 +1,4 @@
-"""Between the target's verdict and its message."""
+"""Conversion between verdicts and their messages."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from specmesh.decoding.tree import TokenTree
 from specmesh.v1 import model_pb2, verifier_pb2
 
 ROUNDING = 1e-3
-"""By how much the probabilities of a distribution may miss 1 in all."""
+"""By how much the probabilities of a distribution may miss a sum of 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a verdict is about: ``tree`` below a prefix of ``position`` tokens, and whether the
-    distribution of a bonus token was asked for, with so many candidates."""
+    """The request that a verdict answers: ``tree`` below a prefix of ``position`` tokens, and with
+    how many candidates a bonus token's distribution was requested, 0 for none."""
 
     tree: TokenTree
     position: int
@@ -31,7 +31,7 @@ class Question:
 
 
 def write_verdict(verdict: Verdict, cost: model_pb2.ComputeCost) -> verifier_pb2.VerifyResponse:
-    """The message for ``verdict``, which took ``cost``."""
+    """The message for ``verdict``, with its ``cost``."""
     return verifier_pb2.VerifyResponse(
         accepted_nodes=verdict.accepted_nodes,
         next_token_id=verdict.next_token,
@@ -44,7 +44,7 @@ def write_verdict(verdict: Verdict, cost: model_pb2.ComputeCost) -> verifier_pb2
 
 
 def read_verdict(response: verifier_pb2.VerifyResponse, question: Question) -> Verdict:
-    """The verdict, which ``verify`` could have given on ``question`` for some logits.
+    """The verdict, if ``verify`` could have given it on ``question`` for some logits.
 
     Raises ``InvalidField`` otherwise.
     """
@@ -66,7 +66,7 @@ def read_verdict(response: verifier_pb2.VerifyResponse, question: Question) -> V
 
 
 def _end_of_path(tree: TokenTree, accepted: Sequence[int]) -> int:
-    """The last of ``accepted``, which lead from the root downwards; 0 if there are none."""
+    """The last of ``accepted``, a path from the root downwards; 0 if there are none."""
     end = 0
     for node in accepted:
         if not 1 <= node <= len(tree) or tree.parents[node - 1] != end:
@@ -76,7 +76,8 @@ def _end_of_path(tree: TokenTree, accepted: Sequence[int]) -> int:
 
 
 def _check_next_token(response: verifier_pb2.VerifyResponse, end: int, question: Question) -> None:
-    """It must come after the node ``end``, and say rightly whether it replaces a draft token."""
+    """Raise ``InvalidField`` unless the next token may follow the node ``end``, and is of that
+    kind."""
     tree, token = question.tree, response.next_token_id
     if token >= question.vocab_size:
         raise InvalidField("next_token_id", f"{token} is outside the vocabulary")

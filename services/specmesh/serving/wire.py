@@ -1,7 +1,7 @@
-"""Between messages and the domain: the only place that builds or reads shared messages.
+"""Conversion between shared messages and domain types; no other module builds or reads them.
 
-Reading validates: a wrong field raises ``InvalidField`` with the field's name as the caller
-spelt it.
+Reading validates: a wrong field raises ``InvalidField`` with the field's name as the caller spelt
+it.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ MAX_PLACES = 256
 """Bounds how many draft tokens one call can have assessed."""
 
 MANY = 128
-"""Token ids from which on an array is worth making."""
+"""From so many token ids on an array is worth making."""
 
 _ROUNDING = 1e-3
 """How far probabilities may add up to more than 1, for float32 in a drafter's softmax."""
 
 
 def read_sampling(message: sampling_pb2.SamplingParameters, seed: int | None = None) -> Sampling:
-    """Sampling parameters; ``seed`` stands in for an unset one.
+    """Sampling parameters; ``seed`` is used if the message has none.
 
-    Without either, a temperature above 0 is refused: the answer would not be a function of
-    the request.
+    Without either, a temperature above 0 is refused: the answer would not be a function of the
+    request.
     """
     temperature = message.temperature if message.HasField("temperature") else 1.0
     if message.HasField("seed"):
@@ -97,7 +97,7 @@ def read_tree(message: tokens_pb2.TokenTree, vocab_size: int) -> TokenTree:
 def write_tree(
     tree: TokenTree, distributions: Mapping[int, Distribution] | None = None
 ) -> tokens_pb2.TokenTree:
-    """The message for ``tree`` and what its children were drawn from, by parent node."""
+    """The message for ``tree`` and, by parent node, what its children were drawn from."""
     return tokens_pb2.TokenTree(
         token_ids=tree.token_ids,
         parents=tree.parents,
@@ -108,7 +108,7 @@ def write_tree(
 def read_distributions(
     messages: Iterable[tokens_pb2.DraftDistribution],
 ) -> dict[int, Distribution]:
-    """Distributions by parent node, normalised in float64 from the floats that travelled."""
+    """Distributions by parent node, normalised in float64 from the float32 that was sent."""
     field = "tree.draft_distributions"
     found = {}
     for message in messages:
@@ -141,10 +141,10 @@ def write_distributions(
 def read_choices(
     messages: Sequence[tokens_pb2.DraftDistribution], entropies: Sequence[float], vocab_size: int
 ) -> dict[int, TopK]:
-    """TopK by the node they follow.
+    """A drafter's choices by the node they follow.
 
-    A drafter that tells no ``entropies`` at all is taken to be as unsure as its choices allow:
-    older ones don't know of them.
+    Without any ``entropies``, which older drafters don't send, each is taken to be the highest that
+    the choices allow.
     """
     if entropies and len(entropies) != len(messages):
         raise InvalidField("entropies", f"must be as long as choices, {len(messages)}")
@@ -160,7 +160,7 @@ def read_choices(
 
 
 def write_choices(choices: Mapping[int, TopK]) -> list[tokens_pb2.DraftDistribution]:
-    """The messages for choices by the node they follow; their entropies travel beside them."""
+    """The messages for choices by the node they follow; entropies are sent beside them."""
     return [
         tokens_pb2.DraftDistribution(
             node=node, token_ids=chosen.token_ids, probabilities=chosen.probabilities
@@ -170,7 +170,7 @@ def write_choices(choices: Mapping[int, TopK]) -> list[tokens_pb2.DraftDistribut
 
 
 def read_stop(message: drafter_pb2.DraftStop) -> DraftStop:
-    """When a draft is to end early."""
+    """The rule by which a draft ends early."""
     for name, least, most in (
         ("below", 0.0, 1.0),
         ("slope", 0.0, MAX_SLOPE),
@@ -192,7 +192,7 @@ def write_stop(stop: DraftStop | None) -> drafter_pb2.DraftStop | None:
 
 
 def read_places(messages: Sequence[confidence_pb2.DraftPlace]) -> list[TopK]:
-    """What a drafter thought at each place of a request."""
+    """A drafter's choices at each position of a request."""
     if not 1 <= len(messages) <= MAX_PLACES:
         raise InvalidField("places", f"must hold 1 to {MAX_PLACES} places, not {len(messages)}")
     places = []
@@ -204,7 +204,7 @@ def read_places(messages: Sequence[confidence_pb2.DraftPlace]) -> list[TopK]:
 
 
 def write_place(choices: TopK) -> confidence_pb2.DraftPlace:
-    """The message for what a drafter thought at one place."""
+    """The message for a drafter's choices at one position."""
     return confidence_pb2.DraftPlace(
         token_ids=choices.token_ids, probabilities=choices.probabilities, entropy=choices.entropy
     )
@@ -213,7 +213,7 @@ def write_place(choices: TopK) -> confidence_pb2.DraftPlace:
 def read_filter_options(
     message: confidence_pb2.FilterOptions, field: str = "options"
 ) -> FilterOptions:
-    """What a request says of the filter; ``field`` is the name of the message in the request."""
+    """A request's options for the filter; ``field`` is the name of the message in the request."""
     kind = message.WhichOneof("rule")
     try:
         rule = _read_rule(message)
@@ -263,7 +263,7 @@ def check_tokens(field: str, token_ids: Sequence[int], vocab_size: int) -> None:
 
 
 def _highest(token_ids: Sequence[int]) -> int:
-    """-1 if there are none; of many without taking them one by one."""
+    """The highest id, -1 if there are none; through an array if there are ``MANY``."""
     if len(token_ids) < MANY:
         return max(token_ids, default=-1)
     return int(np.asarray(token_ids).max())

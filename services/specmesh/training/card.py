@@ -32,7 +32,7 @@ class Provenance:
 
 
 def card(provenance: Provenance, evaluation: Evaluation) -> str:
-    """Markdown with every number measured, none typed in."""
+    """The model card in Markdown; every number in it was measured, none typed in."""
     return f"""\
 # {TARGET} and {DRAFTER}
 

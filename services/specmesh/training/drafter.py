@@ -53,7 +53,7 @@ LESSONS = (
 def train_drafter(
     target: LlamaForCausalLM, training: Tokens, curriculum: Curriculum, console: Console
 ) -> LlamaForCausalLM:
-    """A drafter for ``target``, from ``training`` tokens and what the target makes of them."""
+    """A drafter for ``target``, trained on ``training`` and on the target's continuations of it."""
     plan, seed = curriculum.samples, curriculum.samples.seed
     drafter = build("drafter", seed)
     schedule = Schedule(round(curriculum.steps * LANGUAGE_SHARE), seed=seed)
@@ -82,5 +82,5 @@ def train_drafter(
 
 
 def _mixture(training: Tokens, samples: Tokens) -> Tokens:
-    """Training text and about as much of the target's, repeated if need be."""
+    """Training text and about as many tokens of the target's, repeated if need be."""
     return np.concatenate([training, np.tile(samples, max(1, round(len(training) / len(samples))))])

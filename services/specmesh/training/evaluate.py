@@ -1,9 +1,8 @@
-"""What the pair is worth, measured on files neither model has seen.
+"""Measures the pair on files that neither model has seen.
 
-alpha is the acceptance rate E[sum_x min(p, q)] (Leviathan et al. 2023, Cor. 3.6). Each
-position's context is the text itself: for rejection sampling that is the target's own
-sampled text, for greedy decoding its own greedy text, so both are written and scored
-beside the held-out files.
+alpha is the acceptance rate E[sum_x min(p, q)] (Leviathan et al. 2023, Cor. 3.6). Each position's
+context is the text itself: for rejection sampling that is the target's own sampled text, for greedy
+decoding its own greedy text, so both are generated and scored beside the held-out files.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """How often the drafter's token would stand, in [0, 1], over ``num_tokens`` positions.
+    """How often a draft token would be accepted, in [0, 1], over ``num_tokens`` positions.
 
-    ``alpha`` is at temperature 1, ``alpha_sampled`` at ``SAMPLED_TEMPERATURE``, and
-    ``greedy`` the share of positions where both models' likeliest tokens are equal.
+    ``alpha`` is at temperature 1, ``alpha_sampled`` at ``SAMPLED_TEMPERATURE``, and ``greedy`` the
+    share of positions where both models' likeliest tokens are equal.
     """
 
     num_tokens: int
@@ -75,7 +74,8 @@ def evaluate(
     num_bytes: int,
     prompts: Sequence[Sequence[int]],
 ) -> Evaluation:
-    """Score the pair on ``held_out`` (of ``num_bytes`` of text) and on what ``prompts`` become."""
+    """Score the pair on ``held_out`` (``num_bytes`` of text) and on the target's continuations of
+    ``prompts``."""
     bytes_per_token = num_bytes / len(held_out)
     text = _Totals()
     for window in _windows(held_out):
@@ -105,7 +105,7 @@ def _loss(nats_per_token: float, bytes_per_token: float) -> Loss:
 
 
 def _windows(tokens: Tokens) -> Iterable[Tensor]:
-    """The array as windows ``[1, WINDOW_TOKENS + 1]`` that overlap in one token."""
+    """The tokens as windows ``[1, up to WINDOW_TOKENS + 1]`` that overlap in one token."""
     for start in range(0, len(tokens) - 1, WINDOW_TOKENS):
         window = tokens[start : start + WINDOW_TOKENS + 1].astype(np.int64)
         yield torch.from_numpy(window)[None]
@@ -117,17 +117,17 @@ def _own_text(
     prompts: Sequence[Sequence[int]],
     temperature: float,
 ) -> Acceptance:
-    """Acceptance where the target, from ``prompts``, wrote the text at ``temperature``."""
+    """Acceptance on the target's own continuations of ``prompts`` at ``temperature``."""
     row_tokens = max(map(len, prompts)) + CONTINUATION_TOKENS
     generator = torch.Generator().manual_seed(0)
-    heat = [temperature] * len(prompts)
+    temperatures = [temperature] * len(prompts)
     totals = _Totals()
     for row, prompt in zip(
-        continue_prompts(target, prompts, row_tokens, heat, generator), prompts, strict=True
+        continue_prompts(target, prompts, row_tokens, temperatures, generator), prompts, strict=True
     ):
         answer = row[len(prompt) :][:CONTINUATION_TOKENS]
         ends = (answer == END_OF_TEXT_ID).nonzero()
-        if len(ends):  # serving stops here; the end itself is still the target's choice
+        if len(ends):  # an answer stops here; the end itself is still the target's choice
             answer = answer[: int(ends[0]) + 1]
         text = torch.cat([torch.tensor(prompt), answer])[None]
         counted = torch.arange(1, text.shape[1])[None] >= len(prompt)

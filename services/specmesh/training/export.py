@@ -27,6 +27,6 @@ def export(model: LlamaForCausalLM, tokenizer: Tokenizer, folder: Path) -> None:
         pad_token_id=END_OF_TEXT_ID,
     )
     rounded.save_pretrained(folder)
-    # Written for its owner alone otherwise, and a container serves it as another user.
+    # Otherwise only its owner may read it, and a container serves it as another user.
     (folder / "model.safetensors").chmod(0o644)
     tokenizers.save(tokenizer, folder, CONTEXT_TOKENS)

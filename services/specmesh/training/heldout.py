@@ -19,11 +19,12 @@ ATTEMPTS_PER_CUT = 50
 
 
 def choose_prompts(files: Sequence[SourceFile], tokenizer: Tokenizer) -> list[Prompt]:
-    """``NUM_PROMPTS`` cuts of ``PROMPT_TOKENS`` tokens (ends included), spread over ``files``.
+    """``NUM_PROMPTS`` prompts of ``PROMPT_TOKENS`` tokens (ends included), cut from all of
+    ``files``.
 
-    A prompt begins with a line that is not blank and stops at the end of a statement inside
-    a block, before the line break: the break and the next line's indentation share a token.
-    Raises ValueError if the files don't hold enough code.
+    A prompt begins with a line that is not blank and stops at the end of a statement inside a
+    block, before the line break: the break and the next line's indentation share a token. Raises
+    ValueError if the files don't hold enough code.
     """
     prompts: list[Prompt] = []
     cuts = {file.path: _cuts(file, tokenizer) for file in files}

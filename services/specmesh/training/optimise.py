@@ -81,7 +81,7 @@ def optimise(
     schedule: Schedule,
     checkpoint: Path,
 ) -> Iterator[StepsDone]:
-    """Train ``model`` in place, a step for each item asked for.
+    """Train ``model`` in place, one step for each item of the iterator.
 
     Continues from ``checkpoint`` if it exists, and keeps it current.
     """
@@ -126,7 +126,7 @@ def _save(path: Path, step: int, model: nn.Module, optimizers: Optimizers) -> No
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     torch.save(state, path.with_suffix(".part"))
-    os.replace(path.with_suffix(".part"), path)  # a stop leaves the old one or the new one
+    os.replace(path.with_suffix(".part"), path)  # atomic: leaves the old one or the new one
 
 
 def _restore(path: Path, model: nn.Module, optimizers: Optimizers) -> int:

@@ -1,8 +1,7 @@
 """The two models' shapes and losses.
 
-The target is deep, so that it costs several milliseconds a token on one CPU core and
-speculation has something to hide; the drafter is two thin layers, the least that can
-copy from its context.
+The target is deep, so that it costs several milliseconds a token on one CPU core and speculation
+has latency to hide; the drafter has two thin layers, the fewest that can copy from its context.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The stages from source files to a shipped pair; each is skipped where its output is there."""
+"""The stages from source files to a shipped pair; each is skipped if its output exists."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Data:
 
 
 def run(plan: TrainingPlan, console: Console) -> Evaluation:
-    """All stages; writes both models, the prompts, the held-out manifest and the card.
+    """Run all stages; writes both models, the prompts, the held-out manifest and the card.
 
     Raises WorkFolderError if the work folder was begun with other files.
     """
@@ -71,7 +71,7 @@ def run(plan: TrainingPlan, console: Console) -> Evaluation:
         steps=plan.drafter_steps,
         samples=plan.samples,
         work=plan.work,
-        # Named after the weights: a target trained further never meets another's samples.
+        # Named after the weights, so that a target trained further gets samples of its own.
         distilled=plan.work / f"distilled-{_fingerprint(plan.output / TARGET)[:12]}",
     )
     teacher = _load(plan.output / TARGET, torch.bfloat16)
@@ -107,7 +107,7 @@ def prepare(plan: TrainingPlan, console: Console) -> Data:
         tokenizer.save(str(plan.work / "tokenizer.json"))
         np.save(plan.work / "training.npy", encode(tokenizer, files.training))
         np.save(plan.work / "held_out.npy", encode(tokenizer, files.held_out))
-        _write_json(record, manifest)  # last: its being there says that the rest is
+        _write_json(record, manifest)  # last: if it exists, so does the rest
     elif json.loads(record.read_text(encoding="utf-8")) != manifest:
         raise WorkFolderError(f"{plan.work} was begun with other files than {plan.sources} holds")
     return Data(

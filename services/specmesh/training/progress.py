@@ -62,7 +62,7 @@ def _is_logged(step: int, steps: int) -> bool:
 
 @dataclass(slots=True)
 class _SpeedMeter:
-    """Speed since ``first_step``, which a resumed stage doesn't begin with 1, and the loss."""
+    """Speed since ``first_step``, which is above 1 in a resumed stage, and the smoothed loss."""
 
     step_tokens: int
     first_step: int

@@ -1,9 +1,9 @@
 """The target's own text, for the drafter to learn from.
 
-Once a draft is under way the context is what the *target* wrote, not what people wrote,
-so the drafter should learn from that too (DistillSpec, Zhou et al. 2023, Sec. 4). Prompts
-are cut from the training files alone. Every shard is a function of (seed, shard), so a
-run that was stopped goes on with the next one.
+Once a draft is under way the context is what the *target* wrote, not what people wrote, so the
+drafter should learn from that too (DistillSpec, Zhou et al. 2023, Sec. 4). Prompts are cut from the
+training files alone. Every shard is a function of (seed, shard), so a run that was stopped
+continues with the next one.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def continue_prompts(
     lengths = torch.tensor([len(prompt) for prompt in prompts])
     for row, prompt in zip(rows, prompts, strict=True):
         row[: len(prompt)] = torch.tensor(prompt)
-    heat = torch.tensor(temperatures)[:, None]
+    temperature = torch.tensor(temperatures)[:, None]
     cache = DynamicCache(config=model.config)
     start = int(lengths.min())
     feed = rows[:, :start]
@@ -69,7 +69,7 @@ def continue_prompts(
         logits = model(feed, past_key_values=cache, logits_to_keep=1).logits[:, -1].float()
         # Gumbel-max: argmax(logits + T * G) samples at temperature T, and at 0 is greedy.
         gumbel = -torch.empty_like(logits).exponential_(generator=generator).log()
-        chosen = (logits + heat * gumbel).argmax(-1)
+        chosen = (logits + temperature * gumbel).argmax(-1)
         rows[:, position] = torch.where(position < lengths, rows[:, position], chosen)
         feed = rows[:, position : position + 1]
     return rows
@@ -91,7 +91,7 @@ def write_samples(
 
 
 def read_samples(plan: SamplePlan, folder: Path) -> Tokens:
-    """All of the plan's rows, flat, each opened by the end-of-text token as a file is."""
+    """All of the plan's rows in one flat array, each after an end-of-text token, as files are."""
     rows = np.concatenate([np.load(_path(folder, shard)) for shard in range(plan.shards)])
     return np.pad(rows, ((0, 0), (1, 0)), constant_values=END_OF_TEXT_ID).reshape(-1)
 

@@ -40,7 +40,8 @@ class VerifierSettings(InferenceSettings, SimulatedSettings):
 
 
 class VerifierService(InferenceService):
-    """See ``Service``; with ``ranks``, one of the processes that hold the target."""
+    """The ``Service`` of the verifier role; with ``ranks``, one of the processes that share the
+    target."""
 
     role = "verifier"
 
@@ -88,7 +89,8 @@ class VerifierService(InferenceService):
         model.follow()
 
     async def stop(self) -> None:
-        """See ``InferenceService``; the other ranks end too, if need be as rank 0 is lost."""
+        """Stop the service, then the other ranks; if the engine is broken, losing rank 0 ends
+        them."""
         await super().stop()
         if self._ranks is not None and not self.is_broken:
             await asyncio.to_thread(self._ranks.dismiss)

@@ -15,7 +15,7 @@ from specmesh.decoding.tree import TokenTree
 from specmesh.inference.engine.engine import Engine
 from specmesh.inference.engine.job import Job, Steps
 from specmesh.inference.model import ForwardRequest, LanguageModel
-from specmesh.inference.service.accounts import record_cost, tell_in_blocks
+from specmesh.inference.service.accounts import record_cost, round_to_blocks
 from specmesh.inference.service.prefixes import PrefixResolver
 from specmesh.serving.interceptors import exchange
 from specmesh.serving.verdicts import write_verdict
@@ -32,7 +32,7 @@ EachContext = grpc.aio.ServicerContext[
 
 
 class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
-    """Answers Verify; a pure function of the request, whatever is cached."""
+    """Answers Verify: a verdict is a pure function of its request, whatever is cached."""
 
     def __init__(self, model: LanguageModel, engine: Engine, prefixes: PrefixResolver) -> None:
         self._model = model
@@ -44,7 +44,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         request: verifier_pb2.VerifyRequest,
         context: Context,  # noqa: ARG002
     ) -> verifier_pb2.VerifyResponse:
-        """See verifier.proto."""
+        """The verdict on one draft."""
         return await self._respond(request)
 
     async def VerifyEach(  # noqa: N802
@@ -52,7 +52,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         request_iterator: AsyncIterator[verifier_pb2.VerifyEachRequest],
         context: EachContext,  # noqa: ARG002
     ) -> AsyncIterator[verifier_pb2.VerifyEachResponse]:
-        """See verifier.proto."""
+        """Answer as ``Verify`` does to each request of the call, one after the other."""
         async for message in request_iterator:
             async with exchange(message.trace_context):
                 response = await self._respond(message.request)
@@ -71,7 +71,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
 
         response = await self._engine.run(work)
         record_cost(response.cost)
-        tell_in_blocks(response.cost, len(prefix))
+        round_to_blocks(response.cost, len(prefix))
         return response
 
     def _verify(

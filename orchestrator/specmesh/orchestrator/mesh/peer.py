@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -18,6 +19,9 @@ from specmesh.v1 import (
     model_pb2_grpc,
     verifier_pb2_grpc,
 )
+from specmesh.v1.confidence_pb2 import AssessEachRequest, AssessEachResponse
+from specmesh.v1.drafter_pb2 import DraftEachRequest, DraftEachResponse
+from specmesh.v1.verifier_pb2 import VerifyEachRequest, VerifyEachResponse
 
 log = logging.getLogger(__name__)
 
@@ -81,13 +85,6 @@ class Peer:
     ) -> None:
         self.address = address
         self.channel = open_channel(address)
-        self.verifications = StreamPool(
-            verifier_pb2_grpc.VerifierServiceStub(self.channel).VerifyEach
-        )
-        self.drafts = StreamPool(drafter_pb2_grpc.DrafterServiceStub(self.channel).DraftEach)
-        self.assessments = StreamPool(
-            confidence_pb2_grpc.ConfidenceServiceStub(self.channel).AssessEach
-        )
         self.model: PeerModel | None = None
         self.kind = ""
         """The kind of the model it serves (``kind_of``); empty until it is known."""
@@ -109,6 +106,21 @@ class Peer:
         self._service = service
         self._admit = admit
         self._watcher = asyncio.create_task(self._watch(), name=f"watch {address}")
+
+    @cached_property
+    def verifications(self) -> StreamPool[VerifyEachRequest, VerifyEachResponse]:
+        """Open calls for verifications, if the peer is a replica of the target."""
+        return StreamPool(verifier_pb2_grpc.VerifierServiceStub(self.channel).VerifyEach)
+
+    @cached_property
+    def drafts(self) -> StreamPool[DraftEachRequest, DraftEachResponse]:
+        """Open calls for drafts, if the peer is a drafter."""
+        return StreamPool(drafter_pb2_grpc.DrafterServiceStub(self.channel).DraftEach)
+
+    @cached_property
+    def assessments(self) -> StreamPool[AssessEachRequest, AssessEachResponse]:
+        """Open calls for assessments, if the peer is a confidence service."""
+        return StreamPool(confidence_pb2_grpc.ConfidenceServiceStub(self.channel).AssessEach)
 
     @property
     def serving(self) -> bool:

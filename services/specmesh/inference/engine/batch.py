@@ -1,8 +1,8 @@
-"""One forward's plan: which tokens go through it, where their KV lies, who attends to what.
+"""The plan of one forward pass: its tokens, where their KV lies, and which attend to which.
 
-Plain data made of numbers, so that it can be sent to other processes that hold parts of the
-model. The tokens of all sequences are packed in one row. Attention is computed group by
-group: sequences with as many new tokens each and about as much KV.
+Plain data made of numbers, so that it can be sent to other processes that hold parts of the model.
+The tokens of all sequences are packed in one row. Attention is computed group by group: sequences
+with equally many new tokens and about equally much KV.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from specmesh.decoding.prefix import BLOCK_TOKENS
 
 Indexes = npt.NDArray[np.int64]
 AttentionMask = npt.NDArray[np.bool_]
-"""``[new tokens, KV tokens]``: whose KV each new token attends to."""
+"""``[new tokens, KV tokens]``: True where the new token attends to the KV token."""
 
 GROUP_COST_BLOCKS = 40
 """How many blocks of padding cost as much as one more group."""
@@ -26,11 +26,11 @@ GROUP_COST_BLOCKS = 40
 
 @dataclass(frozen=True, slots=True)
 class BatchPart:
-    """One sequence's part of a forward.
+    """One sequence's part of a forward pass.
 
     The KV of its token i lies in slot ``i % 16`` of block ``blocks[i // 16]``. ``attention_mask``
     is None if every new token attends to all ``length`` tokens. ``slots`` is where the KV of the
-    new tokens goes; ``rows`` says which of them, from 0, are asked for logits.
+    new tokens goes; ``rows`` are the indices of the new tokens whose logits are requested.
     """
 
     token_ids: Sequence[int]
@@ -44,7 +44,7 @@ class BatchPart:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Sequences whose attention is one call: tokens from ``start`` on, ``width`` for each.
+    """Sequences whose attention is one call: tokens from ``start`` on, ``width`` for each sequence.
 
     ``blocks`` is ``[sequences, blocks]``, ``attention_mask`` ``[sequences, width, length]``, True
     where a token attends, or None if all attend to everything.
@@ -59,7 +59,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """KV to copy from slots to others, all read before any is written."""
+    """KV to copy from slots to other slots; all are read before any is written."""
 
     sources: Indexes
     destinations: Indexes
@@ -67,12 +67,12 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """See the module. ``copies`` are carried out in order, before anything else.
+    """One forward pass. ``copies`` are carried out in order, before anything else.
 
-    ``token_ids``, ``positions`` and ``slots`` are ``[tokens]``, group after group. ``rows``
-    says which tokens' logits are asked for: those of the first part, then those of the next.
-    ``padding_slots`` are slots beyond a sequence's end that attention reads all the same: it masks
-    the scores, but they, and what is weighted with 0, must be numbers.
+    ``token_ids``, ``positions`` and ``slots`` are ``[tokens]``, group after group. ``rows`` are the
+    indices of the tokens whose logits are requested: those of the first part, then those of the
+    next. ``padding_slots`` lie beyond a sequence's end, but attention reads them all the same:
+    their scores are masked, but they must be finite, since their values are weighted with 0.
     """
 
     copies: tuple[Copy, ...]
@@ -85,7 +85,7 @@ class Batch:
 
 
 def pack(parts: Sequence[BatchPart], copies: Sequence[Copy]) -> Batch:
-    """The forward of ``parts``, after ``copies``."""
+    """The batch of ``parts``, after ``copies``."""
     groups: list[Group] = []
     order: list[BatchPart] = []
     padding_slots: list[range] = []
@@ -115,7 +115,7 @@ def pack(parts: Sequence[BatchPart], copies: Sequence[Copy]) -> Batch:
 
 
 def _similar(parts: Sequence[BatchPart]) -> list[list[int]]:
-    """Parts by group: of one width, and split where padding would cost more than a group."""
+    """Indices of parts by group: of one width, and split where padding would cost more."""
     if len(parts) == 1:
         return [[0]]
     by_width: dict[int, list[int]] = {}
@@ -132,8 +132,8 @@ def _similar(parts: Sequence[BatchPart]) -> list[list[int]]:
 def _ends(sizes: Sequence[int]) -> list[int]:
     """Where to end each group of sequences with ``sizes`` blocks, longest first.
 
-    Every sequence of a group costs as much as its longest one, and a group costs something by
-    itself: the cheapest cut, by dynamic programming from the last sequence to the first.
+    Every sequence of a group costs as much as its longest one, and each group has a cost of its
+    own: the cheapest partition, by dynamic programming from the last sequence to the first.
     """
     cost = [0] * (len(sizes) + 1)
     ends = [0] * len(sizes)
@@ -156,7 +156,8 @@ def _group(parts: Sequence[BatchPart], start: int) -> Group:
     for row, part in enumerate(parts):
         used = _num_blocks(part)
         blocks[row, :used] = part.blocks[:used]
-        # What is masked still has to be numbers: not those of others, who may have overflowed.
+        # Padded with a block of its own: masked values must be finite too, and those of other
+        # sequences may have overflowed.
         blocks[row, used:] = part.blocks[used - 1]
     if all(part.attention_mask is None and part.length == length for part in parts):
         return Group(start, width, length, blocks, None)
@@ -169,7 +170,7 @@ def _group(parts: Sequence[BatchPart], start: int) -> Group:
 
 
 def _padding_slots(part: BatchPart) -> range:
-    """The slots that are left of the last block of ``part``: no other sequence uses them."""
+    """The unused slots of the last block of ``part``, which no other sequence uses."""
     end = part.blocks[_num_blocks(part) - 1] * BLOCK_TOKENS + BLOCK_TOKENS
     num_left = -part.length % BLOCK_TOKENS
     return range(end - num_left, end)

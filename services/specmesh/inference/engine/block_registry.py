@@ -1,8 +1,8 @@
-"""What lies in which KV block: full blocks by chained digest, partial tails by their tokens.
+"""What each KV block holds: full blocks by chained digest, partial tails by their tokens.
 
-Every registered block hangs from its parent: the digest of all that comes before it. Below one
-parent the blocks are sorted by their tokens, so that the one which goes on longest as wanted
-is next to where the wanted tokens would stand, however many there are.
+Every registered block is a child of its parent, the digest of all that comes before it. The
+children of one parent are sorted by their tokens, so that the one which shares the longest
+beginning with given tokens is next to where these would be inserted, however many there are.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ Tokens = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a block holds: ``tokens`` after the prefix named ``parent``, from its first slot."""
+    """A block's contents from its first slot on: ``tokens``, after the prefix of digest
+    ``parent``."""
 
     parent: bytes
     tokens: Tokens
@@ -27,7 +28,7 @@ class Entry:
 
 
 class BlockRegistry:
-    """Entries by block and by digest; one at most for the same tokens after the same parent."""
+    """Entries by block and by digest; ``add`` registers no tokens twice below one parent."""
 
     def __init__(self) -> None:
         self._entries: dict[int, Entry] = {}
@@ -43,7 +44,8 @@ class BlockRegistry:
         return entry is not None and entry.digest is None
 
     def leading(self, chain: PrefixChain, num_tokens: int) -> list[int]:
-        """The registered full blocks that the first ``num_tokens`` of ``chain`` begin with."""
+        """The blocks registered for the full blocks of ``chain[:num_tokens]``, up to the first
+        gap."""
         blocks = []
         for digest in chain.digests[: num_tokens // BLOCK_TOKENS]:
             block = self._by_digest.get(digest)
@@ -53,21 +55,22 @@ class BlockRegistry:
         return blocks
 
     def longest_beginning(self, parent: bytes, wanted: Sequence[int]) -> tuple[int, int] | None:
-        """The block after ``parent`` that shares most of its beginning with ``wanted``.
+        """The child of ``parent`` that shares the longest beginning with ``wanted``.
 
         Returns it with the number of shared tokens; None if none shares even the first.
         """
         children = self._children.get(parent, [])
-        place = bisect_left(children, (tuple(wanted),))
+        at = bisect_left(children, (tuple(wanted),))
         shared = [
             (_num_shared(tokens, wanted), block)
-            for tokens, block in children[max(0, place - 1) : place + 1]
+            for tokens, block in children[max(0, at - 1) : at + 1]
         ]
         num_shared, block = max(shared, default=(0, 0))
         return (block, num_shared) if num_shared else None
 
     def base(self, length: int, digest: bytes) -> PrefixChain | None:
-        """The first ``length`` tokens under ``digest``, if every block of them is registered."""
+        """The prefix of ``length`` tokens with that ``digest``, if all its blocks are
+        registered."""
         blocks: list[tuple[Tokens, bytes]] = []
         while (block := self._by_digest.get(digest)) is not None:
             entry = self._entries[block]
@@ -80,16 +83,16 @@ class BlockRegistry:
     def add(self, block: int, chain: PrefixChain, index: int) -> int:
         """Register ``block`` for the tokens of ``chain`` in its block ``index``, full or not.
 
-        Returns the block that is registered for them: another one if that says as much or
-        more, and then ``block`` is not registered.
+        Returns the block that is registered for them: another one if it already holds these tokens,
+        or more after them, and then ``block`` is not registered.
         """
         start, end = index * BLOCK_TOKENS, (index + 1) * BLOCK_TOKENS
         tokens = tuple(chain[start:end])
         parent = chain.digest_at(start)
         children = self._children.get(parent, [])
-        place = bisect_left(children, (tokens,))
-        if place < len(children) and children[place][0][: len(tokens)] == tokens:
-            holder = children[place][1]
+        at = bisect_left(children, (tokens,))
+        if at < len(children) and children[at][0][: len(tokens)] == tokens:
+            holder = children[at][1]
             if holder != block:
                 self.discard(block)
             return holder
@@ -99,20 +102,20 @@ class BlockRegistry:
         return block
 
     def shorten(self, tail: int, num_tokens: int) -> None:
-        """Forget what ``tail`` says beyond its first ``num_tokens`` tokens."""
+        """Forget what ``tail`` holds beyond its first ``num_tokens`` tokens."""
         entry = self._entries[tail]
         if num_tokens < len(entry.tokens):
             self.discard(tail)
             self._put(tail, Entry(entry.parent, entry.tokens[:num_tokens], None))
 
     def tail_within(self, block: int) -> int | None:
-        """A registered tail that says nothing which ``block`` doesn't say, if there is one."""
+        """A registered tail whose tokens are the beginning of those of ``block``, if any."""
         entry = self._entries[block]
         children = self._children[entry.parent]
-        place = bisect_left(children, (entry.tokens, block)) - 1
-        if place < 0 or entry.tokens[: len(children[place][0])] != children[place][0]:
+        at = bisect_left(children, (entry.tokens, block)) - 1
+        if at < 0 or entry.tokens[: len(children[at][0])] != children[at][0]:
             return None
-        return children[place][1]
+        return children[at][1]
 
     def discard(self, block: int) -> None:
         """Forget what ``block`` holds, if it is registered."""

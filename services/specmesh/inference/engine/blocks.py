@@ -1,14 +1,14 @@
 """Who uses which KV block: tables of sequences, shared prefixes, copies, eviction. No tensors.
 
 A block is **used** while a table refers to it, **cached** if none does but what it holds is
-registered, and **free** otherwise. The rules that keep one sequence out of another's way:
+registered, and **free** otherwise. The invariants that keep sequences from each other's KV:
 
-- A registered full block is never written. To go on from the middle of one is to copy it.
-- A partial tail is written on in place by one table at a time, from the end of the tokens it
-  is registered for; whoever else wants those copies them.
-- The source of a copy stays referred to, so that nobody takes it before it is copied.
-- Cached blocks are let go least recently used first, and a block always before its parent:
-  a table refers to the parents of all its registered blocks, and is released from its end.
+- A registered full block is never written. A sequence that continues from its middle copies it.
+- A registered partial tail is continued in place by one table at a time, from the end of the tokens
+  it is registered for; any other table that wants those tokens copies them.
+- The source of a copy stays referred to, so that it is not reused before it is copied.
+- Cached blocks are evicted least recently used first, and a block always before its parent: a table
+  refers to the parents of all its registered blocks, and releases its blocks from the end.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from specmesh.inference.engine.block_registry import BlockRegistry
 
 
 class NoRoom(Exception):
-    """Not enough blocks now: others hold them, so it may be tried again."""
+    """Not enough blocks now, since other sequences hold them; a later attempt may succeed."""
 
 
 class TooLarge(Exception):
-    """More tokens than all blocks hold: there will never be room."""
+    """More tokens than all blocks together hold: no attempt will succeed."""
 
     def __init__(self, num_tokens: int, capacity_tokens: int) -> None:
         super().__init__(
@@ -42,23 +42,26 @@ class TooLarge(Exception):
 class BlockTable:
     """One sequence's blocks: its token i lies in slot ``blocks[i // 16] * 16 + i % 16``.
 
-    The sequence writes its tokens from number ``num_cached`` on, never before.
+    The sequence writes its tokens from index ``num_cached`` on, never before.
     """
 
     blocks: list[int]
     num_cached: int
-    """Leading tokens whose KV is held already, but for the last token of the prefix: its
-    logits are wanted, so it goes through a forward again."""
+    """Leading tokens whose KV is cached, at most all but the last one of the prefix: its logits are
+    needed, so it goes through a forward pass again."""
     copies: list[tuple[int, int, int]]
-    """(source block, destination block, leading tokens): to be copied before the sequence's
-    first forward. One at most."""
+    """(source block, destination block, leading tokens), one at most: to be copied before the
+    sequence's first forward pass."""
     _num_registered: int = field(default=0, init=False, repr=False)
-    """Leading full blocks that are registered: their own or those of others."""
+    """Leading full blocks that are registered, this table's own or others'."""
     _source: int | None = field(default=None, init=False, repr=False)
 
 
 class BlockPool:
-    """All blocks of a KV store. One thread opens and closes; any may call ``find_base``."""
+    """All blocks of a KV store; the module says which invariants it keeps.
+
+    One thread opens and closes tables; any thread may call ``find_base``.
+    """
 
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
@@ -84,7 +87,7 @@ class BlockPool:
 
     @property
     def num_cached(self) -> int:
-        """Blocks that hold something known and can be evicted."""
+        """Blocks that hold registered tokens and can be evicted."""
         return len(self._cached)
 
     @property
@@ -100,7 +103,7 @@ class BlockPool:
     def open(self, chain: PrefixChain, room: int) -> BlockTable:
         """Blocks for the tokens of ``chain`` (one at least) and ``room`` more.
 
-        Raises ``NoRoom`` or ``TooLarge``, and then leaves all as it was.
+        Raises ``NoRoom`` or ``TooLarge``, and then changes nothing.
         """
         num_tokens = len(chain) + room
         if num_tokens > self.capacity_tokens:
@@ -121,9 +124,9 @@ class BlockPool:
     def close(self, table: BlockTable, chain: PrefixChain | None) -> None:
         """End the use of ``table``; the KV of the tokens of ``chain`` stays cached.
 
-        It must be there, at the table's beginning: fewer tokens than the prefix if the
-        prefill was interrupted, more if nodes of the tree were accepted. Without ``chain``
-        only what was held or published before stays.
+        It must be there, from the table's first slot on: fewer tokens than the prefix if the
+        prefill was interrupted, more if nodes of the tree were accepted. Without ``chain`` only
+        what was cached or published before stays.
         """
         with self._lock:
             self._release_source(table)
@@ -134,7 +137,7 @@ class BlockPool:
             table.blocks = []
 
     def find_base(self, length: int, digest: bytes) -> PrefixChain | None:
-        """The first ``length`` tokens under ``digest``, if every block of them is held."""
+        """The prefix of ``length`` tokens with that ``digest``, if every block of it is held."""
         with self._lock:
             return self._registry.base(length, digest)
 
@@ -157,7 +160,7 @@ class BlockPool:
     def _begin_mid_block(
         self, table: BlockTable, chain: PrefixChain, *, may_keep_source: bool
     ) -> None:
-        """Take over or copy what goes on as ``chain`` does after the table's full blocks."""
+        """Take over, or copy, a block that continues ``chain`` after the table's full blocks."""
         start = table.num_cached
         wanted = chain[start : min(start + BLOCK_TOKENS, len(chain) - 1)]
         begun = self._registry.longest_beginning(chain.digest_at(start), wanted)
@@ -175,14 +178,14 @@ class BlockPool:
             table.blocks.append(self._take())
             table.copies.append((block, table.blocks[-1], num_shared))
         else:
-            return  # the block to copy from is itself needed
+            return  # the table needs every block, also the one it would copy from
         table.num_cached += num_shared
 
     def _register(self, table: BlockTable, chain: PrefixChain, *, swap: bool) -> None:
         """Register what ``table`` holds of ``chain``.
 
-        At a block that another table registered first, swap it in, or end: blocks further on
-        would outlive their parents, which this table doesn't refer to.
+        Where another table has registered a block first, use that one instead (``swap``) or stop:
+        blocks further on would outlive their parents, which this table doesn't refer to.
         """
         for index in range(table._num_registered, -(-len(chain) // BLOCK_TOKENS)):
             block = table.blocks[index]
@@ -206,7 +209,7 @@ class BlockPool:
             self._free.append(tail)
 
     def _take(self) -> int:
-        """A block for a table alone, evicting what was not used for longest if none is free."""
+        """A block for one table alone; evicts the least recently used one if none is free."""
         if self._free:
             block = self._free.pop()
         else:

@@ -1,13 +1,14 @@
-"""One thread that runs the forwards; the asyncio server feeds it.
+"""One thread that runs the forward passes; the asyncio server feeds it.
 
-A forward blocks, so it must not run on the event loop; and two forwards at once would only
-fight over the same cores. So calls share them: jobs join and leave between two forwards, and
-each forward is for all that are there (continuous batching, Yu et al., "Orca", OSDI 2022).
-A cancelled job is ended between two forwards, or within one that nobody else wants; its call
-ends when it has really stopped.
+A forward pass blocks, so it must not run on the event loop; and two at once would only compete for
+the same cores. So calls share them: jobs join and leave between two forward passes, and each pass
+serves all jobs that are there (continuous batching, Yu et al., "Orca", OSDI 2022). A cancelled job
+is ended between two forward passes, or within one that no other job needs; its call ends when it
+has really stopped.
 
-A forward that fails is run again for each of its jobs alone, so that only those fail whose own
-doing it is. What the thread does not survive it tells: nothing is to be hoped for from it then.
+A forward pass that fails is run again for each of its jobs alone, so that only those fail which
+cause the failure. If the thread itself dies, the engine is broken for good, and ``broken`` returns
+why.
 """
 
 from __future__ import annotations
@@ -33,25 +34,26 @@ T = TypeVar("T")
 
 
 class Engine:
-    """Runs jobs on the model that ``load`` gives, first come first served.
+    """Runs jobs on the model that ``load`` returns, first come first served.
 
-    ``load`` runs on the engine's thread. Raises ``ResourceExhausted`` at once when
-    ``max_queue`` jobs wait already.
+    ``load`` runs on the engine's thread. ``stream`` and ``run`` raise ``ResourceExhausted`` at once
+    when ``max_queue`` jobs wait already. Invariant: once the model is loaded every job ends, also
+    if the thread dies or hangs.
     """
 
     def __init__(self, load: Callable[[], LanguageModel], max_queue: int) -> None:
         self._loaded: Future[LanguageModel] = Future()
-        self._loaded.set_running_or_notify_cancel()  # who waits may give up; the thread tells on
+        self._loaded.set_running_or_notify_cancel()  # a waiter that gives up cannot cancel it
         self._waiting: deque[Job[Any]] = deque()
         self._lock = threading.Lock()
-        # Wakes the thread when it has nothing to do; what to do is said elsewhere.
+        # Wakes the thread when it is idle; its work is in ``_waiting`` and ``_stopping``.
         self._signals: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._stopping = False
         self.is_broken = False
-        """Whether the thread has died or hangs: no job will be answered any more. Asked at each
-        step, and ``Future.done`` takes a lock."""
+        """Whether the thread has died or hangs: no job will be answered any more. A flag, since it
+        is read at each step, and ``Future.done`` takes a lock."""
         self._broken: Future[str] = Future()
-        """Why."""
+        """The reason, once it is broken."""
         self._broken.set_running_or_notify_cancel()
         self._running: list[Job[Any]] = []
         self._pulse = Pulse()
@@ -65,11 +67,11 @@ class Engine:
 
     @property
     def queue_depth(self) -> int:
-        """How many jobs wait."""
+        """How many jobs wait to be started."""
         return len(self._waiting)
 
     async def broken(self) -> str:
-        """Return why, once it ``is_broken``; jobs that were there have failed by then."""
+        """Return the reason, once it ``is_broken``; its jobs have failed by then."""
         died = asyncio.wrap_future(self._broken)
         while not (await asyncio.wait({died}, timeout=LOOK_SECONDS))[0]:
             if self._pulse.has_stopped():
@@ -79,8 +81,8 @@ class Engine:
     async def stream(self, work: Work[T]) -> AsyncGenerator[T, None]:
         """Run ``work`` and yield its items.
 
-        Closing the iterator cancels the job, and returns once it has stopped: at once if it
-        had not been started.
+        Closing the iterator cancels the job, and returns once it has stopped: at once if it had not
+        been started.
         """
         job = self._enqueue(work)
         try:
@@ -90,7 +92,7 @@ class Engine:
             await self._leave(job)
 
     async def run(self, work: Work[T]) -> T:
-        """Run ``work`` for its one item; what goes wrong after that is logged."""
+        """Run ``work`` for its one item; an error after that is logged."""
         job = self._enqueue(work)
         try:
             item = await job.next()
@@ -100,9 +102,9 @@ class Engine:
         return item
 
     def stop(self) -> None:
-        """End the thread after the jobs that came before; cancelled ones do not run.
+        """End the thread after the jobs queued before; cancelled ones do not run.
 
-        A broken one is left to itself: it may hang.
+        A broken thread is not waited for: it may hang.
         """
         with self._lock:
             self._stopping = True
@@ -126,7 +128,7 @@ class Engine:
         return job
 
     async def _leave(self, job: Job[Any]) -> None:
-        """Cancel ``job`` and return once it is neither queued nor at work."""
+        """Cancel ``job`` and return once it is neither queued nor running."""
         if not job.has_stopped:
             job.cancel()
             with self._lock:
@@ -163,7 +165,7 @@ class Engine:
             running[:] = self._forward(model, running)
 
     def _forward(self, model: LanguageModel, running: list[Job[Any]]) -> list[Job[Any]]:
-        """One forward for all; the jobs that want another."""
+        """Run one forward pass for all of ``running``; returns the jobs that want another."""
         results = _results(model, running)
         if not isinstance(results, BaseException):
             return [
@@ -172,11 +174,11 @@ class Engine:
         if len(running) == 1 or isinstance(results, Interrupted):
             return [job for job in running if _fail(job, results)]
         log.warning("forward failed: its jobs run apart", extra={"error": repr(results)})
-        del results  # and with it what its forward held in memory
+        del results  # frees what the failed forward pass held in memory
         return self._apart(model, running)
 
     def _apart(self, model: LanguageModel, running: list[Job[Any]]) -> list[Job[Any]]:
-        """A forward for each job alone, after one for all has failed."""
+        """A forward pass for each job alone, after one for all has failed."""
         following = []
         for job in running:
             if _ended_if_cancelled(job):
@@ -186,7 +188,7 @@ class Engine:
         return following
 
     def _break(self, reason: str) -> None:
-        """From here on nobody waits for the thread. Called by itself, or where it hangs."""
+        """Fail all jobs and accept no more. Called by the thread as it dies, else by ``broken``."""
         with self._lock:
             if self.is_broken:
                 return
@@ -207,17 +209,17 @@ class Engine:
         return True
 
     def _admit(self, running: list[Job[Any]], max_batch: int) -> None:
-        """Start jobs that wait, as long as there is room for them."""
+        """Start waiting jobs, as long as there is room for them."""
         while len(running) < max_batch and (job := self._pop()):
             if _ended_if_cancelled(job):
                 continue
-            running.append(job)  # so that it is told if the thread dies of it
+            running.append(job)  # so that it fails if the thread dies of it
             try:
                 if not job.start():
                     running.pop()
             except NoRoom as error:
                 running.pop()
-                if not running:  # nobody who would give any back
+                if not running:  # no job that would give blocks back
                     job.fail(ResourceExhausted("KV_CACHE_FULL", str(error), retry_after_s=0.05))
                     continue
                 with self._lock:
@@ -237,9 +239,9 @@ def _ended_if_cancelled(job: Job[Any]) -> bool:
 
 
 def _results(model: LanguageModel, running: list[Job[Any]]) -> list[Logits | None] | BaseException:
-    """What a forward for all of ``running`` gives, or why it failed."""
+    """The logits of a forward pass for all of ``running``, or the error it raised."""
     try:
-        return model.forward([job.ask for job in running])
+        return model.forward([job.request for job in running])
     except DeviceLost:
         raise
     except BaseException as error:

@@ -1,4 +1,4 @@
-"""What forwards cost and what the KV cache holds, as metrics."""
+"""What forward passes cost and what the KV cache holds, as metrics."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _tokens = _meter.create_histogram(
 
 
 def record_forward(duration_ms: float, kind: str, num_sequences: int, num_tokens: int) -> None:
-    """Account for a forward. ``kind`` says what the longest part of it was."""
+    """Account for a forward pass. ``kind`` is what ``kind_of`` says of its parts."""
     # Widths by power of two: few enough to be an attribute.
     width = 1 << (num_tokens - 1).bit_length()
     attributes: dict[str, str | int] = {
@@ -49,7 +49,7 @@ def record_forward(duration_ms: float, kind: str, num_sequences: int, num_tokens
 
 
 def observe(engine: Engine, pool: BlockPool | None) -> None:
-    """Report the queue, and the blocks of ``pool`` if there is one, whenever metrics leave."""
+    """Report the queue, and the blocks of ``pool`` if there is one, with each export of metrics."""
     _gauge("specmesh.engine.queue.depth", "{call}", lambda: engine.queue_depth)
     if pool is None:
         return

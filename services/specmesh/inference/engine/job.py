@@ -1,8 +1,8 @@
-"""One call's work on the engine: a generator that asks for forwards and yields results.
+"""One call's work on the engine: a generator that requests forward passes and yields results.
 
-What it yields is either a ``ForwardRequest``, whose logits it is sent once they are there, or an
-item for the caller, who gets it as it comes. So a job never blocks, and forwards of many jobs can
-be one.
+What it yields is either a ``ForwardRequest``, whose logits it is sent once they are computed, or an
+item for the caller, who gets it as it comes. So a job never blocks, and one forward pass can serve
+many jobs.
 """
 
 from __future__ import annotations
@@ -29,30 +29,33 @@ Work = Callable[["Job[T]"], Steps[T]]
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """A job's last word: what it raised, if it did."""
+    """The last item of a job, with the error that it raised, if any."""
 
     error: BaseException | None = None
 
 
 class Job(Generic[T]):
-    """Made on the event loop, run step by step on the engine's thread."""
+    """Created on the event loop, run step by step on the engine's thread.
+
+    Invariant: a job that is over, however it ended, has sent its caller an ``End`` after its items.
+    """
 
     def __init__(self, work: Work[T]) -> None:
         self._work = work
         self._loop = asyncio.get_running_loop()
-        # A queue with one reader, who is woken for all that has come.
+        # A queue with one reader, who is woken once for all items that have arrived.
         self._items: deque[T | End] = deque()
         self._arrival: asyncio.Future[None] | None = None
         self._ended = False
         self._steps: Steps[T] | None = None
         self.cancellation = Cancellation()
         self.queue_ms = 0.0
-        """How long it waited for its first step."""
+        """How long the job waited for its first step."""
 
     # On the event loop.
 
     def cancel(self) -> None:
-        """Ask the job to stop; what it yields from here on is for nobody."""
+        """Ask the job to stop; what it yields from here on is dropped."""
         self.cancellation.set()
 
     async def next(self) -> T | End:
@@ -66,13 +69,13 @@ class Job(Generic[T]):
 
     @property
     def has_stopped(self) -> bool:
-        """Whether it is known to have left the engine's thread."""
+        """Whether the job is known to have left the engine's thread."""
         return self._ended or bool(self._items and isinstance(self._items[-1], End))
 
     async def stopped(self) -> None:
         """Return once the started job has left the engine's thread.
 
-        However often the caller is cancelled meanwhile: who returned earlier would tell that
+        It waits however often the caller is cancelled meanwhile: returning earlier would say that
         the engine is free while it is not.
         """
         cancelled: asyncio.CancelledError | None = None
@@ -84,7 +87,7 @@ class Job(Generic[T]):
                 continue
             if isinstance(item, End):
                 self._ended = True
-                if item.error is not None:  # nobody else is left to be told
+                if item.error is not None:  # no caller is left to raise it
                     log.error("job broke after its caller had left", exc_info=item.error)
         if cancelled is not None:
             raise cancelled
@@ -103,25 +106,26 @@ class Job(Generic[T]):
     # On the engine's thread.
 
     def start(self) -> bool:
-        """Run to the first ask; False if it ended before. Raises ``NoRoom``: start it later."""
+        """Run to the first request; False if the job ended before. After ``NoRoom`` start it
+        again."""
         self.queue_ms = (time.perf_counter() - self.cancellation.arrived_s) * 1e3
         self._steps = steps = self._work(self)
         return self._proceed(steps, lambda: next(steps), passes=(NoRoom,))
 
     def resume(self, logits: Logits) -> bool:
-        """Run from the answered ask to the next; False if it ended before."""
+        """Run from the answered request to the next; False if the job ended before."""
         assert self._steps is not None
         steps = self._steps
         return self._proceed(steps, lambda: steps.send(logits))
 
     def throw(self, error: BaseException) -> bool:
-        """Raise ``error`` where the job waits for logits; False if it doesn't ask again."""
+        """Raise ``error`` where the job waits for logits; False if it makes no further request."""
         assert self._steps is not None
         steps = self._steps
         return self._proceed(steps, lambda: steps.throw(error))
 
     def fail(self, error: BaseException) -> None:
-        """Tell the caller that the job cannot go on."""
+        """Tell the caller that the job failed with ``error``."""
         self._tell([End(error)])
 
     def close(self) -> None:
@@ -129,9 +133,9 @@ class Job(Generic[T]):
         self._tell([self._closed()])
 
     @property
-    def ask(self) -> ForwardRequest:
-        """What the job waits for."""
-        return self._ask
+    def request(self) -> ForwardRequest:
+        """The forward pass that the job waits for."""
+        return self._request
 
     def _proceed(
         self,
@@ -139,17 +143,18 @@ class Job(Generic[T]):
         step: Callable[[], ForwardRequest | T],
         passes: tuple[type[Exception], ...] = (),
     ) -> bool:
-        """Go on with ``step``. Errors are the caller's, but for those in ``passes``.
+        """Run from ``step`` to the next request. Errors go to the caller, but for those in
+        ``passes``.
 
-        What comes of it is told all together: to wake the caller twice takes longer than to go
-        on from one item to the next.
+        The items on the way are delivered all together: to wake the caller twice takes longer than
+        to go on from one item to the next.
         """
         items: list[T | End] = []
         try:
             item = step()
             while not self.cancellation.is_set():
                 if isinstance(item, ForwardRequest):
-                    self._ask = item
+                    self._request = item
                     return True
                 items.append(item)
                 item = next(steps)
@@ -172,7 +177,7 @@ class Job(Generic[T]):
         try:
             if self._steps is not None:
                 self._steps.close()
-        except BaseException as error:  # the engine must live on
+        except BaseException as error:  # the engine must survive it
             return End(error)
         return End()
 
@@ -181,7 +186,7 @@ class Job(Generic[T]):
             return
         try:
             self._loop.call_soon_threadsafe(self._receive, items)
-        except RuntimeError:  # the loop is gone, and with it whoever waited
+        except RuntimeError:  # the loop is closed, and nobody waits any more
             self.cancel()
 
 
@@ -194,6 +199,6 @@ def _never_fits(error: TooLarge) -> FailedPrecondition:
 
 
 def _out_of_memory(error: MemoryError) -> ResourceExhausted:
-    """Another replica may have more memory, and this one may later."""
+    """An error to retry: another replica may have more memory, and this one may later."""
     log.error("no memory for a job alone", extra={"error": str(error)})
     return ResourceExhausted("OUT_OF_MEMORY", "there is no memory for this call on this replica")

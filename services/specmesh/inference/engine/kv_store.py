@@ -16,7 +16,7 @@ from specmesh.inference.engine.batch import Copy, Indexes
 
 @dataclass(frozen=True, slots=True)
 class KVShape:
-    """What a model keeps of one token: keys and values ``[layers, kv_heads, head_dim]`` each."""
+    """The KV of one token in a model: keys and values ``[layers, kv_heads, head_dim]`` each."""
 
     layers: int
     kv_heads: int
@@ -25,7 +25,7 @@ class KVShape:
 
     @property
     def block_bytes(self) -> int:
-        """Memory that one block takes."""
+        """Bytes of memory that one block takes."""
         tokens = 2 * BLOCK_TOKENS
         return tokens * self.layers * self.kv_heads * self.head_dim * self.dtype.itemsize
 
@@ -34,21 +34,22 @@ class KVStore:
     """One tensor ``kv``, ``[2 * layers, slots, kv_heads, head_dim]``: the keys of layer l are
     ``kv[2 * l]``, its values ``kv[2 * l + 1]``.
 
-    Block b holds the slots from ``16 b`` on. What the blocks hold at first is zero: attention
-    reads them beyond a sequence's end and masks the scores, which must be numbers.
+    Block b holds the slots from ``16 b`` on. Invariant: in a forward pass the slots beyond a
+    sequence's end are 0, since attention reads them too; masking their scores is not enough if they
+    are not finite.
     """
 
     def __init__(self, shape: KVShape, num_blocks: int, device: torch.device) -> None:
         self.kv = _zeros(shape, num_blocks, device)
         self._written = np.zeros(num_blocks * BLOCK_TOKENS, np.bool_)
-        """By slot: whether it may hold anything but zeros."""
+        """For each slot, whether it may hold anything but zeros."""
         self.blocks = self.kv.view(2 * shape.layers, num_blocks, -1).unbind(0)
-        """As ``kv``, each ``[blocks, 16 * kv_heads * head_dim]``."""
+        """The tensors of ``kv`` by layer, each ``[blocks, 16 * kv_heads * head_dim]``."""
         self._sequence = self.kv[:, None].transpose(2, 3)
 
     def run(self, first: int, count: int) -> Sequence[Tensor]:
-        """Slots one after the other as a sequence: as ``kv``, views of
-        ``[1, kv_heads, count, head_dim]``."""
+        """``count`` consecutive slots as a sequence: views ``[1, kv_heads, count, head_dim]`` of
+        the tensors of ``kv``."""
         return self._sequence.narrow(3, first, count).unbind(0)
 
     def copy(self, copy: Copy) -> None:
@@ -58,7 +59,7 @@ class KVStore:
         self.kv.index_copy_(1, destinations, self.kv.index_select(1, sources))
 
     def expect(self, writes: Indexes, padding_slots: Indexes) -> None:
-        """Before a forward: it writes to ``writes``, and ``padding_slots`` must be zero."""
+        """Prepare a forward pass that writes to ``writes`` and needs zeros in ``padding_slots``."""
         self._written[writes] = True
         if not len(padding_slots):
             return
@@ -76,6 +77,6 @@ def _zeros(shape: KVShape, num_blocks: int, device: torch.device) -> Tensor:
     size = (2 * shape.layers, num_blocks * BLOCK_TOKENS, shape.kv_heads, shape.head_dim)
     if device.type != "cpu":
         return torch.zeros(size, dtype=shape.dtype, device=device)
-    # numpy leaves it to the system to clear a page when it is first written.
+    # numpy lets the system clear each page when it is first used: unused blocks take no memory.
     zeros = np.zeros(math.prod(size) * shape.dtype.itemsize, np.uint8)
     return torch.from_numpy(zeros).view(shape.dtype).view(size)

@@ -1,4 +1,4 @@
-"""One prefix and its tree in KV blocks: what of it goes through the next forward, and where."""
+"""One prefix and its tree in KV blocks: which tokens the next forward pass takes, and where to."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from specmesh.inference.model import Cancellation, ForwardRequest, Logits
 
 
 class _Model(Protocol):
-    def forward(self, asks: Sequence[ForwardRequest]) -> list[Logits | None]: ...
+    def forward(self, requests: Sequence[ForwardRequest]) -> list[Logits | None]: ...
 
 
 class PagedSequence:
-    """See ``SequenceState``. KV holds the prefix, then the scored nodes in node order."""
+    """A ``SequenceState`` in blocks: KV of the prefix, then of the scored nodes in node order."""
 
     def __init__(
         self,
@@ -32,8 +32,8 @@ class PagedSequence:
     ) -> None:
         """Take blocks for ``prefix`` and ``room`` nodes; raises ``NoRoom`` or ``TooLarge``.
 
-        Copies given to ``order_copy`` must be carried out, in order, before the next forward
-        writes anything: blocks change hands before that.
+        Copies given to ``order_copy`` must be carried out, in order, before the next forward pass
+        writes anything: the pool may give their sources to other sequences at once.
         """
         self._model = model
         self._pool = pool
@@ -56,12 +56,12 @@ class PagedSequence:
 
     @property
     def num_scored_nodes(self) -> int:
-        """Leading nodes of the tree with KV, node 0 not counted."""
+        """Leading nodes of the tree with KV, without node 0."""
         return len(self._scored)
 
     def plan(self, tree: TokenTree, num_prefix_tokens: int) -> BatchPart:
-        """The next ``num_prefix_tokens`` of the prefix; if they are all, then also the nodes of
-        ``tree`` not scored yet, and rows asked for: see ``SequenceState.score``."""
+        """The next ``num_prefix_tokens`` of the prefix; if it is complete with them, also the nodes
+        of ``tree`` not scored yet, and requests for logits as in ``SequenceState.score``."""
         prefix_end = self._num_held + num_prefix_tokens
         token_ids = self._chain[self._num_held : prefix_end]
         positions = list(range(self._num_held, prefix_end))
@@ -86,7 +86,7 @@ class PagedSequence:
         )
 
     def advance(self, part: BatchPart, tree: TokenTree) -> None:
-        """The forward of ``part``, planned for ``tree``, is done."""
+        """Record that the forward pass of ``part``, planned for ``tree``, is done."""
         self.num_computed_tokens += len(part.token_ids)
         had_pending = self.num_pending_tokens > 0
         self._num_held = min(part.length, len(self._chain))
@@ -97,14 +97,17 @@ class PagedSequence:
             self._pool.publish(self._table, self._chain)
 
     def score(self, tree: TokenTree) -> Logits:
-        """See ``SequenceState.score``."""
+        """Logits of the new nodes, after as many forward passes as the prefix takes."""
         while True:
             (logits,) = self._model.forward([ForwardRequest(self, tree)])
             if logits is not None:
                 return logits
 
     def close(self, keep: Sequence[int]) -> None:
-        """See ``SequenceState.close``. Costs nothing for a chain: a path of the first nodes."""
+        """Release the blocks; the prefix and the path ``keep`` stay cached.
+
+        No KV is moved if the path is made of the first nodes, as in a chain.
+        """
         if self.num_pending_tokens:
             self._chain.truncate(self._num_held)
         else:
@@ -113,7 +116,7 @@ class PagedSequence:
         self._pool.close(self._table, self._chain)
 
     def _compact(self, keep: Sequence[int]) -> None:
-        """Move the KV of the nodes ``keep`` to where it lies if they are a prefix's tokens."""
+        """Move the KV of the nodes ``keep`` to where that of the prefix's next tokens belongs."""
         prefix = len(self._chain)
         moves = [(node, index) for index, node in enumerate(keep, start=1) if node != index]
         if moves:
@@ -131,7 +134,8 @@ class PagedSequence:
     def _attention_mask(
         self, tree: TokenTree, nodes: range, first: int, length: int
     ) -> AttentionMask | None:
-        """Prefix tokens and chains see what comes before; nodes the prefix and their path."""
+        """Causal for prefix tokens and chains; tree nodes attend to the prefix and their own path.
+        None if all attend to everything."""
         width = length - first
         is_chain = not nodes or tree.is_chain
         if is_chain and width == 1:

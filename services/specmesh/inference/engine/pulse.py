@@ -1,8 +1,8 @@
-"""Whether the engine's thread still gets anywhere.
+"""Whether the engine's thread still makes progress.
 
-A forward has no natural limit, but one that lasts so many times longer than any before will not
-end: a device hangs, or a lock. What counts is time in which this process was awake: one that was
-stopped for a minute has missed nothing.
+A forward pass has no natural limit, but one that lasts many times longer than any before will not
+end: a device hangs, or a lock. Only time in which this process was awake counts, so that one that
+was stopped for a minute is not taken to hang.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import time
 
 LEAST_SECONDS = 60.0
 TIMES_LONGEST = 50
-"""A prefill may have that many times the tokens of the forwards that warm a model up."""
+"""A prefill may have that many times the tokens of the forward passes that warm a model up."""
 LOOK_SECONDS = 1.0
-"""How often it is looked at."""
+"""How often ``has_stopped`` is called."""
 
 
 class Pulse:
-    """Beats before each step of the thread, and rests when there is nothing to do."""
+    """Notes when each step of the thread begins, and when there is nothing to do."""
 
     def __init__(self) -> None:
         self._since: float | None = None
@@ -28,7 +28,7 @@ class Pulse:
     # On the engine's thread.
 
     def beat(self) -> None:
-        """The next step begins, and whatever was before is over."""
+        """The next step begins; the one before, if any, is over."""
         now = time.monotonic()
         if self._since is not None:
             self._longest_s = max(self._longest_s, now - self._since)
@@ -42,7 +42,7 @@ class Pulse:
     # On another one.
 
     def has_stopped(self) -> bool:
-        """Whether one step has lasted too long; to be asked every ``LOOK_SECONDS``."""
+        """Whether one step has lasted too long; to be called every ``LOOK_SECONDS``."""
         since = self._since
         if since is None or since != self._seen:
             self._seen, self._patience_s = (

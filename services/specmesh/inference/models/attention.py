@@ -1,8 +1,8 @@
-"""Attention over KV in blocks, plugged in where transformers lets one register an attention.
+"""Attention over KV in blocks, registered with transformers as an attention implementation.
 
-A forward's tokens, of many sequences, are packed in one row; which of them belong together
-and what each attends to is said by a ``Batch``, that travels to every layer as the keyword
-argument ``paged`` of the model's forward.
+A forward pass's tokens, of many sequences, are packed in one row; which of them belong together and
+what each attends to is in a ``PagedAttention``, which every layer gets as the keyword argument
+``paged`` of the model's forward.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from specmesh.inference.engine.kv_store import KVStore
 from specmesh.inference.model import Interrupted
 
 PAGED_ATTENTION = "specmesh_paged"
-"""The name to load a model with. No mask function goes with it: transformers makes no mask
-for an attention that it has none for."""
+"""The name of the attention to load a model with. No mask function is registered under it, so
+transformers makes no mask."""
 
 
 class PagedAttention:
-    """The attention of one forward, layer by layer.
+    """The attention of one forward pass, layer by layer.
 
-    Raises ``Interrupted`` from the layer at which ``is_unwanted`` answers True.
+    Raises ``Interrupted`` from the layer at which ``is_unwanted`` returns True.
     """
 
     def __init__(self, store: KVStore, batch: Batch, is_unwanted: Callable[[], bool]) -> None:
@@ -40,7 +40,7 @@ class PagedAttention:
     def __call__(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float
     ) -> Tensor:
-        """Keep ``key`` and ``value`` ``[1, kv_heads, tokens, head_dim]``, then let ``query``
+        """Store ``key`` and ``value`` ``[1, kv_heads, tokens, head_dim]``, then let ``query``
         ``[1, heads, tokens, head_dim]`` attend; returns ``[1, tokens, heads, head_dim]``."""
         if self._is_unwanted():
             raise Interrupted
@@ -52,10 +52,10 @@ class PagedAttention:
 
 
 class _GroupAttention:
-    """Sequences of one group: their queries ``[1, heads, sequences * width, head_dim]``.
+    """Attention of the sequences of one group: queries ``[1, heads, sequences * width, head_dim]``.
 
-    All query heads that share a KV head attend as if they were tokens more, so that keys and
-    values are neither repeated nor read twice.
+    All query heads that share a KV head are treated as further tokens, so that keys and values are
+    neither repeated nor read twice.
     """
 
     def __init__(self, store: KVStore, group: Group) -> None:
@@ -97,11 +97,11 @@ class _GroupAttention:
 
 
 Read = Callable[[int], tuple[Tensor, Tensor]]
-"""Keys and values of a layer, each ``[sequences, kv_heads, length, head_dim]``."""
+"""Returns the keys and values of a layer, each ``[sequences, kv_heads, length, head_dim]``."""
 
 
 def _slicer(store: KVStore, first: int, length: int) -> Read:
-    """One sequence in slots one after the other."""
+    """Reads one sequence in consecutive slots, without a copy."""
     held = store.run(first, length)
     return lambda layer: (held[2 * layer], held[2 * layer + 1])
 
@@ -125,7 +125,7 @@ def _mask(attention_mask: AttentionMask, shared: int, query: Tensor) -> Tensor:
 
 
 def _run(indexes: Indexes) -> int | None:
-    """The first of ``indexes`` if each is one more than the one before."""
+    """The first of ``indexes`` if they are consecutive."""
     found: list[int] = indexes.tolist()
     return found[0] if found == list(range(found[0], found[0] + len(found))) else None
 
@@ -160,7 +160,8 @@ def _attend(
     scaling: float | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """What transformers calls: ``[1, heads, tokens, head_dim]`` to ``[1, tokens, heads, ...]``."""
+    """The function transformers calls: ``[1, heads, tokens, head_dim]`` to
+    ``[1, tokens, heads, ...]``."""
     assert attention_mask is None
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     return paged(module.layer_idx, query, key, value, scale), None

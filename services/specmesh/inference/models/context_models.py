@@ -1,7 +1,7 @@
-"""Drafters that need no network: they guess from the tokens in the context alone.
+"""Drafters without a network: they guess from the tokens in the context alone.
 
-Leviathan et al. 2023 (Sections 3.6 and 4) list them: n-grams counted from a corpus, copying
-from the context, random tokens. They cost next to nothing, so a low acceptance rate pays.
+Leviathan et al. 2023 (Sections 3.6 and 4) list them: n-grams counted from a corpus, copying from
+the context, random tokens. They cost next to nothing, so a low acceptance rate pays.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ CACHED_TOKENS = 1 << 18
 
 
 class NextTokenGuess(Protocol):
-    """Logits ``[vocab]`` of the token after ``context``; all −inf when there is no guess."""
+    """Guesses the next token: logits ``[vocab]``, all −inf when there is no guess."""
 
     def __call__(self, context: Sequence[int]) -> Logits:
-        """The guess after ``context``."""
+        """The logits after ``context``."""
         ...
 
 
 class ContextModel:
-    """A language model made of a guess; keeps only the tokens of recent prefixes."""
+    """A ``LanguageModel`` made of a guess; it caches the tokens of recent prefixes alone."""
 
     max_batch = 1
     pool = None
@@ -53,20 +53,20 @@ class ContextModel:
         cancellation: Cancellation,
         room: int = DEFAULT_ROOM_TOKENS,  # noqa: ARG002
     ) -> ContextSequence:
-        """See ``LanguageModel.open``. A guess is too short to be interrupted."""
+        """A sequence of guesses, which are too short to be interrupted."""
         return ContextSequence(self._guess, self._cache, prefix, cancellation)
 
-    def forward(self, asks: Sequence[ForwardRequest]) -> list[Logits | None]:
-        """See ``LanguageModel.forward``."""
-        return score_alone(asks)
+    def forward(self, requests: Sequence[ForwardRequest]) -> list[Logits | None]:
+        """The logits of the one request."""
+        return score_alone(requests)
 
     def find_base(self, base_length: int, digest: bytes) -> PrefixChain | None:
-        """See ``LanguageModel.find_base``."""
+        """The base, if a recent prefix begins with it."""
         return self._cache.find_base(base_length, digest)
 
 
 class ContextSequence:
-    """See ``SequenceState``."""
+    """A ``SequenceState`` that guesses after each node anew."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class ContextSequence:
         self.num_computed_tokens = 0
 
     def score(self, tree: TokenTree) -> Logits:
-        """See ``SequenceState.score``."""
+        """A guess after each new node; the first call counts the prefix as computed."""
         nodes = range(self._num_rows, len(tree) + 1)
         rows = [self._guess([*self._chain, *tree.tokens_on(tree.path(node))]) for node in nodes]
         if not self._num_rows:
@@ -96,7 +96,7 @@ class ContextSequence:
         return np.stack(rows)
 
     def close(self, keep: Sequence[int]) -> None:
-        """See ``SequenceState.close``."""
+        """Cache the tokens of the prefix and of the path ``keep``; there is no other state."""
         self._chain.append(self._tree.tokens_on(keep))
         self._cache.put(self._chain, None, self._origin, self._shared)
 
@@ -109,7 +109,7 @@ class PromptLookup:
     max_ngram: int = 3
 
     def __call__(self, context: Sequence[int]) -> Logits:
-        """See ``NextTokenGuess``."""
+        """Logits of 0 for the copied token, −inf for all others; all −inf without a match."""
         row = np.full(self.vocab_size, -np.inf, dtype=np.float32)
         tokens = np.asarray(context)
         for size in range(min(self.max_ngram, len(tokens) - 1), 0, -1):
@@ -128,7 +128,7 @@ class RandomTokens:
     vocab_size: int
 
     def __call__(self, context: Sequence[int]) -> Logits:
-        """See ``NextTokenGuess``; tiny noise by position lets greedy drafting vary."""
+        """Nearly equal logits; tiny noise by position lets greedy drafting vary."""
         ids = np.arange(self.vocab_size)
         row: Logits = (1e-3 * uniforms(0, len(context), Purpose.DRAFT, ids)).astype(np.float32)
         return row

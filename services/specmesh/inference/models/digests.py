@@ -1,9 +1,9 @@
-"""What a model's answers are determined by, as one digest: equal where two say the same.
+"""One digest of all that determines a model's answers: equal for models with the same answers.
 
-In it are the weights as they are served, rounded to their number type, and the configuration
-with all its defaults (RoPE, norms, activations, sizes). Not in it is what changes answers by
-rounding alone: torch's version, the device, how many ranks share a model; nor from where and
-from how many files the weights were read. The tokenizer has a fingerprint of its own.
+It covers the weights as they are served, rounded to their number type, and the configuration with
+all its defaults (RoPE, norms, activations, sizes). It leaves out what changes answers by rounding
+alone (torch's version, the device, how many ranks share a model), and from where and from how many
+files the weights were read. The tokenizer has a fingerprint of its own.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 PIECE_BYTES = 16 << 20
-"""Of a tensor, hashed by one thread: hashlib lets the others run."""
+"""How much of a tensor one thread hashes at a time; hashlib releases the GIL meanwhile."""
 
-_WHERE_AND_HOW_SAVED = frozenset({"_name_or_path", "transformers_version", "dtype", "torch_dtype"})
+_PROVENANCE = frozenset({"_name_or_path", "transformers_version", "dtype", "torch_dtype"})
 
 
 def digest_of(**settings: object) -> str:
@@ -35,13 +35,13 @@ def digest_of_array(array: npt.NDArray[Any]) -> str:
 
 
 def digest_of_weights(model: Any, config: Any, *, wanted: bool) -> str:
-    """Of a transformers model as it was loaded, and of its configuration.
+    """SHA-256 in hex over a transformers model as it was loaded, and over its configuration.
 
-    Of a model in parts it is that of the whole one: all ranks must call it, for each gives its
-    part of every tensor. One on which it isn't ``wanted`` gets "". It takes about a second for
+    A model in parts has the digest of the whole one: all ranks must call this, for each contributes
+    its part of every tensor. One on which it isn't ``wanted`` gets "". It takes about a second for
     each GiB and core.
     """
-    found = hashlib.sha256(json.dumps(_said(config.to_dict()), sort_keys=True).encode())
+    found = hashlib.sha256(json.dumps(_relevant(config.to_dict()), sort_keys=True).encode())
     with ThreadPoolExecutor() as threads:
         for name, tensor in sorted(model.state_dict().items()):
             whole = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
@@ -52,14 +52,12 @@ def digest_of_weights(model: Any, config: Any, *, wanted: bool) -> str:
     return found.hexdigest() if wanted else ""
 
 
-def _said(value: Any) -> Any:
-    """Of a configuration, what the model computes by."""
+def _relevant(value: Any) -> Any:
+    """A configuration as JSON values, without what does not affect the computation."""
     if isinstance(value, dict):
-        return {
-            str(key): _said(each) for key, each in value.items() if key not in _WHERE_AND_HOW_SAVED
-        }
+        return {str(key): _relevant(each) for key, each in value.items() if key not in _PROVENANCE}
     if isinstance(value, (list, tuple)):
-        return [_said(each) for each in value]
+        return [_relevant(each) for each in value]
     return value if isinstance(value, (str, int, float, type(None))) else str(value)
 
 

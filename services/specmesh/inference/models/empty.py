@@ -1,4 +1,4 @@
-"""A model without arithmetic that answers at once: what is left is the cost of the hop."""
+"""A model that computes nothing and answers at once, to measure the cost of a call by itself."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EMPTY_DESCRIPTION = ModelDescription(
 
 
 class EmptyModel:
-    """See ``LanguageModel``. Every token is as likely as any other."""
+    """A ``LanguageModel`` to which every token is equally likely."""
 
     description = EMPTY_DESCRIPTION
     max_batch = 1
@@ -44,19 +44,19 @@ class EmptyModel:
         cancellation: Cancellation,
         room: int = DEFAULT_ROOM_TOKENS,  # noqa: ARG002
     ) -> EmptySequence:
-        """See ``LanguageModel.open``."""
+        """A sequence that looks at neither prefix nor ``cancellation``."""
         return EmptySequence(cancellation)
 
-    def forward(self, asks: Sequence[ForwardRequest]) -> list[Logits | None]:
-        """See ``LanguageModel.forward``."""
-        return score_alone(asks)
+    def forward(self, requests: Sequence[ForwardRequest]) -> list[Logits | None]:
+        """The logits of the one request."""
+        return score_alone(requests)
 
     def find_base(self, base_length: int, digest: bytes) -> None:
-        """Nothing is kept: see ``LanguageModel.find_base``."""
+        """None: nothing is cached."""
 
 
 class EmptySequence:
-    """See ``SequenceState``."""
+    """A ``SequenceState`` without any state."""
 
     num_cached_tokens = 0
     num_computed_tokens = 0
@@ -65,8 +65,8 @@ class EmptySequence:
         self.cancellation = cancellation
 
     def score(self, tree: TokenTree) -> Logits:
-        """See ``SequenceState.score``."""
+        """Zeros for every node, also for those of earlier calls."""
         return np.zeros((len(tree) + 1, VOCAB_SIZE), np.float32)
 
     def close(self, keep: Sequence[int]) -> None:
-        """Nothing is kept: see ``SequenceState.close``."""
+        """Nothing is cached."""

@@ -1,7 +1,7 @@
 """An n-gram model counted from a corpus: unigram, bigram and up, with stupid backoff.
 
-The row for a context comes from the longest n-gram that was seen (Brants et al. 2007,
-without the lower orders' mass: a drafter wants the likeliest token, not smooth tails).
+The logits after a context come from the longest n-gram that was seen (Brants et al. 2007, without
+the lower orders' mass: a drafter wants the likeliest token, not smooth tails).
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ MAX_ORDER = 5
 
 @dataclass(frozen=True, slots=True)
 class _Counts:
-    """Followers of every context of one length: rows ``starts[i]:starts[i + 1]`` of the rest."""
+    """What followed each context of one length: context i was followed by
+    ``followers[starts[i]:starts[i + 1]]``, as often as ``counts`` says there."""
 
     contexts: npt.NDArray[np.uint64]
     starts: npt.NDArray[np.int64]
@@ -28,7 +29,7 @@ class _Counts:
 
 
 class NGram:
-    """See ``NextTokenGuess``. Row: log of relative frequencies after the longest known context."""
+    """A ``NextTokenGuess``: log of relative frequencies after the longest known context."""
 
     def __init__(self, tokens: Sequence[int], vocab_size: int, order: int) -> None:
         """Count ``tokens``; ``order`` 1 is unigram, 2 bigram and so on up to ``MAX_ORDER``."""
@@ -39,7 +40,7 @@ class NGram:
         self._by_length = [_count(array, length) for length in range(min(order, len(array)))]
 
     def __call__(self, context: Sequence[int]) -> Logits:
-        """See ``NextTokenGuess``."""
+        """The logits after ``context``; −inf for tokens that never followed it."""
         row = np.full(self._vocab_size, -np.inf, dtype=np.float32)
         for length in range(min(len(self._by_length) - 1, len(context)), -1, -1):
             table = self._by_length[length]

@@ -1,8 +1,8 @@
-"""What was computed for live prefixes, found by chained digest, evicted least recently used.
+"""What was computed for recent prefixes, found by chained digest, evicted least recently used.
 
-Entries are immutable snapshots. A continuation starts from views of an entry and later
-puts a snapshot of its own, so that forking and rolling back copy nothing and two sessions
-with the same beginning never disturb each other.
+Entries are immutable snapshots. A continuation starts from views of an entry and later puts a
+snapshot of its own, so that forking and rolling back copy nothing and two sessions with the same
+beginning never disturb each other.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ class Snapshot(Generic[State]):
 
 
 class PrefixCache(Generic[State]):
-    """Snapshots by the digests of their blocks, within a budget of tokens."""
+    """Snapshots by the digests of their blocks.
+
+    Invariant: they hold ``max_tokens`` tokens at most, unless there is only one snapshot.
+    """
 
     def __init__(self, max_tokens: int) -> None:
         self._max_tokens = max_tokens
@@ -42,7 +45,7 @@ class PrefixCache(Generic[State]):
         self._next_key = 0
 
     def find_base(self, base_length: int, digest: bytes) -> PrefixChain | None:
-        """The base with that length and digest, if a snapshot begins with it."""
+        """The first ``base_length`` tokens of a snapshot, if they have that digest: a new chain."""
         for key in self._by_digest.get(digest, ()):
             snapshot = self._entries.get(key)
             if snapshot is None or len(snapshot.chain) < base_length:
@@ -79,7 +82,10 @@ class PrefixCache(Generic[State]):
         return self._entries[key]
 
     def put(self, chain: PrefixChain, state: State, grown_from: int | None, shared: int) -> None:
-        """Keep a snapshot; it replaces the one it grew from unless that holds much more."""
+        """Add a snapshot; its first ``shared`` tokens are those of the entry ``grown_from``.
+
+        It replaces that entry, unless the entry has more than ``SUPERSEDED_WITHIN_TOKENS`` others.
+        """
         origin = self._entries.get(grown_from) if grown_from is not None else None
         if origin is not None and len(origin.chain) - shared <= SUPERSEDED_WITHIN_TOKENS:
             assert grown_from is not None

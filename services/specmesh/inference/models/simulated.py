@@ -1,6 +1,6 @@
-"""Models without arithmetic whose forward takes as long as one is told, and says exact tokens.
+"""Simulated models: a forward pass only takes a set time, and the tokens are known in advance.
 
-The forward waits and the tokens come from ``decoding/simulated.py``: with it the real
+The forward pass waits and the tokens come from ``decoding/simulated.py``: with it the real
 processes, gRPC, cancellation and scheduling run at any model's speed on a small machine.
 """
 
@@ -36,21 +36,21 @@ WAKE_UP_S = 0.5e-3
 """How long before a deadline the waiting thread first wakes."""
 
 CHOICE_LOGITS = np.array([0, -45, -100], dtype=np.float32)
-"""Of the first choice, the second, and every other token. At temperature 2 noise lifts the
+"""Logits of the first choice, the second, and every other token. At temperature 2 noise lifts the
 second over the first with probability 2e-10, and one of 254 others over the second with 3e-10."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForwardLatency:
-    """How long a forward takes: ``first_s`` on a prefix of which nothing is cached (time to
-    first token), ``each_s`` any other, however wide its tree."""
+    """Seconds that a forward pass takes: ``first_s`` on a prefix of which nothing is cached (time
+    to first token), ``each_s`` any other, however wide its tree."""
 
     first_s: float
     each_s: float
 
 
 class SimulatedModel:
-    """See ``LanguageModel``; keeps the hash after every token of recent prefixes."""
+    """A ``LanguageModel`` without arithmetic; it caches the hash after each token of prefixes."""
 
     max_batch = 1
     pool = None
@@ -86,27 +86,27 @@ class SimulatedModel:
         cancellation: Cancellation,
         room: int = DEFAULT_ROOM_TOKENS,  # noqa: ARG002
     ) -> SimulatedSequence:
-        """See ``LanguageModel.open``."""
+        """A sequence whose forward passes wait for the simulated processor."""
         clock = _Clock(cancellation, self._processor)
         return SimulatedSequence(
             self._target, self._choices, self._cache, prefix, self._latency, clock
         )
 
-    def forward(self, asks: Sequence[ForwardRequest]) -> list[Logits | None]:
-        """See ``LanguageModel.forward``."""
-        return score_alone(asks)
+    def forward(self, requests: Sequence[ForwardRequest]) -> list[Logits | None]:
+        """The logits of the one request, once their time has passed."""
+        return score_alone(requests)
 
     def find_base(self, base_length: int, digest: bytes) -> PrefixChain | None:
-        """See ``LanguageModel.find_base``."""
+        """The base, if a recent prefix begins with it."""
         return self._cache.find_base(base_length, digest)
 
 
 Choices = Callable[[int], tuple[int, ...]]
-"""The likeliest tokens, one or two, after the context with that hash."""
+"""Returns the likeliest tokens, one or two, after the context with that hash."""
 
 
 class SimulatedSequence:
-    """See ``SequenceState``. The forward of an interrupted ``score`` never was."""
+    """A ``SequenceState`` of hashes. An interrupted ``score`` leaves it as it was."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class SimulatedSequence:
             known = cache.use(self._origin).state[: self._shared + 1]
         *before, last = known
         self._states = [*before, *accumulate(prefix[self._shared :], chained, initial=last)]
-        """After each number of tokens of the prefix, from 0."""
+        """The hash after each number of tokens of the prefix, from 0."""
         self._node_states = [self._states[-1]]
         self._tree = EMPTY
         self._num_rows = 0
@@ -138,7 +138,7 @@ class SimulatedSequence:
         self.num_computed_tokens = 0
 
     def score(self, tree: TokenTree) -> Logits:
-        """See ``SequenceState.score``."""
+        """The logits of the new nodes, after waiting for as long as their forward pass takes."""
         first_row, num_rows = self._num_rows, len(tree) + 1
         if num_rows == first_row:
             return np.empty((0, self._vocab_size), np.float32)
@@ -158,7 +158,7 @@ class SimulatedSequence:
         return rows
 
     def close(self, keep: Sequence[int]) -> None:
-        """See ``SequenceState.close``."""
+        """Cache the hashes of the prefix and of the path ``keep``."""
         if not self._num_rows:
             return
         self._chain.append(self._tree.tokens_on(keep))
@@ -166,8 +166,8 @@ class SimulatedSequence:
         self._cache.put(self._chain, self._states, self._origin, self._shared)
 
     def _is_cold(self) -> bool:
-        """Less than a block, or than half of a short prefix, counts for nothing: prompts that
-        begin with the same letter are not the same."""
+        """Whether the prefix counts as not cached: less than a block of it is, and less than half
+        of a short one. Prompts that begin with the same letter are not the same."""
         return self._shared < min(BLOCK_TOKENS, len(self._chain) / 2)
 
     def _rows(self, states: Sequence[int]) -> Logits:
@@ -180,16 +180,16 @@ class SimulatedSequence:
 
 @dataclass(slots=True)
 class _Processor:
-    """What a real model would compute on."""
+    """The simulated processor, which runs one forward pass at a time."""
 
     free_since_s: float = 0.0
 
 
 class _Clock:
-    """Forwards one right after the other, each ending at an absolute time.
+    """Times forward passes one right after the other, each ending at an absolute time.
 
-    The first begins when the call has come and the processor is free. What is done between
-    two forwards counts into the second, so that nothing adds up over many of them.
+    The first begins when the call has arrived and the processor is free. Time spent between two
+    forward passes counts as part of the second, so that delays do not add up.
     """
 
     def __init__(self, cancellation: Cancellation, processor: _Processor) -> None:
@@ -198,16 +198,16 @@ class _Clock:
         self._ended = max(cancellation.arrived_s, processor.free_since_s)
 
     def pass_time(self, seconds: float) -> None:
-        """Return when a forward of ``seconds`` after the one before is over.
+        """Return when a forward pass of ``seconds`` that follows the one before is over.
 
-        At once if that time has passed; but if it has by more than another forward, the
-        consumer was stalled, and the forward begins now. Raises ``Interrupted``.
+        At once if that time has passed; but if it has by more than another forward pass, the
+        consumer was stalled, and the pass begins now. Raises ``Interrupted``.
         """
         now = time.perf_counter()
         self._ended += seconds
         if now - self._ended > seconds:
             self._ended = now + seconds
-        # A processor that has slept long wakes late: it is woken a moment before.
+        # A core that has slept long wakes late, so it is woken a moment before.
         for until in (self._ended - WAKE_UP_S, self._ended):
             wait = max(0.0, until - time.perf_counter())
             if self.cancellation.wait(wait):
@@ -217,12 +217,12 @@ class _Clock:
 
 
 def simulated_tokenizer(vocab_size: int) -> Tokenizer:
-    """One token for each byte of a text; ASCII comes back as it was.
+    """A tokenizer with one token for each byte of a text; ASCII decodes to what it was.
 
     Any token decodes to something that can be printed, so that an answer does no harm to a
-    terminal: other bytes than ASCII stay in the alphabet that byte-level tokenizers spell
-    them in. A vocabulary too small for all bytes lacks the rarer ones (its last token stands
-    for them); one that is larger has tokens that no text holds.
+    terminal: other bytes than ASCII stay in the alphabet that byte-level tokenizers spell them in.
+    A vocabulary too small for all bytes lacks the rarer ones (its last token stands for them); one
+    that is larger has tokens that occur in no text.
     """
     # "Ġ" is the space, "Ċ" the newline, "ĉ" the tab.
     spelt = sorted(

@@ -1,4 +1,4 @@
-"""What a process that serves a simulated model is told."""
+"""Settings of processes that serve a simulated model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from specmesh.decoding.simulated import MIN_VOCAB_SIZE, SimulatedDrafter, Simula
 from specmesh.inference.models.simulated import ForwardLatency, SimulatedModel
 
 MAX_VOCAB_SIZE = 1 << 20
-"""Bounds the rows of logits, which are made for nothing but their highest two entries."""
+"""Bounds the rows of logits, of which only the highest two entries matter."""
 
 
 class SimulatedSettings(BaseSettings):
@@ -44,12 +44,12 @@ class SimulatedSettings(BaseSettings):
         return ForwardLatency((each_ms if first_ms is None else first_ms) / 1e3, each_ms / 1e3)
 
     def simulated_target(self) -> SimulatedModel:
-        """The target as set."""
+        """The target with these settings."""
         return SimulatedModel(self._target, self._latency)
 
 
 class SimulatedDrafterSettings(SimulatedSettings):
-    """Mixin for drafters, which are told of the target they guess as well."""
+    """Mixin for drafters, whose settings include those of the target they guess."""
 
     simulated_acceptance: float = Field(
         0.8, ge=0, le=1, description="probability that a simulated draft token is the target's"
@@ -62,7 +62,7 @@ class SimulatedDrafterSettings(SimulatedSettings):
     )
 
     def simulated_drafter(self) -> SimulatedModel:
-        """The drafter as set."""
+        """The drafter with these settings."""
         drafter = SimulatedDrafter(
             self._target,
             acceptance=self.simulated_acceptance,

@@ -1,12 +1,12 @@
 """One model on several devices: the processes that torchrun starts, and how they keep in step.
 
 transformers divides the weights by the model's own ``tp_plan``; each rank keeps the KV of its
-heads. A forward runs on all ranks at once, tied together by sums between its layers. Rank 0
-is the server; just before each forward it sends the batch to the others, which do the same
-with their parts.
+heads. A forward pass runs on all ranks at once, tied together by sums between its layers. Rank 0 is
+the server; just before each forward pass it sends the batch to the others, which compute their
+parts of it.
 
-The ranks share one fate. One whose forward fails cannot tell the others, which wait for its
-part of a sum; so it ends its process, as a crash would, and torchrun ends the rest.
+If one rank fails, all end. A rank whose forward pass fails cannot tell the others, which wait for
+its part of a sum; so it ends its process, as a crash would, and torchrun ends the rest.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Ranks:
 
     @classmethod
     def from_environment(cls) -> Self | None:
-        """As torchrun says; None for a process that computes alone."""
+        """The ranks that torchrun has set up; None for a process that computes alone."""
         count = int(os.environ.get("WORLD_SIZE", "1"))
         return cls(int(os.environ["RANK"]), count) if count > 1 else None
 
@@ -60,7 +60,7 @@ class Ranks:
         import torch
         from transformers.distributed.configuration_utils import DistributedConfig
 
-        # The one that transformers takes, unasked.
+        # The device that transformers takes, which cannot be chosen.
         accelerator = torch.accelerator.current_accelerator() or torch.device("cpu")
         if device != accelerator.type:
             raise ModelNotLoadable(
@@ -81,10 +81,10 @@ class Ranks:
         return DistributedConfig(tp_size=self.count)
 
     def join(self) -> None:
-        """Meet the other ranks, once the model is loaded.
+        """Wait for the other ranks, once the model is loaded.
 
-        From here on a rank other than 0 ends when told by ``dismiss``: torchrun sends signals
-        to all ranks, but rank 0 needs the others while it drains.
+        From here on a rank other than 0 ends when told by ``dismiss``: torchrun sends signals to
+        all ranks, but rank 0 needs the others while it drains.
         """
         from torch import distributed
 
@@ -95,7 +95,7 @@ class Ranks:
         log.info("rank ready", extra={"rank": self.rank, "num_ranks": self.count})
 
     def least(self, number: int) -> int:
-        """The least of the ranks' numbers."""
+        """The least ``number`` of all ranks."""
         import torch
         from torch import distributed
 
@@ -104,7 +104,7 @@ class Ranks:
         return int(least)
 
     def lead(self, batch: Batch, carry_out: Callable[[Batch], T]) -> T:
-        """On rank 0: ``carry_out(batch)``, on all ranks."""
+        """On rank 0: run ``carry_out(batch)`` on all ranks; returns this rank's result."""
         with _or_end():
             self._broadcast(batch)
             return carry_out(batch)
@@ -117,7 +117,7 @@ class Ranks:
         self._leave()
 
     def dismiss(self) -> None:
-        """On rank 0: let the others end, if they were met; no batch comes after."""
+        """On rank 0: let the others end, if they have joined; no batch may follow."""
         if self._control is None:
             return
         with _or_end():
@@ -125,7 +125,7 @@ class Ranks:
         self._leave()
 
     def _broadcast(self, batch: Batch | None) -> Batch | None:
-        """What rank 0 gives as ``batch``; None stands for the end."""
+        """Send rank 0's ``batch`` to all ranks, and return it; None means the end."""
         from torch import distributed
 
         box = [batch]
@@ -135,7 +135,8 @@ class Ranks:
     def _leave(self) -> None:
         from torch import distributed
 
-        # Its last reference: else its threads may outlive the interpreter, and abort.
+        # Drops the last reference to the group, whose threads else outlive the interpreter and
+        # abort.
         self._control = None
         distributed.destroy_process_group()
 
@@ -150,7 +151,7 @@ def kv_heads_by_rank(plan: dict[str, str], kv_heads: int, count: int) -> int | N
 
 
 def follow(settings: ServerSettings, role: str, live: Callable[[], None]) -> int:
-    """``live``, as the whole process of a rank that doesn't serve; returns its exit status."""
+    """Run ``live`` as the whole process of a rank that doesn't serve; returns its exit status."""
     json_logging.configure(settings.log_level, role, settings.name)
     status = 1
     try:
@@ -167,10 +168,10 @@ def follow(settings: ServerSettings, role: str, live: Callable[[], None]) -> int
 
 @contextmanager
 def _or_end() -> Iterator[None]:
-    """End the process where an error would leave the ranks out of step."""
+    """End the process on an error, which would leave the ranks out of step."""
     try:
         yield
     except BaseException:
         log.exception("a rank failed, and with it all")
-        # At once: threads that wait for another rank would hold an ordinary exit up.
+        # At once: threads that wait for another rank would delay an ordinary exit.
         os._exit(1)

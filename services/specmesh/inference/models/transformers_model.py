@@ -1,8 +1,8 @@
 """Any decoder-only model that ``AutoModelForCausalLM`` loads, scoring trees of tokens.
 
-The model's own code runs; only its attention is ours (see ``attention.py``), and its linear
-layers are laid out for the processor. One forward takes tokens of many sequences: long
-prefixes chunk by chunk, trees, single tokens.
+The model's own code runs; only its attention is ours (see ``attention.py``), and its linear layers
+are laid out for the processor. One forward pass takes tokens of many sequences: long prefixes chunk
+by chunk, trees, single tokens.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ CHUNK_TOKENS = 256
 
 
 class TransformersModel:
-    """See ``LanguageModel``. The KV of all its sequences and recent prefixes is one store.
+    """A ``LanguageModel`` that keeps the KV of all its sequences and recent prefixes in one store.
 
-    With ``ranks`` it is this rank's part of a model. Rank 0 alone is asked; the other ranks'
-    parts ``follow`` it.
+    With ``ranks`` it is this rank's part of a model: rank 0 alone gets requests, the other ranks
+    ``follow`` it.
     """
 
     max_batch = MAX_BATCH
@@ -76,10 +76,10 @@ class TransformersModel:
         shape = kv_shape(model)
         num_blocks = max(1, cache_bytes // shape.block_bytes)
         if ranks is not None:
-            num_blocks = ranks.least(num_blocks)  # a batch means the same slots to all
+            num_blocks = ranks.least(num_blocks)  # a batch names the same slots on all
         self._store = KVStore(shape, num_blocks, model.device)
         self.pool = BlockPool(num_blocks)
-        """The store's blocks, for figures."""
+        """Who uses which block of the store."""
         self._copies: list[Copy] = []
 
     @classmethod
@@ -95,8 +95,8 @@ class TransformersModel:
     ) -> TransformersModel:
         """Load a local folder or a Hugging Face id; raises ``ModelNotLoadable``.
 
-        KV takes ``cache_bytes`` of memory at most (None: what suits the device); prefixes go
-        through forwards in chunks of ``chunk_tokens``. With ``ranks`` each of them loads its
+        KV takes ``cache_bytes`` of memory at most (None: a default for the device); prefixes go
+        through forward passes in chunks of ``chunk_tokens``. With ``ranks`` each of them loads its
         part, and returns once all have.
         """
         # Standard error is for JSON lines.
@@ -109,7 +109,7 @@ class TransformersModel:
             model: Any = AutoModelForCausalLM.from_pretrained(
                 name,
                 dtype=getattr(torch, dtype),
-                # Some without it don't look attentions up by name, so ours would never be called.
+                # Without it some models look no attention up by name, and never call ours.
                 attn_implementation="sdpa",
                 **division,
             )
@@ -132,7 +132,7 @@ class TransformersModel:
             tokenizer_json=tokenizer.backend_tokenizer.to_str(),
             num_parameters=model.num_parameters(),
             backend="transformers",
-            # Of what was loaded, before anything is laid out anew.
+            # The weights as they were loaded, before layers are packed.
             weights_digest=digest_of_weights(
                 model, config, wanted=ranks is None or ranks.rank == 0
             ),
@@ -144,7 +144,7 @@ class TransformersModel:
             _put(model, name, device)
         plain = plain_logits(name, model)
         model.set_attn_implementation(PAGED_ATTENTION)
-        if ranks is None:  # a divided layer is a plain one with transformers' hooks
+        if ranks is None:  # a divided layer has transformers' hooks, which packing would lose
             pack_linears(model)
             fuse_norms(model, model.dtype)
         little = PROBE_BLOCKS * kv_shape(model).block_bytes
@@ -160,36 +160,38 @@ class TransformersModel:
         cancellation: Cancellation,
         room: int = DEFAULT_ROOM_TOKENS,
     ) -> PagedSequence:
-        """See ``LanguageModel.open``."""
+        """A sequence in blocks of the store; raises ``NoRoom`` or ``TooLarge``."""
         return PagedSequence(self, self.pool, self._copies.append, prefix, room, cancellation)
 
-    def forward(self, asks: Sequence[ForwardRequest]) -> list[Logits | None]:
-        """See ``LanguageModel.forward``; ``plan_forward`` says who has a part in it."""
+    def forward(self, requests: Sequence[ForwardRequest]) -> list[Logits | None]:
+        """One forward pass for those ``requests`` that ``plan_forward`` has room for."""
         no_rows = np.empty((0, self.description.vocab_size), np.float32)
-        results: list[Logits | None] = [no_rows if is_scored(ask) else None for ask in asks]
-        planned = plan_forward(asks, self._chunk_tokens)
+        results: list[Logits | None] = [
+            no_rows if is_scored(request) else None for request in requests
+        ]
+        planned = plan_forward(requests, self._chunk_tokens)
         if not planned:
             return results
         batch = pack([part for _, _, part in planned], self._copies)
         began = time.perf_counter()
-        # An ask that has no part in it waits for it all the same.
-        logits = self._run(batch, [ask.sequence.cancellation for ask in asks])
+        # A request that has no part in it waits for it all the same.
+        logits = self._run(batch, [request.sequence.cancellation for request in requests])
         duration_ms = (time.perf_counter() - began) * 1e3
         record_forward(duration_ms, kind_of(planned), len(planned), len(batch.token_ids))
         row = 0
         for number, sequence, part in planned:
-            sequence.advance(part, asks[number].tree)
+            sequence.advance(part, requests[number].tree)
             if part.rows:
                 results[number] = logits[row : row + len(part.rows)]
                 row += len(part.rows)
         return results
 
     def find_base(self, base_length: int, digest: bytes) -> PrefixChain | None:
-        """See ``LanguageModel.find_base``."""
+        """The base, if all of its blocks are held; safe to call from any thread."""
         return self.pool.find_base(base_length, digest)
 
     def follow(self) -> None:
-        """Carry out rank 0's forwards until it ends."""
+        """Compute this rank's part of rank 0's forward passes until it ends."""
         assert self._ranks is not None
         self._ranks.follow(self.compute)
 
@@ -202,10 +204,11 @@ class TransformersModel:
         return self.compute(batch, is_unwanted)
 
     def compute(self, batch: Batch, is_unwanted: Callable[[], bool] = lambda: False) -> Logits:
-        """``batch`` on this process's weights. Ranks must not disagree on what is unwanted.
+        """The logits of ``batch`` with this process's weights ``[rows, vocab]``.
 
-        Raises ``MemoryError`` if there is none left, ``DeviceLost`` if no forward will succeed
-        any more.
+        Raises ``Interrupted`` once ``is_unwanted``, on which ranks must not disagree,
+        ``MemoryError`` if there is none left, ``DeviceLost`` if no forward pass will succeed any
+        more.
         """
         try:
             return self._compute(batch, is_unwanted)
@@ -222,7 +225,7 @@ class TransformersModel:
     def _compute(self, batch: Batch, is_unwanted: Callable[[], bool]) -> Logits:
         for copy in batch.copies:
             self._store.copy(copy)
-            del self._copies[:1]  # not before: what it fills counts as cached already
+            del self._copies[:1]  # only once done: its destination counts as cached already
         out = self._model(
             input_ids=self._store.indexes(batch.token_ids)[None],
             position_ids=self._store.indexes(batch.positions)[None],
@@ -242,7 +245,7 @@ def _put(model: Any, name: str, device: str) -> None:
 
 
 def _room_on(device: torch.device) -> int:
-    """Bytes for KV where nobody says how many."""
+    """Bytes for KV by default."""
     if device.type != "cuda":
         return CPU_CACHE_BYTES
     free, _ = torch.cuda.mem_get_info(device)
@@ -250,7 +253,7 @@ def _room_on(device: torch.device) -> int:
 
 
 def kv_shape(model: Any) -> KVShape:
-    """What ``model``, or this rank's part of it, keeps of a token."""
+    """The shape of the KV that ``model``, or this rank's part of it, keeps of a token."""
     config = model.config
     heads = config.num_attention_heads
     kv_heads = getattr(config, "num_key_value_heads", None) or heads

@@ -1,1 +1,2 @@
-"""What drafter and verifier processes share around a model: settings, life, prefixes, costs."""
+"""What drafter and verifier processes share around a model: settings, lifecycle, prefixes,
+costs."""

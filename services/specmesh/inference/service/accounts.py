@@ -1,4 +1,4 @@
-"""What a call cost, told to its span and to the metrics."""
+"""Records what a call cost, on its span and in the metrics."""
 
 from __future__ import annotations
 
@@ -43,18 +43,19 @@ def record_cost(cost: model_pb2.ComputeCost) -> None:
     _cached.add(cost.num_cached_tokens)
 
 
-def tell_in_blocks(cost: model_pb2.ComputeCost, num_prefix_tokens: int) -> None:
-    """Round what ``cost`` says of the prefix to whole blocks, before a caller is told.
+def round_to_blocks(cost: model_pb2.ComputeCost, num_prefix_tokens: int) -> None:
+    """Round what ``cost`` says of the prefix to whole blocks, before the caller sees it.
 
-    What is held may be of somebody else's text. Told to the token, it would be found out token
-    by token: each right guess would count one more.
+    What is cached may be somebody else's text. Exact counts would reveal it token by token: each
+    right guess would count one more.
     """
     before_last = num_prefix_tokens - 1
     held = min(cost.num_cached_tokens, before_last)
-    told = held // BLOCK_TOKENS * BLOCK_TOKENS
-    read, told_as_read = before_last - held, (before_last - told) // BLOCK_TOKENS * BLOCK_TOKENS
-    cost.num_cached_tokens = told
-    cost.num_computed_tokens = max(0, cost.num_computed_tokens - read + told_as_read)
+    rounded = held // BLOCK_TOKENS * BLOCK_TOKENS
+    read = before_last - held
+    rounded_read = (before_last - rounded) // BLOCK_TOKENS * BLOCK_TOKENS
+    cost.num_cached_tokens = rounded
+    cost.num_computed_tokens = max(0, cost.num_computed_tokens - read + rounded_read)
 
 
 def add_cost(total: model_pb2.ComputeCost, part: model_pb2.ComputeCost) -> None:

@@ -1,4 +1,4 @@
-"""ModelService: what this process serves, so that peers agree before traffic."""
+"""ModelService: what this process serves, so that peers can check it before they send requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PIECE_BYTES = 1 << 20
 
 
 class ModelServicer(model_pb2_grpc.ModelServiceServicer):
-    """Answers from what never changes of a model."""
+    """Answers with the description and the tokenizer of a model, which never change."""
 
     def __init__(self, model: LanguageModel) -> None:
         description = model.description
@@ -40,7 +40,7 @@ class ModelServicer(model_pb2_grpc.ModelServiceServicer):
         request: model_pb2.GetModelRequest,  # noqa: ARG002
         context: grpc.aio.ServicerContext[model_pb2.GetModelRequest, model_pb2.GetModelResponse],  # noqa: ARG002
     ) -> model_pb2.GetModelResponse:
-        """See model.proto."""
+        """The model's description, and a random id of this process."""
         return model_pb2.GetModelResponse(model=self._info, process_id=self._process_id)
 
     async def GetTokenizer(  # noqa: N802
@@ -50,7 +50,7 @@ class ModelServicer(model_pb2_grpc.ModelServiceServicer):
             model_pb2.GetTokenizerRequest, model_pb2.GetTokenizerResponse
         ],
     ) -> AsyncIterator[model_pb2.GetTokenizerResponse]:
-        """See model.proto."""
+        """The tokenizer's JSON, in pieces of ``PIECE_BYTES``."""
         for start in range(0, len(self._tokenizer), PIECE_BYTES):
             piece = self._tokenizer[start : start + PIECE_BYTES]
             yield model_pb2.GetTokenizerResponse(data=piece)

@@ -1,4 +1,4 @@
-"""From the prefix that a call names to its tokens: cache, then Redis, then a clear refusal."""
+"""From a call's ``Prefix`` message to its tokens: from the cache, from Redis, or an error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from specmesh.v1 import tokens_pb2
 log = logging.getLogger(__name__)
 
 MANY_TOKENS = 1 << 15
-"""So many take milliseconds to digest, in which other calls go on."""
+"""Hashing so many takes milliseconds; a thread does it, so that other calls go on."""
 
 
 class PrefixResolver:

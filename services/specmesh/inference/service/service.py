@@ -1,4 +1,4 @@
-"""What drafter and verifier processes share: settings, and the life of model and engine."""
+"""What drafter and verifier processes share: settings, and start and stop of model and engine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WARM_UP_WIDTHS = (0, 1, 4, 8)
 
 
 class InferenceSettings(ServerSettings, RedisSettings):
-    """What every process with a model is told."""
+    """Settings of every process with a model."""
 
     threads: int = Field(1, ge=1, description="threads of a forward")
     device: str = Field("cpu", description="torch device that holds the model")
@@ -74,10 +74,10 @@ class InferenceService(ABC):
     def add_servicer(
         self, server: grpc.aio.Server, model: LanguageModel, prefixes: PrefixResolver
     ) -> None:
-        """Put the role's own servicer in front of ``model``."""
+        """Add the role's own servicer, which answers with ``model``."""
 
     async def start(self) -> None:
-        """Load and warm up, so that the first call is as fast as the next."""
+        """Load the model and warm it up, so that the first call is as fast as the next."""
         self._engine = Engine(self._load_warm, self._settings.max_queue)
         try:
             self._model = await self._engine.ready()
@@ -106,11 +106,11 @@ class InferenceService(ABC):
 
     @property
     def is_broken(self) -> bool:
-        """Whether there will be no more answers."""
+        """Whether no call will be answered any more."""
         return hasattr(self, "_engine") and self._engine.is_broken
 
     async def broken(self) -> str:
-        """See ``Breakable``."""
+        """Return why, once the engine is broken."""
         return await self._engine.broken()
 
     async def stop(self) -> None:
@@ -127,8 +127,8 @@ class InferenceService(ABC):
         return model
 
     def _use_threads(self) -> None:
-        """Set torch's threads where the forwards run: the setting is per thread."""
-        if torch := sys.modules.get("torch"):  # drafters without a network do without it
+        """Set torch's number of threads, on the engine's thread: the setting is per thread."""
+        if torch := sys.modules.get("torch"):  # not imported for drafters without a network
             torch.set_num_threads(self._settings.threads)
 
 
@@ -136,9 +136,9 @@ MODEL_SERVICE = model_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name
 
 
 def _warm_up(model: LanguageModel) -> None:
-    """The first forwards of each width allocate and choose kernels."""
+    """Run a forward pass of each width: the first ones allocate memory and choose kernels."""
     if not model.description.num_parameters:
-        return  # there are none to choose; and a simulated forward only takes time
+        return  # no kernels to choose, and a simulated forward pass only takes time
     limit = model.description.context_tokens
     for width in WARM_UP_WIDTHS:
         if limit and WARM_UP_PREFIX + width > limit:

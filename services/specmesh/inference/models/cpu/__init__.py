@@ -1,4 +1,4 @@
-"""Modules that compute the same faster on a CPU, put in the place of a loaded model's own.
+"""Replacements for a loaded model's modules that compute the same faster on a CPU.
 
 ``transformers_model`` uses ``linear`` and ``norm`` alone.
 """

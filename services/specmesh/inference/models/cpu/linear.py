@@ -1,9 +1,9 @@
-"""Linear layers in the layout that oneDNN computes in: on a CPU most of a forward is these.
+"""Linear layers in the layout that oneDNN computes in: on a CPU most of a forward pass is these.
 
-Given plain weights, oneDNN lays them out anew in every forward. Laid out once, a layer takes
-the same time for one token as for sixteen, and about two thirds of the time in bf16 and fp16.
-In fp32 MKL computes with plain weights; it is faster where it needn't lay them out as well,
-which takes time where they don't fit in a core's cache.
+Given plain weights, oneDNN converts their layout in every forward pass. Converted once, a layer
+takes the same time for one token as for sixteen, and about two thirds of the time in bf16 and fp16.
+In fp32 MKL computes with plain weights; it is faster, except where it converts their layout as
+well, which takes time if they don't fit in a core's cache.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ DTYPES = frozenset({torch.bfloat16, torch.float16, torch.float32})
 
 FP32_PACKED_FROM_TOKENS = 4
 FP32_PACKED_FROM_BYTES = 1 << 20
-"""Layers of smaller weights MKL is faster at, however many tokens, and at any with fewer tokens."""
+"""Below either limit MKL is faster: for small weights, and for few tokens with any weights."""
 
 TYPICAL_TOKENS = 8
-"""oneDNN chooses the layout by it; any number of tokens can be computed in it."""
+"""oneDNN chooses the layout for this many; any number of tokens can be computed in it."""
 
 _CAPACITIES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
-"""Of the caches of machine code: oneDNN's, and that of torch in front of it."""
+"""Variables with the sizes of the caches of machine code: oneDNN's, and torch's in front of it."""
 CACHED_PRIMITIVES = "64"
-"""For each width of a forward and shape of a layer code is made, which takes a millisecond, and
-half a megabyte if both caches hold it. At their own 1024 each, forwards of all widths grow a
-process by hundreds of megabytes; few widths at a time come back soon."""
+"""oneDNN generates code for each width of a forward pass and shape of a layer, which takes a
+millisecond, and half a megabyte if both caches hold it. At their own 1024 each, forward passes of
+all widths grow a process by hundreds of megabytes; only few widths are in use at a time."""
 
 
 class PackedLinear(nn.Module):
-    """What ``nn.Linear`` computes, forwards only."""
+    """Computes what ``nn.Linear`` does, without gradients."""
 
     def __init__(self, plain: nn.Linear) -> None:
         super().__init__()
-        # Plain tensors: modules look parameters up slowly, and torch checks them for gradients.
+        # Not parameters: modules look these up slowly, and torch checks them for gradients.
         self._bias = None if plain.bias is None else plain.bias.detach().clone()
         self.out_features = plain.out_features
         weight = plain.weight.detach()
@@ -63,7 +63,7 @@ class PackedLinear(nn.Module):
 
 
 def _plain_below(weight: Tensor) -> int:
-    """For fewer tokens than that, ``weight`` is not packed."""
+    """With fewer tokens than this, ``weight`` is used as it is, not packed."""
     if weight.dtype != torch.float32:
         return 0
     return FP32_PACKED_FROM_TOKENS if weight.nbytes >= FP32_PACKED_FROM_BYTES else sys.maxsize
@@ -77,7 +77,7 @@ def pack_linears(model: nn.Module) -> None:
         os.environ.setdefault(capacity, CACHED_PRIMITIVES)  # read when the first is made
     dtypes = set(DTYPES)
     if not torch.ops.mkldnn._is_mkldnn_fp16_supported():
-        dtypes.remove(torch.float16)  # many a processor computes in bf16 alone
+        dtypes.remove(torch.float16)  # many processors compute in bf16 but not in fp16
 
     def is_better_packed(weight: Tensor) -> bool:
         return weight.device.type == "cpu" and weight.dtype in dtypes
@@ -90,5 +90,5 @@ def pack_linears(model: nn.Module) -> None:
     replace(model, packed)
     for parameter in model.parameters():
         if is_better_packed(parameter) and not _plain_below(parameter):
-            # A view of the file, all of which stays in memory as long as one of its views.
+            # It is a view of the file, which stays in memory while any view of it exists.
             parameter.data = parameter.data.clone()

@@ -1,8 +1,8 @@
 """RMS norms in as few operations as torch has for them.
 
-A model's code, and torch's own ``rms_norm`` on a CPU, take eight or more small ones for each. To
-start one takes longer than to compute it where tokens are few: these were an eighth of the time
-of a forward.
+A model's code, and torch's own ``rms_norm`` on a CPU, take eight or more small ones for each.
+Starting an operation takes longer than computing it when tokens are few: norms were an eighth of
+the time of a forward pass.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from specmesh.inference.models.cpu.replace import replace
 
 _PROBE_TOKENS = 64
 _PROBE_DECADES = (-3, 2)
-_FEW = 0.01
-"""Share of low-precision results that may round otherwise; another formula changes a third."""
+_MAX_DIFFERING = 0.01
+"""Share of low-precision results that may round differently; another formula changes a third."""
 
 
 class FusedRMSNorm(nn.Module):
-    """What a plain RMS norm computes but for the last bits of float32, forwards only."""
+    """Computes what a plain RMS norm does but for the last bits of float32, without gradients."""
 
     def __init__(self, weight: Tensor, eps: float) -> None:
         super().__init__()
@@ -36,14 +36,14 @@ class FusedRMSNorm(nn.Module):
         length = vector_norm(input, dim=-1, keepdim=True, dtype=torch.float32)
         mean_square = torch.addcmul(self._eps, length, length, value=self._per_feature)
         normed = input * mean_square.rsqrt_()
-        # Weighted here, since what models do is to round before that.
+        # Weighted after rounding, as models do it.
         return self._weight * normed.to(input.dtype)
 
 
 def fuse_norms(model: nn.Module, dtype: torch.dtype) -> None:
     """Replace the RMS norms of ``model``, whose activations are of ``dtype``, on the CPU.
 
-    Only those that answer as their replacement does: a norm may do more than its name says.
+    Only those whose replacement gives the same results: a norm may do more than its name says.
     """
     replace(model, partial(_fused, dtype=dtype))
 
@@ -62,7 +62,7 @@ def _fused(norm: nn.Module, dtype: torch.dtype) -> FusedRMSNorm | None:
         return None
     fused = FusedRMSNorm(weight, eps)
     inputs = _probe(weight.shape[0])
-    # In float32 throughout: some answer in their weight's type.
+    # In float32 throughout: some norms return their weight's type.
     exact = deepcopy(norm).float()
     fused_exact = FusedRMSNorm(weight.float(), eps)
     if not torch.allclose(exact(inputs), fused_exact(inputs), rtol=1e-5, atol=1e-6):
@@ -71,12 +71,12 @@ def _fused(norm: nn.Module, dtype: torch.dtype) -> FusedRMSNorm | None:
     want, got = norm(rounded), fused(rounded)
     if want.dtype != got.dtype:
         return None
-    rounds_alike = dtype == torch.float32 or bool((want != got).float().mean() < _FEW)
+    rounds_alike = dtype == torch.float32 or bool((want != got).float().mean() < _MAX_DIFFERING)
     return fused if rounds_alike else None
 
 
 def _probe(features: int) -> Tensor:
-    """Tokens of small activations too, which tell what ``eps`` is added to."""
+    """Inputs ``[1, tokens, features]``, some so small that they show where ``eps`` is added."""
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(1, _PROBE_TOKENS, features, generator=generator)
     return inputs * torch.logspace(*_PROBE_DECADES, _PROBE_TOKENS)[:, None]

@@ -1,4 +1,4 @@
-"""Other modules in the place of a loaded model's own, which compute the same faster."""
+"""Replaces modules of a loaded model by others that compute the same faster."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ def replace(model: nn.Module, replacement: Callable[[nn.Module], nn.Module | Non
             replace(child, replacement)
         else:
             setattr(model, name, replaced_by)
-            # Where Python looks first. To find and to call a module takes as long as to
-            # multiply by a small matrix.
+            # Python looks here first. Finding and calling a module takes as long as multiplying
+            # by a small matrix.
             model.__dict__[name] = replaced_by.forward
