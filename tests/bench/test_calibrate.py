@@ -56,4 +56,4 @@ def test_calibrating_the_shipped_pair_writes_a_file_that_reads_back(tmp_path):
     assert 0 <= report["ece"] < 0.25
     for shares in report["agreed_of_kept"].values():
         assert shares["0.2"] > report["agreed"]
-    assert Calibration.from_json(file.read_text()).num_places == 256
+    assert Calibration.from_json(file.read_text()).num_positions == 256

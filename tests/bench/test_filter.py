@@ -94,7 +94,7 @@ def test_thresholds_that_are_the_same_are_timed_once():
 
 
 async def test_scorers_are_swept_over_the_same_places_from_everything_kept_to_nothing(tmp_path):
-    calibration = Calibration(slope=0.8, bias=0.4, num_places=100)
+    calibration = Calibration(slope=0.8, bias=0.4, num_positions=100)
     (tmp_path / "calibration.json").write_text(calibration.to_json())
     configured = ConfidenceSettings(calibration=tmp_path / "calibration.json")
     async with running_server(configured, ConfidenceService(configured)) as address:

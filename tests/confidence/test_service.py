@@ -19,11 +19,11 @@ from specmesh.v1 import confidence_pb2, confidence_pb2_grpc
 
 CALL_S = 20
 
-CALIBRATION = """{"version": 2, "slope": 1.0, "bias": 0.0, "num_places": 100}"""
+CALIBRATION = """{"version": 2, "slope": 1.0, "bias": 0.0, "num_positions": 100}"""
 
 
-def place(probability: float, **fields: Any) -> confidence_pb2.DraftPlace:
-    return confidence_pb2.DraftPlace(
+def position(probability: float, **fields: Any) -> confidence_pb2.DraftPosition:
+    return confidence_pb2.DraftPosition(
         **{"token_ids": [7], "probabilities": [probability], "entropy": 0.5} | fields
     )
 
@@ -32,7 +32,11 @@ def asking(
     *probabilities: float, session_id: str = "s", threshold: float = math.log(0.5), **fields: Any
 ) -> confidence_pb2.AssessRequest:
     options = confidence_pb2.FilterOptions(threshold=threshold)
-    given = {"options": options, "places": map(place, probabilities), "session_id": session_id}
+    given = {
+        "options": options,
+        "positions": map(position, probabilities),
+        "session_id": session_id,
+    }
     return confidence_pb2.AssessRequest(**given | fields)
 
 
@@ -163,19 +167,25 @@ async def test_a_calibration_that_is_none_stops_the_start(tmp_path, text):
 
 
 WRONG = {
-    "no_place": ({"places": []}, "places"),
-    "257_places": ({"places": [place(0.5)] * 257}, "places"),
-    "no_token": ({"places": [place(0.5), place(0.5, token_ids=[])]}, "places[1].token_ids"),
-    "fewer_probabilities": ({"places": [place(0.5, probabilities=[])]}, "places[0].probabilities"),
-    "probability_0": ({"places": [place(0.0)]}, "places[0].probabilities"),
-    "probability_above_1": ({"places": [place(1.5)]}, "places[0].probabilities"),
-    "probability_nan": ({"places": [place(math.nan)]}, "places[0].probabilities"),
-    "rising_probabilities": (
-        {"places": [place(0.1, token_ids=[7, 8], probabilities=[0.1, 0.2])]},
-        "places[0].probabilities",
+    "no_position": ({"positions": []}, "positions"),
+    "257_positions": ({"positions": [position(0.5)] * 257}, "positions"),
+    "no_token": (
+        {"positions": [position(0.5), position(0.5, token_ids=[])]},
+        "positions[1].token_ids",
     ),
-    "entropy_nan": ({"places": [place(0.5, entropy=math.nan)]}, "places[0].entropy"),
-    "entropy_negative": ({"places": [place(0.5, entropy=-1)]}, "places[0].entropy"),
+    "fewer_probabilities": (
+        {"positions": [position(0.5, probabilities=[])]},
+        "positions[0].probabilities",
+    ),
+    "probability_0": ({"positions": [position(0.0)]}, "positions[0].probabilities"),
+    "probability_above_1": ({"positions": [position(1.5)]}, "positions[0].probabilities"),
+    "probability_nan": ({"positions": [position(math.nan)]}, "positions[0].probabilities"),
+    "rising_probabilities": (
+        {"positions": [position(0.1, token_ids=[7, 8], probabilities=[0.1, 0.2])]},
+        "positions[0].probabilities",
+    ),
+    "entropy_nan": ({"positions": [position(0.5, entropy=math.nan)]}, "positions[0].entropy"),
+    "entropy_negative": ({"positions": [position(0.5, entropy=-1)]}, "positions[0].entropy"),
     "no_session": ({"session_id": ""}, "session_id"),
     "load_nan": ({"verifier_load": math.nan}, "verifier_load"),
     "load_negative": ({"verifier_load": -0.1}, "verifier_load"),

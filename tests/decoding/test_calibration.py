@@ -1,4 +1,4 @@
-"""A calibrated score is a probability, and ranks places as the log-probability does."""
+"""A calibrated score is a probability, and ranks positions as the log-probability does."""
 
 import json
 import math
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from specmesh import models
-from specmesh.decoding.calibration import MIN_PLACES, Calibration, log_odds, reliability
+from specmesh.decoding.calibration import MIN_POSITIONS, Calibration, log_odds, reliability
 from specmesh.decoding.confidence import SCORERS
 from specmesh.decoding.drafting import TopK, draw_children
 from specmesh.decoding.sampling import Sampling, choose
@@ -19,17 +19,17 @@ from specmesh.decoding.sampling import Sampling, choose
 GREEDY = Sampling(temperature=0)
 
 
-def random_places(seed, count, vocab_size=40):
+def random_positions(seed, count, vocab_size=40):
     """Places of all degrees of sureness."""
     dice = np.random.default_rng(seed)
     rows = dice.normal(size=(count, vocab_size)) * dice.uniform(0.5, 6, size=(count, 1))
     return [draw_children(row, GREEDY, 0, 1, 2).choices for row in rows]
 
 
-def verdicts(seed, places, slope, bias):
+def verdicts(seed, positions, slope, bias):
     """Of a target that agrees with the sigmoid of the weighted log-odds."""
-    scores = np.array([log_odds(place) for place in places]) * slope + bias
-    agrees = np.random.default_rng(seed).random(len(places)) < 1 / (1 + np.exp(-scores))
+    scores = np.array([log_odds(place) for place in positions]) * slope + bias
+    agrees = np.random.default_rng(seed).random(len(positions)) < 1 / (1 + np.exp(-scores))
     return agrees.tolist()
 
 
@@ -41,27 +41,27 @@ def chance_to_rank(scores, agreed):
 
 
 def test_fit_finds_the_slope_and_the_bias_behind_the_verdicts():
-    places = random_places(1, 40_000)
-    calibration = Calibration.fit(places, verdicts(2, places, 0.7, 0.4))
+    positions = random_positions(1, 40_000)
+    calibration = Calibration.fit(positions, verdicts(2, positions, 0.7, 0.4))
     assert calibration.slope == pytest.approx(0.7, abs=0.05)
     assert calibration.bias == pytest.approx(0.4, abs=0.05)
-    assert calibration.num_places == 40_000
+    assert calibration.num_positions == 40_000
 
 
 @pytest.mark.parametrize("slope", [0.7, 2.0, 0.1])
 def test_calibrated_score_is_a_probability_on_places_not_fitted_to(slope):
-    places = random_places(3, 20_000)
-    agreed = verdicts(4, places, slope, -0.5)
-    calibration = Calibration.fit(places[::2], agreed[::2])
-    scores = [calibration(place) for place in places[1::2]]
+    positions = random_positions(3, 20_000)
+    agreed = verdicts(4, positions, slope, -0.5)
+    calibration = Calibration.fit(positions[::2], agreed[::2])
+    scores = [calibration(place) for place in positions[1::2]]
     assert reliability(scores, agreed[1::2]).ece < 0.02
 
 
 def test_calibrated_score_ranks_places_as_the_log_probability_does():
-    places = random_places(5, 2_000)
-    calibration = Calibration.fit(places, verdicts(6, places, 0.8, -1.0))
-    by_score = sorted(places, key=calibration)
-    assert by_score == sorted(places, key=SCORERS["log-probability"])
+    positions = random_positions(5, 2_000)
+    calibration = Calibration.fit(positions, verdicts(6, positions, 0.8, -1.0))
+    by_score = sorted(positions, key=calibration)
+    assert by_score == sorted(positions, key=SCORERS["log-probability"])
 
 
 def real_places(target, drafter, prompt, temperature, seed):
@@ -93,42 +93,42 @@ def test_shipped_pair_is_calibrated_on_prompts_not_fitted_to(pair, temperature):
         tokens = tokenizer.encode(prompt.text)
         halves[n % 2].extend(real_places(*pair, tokens, temperature, seed=n))
     fitted = Calibration.fit(*zip(*halves[0], strict=True))
-    places, agreed = zip(*halves[1], strict=True)
-    scores = [fitted(place) for place in places]
+    positions, agreed = zip(*halves[1], strict=True)
+    scores = [fitted(place) for place in positions]
     assert reliability(scores, agreed).ece < 0.05
-    singles = [chance_to_rank([score(p) for p in places], agreed) for score in SCORERS.values()]
+    singles = [chance_to_rank([score(p) for p in positions], agreed) for score in SCORERS.values()]
     assert chance_to_rank(scores, agreed) > max(singles) - 0.005
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.integers(0, 2**32), st.floats(-3, 3), st.integers(MIN_PLACES, 400))
+@given(st.integers(0, 2**32), st.floats(-3, 3), st.integers(MIN_POSITIONS, 400))
 def test_fit_is_the_same_every_time_and_as_good_as_any_other_by_the_share_it_expects(
     seed, bias, count
 ):
-    places = random_places(seed, count)
-    agreed = verdicts(seed, places, 0.5, bias)
+    positions = random_positions(seed, count)
+    agreed = verdicts(seed, positions, 0.5, bias)
     agreed[:2] = [True, False]
-    calibration = Calibration.fit(places, agreed)
-    assert calibration == Calibration.fit(places, agreed)
+    calibration = Calibration.fit(positions, agreed)
+    assert calibration == Calibration.fit(positions, agreed)
     # Where the likelihood is highest, as many agree as are expected to.
-    expected = sum(map(calibration, places))
+    expected = sum(map(calibration, positions))
     assert expected == pytest.approx(sum(agreed), abs=1e-2)
 
 
 def test_places_that_one_threshold_divides_get_a_finite_slope():
-    places = random_places(7, 500)
-    sure = [place.probabilities[0] > 0.5 for place in places]
-    calibration = Calibration.fit(places, sure)
+    positions = random_positions(7, 500)
+    sure = [place.probabilities[0] > 0.5 for place in positions]
+    calibration = Calibration.fit(positions, sure)
     assert all(map(math.isfinite, (calibration.slope, calibration.bias)))
-    assert [calibration(place) > 0.5 for place in places].count(True) == pytest.approx(
+    assert [calibration(place) > 0.5 for place in positions].count(True) == pytest.approx(
         sure.count(True), abs=10
     )
 
 
 def test_places_that_are_all_alike_get_the_share_that_agreed():
-    places = [TopK((1, 2), (0.6, 0.3), 0.9)] * 200
-    calibration = Calibration.fit(places, [True, True, True, False] * 50)
-    assert calibration(places[0]) == pytest.approx(0.75, abs=1e-6)
+    positions = [TopK((1, 2), (0.6, 0.3), 0.9)] * 200
+    calibration = Calibration.fit(positions, [True, True, True, False] * 50)
+    assert calibration(positions[0]) == pytest.approx(0.75, abs=1e-6)
 
 
 def test_certain_and_hopeless_places_have_finite_log_odds():
@@ -141,26 +141,26 @@ def test_certain_and_hopeless_places_have_finite_log_odds():
     [
         ([True] * 200, "agreed at all of 200"),
         ([False] * 200, "agreed at none of 200"),
-        ([True, False] * 99, "200 places, but 198 verdicts"),
+        ([True, False] * 99, "200 positions, but 198 verdicts"),
     ],
 )
 def test_places_that_teach_nothing_are_refused(agreed, complaint):
     with pytest.raises(ValueError, match=complaint):
-        Calibration.fit(random_places(8, 200), agreed)
+        Calibration.fit(random_positions(8, 200), agreed)
 
 
 def test_too_few_places_are_refused():
-    places = random_places(9, MIN_PLACES - 1)
-    with pytest.raises(ValueError, match=f"{MIN_PLACES - 1} places are too few"):
-        Calibration.fit(places, [True, *[False] * (MIN_PLACES - 2)])
+    positions = random_positions(9, MIN_POSITIONS - 1)
+    with pytest.raises(ValueError, match=f"{MIN_POSITIONS - 1} positions are too few"):
+        Calibration.fit(positions, [True, *[False] * (MIN_POSITIONS - 2)])
 
 
 @given(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6), st.integers(0, 2**40))
-def test_calibration_comes_back_from_its_file_the_same(slope, bias, num_places):
-    calibration = Calibration(slope, bias, num_places)
+def test_calibration_comes_back_from_its_file_the_same(slope, bias, num_positions):
+    calibration = Calibration(slope, bias, num_positions)
     text = calibration.to_json()
     assert Calibration.from_json(text) == calibration
-    assert set(json.loads(text)) == {"version", "slope", "bias", "num_places"}
+    assert set(json.loads(text)) == {"version", "slope", "bias", "num_positions"}
 
 
 GOOD = json.loads(Calibration(1.0, 0.5, 200).to_json())
@@ -181,8 +181,8 @@ GOOD = json.loads(Calibration(1.0, 0.5, 200).to_json())
         (json.dumps(GOOD | {"bias": math.inf}), "must be finite"),
         (json.dumps(GOOD | {"bias": None}), "None is not a number"),
         (json.dumps(GOOD | {"bias": 10**400}), "too large"),
-        (json.dumps(GOOD | {"num_places": 1.5}), "num_places must be an integer"),
-        (json.dumps(GOOD | {"num_places": -1}), "must not be negative"),
+        (json.dumps(GOOD | {"num_positions": 1.5}), "num_positions must be an integer"),
+        (json.dumps(GOOD | {"num_positions": -1}), "must not be negative"),
         (json.dumps({k: v for k, v in GOOD.items() if k != "slope"}), "None is not a number"),
     ],
 )

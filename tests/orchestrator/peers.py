@@ -292,9 +292,9 @@ class Filter(Peer, confidence_pb2_grpc.ConfidenceServiceServicer):
         self.arrived.set()
         await self._play(self.faults.popleft() if self.faults else self.always)
         assessment = confidence_pb2.Assessment(threshold=self._threshold)
-        for place in request.places:
-            keep = place.probabilities[0] > self._threshold
-            assessment.decisions.add(keep=keep, score=place.probabilities[0])
+        for position in request.positions:
+            keep = position.probabilities[0] > self._threshold
+            assessment.decisions.add(keep=keep, score=position.probabilities[0])
         yield confidence_pb2.AssessResponse(assessment=assessment)
         if not all(decision.keep for decision in assessment.decisions):
             await self._play(self.before_release)

@@ -87,8 +87,8 @@ class Confidence(Replica):
         """See ``Replica``."""
         request = confidence_pb2.AssessEachRequest.FromString(message).request
         assessment = confidence_pb2.Assessment(threshold=0.5)
-        for place in request.places:
-            score = place.probabilities[0] if place.probabilities else 0.0
+        for position in request.positions:
+            score = position.probabilities[0] if position.probabilities else 0.0
             assessment.decisions.add(keep=score > 0.5, score=score)
         if self.health.lies and self._dice.random() < self.health.lies:
             assessment.decisions.add(keep=True)

@@ -14,11 +14,11 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.thresholds import Constant, EscalationRate, FilterOptions, FollowLoad
 from specmesh.serving.wire import (
-    MAX_PLACES,
+    MAX_POSITIONS,
     read_filter_options,
-    read_places,
+    read_positions,
     write_filter_options,
-    write_place,
+    write_position,
 )
 from specmesh.v1 import confidence_pb2
 
@@ -48,18 +48,18 @@ def test_whatever_a_drafter_thinks_can_be_sent(seed, heat, mode, listed):
     row = (np.random.default_rng(seed).normal(size=50) * heat).astype(np.float32)
     sampling = Sampling(seed=seed, mode=mode)
     sent = [draw_children(row, sampling, n, 1, listed).choices for n in range(3)]
-    received = read_places([over_the_wire(write_place(choices)) for choices in sent])
+    received = read_positions([over_the_wire(write_position(choices)) for choices in sent])
     for before, after in zip(sent, received, strict=True):
         assert after.token_ids == before.token_ids
         assert after.probabilities == pytest.approx(before.probabilities, rel=1e-6)
         assert after.entropy == pytest.approx(before.entropy, rel=1e-6, abs=1e-40)
 
 
-GOOD = write_place(TopK((1, 2), (0.5, 0.25), 1.0))
+GOOD = write_position(TopK((1, 2), (0.5, 0.25), 1.0))
 
 
 def place(token_ids, probabilities, entropy=1.0):
-    return confidence_pb2.DraftPlace(
+    return confidence_pb2.DraftPosition(
         token_ids=token_ids, probabilities=probabilities, entropy=entropy
     )
 
@@ -84,26 +84,26 @@ def place(token_ids, probabilities, entropy=1.0):
 )
 def test_places_that_make_no_sense_are_refused_by_number(message, field):
     with pytest.raises(InvalidField) as refusal:
-        read_places([GOOD, GOOD, GOOD, message])
-    assert refusal.value.field == f"places[3].{field}"
+        read_positions([GOOD, GOOD, GOOD, message])
+    assert refusal.value.field == f"positions[3].{field}"
 
 
 def test_float32_probabilities_may_miss_1_by_a_rounding_error():
     even = place(range(7), np.full(7, 1 / 7, np.float32).tolist(), math.log(7))
     assert sum(even.probabilities) > 1
-    (received,) = read_places([even])
+    (received,) = read_positions([even])
     assert len(received.probabilities) == 7
 
 
-@pytest.mark.parametrize("count", [0, MAX_PLACES + 1])
+@pytest.mark.parametrize("count", [0, MAX_POSITIONS + 1])
 def test_no_places_or_too_many_are_refused(count):
     with pytest.raises(InvalidField) as refusal:
-        read_places([GOOD] * count)
-    assert refusal.value.field == "places"
+        read_positions([GOOD] * count)
+    assert refusal.value.field == "positions"
 
 
 def test_as_many_places_as_are_allowed_are_read():
-    assert len(read_places([GOOD] * MAX_PLACES)) == MAX_PLACES
+    assert len(read_positions([GOOD] * MAX_POSITIONS)) == MAX_POSITIONS
 
 
 @given(scorer=st.sampled_from(["", *SCORERS, CALIBRATED]), said_and_meant=RULES)

@@ -88,21 +88,21 @@ _Positions = dict[tuple[int, int], DrawnTokens]
 
 @dataclass(slots=True)
 class Differences:
-    """At how many of ``places``, which are positions, two shapes differ.
+    """At how many of ``positions``, which are positions, two shapes differ.
 
     ``sets``: top-k and top-p leave other tokens. ``cut``: another token is drawn, since one of
     the two is left by one shape only. ``reordered``: another token is drawn, since the scores
     of the two are in another order.
     """
 
-    places: int = 0
+    positions: int = 0
     sets: int = 0
     cut: int = 0
     reordered: int = 0
 
     def count(self, one: DrawnTokens, other: DrawnTokens) -> None:
         """Compare one more position."""
-        self.places += 1
+        self.positions += 1
         self.sets += not np.array_equal(one.left, other.left)
         if one.token != other.token:
             in_both = one.has(other.token) and other.has(one.token)

@@ -61,7 +61,7 @@ def read_received(message: generation_pb2.Received, goal: Goal, vocab_size: int)
     if any(later <= earlier for earlier, later in pairwise(unchecked)) or (
         unchecked and unchecked[-1] >= len(token_ids)
     ):
-        raise InvalidField("received.unchecked", "must be ascending places in token_ids")
+        raise InvalidField("received.unchecked", "must be ascending positions in token_ids")
     return Generated(token_ids, frozenset(unchecked))
 
 

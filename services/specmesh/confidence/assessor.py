@@ -56,10 +56,10 @@ class Assessor:
         self._scorer = scorer
         self._rule = rule
 
-    def assess(self, places: Sequence[TopK], options: FilterOptions, load: float) -> Assessment:
+    def assess(self, positions: Sequence[TopK], options: FilterOptions, load: float) -> Assessment:
         """Decide on draft tokens, and remember the scores of those that were decided on.
 
-        ``places`` are the drafter's choices at each token's position; ``load`` is that of the
+        ``positions`` are the drafter's choices at each token's position; ``load`` is that of the
         target, from 0 (idle) to 1. Raises ``InvalidField`` for a scorer that is unknown, or lacks
         its calibration.
         """
@@ -67,7 +67,7 @@ class Assessor:
         self._check(name)
         score, recent = self._scorers[name], self._recent[name]
         threshold = recent.threshold(options.rule or self._rule, load)
-        assessment = Assessment(name, tuple(map(score, places)), threshold)
+        assessment = Assessment(name, tuple(map(score, positions)), threshold)
         for decided in assessment.scores[: assessment.num_kept + assessment.num_escalated]:
             recent.add(decided)
         return assessment

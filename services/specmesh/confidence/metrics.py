@@ -40,10 +40,10 @@ _fallbacks = _meter.create_counter(
 
 
 def record_assessment(
-    scorer: str, threshold: float, *, num_places: int, num_kept: int, num_escalated: int
+    scorer: str, threshold: float, *, num_positions: int, num_kept: int, num_escalated: int
 ) -> None:
     """Account for one request."""
-    _assessed.add(num_places)
+    _assessed.add(num_positions)
     _tokens.add(num_kept, {"specmesh.filter.decision": "kept"})
     _tokens.add(num_escalated, {"specmesh.filter.decision": "escalated"})
     if math.isfinite(threshold):

@@ -15,7 +15,7 @@ from specmesh.confidence.request_cache import RequestCache
 from specmesh.decoding.errors import InvalidField
 from specmesh.serving.interceptors import exchange
 from specmesh.serving.telemetry import annotate
-from specmesh.serving.wire import read_filter_options, read_places
+from specmesh.serving.wire import read_filter_options, read_positions
 from specmesh.v1 import confidence_pb2, confidence_pb2_grpc
 
 Context = grpc.aio.ServicerContext[confidence_pb2.AssessRequest, confidence_pb2.AssessResponse]
@@ -81,7 +81,7 @@ class ConfidenceServicer(confidence_pb2_grpc.ConfidenceServiceServicer):
             yield confidence_pb2.AssessEachResponse(last=True)
 
     def _assess(self, request: confidence_pb2.AssessRequest) -> Assessment:
-        places = read_places(request.places)
+        positions = read_positions(request.positions)
         options = read_filter_options(request.options)
         if not request.session_id:
             raise InvalidField("session_id", "must not be empty")
@@ -91,11 +91,13 @@ class ConfidenceServicer(confidence_pb2_grpc.ConfidenceServiceServicer):
         if not 0 <= request.verification_ms < math.inf:
             raise InvalidField("verification_ms", "must be finite and not negative")
         try:
-            assessment = self._assessor.assess(places, options, request.verifier_load)
+            assessment = self._assessor.assess(positions, options, request.verifier_load)
         except InvalidField as error:
             raise InvalidField(f"options.{error.field}", error.reason) from None
         counts = {"num_kept": assessment.num_kept, "num_escalated": assessment.num_escalated}
-        record_assessment(assessment.scorer, assessment.threshold, num_places=len(places), **counts)
+        record_assessment(
+            assessment.scorer, assessment.threshold, num_positions=len(positions), **counts
+        )
         annotate(
             **{
                 "filter.kept": assessment.num_kept,

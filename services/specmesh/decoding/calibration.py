@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from specmesh.decoding.drafting import TopK
 
 VERSION: Final = 2
-MIN_PLACES: Final = 100
+MIN_POSITIONS: Final = 100
 """Fewer positions say too little about how often the target agrees."""
 
 _LEAST = 2.0**-20
@@ -44,19 +44,19 @@ class Calibration:
     """A ``Scorer``: the probability that the target's token is the drafter's likeliest.
 
     That is the sigmoid of ``bias`` plus ``slope`` times the token's log-odds, fitted to
-    ``num_places`` positions. Raises ``ValueError`` unless ``slope`` and ``bias`` are finite and
-    ``num_places`` is not negative.
+    ``num_positions`` positions. Raises ``ValueError`` unless ``slope`` and ``bias`` are finite and
+    ``num_positions`` is not negative.
     """
 
     slope: float
     bias: float
-    num_places: int
+    num_positions: int
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.slope) and math.isfinite(self.bias)):
             raise ValueError("slope and bias must be finite")
-        if self.num_places < 0:
-            raise ValueError("num_places must not be negative")
+        if self.num_positions < 0:
+            raise ValueError("num_positions must not be negative")
 
     def __call__(self, choices: TopK) -> float:
         """The probability, in [0, 1], at a position with these ``choices``."""
@@ -68,16 +68,16 @@ class Calibration:
         ``positions``.
 
         A function of its arguments alone. Raises ``ValueError`` for fewer positions than
-        ``MIN_PLACES``, for another number of verdicts, and if the target agreed at all of them or
-        at none.
+        ``MIN_POSITIONS``, for another number of verdicts, and if the target agreed at all of them
+        or at none.
         """
         if len(positions) != len(agreed):
-            raise ValueError(f"{len(positions)} places, but {len(agreed)} verdicts")
-        if len(positions) < MIN_PLACES:
-            raise ValueError(f"{len(positions)} places are too few: it takes {MIN_PLACES}")
+            raise ValueError(f"{len(positions)} positions, but {len(agreed)} verdicts")
+        if len(positions) < MIN_POSITIONS:
+            raise ValueError(f"{len(positions)} positions are too few: it takes {MIN_POSITIONS}")
         if len(set(map(bool, agreed))) < 2:  # noqa: PLR2004 - both verdicts
             which = "all" if agreed[0] else "none"
-            raise ValueError(f"the target agreed at {which} of {len(positions)} places")
+            raise ValueError(f"the target agreed at {which} of {len(positions)} positions")
         values = np.array([log_odds(choices) for choices in positions])
         centre = values.mean()
         spread = values.std() or 1.0  # if all are equal the slope comes out as 0
@@ -99,9 +99,9 @@ class Calibration:
             raise ValueError("not a calibration")
         if read["version"] != VERSION:
             raise ValueError(f"version {read['version']!r} is not known, only {VERSION}")
-        if type(read.get("num_places")) is not int:
-            raise ValueError("num_places must be an integer")
-        return cls(_number(read.get("slope")), _number(read.get("bias")), read["num_places"])
+        if type(read.get("num_positions")) is not int:
+            raise ValueError("num_positions must be an integer")
+        return cls(_number(read.get("slope")), _number(read.get("bias")), read["num_positions"])
 
 
 def log_odds(choices: TopK) -> float:

@@ -43,8 +43,8 @@ from specmesh.serving.settings import DEFAULT_PREFIX
 class SessionStore(RedisStore):
     """The sessions of one mesh in one Redis.
 
-    Any call may raise StoreUnavailable, and may be repeated then. Invariant: a call that timed out may
-    run late, even after others, but never undoes what they wrote.
+    Any call may raise StoreUnavailable, and may be repeated then. Invariant: a call that timed out
+    may run late, even after others, but never undoes what they wrote.
     """
 
     def __init__(

@@ -29,7 +29,7 @@ from specmesh.v1 import confidence_pb2, drafter_pb2, sampling_pb2, tokens_pb2
 
 MAX_TREE_NODES = 1024
 """Bounds what one call can make a replica compute."""
-MAX_PLACES = 256
+MAX_POSITIONS = 256
 """Bounds how many draft tokens one call can have assessed."""
 
 MANY = 128
@@ -191,21 +191,25 @@ def write_stop(stop: DraftStop | None) -> drafter_pb2.DraftStop | None:
     )
 
 
-def read_places(messages: Sequence[confidence_pb2.DraftPlace]) -> list[TopK]:
+def read_positions(messages: Sequence[confidence_pb2.DraftPosition]) -> list[TopK]:
     """A drafter's choices at each position of a request."""
-    if not 1 <= len(messages) <= MAX_PLACES:
-        raise InvalidField("places", f"must hold 1 to {MAX_PLACES} places, not {len(messages)}")
-    places = []
+    if not 1 <= len(messages) <= MAX_POSITIONS:
+        raise InvalidField(
+            "positions", f"must hold 1 to {MAX_POSITIONS} positions, not {len(messages)}"
+        )
+    positions = []
     for n, message in enumerate(messages):
-        _check_choices(f"places[{n}]", message.token_ids, message.probabilities)
-        _check_entropy(f"places[{n}].entropy", message.entropy)
-        places.append(TopK(tuple(message.token_ids), tuple(message.probabilities), message.entropy))
-    return places
+        _check_choices(f"positions[{n}]", message.token_ids, message.probabilities)
+        _check_entropy(f"positions[{n}].entropy", message.entropy)
+        positions.append(
+            TopK(tuple(message.token_ids), tuple(message.probabilities), message.entropy)
+        )
+    return positions
 
 
-def write_place(choices: TopK) -> confidence_pb2.DraftPlace:
+def write_position(choices: TopK) -> confidence_pb2.DraftPosition:
     """The message for a drafter's choices at one position."""
-    return confidence_pb2.DraftPlace(
+    return confidence_pb2.DraftPosition(
         token_ids=choices.token_ids, probabilities=choices.probabilities, entropy=choices.entropy
     )
 

@@ -34,8 +34,9 @@ async def _scores(
     service: confidence_pb2_grpc.ConfidenceServiceAsyncStub, scorer: str
 ) -> Sequence[float]:
     request = confidence_pb2.AssessRequest(
-        places=[
-            confidence_pb2.DraftPlace(token_ids=[0], probabilities=[each]) for each in PROBABILITIES
+        positions=[
+            confidence_pb2.DraftPosition(token_ids=[0], probabilities=[each])
+            for each in PROBABILITIES
         ],
         options=confidence_pb2.FilterOptions(scorer=scorer, threshold=-math.inf),
         session_id="specmesh-bench-filter",

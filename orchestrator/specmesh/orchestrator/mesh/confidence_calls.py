@@ -25,7 +25,7 @@ from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.orchestrator.strategies.base import Assess, Assessed, Released
 from specmesh.serving.errors import Unavailable, invalid_field
 from specmesh.serving.telemetry import client_span, tracer
-from specmesh.serving.wire import write_filter_options, write_place
+from specmesh.serving.wire import write_filter_options, write_position
 from specmesh.v1 import confidence_pb2
 
 ASSESS_SECONDS = 0.5
@@ -99,7 +99,7 @@ class ConfidenceCalls:
         with client_span(METHOD, peer.address, parent=parent) as (span, carrier):
             message = confidence_pb2.AssessEachRequest(
                 request=confidence_pb2.AssessRequest(
-                    places=map(write_place, command.positions),
+                    positions=map(write_position, command.positions),
                     options=self._options,
                     session_id=self._prefix.session_id,
                     prefix_length=length + len(command.path),

@@ -73,7 +73,7 @@ class Draft:
     """Draft ``depth`` levels below ``from_nodes`` of ``tree``, which hangs from ``path``.
 
     The answer comes as ``Drafted`` events, one for every ``levels_per_message`` levels, with
-    the ``num_choices`` likeliest tokens at each place. ``drafter`` numbers the different
+    the ``num_choices`` likeliest tokens at each position. ``drafter`` numbers the different
     drafters of the mesh, from 0. ``depth`` is 256 at most: a drafter refuses more.
 
     Two ways end a draft early. With a ``stop`` the drafter itself goes no further than its whole
@@ -96,7 +96,7 @@ class Draft:
 class Verify:
     """Check ``tree``, which hangs from ``path`` (see ``Draft``), against the target.
 
-    ``drafting_on`` says that a drafter may have put a token at the bonus token's place by the
+    ``drafting_on`` says that a drafter may have put a token at the bonus token's position by the
     time the verdict comes, so that the verdict is to bring ``Verdict.bonus``.
     """
 
@@ -185,7 +185,7 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class Assessed:
-    """Which of the places asked about are kept."""
+    """Which of the positions asked about are kept."""
 
     task: TaskId
     keeps: tuple[bool, ...]
