@@ -88,7 +88,7 @@ _Positions = dict[tuple[int, int], DrawnTokens]
 
 @dataclass(slots=True)
 class Differences:
-    """At how many of ``places``, which are positions, two shapes differ.
+    """How many of ``places``, the positions compared, differ between two shapes.
 
     ``sets``: top-k and top-p leave other tokens. ``cut``: another token is drawn, since one of
     the two is left by one shape only. ``reordered``: another token is drawn, since the scores
