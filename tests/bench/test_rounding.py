@@ -76,7 +76,7 @@ def test_bfloat16_is_counted_on_the_shipped_target():
     options = ["--dtype", "bfloat16", "--prompts", "2", "--tokens", "4", "--threads", "1"]
     done = CliRunner().invoke(app, options, catch_exceptions=False)
     for by_sampling in json.loads(done.stdout).values():
-        assert {each["places"] for each in by_sampling.values()} == {8}
+        assert {each["positions"] for each in by_sampling.values()} == {8}
         whole = by_sampling["not truncated"]
         assert whole["sets"] == whole["cut"] == 0
         assert all(each["cut"] <= each["sets"] for each in by_sampling.values())

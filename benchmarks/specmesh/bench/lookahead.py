@@ -123,7 +123,7 @@ class LookaheadFigures:
     lookahead: int | None
     """Tokens of every draft; None if it adapts."""
     tokens_per_s: float
-    """All tokens over all the time."""
+    """The tokens of all prompts over the time of all prompts."""
     median_tokens_per_s: float
     """Median over the prompts."""
     speedup: float

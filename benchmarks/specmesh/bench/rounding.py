@@ -88,7 +88,7 @@ _Positions = dict[tuple[int, int], DrawnTokens]
 
 @dataclass(slots=True)
 class Differences:
-    """At how many of ``positions``, which are positions, two shapes differ.
+    """At how many of the ``positions`` compared two shapes differ.
 
     ``sets``: top-k and top-p leave other tokens. ``cut``: another token is drawn, since one of
     the two is left by one shape only. ``reordered``: another token is drawn, since the scores

@@ -102,7 +102,7 @@ def _observe(
     num_tokens: int,
     threads: int,
 ) -> Halves:
-    """Raises ``ModelNotLoadable``."""
+    """Observe the positions of both halves. Raises ``ModelNotLoadable``."""
     import torch
 
     from specmesh.bench.offline import tokenize

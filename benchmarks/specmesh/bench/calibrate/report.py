@@ -1,4 +1,4 @@
-"""How a calibration looks, in 80 columns and as JSON."""
+"""Reports on a calibration, in 80 columns and as JSON."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ _ALIKE = 4
 
 
 class Fate(StrEnum):
-    """What is wrong with an answer's tokens, or that nothing is."""
+    """What is wrong with an answer's tokens, if anything."""
 
     RIGHT = "right"
     LOST = "lost"

@@ -72,7 +72,7 @@ class ChaosLoad:
         except SpecmeshError as error:
             answer.failure = f"{type(error).__name__} {error.reason or error.code.name}"
             answer.message = str(error)
-        except Exception as error:  # whatever the SDK lets through is a finding
+        except Exception as error:  # an error that the SDK lets through is a finding
             answer.failure = type(error).__name__
             answer.message = str(error)
         finally:

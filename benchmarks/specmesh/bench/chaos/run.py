@@ -31,7 +31,7 @@ _STORE_PAUSE_S = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChaosPlan:
-    """What is run: Redis keeps its data half of the time and forgets it for the other half."""
+    """What is run: half of the time Redis keeps its data, half of the time it forgets."""
 
     duration_s: float
     streams: int

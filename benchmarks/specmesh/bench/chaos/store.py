@@ -13,7 +13,7 @@ class Unreadable(Exception):
 
 
 class StoredSessions:
-    """The sessions in the Redis at ``url``, read without disturbing them."""
+    """Reads the sessions in the Redis at ``url`` without disturbing them."""
 
     def __init__(self, url: str) -> None:
         self._store = SessionStore.from_url(url, timeout_s=_TIMEOUT_S)

@@ -32,7 +32,7 @@ def breakdown_table(result: Breakdown, strategy: str) -> Table:
 
 
 def breakdown_json(result: Breakdown) -> dict[str, Any]:
-    """The same for machines."""
+    """The breakdown for machines."""
     nodes = [{**asdict(node), "share": result.share(node)} for node in result.nodes]
     return {"wall_ms": result.wall_ms, "nodes": nodes}
 

@@ -42,7 +42,7 @@ def _load(plan: EnginePlan) -> LanguageModel:
 
     from specmesh.inference.models.transformers_model import TransformersModel
 
-    torch.set_num_threads(plan.threads)  # of the calling thread, the engine's
+    torch.set_num_threads(plan.threads)  # those of the calling thread, which is the engine's
     model = TransformersModel.load(plan.model, dtype=plan.dtype, device=plan.device)
     limit = model.description.context_tokens
     if limit < plan.num_context_tokens:

@@ -46,7 +46,7 @@ def generate_batches(plan: EnginePlan, batch_size: int) -> Iterator[Turn]:
 
 
 def load_plain(name: str, dtype: str, device: str) -> Any:
-    """The model as transformers has it; it goes on after the end of a text."""
+    """The model as transformers loads it; it goes on after an end of text."""
     import torch
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging

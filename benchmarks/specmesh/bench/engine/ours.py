@@ -57,7 +57,7 @@ async def _answer_all(
 ) -> Turn:
     answers: dict[int, TimedAnswer] = {}
     waiting = iter(enumerate(prompts))
-    await engine.ready()  # a group would wrap what it raises
+    await engine.ready()  # in the task group its error would be wrapped
     async with asyncio.TaskGroup() as clients:
         for _ in range(num_streams):
             clients.create_task(_client(engine, waiting, num_tokens, answers))

@@ -1,4 +1,4 @@
-"""How the benchmark looks, in 80 columns and as JSON."""
+"""Reports of the benchmark, in 80 columns and as JSON."""
 
 from __future__ import annotations
 

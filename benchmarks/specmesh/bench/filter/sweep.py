@@ -1,4 +1,4 @@
-"""The same prompts with every threshold and with the target alone."""
+"""Runs of the same prompts with every threshold and with the target alone."""
 
 from __future__ import annotations
 

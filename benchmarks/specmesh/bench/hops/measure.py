@@ -20,7 +20,7 @@ from specmesh.cli.local.supervisor import Supervisor
 from specmesh.v1 import verifier_pb2 as pb
 from specmesh.v1.verifier_pb2_grpc import VerifierServiceStub
 
-if TYPE_CHECKING:  # The stub's asynchronous face exists for the type checker only.
+if TYPE_CHECKING:  # The asynchronous stub exists for the type checker only.
     from specmesh.v1.verifier_pb2_grpc import VerifierServiceAsyncStub
 
 _NUM_WARM_UP = 300

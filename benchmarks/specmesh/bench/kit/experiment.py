@@ -52,7 +52,7 @@ class Run:
 
     @property
     def tokens_per_s(self) -> float:
-        """Generated tokens over the whole time, the prompt's included."""
+        """Generated tokens over the whole time, including that of the prompt."""
         return len(self.result.token_ids) / self.seconds
 
 
@@ -136,7 +136,7 @@ class Experiment:
 
 
 def tokens_per_s(runs: Sequence[Run]) -> float:
-    """All tokens over all the time."""
+    """The tokens of all runs over the time of all runs."""
     return sum(len(run.result.token_ids) for run in runs) / sum(run.seconds for run in runs)
 
 

@@ -12,7 +12,7 @@ from specmesh.models import heldout_prompts
 def read_prompts(file: Path | None) -> list[str]:
     """The prompts in ``file``, a JSON list of objects with a ``text``; None: those shipped.
 
-    Raises StartError if it can't be read so.
+    Raises StartError if ``file`` isn't such a list.
     """
     if file is None:
         return [prompt.text for prompt in heldout_prompts()]

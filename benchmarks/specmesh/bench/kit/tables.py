@@ -1,4 +1,4 @@
-"""How tables look."""
+"""The tables that benchmarks print."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class TracedMesh:
             environment = {
                 **self._options.environment,
                 "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": self._receiver.endpoint,
-                # Only what the client has begun to trace: runs that are timed are not traced.
+                # Trace only what the client traces: timed runs are not traced.
                 "OTEL_TRACES_SAMPLER": "parentbased_always_off",
             }
             options = replace(self._options, environment=environment)

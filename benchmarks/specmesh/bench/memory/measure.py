@@ -33,7 +33,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What every process holds, by name, after so many requests and seconds."""
+    """The memory of every process, by name, after so many requests and seconds."""
 
     num_requests: int
     seconds: float

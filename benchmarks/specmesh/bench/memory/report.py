@@ -1,4 +1,4 @@
-"""How a run looks, in 80 columns and as JSON."""
+"""Reports on a run, in 80 columns and as JSON."""
 
 from __future__ import annotations
 

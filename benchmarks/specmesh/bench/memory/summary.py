@@ -19,7 +19,7 @@ NUM_BLOCKS = 10
 _T = 2.306
 """The 97.5 % point of Student's t with ``NUM_BLOCKS - 2`` degrees of freedom."""
 FLAT_BYTES = 50.0
-"""Growth a request that counts as none: a million requests a day would take 20 days for 1 GB."""
+"""Growth a request that counts as none: 1 GB in 20 days at a million requests a day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class MemoryGrowth:
     mean: float
     low: float
     high: float
-    """With ``low`` the 95 % confidence interval."""
+    """``low`` to ``high`` is the 95 % confidence interval."""
 
     @property
     def verdict(self) -> str:

@@ -14,7 +14,7 @@ from specmesh.cli.local.models import WaitingModels
 from specmesh.client import Client
 
 NUM_VERIFIERS = 7
-"""As in the paper, which has eight processors, one of them for the drafter."""
+"""Replicas as in the paper, which has eight processors, one of them for the drafter."""
 
 _WARM_UP_PROMPT = (0,)
 _NUM_WARM_UP_TOKENS = 20

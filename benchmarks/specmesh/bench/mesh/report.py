@@ -1,4 +1,4 @@
-"""How the table looks in 80 columns."""
+"""The table of results, in 80 columns."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class ExpectedRow:
     simulated_s: Mapping[Setting, Sequence[float]]
     """Seconds of each prompt."""
     dsi_lookaheads: frozenset[int | None]
-    """Those with which seven replicas suffice (DSI, Equation 1)."""
+    """DSI's lookaheads with which seven replicas suffice (Equation 1)."""
 
     def best(self, strategy: str, seconds: Mapping[Setting, Sequence[float]]) -> Setting:
         """The strategy with its fastest lookahead, by ``seconds``.

@@ -63,7 +63,7 @@ class ExhaustivePoint:
 
     @property
     def compute_factor(self) -> float:
-        """How much more the exhaustive method drafts."""
+        """How many times as many tokens the exhaustive method drafts."""
         return self.exhaustive_drafter_compute / self.branch_drafter_compute
 
 
@@ -122,7 +122,7 @@ def points_of(alpha: float, num_tokens: int, seed: int) -> list[CurvePoint]:
 
 
 def largest_difference(points: Sequence[CurvePoint]) -> float:
-    """Of closed forms from the clock, relative; for branch prediction from n = ⌈T/t⌉ on."""
+    """The relative difference of closed forms from the clock; branch prediction's from ⌈T/t⌉ on."""
     return max(
         max(
             abs(point.si_clock / point.si_closed - 1),

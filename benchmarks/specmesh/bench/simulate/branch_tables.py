@@ -95,7 +95,7 @@ class Explained:
     """The share of right predictions that Eq. 8 needs for the published throughput."""
 
     def as_dict(self) -> dict[str, object]:
-        """For JSON and CSV."""
+        """The row for JSON and CSV."""
         own = asdict(self)
         published = own.pop("published")
         return {**published, **own, "speedup": self.speedup}
@@ -107,7 +107,7 @@ class Explained:
 
 
 def explain(row: Published, num_tokens: int, seed: int) -> Explained:
-    """Fit alpha to speculative sampling, predict branch prediction."""
+    """Fit alpha to speculative sampling; predict branch prediction's throughput with it."""
     least = min_draft(row.target_s, row.drafter_s)
     n = next(
         n

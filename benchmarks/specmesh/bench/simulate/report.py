@@ -76,7 +76,7 @@ def modes(found: Found, console: Console) -> None:
 
 
 def branches(found: Found, console: Console) -> None:
-    """Tables 3 and 4, the shapes, and Figure 12."""
+    """Tables 3 and 4, the paper's statements about them, and Figure 12."""
     table = _table(title="Tables 3 and 4: tokens/s, as published and predicted")
     columns = ("small", "target", "α", "n", "SI", "BP", "Eq. 8", "+ bonus", "clock")
     for name in (*columns, "hits needed"):

@@ -19,7 +19,7 @@ SPEEDUPS_UNDER_EQ1: Mapping[str, Callable[[Cell], float]] = {
     "DSI under Eq. 1 over non-SI": lambda cell: cell.non_si / cell.dsi_eq1.time,
     "DSI over SI, both under Eq. 1": lambda cell: cell.si_eq1.time / cell.dsi_eq1.time,
 }
-"""Equation 1 forbids a fast drafter the small lookaheads that SI is free to take."""
+"""Comparisons under Equation 1, which forbids a fast drafter the small lookaheads SI may take."""
 
 
 def cell_dict(cell: Cell) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""How a comparison looks, in 80 columns and as JSON."""
+"""Reports on a comparison, in 80 columns and as JSON."""
 
 from __future__ import annotations
 
