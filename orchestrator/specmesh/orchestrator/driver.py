@@ -17,7 +17,7 @@ from opentelemetry import metrics
 from specmesh.decoding.errors import InvalidField
 from specmesh.orchestrator.mesh.call_context import CallContext
 from specmesh.orchestrator.mesh.calls import Calls
-from specmesh.orchestrator.mesh.cancellation import Cancellation
+from specmesh.orchestrator.mesh.cancellation import TaskCancellation
 from specmesh.orchestrator.mesh.faults import CallFault, fault_of
 from specmesh.orchestrator.request_stats import RequestStats
 from specmesh.orchestrator.rounds import Rounds
@@ -83,7 +83,7 @@ class Driver:
         """None: a replica or drafter may have come or gone."""
         self._on_event = self._events.put_nowait
         self._tasks: dict[TaskId, asyncio.Task[None]] = {}
-        self._cancellations: dict[TaskId, Cancellation] = {}
+        self._cancellations: dict[TaskId, TaskCancellation] = {}
         self._errors: dict[TaskId, Exception] = {}
 
     async def drive(self) -> StopReason:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from opentelemetry.context import Context
 
-from specmesh.orchestrator.mesh.cancellation import Cancellation
+from specmesh.orchestrator.mesh.cancellation import TaskCancellation
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,5 +17,5 @@ class CallContext:
     """Committed tokens, prompt included, that the command's path follows."""
     parent: Context
     """Parent of the call's spans."""
-    cancellation: Cancellation = field(default_factory=Cancellation)
+    cancellation: TaskCancellation = field(default_factory=TaskCancellation)
     """The way to cancel the command's task."""

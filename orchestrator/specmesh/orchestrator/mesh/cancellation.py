@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
-class Cancellation:
+class TaskCancellation:
     """Cancels one task: frees the slots of its calls, so that others may take them, and ends a
     draft, so that the drafter stops before another request has to wait for it.
 

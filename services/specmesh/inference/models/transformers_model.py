@@ -9,17 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-from transformers.cache_utils import DynamicCache, DynamicLayer
-from transformers.utils import CONFIG_NAME
-from transformers.utils import logging as transformers_logging
-from transformers.utils.hub import cached_file, extract_commit_hash
 
 from specmesh.decoding.prefix import PrefixChain
 from specmesh.inference.engine.batch import Batch, Copy, pack
@@ -35,12 +28,11 @@ from specmesh.inference.model import (
     ForwardRequest,
     Logits,
     ModelDescription,
-    ModelNotLoadable,
 )
 from specmesh.inference.models.attention import PAGED_ATTENTION, PagedAttention
 from specmesh.inference.models.cpu.linear import pack_linears
 from specmesh.inference.models.cpu.norm import fuse_norms
-from specmesh.inference.models.digests import digest_of_weights
+from specmesh.inference.models.loading import read_model
 from specmesh.inference.models.probe import PROBE_BLOCKS, check_same, plain_logits
 from specmesh.inference.models.tensor_parallel import Ranks, kv_heads_by_rank
 
@@ -99,49 +91,13 @@ class TransformersModel:
         through forward passes in chunks of ``chunk_tokens``. With ``ranks`` each of them loads its
         part, and returns once all have.
         """
-        # Standard error is for JSON lines.
-        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-        try:
-            config = AutoConfig.from_pretrained(name)
-            division = {}
-            if ranks is not None:
-                division["distributed_config"] = ranks.division(name, config, device)
-            model: Any = AutoModelForCausalLM.from_pretrained(
-                name,
-                dtype=getattr(torch, dtype),
-                # Without it some models look no attention up by name, and never call ours.
-                attn_implementation="sdpa",
-                **division,
-            )
-            tokenizer = AutoTokenizer.from_pretrained(name)
-        except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-            kind = "a folder" if Path(name).exists() else "a Hugging Face id (it is no folder)"
-            raise ModelNotLoadable(f"cannot load {name!r} as {kind}: {error}") from error
-        if not tokenizer.is_fast:
-            raise ModelNotLoadable(f"{name!r} has no tokenizer.json (a fast tokenizer)")
-        if not model.is_backend_compatible():
-            kind = type(model).__name__
-            raise ModelNotLoadable(f"{name!r}: {kind} has an attention that cannot be replaced")
-        if any(type(layer) is not DynamicLayer for layer in DynamicCache(config=config).layers):
-            raise ModelNotLoadable(f"{name!r} has layers without full attention: not supported")
-        description = ModelDescription(
-            name=Path(name).name if Path(name).exists() else name,
-            vocab_size=config.vocab_size,
-            context_tokens=config.max_position_embeddings,
-            end_of_text_ids=_end_of_text_ids(model),
-            tokenizer_json=tokenizer.backend_tokenizer.to_str(),
-            num_parameters=model.num_parameters(),
-            backend="transformers",
-            # The weights as they were loaded, before layers are packed.
-            weights_digest=digest_of_weights(
-                model, config, wanted=ranks is None or ranks.rank == 0
-            ),
-            dtype=dtype,
-            revision=extract_commit_hash(cached_file(name, CONFIG_NAME), None) or "",
-        )
+        loaded = read_model(name, dtype, device, ranks)
+        loaded.check_supported()
+        model = loaded.model
+        description = loaded.describe(dtype, ranks)  # of the weights before layers are packed
         model.eval()
         if ranks is None:
-            _put(model, name, device)
+            loaded.move_to(device)
         plain = plain_logits(name, model)
         model.set_attn_implementation(PAGED_ATTENTION)
         if ranks is None:  # a divided layer has transformers' hooks, which packing would lose
@@ -237,13 +193,6 @@ class TransformersModel:
         return logits
 
 
-def _put(model: Any, name: str, device: str) -> None:
-    try:
-        model.to(device)
-    except (AssertionError, ImportError, RuntimeError) as error:  # no such device, no room on it
-        raise ModelNotLoadable(f"cannot put {name!r} on {device!r}: {error}") from error
-
-
 def _room_on(device: torch.device) -> int:
     """Bytes for KV by default."""
     if device.type != "cuda":
@@ -265,10 +214,3 @@ def kv_shape(model: Any) -> KVShape:
         head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
         dtype=model.dtype,
     )
-
-
-def _end_of_text_ids(model: Any) -> tuple[int, ...]:
-    ids = model.generation_config.eos_token_id
-    if ids is None:
-        return ()
-    return (ids,) if isinstance(ids, int) else tuple(ids)
