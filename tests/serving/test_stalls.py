@@ -20,9 +20,14 @@ class Reader:
     def __init__(self) -> None:
         self.reads = asyncio.Event()
         self.messages: list[object] = []
+        self.num_broken_off = 0
 
     async def write(self, message: object) -> None:
-        await self.reads.wait()
+        try:
+            await self.reads.wait()
+        except asyncio.CancelledError:
+            self.num_broken_off += 1
+            raise
         self.messages.append(message)
 
 
@@ -62,3 +67,15 @@ async def test_a_caller_that_leaves_while_its_message_waits_is_cancelled_and_not
     sent.cancel()
     with pytest.raises(asyncio.CancelledError):
         await sent
+
+
+async def test_a_write_that_is_cancelled_is_left_to_grpc_to_end():
+    stalls, reader = Stalls(STALL_S), Reader()
+    sent = sending(stalls, reader)
+    await asyncio.sleep(0)
+    sent.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sent
+    reader.reads.set()
+    await asyncio.sleep(0.01)
+    assert (reader.num_broken_off, reader.messages) == (0, ["message"])

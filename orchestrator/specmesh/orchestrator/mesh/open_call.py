@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import grpc
 import grpc.aio
 
-from specmesh.orchestrator.mesh.eager import begin
+from specmesh.serving.eager import begin
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
