@@ -4,8 +4,9 @@ from random import Random
 
 import pytest
 
-from specmesh.bench.memory.measure import Held, MemorySamples, Sample
+from specmesh.bench.memory.measure import MemorySamples
 from specmesh.bench.memory.report import as_json
+from specmesh.bench.memory.samples import Held, Sample, SampleLog
 from specmesh.bench.memory.summary import growth, summarise
 from specmesh.bench.memory.traffic import request
 from specmesh.orchestrator.strategies import STRATEGIES
@@ -62,6 +63,15 @@ def test_what_was_taken_in_the_first_half_does_not_count():
     told = as_json(MemorySamples(samples), [process])
     assert told["flat"]
     assert told["processes"]["verifier-0"]["over_time"][-1] == [400, 40.0, 90 * MB, 20 * MB]
+
+
+def test_samples_come_back_from_the_log_as_they_were():
+    held = {"redis": Held(3, 2), "client": Held(90 * MB + 1, 80 * MB + 1)}
+    samples = [Sample(n, n / 3, held) for n in range(5)]
+    log = SampleLog(["redis", "client"], 5)
+    for sample in samples:
+        log.append(sample)
+    assert log.samples() == samples
 
 
 def test_requests_are_of_every_kind_and_the_same_in_every_run():

@@ -14,8 +14,9 @@ from rich.console import Console
 
 from specmesh.bench.kit.options import Json
 from specmesh.bench.kit.prompts import read_prompts
-from specmesh.bench.memory.measure import MemoryLoad, MemorySamples, Sample
+from specmesh.bench.memory.measure import MemoryLoad, MemorySamples
 from specmesh.bench.memory.report import as_json, table
+from specmesh.bench.memory.samples import Sample
 from specmesh.bench.memory.summary import NUM_BLOCKS, summarise
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
 from specmesh.cli.local.models import WaitingModels

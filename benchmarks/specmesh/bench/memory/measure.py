@@ -6,13 +6,14 @@ import asyncio
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from itertools import count
 
 import psutil
 
+from specmesh.bench.memory.samples import Held, Sample, SampleLog
 from specmesh.bench.memory.traffic import TrafficRequest, request
 from specmesh.cli.local.mesh import LocalMesh
 from specmesh.client import Client, SpecmeshError
@@ -20,24 +21,6 @@ from specmesh.client import Client, SpecmeshError
 CLIENT = "client"
 """The name of this process, which reads the answers with the SDK."""
 NUM_SAMPLES = 2000
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """Memory of one process, in bytes."""
-
-    resident: int
-    private: int
-    """What would be freed if it ended: pages shared with others, as libraries' are, don't count."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """The memory of every process, by name, after so many requests and seconds."""
-
-    num_requests: int
-    seconds: float
-    held: Mapping[str, Held]
 
 
 @dataclass(slots=True)
@@ -65,6 +48,8 @@ class MemoryLoad:
         self._client = client
         self._texts = texts
         self._num_requests = num_requests
+        self._every = max(1, num_requests // NUM_SAMPLES)
+        self._log = SampleLog(list(self._processes), num_requests // self._every + 1)
         self._progress = progress
         self._numbers = count()
         self._num_done = 0
@@ -77,6 +62,7 @@ class MemoryLoad:
         async with asyncio.TaskGroup() as sessions:
             for _ in range(num_sessions):
                 sessions.create_task(self._session())
+        self.measured.samples = self._log.samples()
         return self.measured
 
     async def _session(self) -> None:
@@ -85,8 +71,7 @@ class MemoryLoad:
                 return
             self.measured.outcomes[await self._outcome(request(number, self._texts))] += 1
             self._num_done += 1
-            every = max(1, self._num_requests // NUM_SAMPLES)
-            if self._num_done % every == 0:
+            if self._num_done % self._every == 0:
                 self._sample()
 
     async def _outcome(self, sent: TrafficRequest) -> str:
@@ -108,7 +93,7 @@ class MemoryLoad:
     def _sample(self) -> None:
         held = {name: _held(process) for name, process in self._processes.items()}
         sample = Sample(self._num_done, time.monotonic() - self._began, held)
-        self.measured.samples.append(sample)
+        self._log.append(sample)
         self._progress(sample)
 
 

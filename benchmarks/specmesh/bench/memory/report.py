@@ -9,7 +9,8 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from specmesh.bench.memory.measure import Held, MemorySamples
+from specmesh.bench.memory.measure import MemorySamples
+from specmesh.bench.memory.samples import Held
 from specmesh.bench.memory.summary import FLAT_BYTES, ProcessSummary
 
 _MB = 1e6

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, linear_regression, median
 
-from specmesh.bench.memory.measure import Held, Sample
+from specmesh.bench.memory.samples import Held, Sample
 
 NUM_BLOCKS = 10
 _T = 2.306
