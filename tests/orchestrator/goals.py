@@ -8,15 +8,15 @@ from typing import Any
 
 import hypothesis.strategies as st
 
-from specmesh.orchestrator.strategies.options import OPTIONS, Between, OneOf
+from specmesh.orchestrator.strategies.options import OPTIONS, Allowed, Between, OneOf, WholeBetween
 
 
-def examples(allowed: Between | OneOf) -> Sequence[Any]:
+def examples(allowed: Allowed) -> Sequence[Any]:
     """Some of the values that an option may have: of numbers small ones, but for the highest."""
     match allowed:
         case OneOf(names):
             return sorted(names)
-        case Between(int(low), int(high)):
+        case WholeBetween(low, high):
             return sorted({min(low + more, high) for more in (0, 1, 2, 4, 7, 11)})
         case Between(low, high):
             return [low + (high - low) * share for share in (0.0, 0.1, 0.5, 0.9, 1.0)]
@@ -31,6 +31,5 @@ def draw_options(dice: random.Random) -> dict[str, Any]:
     return {name: dice.choice([None, *_lowest(each)]) for name, each in OPTIONS.items()}
 
 
-def _lowest(allowed: Between | OneOf) -> Sequence[Any]:
-    whole = isinstance(allowed, Between) and isinstance(allowed.low, int)
-    return examples(allowed)[:2] if whole else examples(allowed)
+def _lowest(allowed: Allowed) -> Sequence[Any]:
+    return examples(allowed)[:2] if isinstance(allowed, WholeBetween) else examples(allowed)

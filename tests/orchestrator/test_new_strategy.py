@@ -14,7 +14,7 @@ from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
 from specmesh.orchestrator.strategies.kit.draft_then_verify import DraftThenVerify
 from specmesh.v1 import generation_pb2
 
-NAME = "until-unsure"
+NAME = "an-example"
 
 
 class UntilUnsure(DraftThenVerify):

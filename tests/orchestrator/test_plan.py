@@ -130,6 +130,11 @@ def test_every_option_of_the_protocol_is_declared_for_strategies():
     assert set(OPTIONS) == fields - {"strategy", "filter"}
 
 
+def test_strategies_name_options_that_there_are_and_each_is_named_by_one():
+    named = {option for strategy in STRATEGIES.values() for option in strategy.options}
+    assert named == {*OPTIONS, "filter"}
+
+
 @pytest.mark.parametrize("name", OPTIONS)
 def test_every_option_reaches_the_goal_and_a_resumed_answer(name):
     for value in examples(OPTIONS[name]):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Annotated, get_type_hints
+from typing import Annotated, TypeAlias, get_type_hints
 
 from specmesh.decoding.predictors import PREDICTORS
 
@@ -18,8 +18,21 @@ MAX_LOOKAHEAD = 64
 
 
 @dataclass(frozen=True, slots=True)
+class WholeBetween:
+    """Whole numbers from ``low`` to ``high``, both included: ``optional uint32`` on the wire."""
+
+    low: int
+    high: int
+
+    def refusal(self, value: int) -> str | None:
+        """What is wrong with ``value``, if anything is."""
+        return None if self.low <= value <= self.high else f"must be in [{self.low}, {self.high}]"
+
+
+@dataclass(frozen=True, slots=True)
 class Between:
-    """Numbers from ``low`` to ``high``, both included."""
+    """Real numbers from ``low`` to ``high``, both included: ``optional double`` on the wire, since
+    a float would come back as another number."""
 
     low: float
     high: float
@@ -31,7 +44,7 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """One of some names."""
+    """One of some names: ``string`` on the wire, where an empty one is none."""
 
     names: Collection[str]
 
@@ -42,17 +55,19 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrategyOptions:
-    """What a request asks of its strategy; None leaves it to the strategy."""
+    """What a request asks of its strategy; None (0 is a value) leaves it to the strategy."""
 
-    lookahead: Annotated[int | None, Between(1, MAX_LOOKAHEAD)] = None
+    lookahead: Annotated[int | None, WholeBetween(1, MAX_LOOKAHEAD)] = None
     """The number of draft tokens that a verification covers (γ)."""
-    num_branches: Annotated[int | None, Between(1, 64)] = None
+    num_branches: Annotated[int | None, WholeBetween(1, 64)] = None
     """The number of outcomes of a verification that are drafted on while it runs."""
     predictor: Annotated[str | None, OneOf(PREDICTORS)] = None
     """What ranks those outcomes."""
 
 
-OPTIONS: Mapping[str, Between | OneOf] = {
+Allowed: TypeAlias = WholeBetween | Between | OneOf
+
+OPTIONS: Mapping[str, Allowed] = {
     name: hint.__metadata__[0]
     for name, hint in get_type_hints(StrategyOptions, include_extras=True).items()
 }

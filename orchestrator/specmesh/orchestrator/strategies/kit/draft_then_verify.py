@@ -49,8 +49,11 @@ class DraftThenVerify(Strategy):
         """The next draft, of at most ``room`` >= 1 levels; None for a round without one."""
 
     def _is_enough(self, chain: DraftChain) -> bool:  # noqa: ARG002 - for those who override it
-        """Whether to verify ``chain``, the tokens drafted so far, before the draft has ended. It
-        has one at least, and the last of them may decide: it is verified, too."""
+        """Whether to verify ``chain``, the tokens drafted so far, before the draft has ended.
+
+        Called for each message, so with ``levels_per_message`` of 1 for each token; ``chain`` has
+        at least one. The last token may decide, because it is verified, too (see ``base.py``).
+        """
         return False
 
     def _learn(self, chain: DraftChain, num_accepted: int) -> None:
