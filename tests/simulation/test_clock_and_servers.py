@@ -1,12 +1,12 @@
 import pytest
 
+from specmesh.bench.simulation.clock import Clock
+from specmesh.bench.simulation.latency import Fixed, Measured
+from specmesh.bench.simulation.mesh import Faults, MeshModel, SimulatedMesh
+from specmesh.bench.simulation.models import CertainModels
+from specmesh.bench.simulation.run import simulate
+from specmesh.bench.simulation.servers import SimulatedJob, SimulatedServer
 from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
-from specmesh.orchestrator.simulation.clock import Clock
-from specmesh.orchestrator.simulation.latency import Fixed, Measured
-from specmesh.orchestrator.simulation.mesh import Faults, MeshModel, SimulatedMesh
-from specmesh.orchestrator.simulation.models import CertainModels
-from specmesh.orchestrator.simulation.run import simulate
-from specmesh.orchestrator.simulation.servers import SimulatedJob, SimulatedServer
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.orchestrator.goals import GIVEN
 
+from specmesh.bench.simulation.clock import Clock
+from specmesh.bench.simulation.latency import Fixed, Latency, Measured
+from specmesh.bench.simulation.mesh import Faults, MeshModel, SimulatedMesh
+from specmesh.bench.simulation.models import CertainModels
+from specmesh.bench.simulation.request import SimulatedRequest
 from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
-from specmesh.orchestrator.simulation.clock import Clock
-from specmesh.orchestrator.simulation.latency import Fixed, Latency, Measured
-from specmesh.orchestrator.simulation.mesh import Faults, MeshModel, SimulatedMesh
-from specmesh.orchestrator.simulation.models import CertainModels
-from specmesh.orchestrator.simulation.request import SimulatedRequest
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import (
     Assess,

@@ -3,8 +3,8 @@
 import pytest
 
 from specmesh.bench.simulate.load import SimulatedLoad, run_load
-from specmesh.orchestrator.simulation.latency import Fixed, Measured
-from specmesh.orchestrator.simulation.mesh import MeshModel
+from specmesh.bench.simulation.latency import Fixed, Measured
+from specmesh.bench.simulation.mesh import MeshModel
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.strategies.reach import Reach

@@ -18,15 +18,15 @@ from specmesh.bench.simulate.modes import (
     figures,
     rows,
 )
+from specmesh.bench.simulation.latency import Fixed
+from specmesh.bench.simulation.mesh import MeshModel
+from specmesh.bench.simulation.models import SampledModels
+from specmesh.bench.simulation.run import simulate
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.closed_forms import acceptance_rate, coupled_acceptance_rate
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.simulated_pair import SimulatedPair
-from specmesh.orchestrator.simulation.latency import Fixed
-from specmesh.orchestrator.simulation.mesh import MeshModel
-from specmesh.orchestrator.simulation.models import SampledModels
-from specmesh.orchestrator.simulation.run import simulate
 from specmesh.orchestrator.strategies import LOSSLESS, STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 

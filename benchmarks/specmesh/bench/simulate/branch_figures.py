@@ -13,6 +13,10 @@ from functools import partial
 from statistics import fmean
 
 from specmesh.bench.simulate.rules import agreements
+from specmesh.bench.simulation.latency import Fixed
+from specmesh.bench.simulation.mesh import MeshModel
+from specmesh.bench.simulation.models import CertainModels
+from specmesh.bench.simulation.run import Answered, simulate
 from specmesh.decoding.closed_forms import (
     branch_throughput,
     expected_tokens,
@@ -21,10 +25,6 @@ from specmesh.decoding.closed_forms import (
 )
 from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
 from specmesh.decoding.tree import EMPTY
-from specmesh.orchestrator.simulation.latency import Fixed
-from specmesh.orchestrator.simulation.mesh import MeshModel
-from specmesh.orchestrator.simulation.models import CertainModels
-from specmesh.orchestrator.simulation.run import Answered, simulate
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Command, Draft, Event, Goal, Verify
 

@@ -10,11 +10,11 @@ from statistics import fmean
 
 import numpy as np
 
+from specmesh.bench.simulation.clock import Clock
+from specmesh.bench.simulation.mesh import MeshModel, SimulatedMesh
+from specmesh.bench.simulation.models import CertainModels
+from specmesh.bench.simulation.run import Answered, simulate_on
 from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
-from specmesh.orchestrator.simulation.clock import Clock
-from specmesh.orchestrator.simulation.mesh import MeshModel, SimulatedMesh
-from specmesh.orchestrator.simulation.models import CertainModels
-from specmesh.orchestrator.simulation.run import Answered, simulate_on
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 

@@ -13,14 +13,14 @@ from functools import partial
 from statistics import median
 
 from specmesh.bench.simulate.parallel import spread
+from specmesh.bench.simulation.latency import Fixed
+from specmesh.bench.simulation.mesh import MeshModel
+from specmesh.bench.simulation.models import CertainModels, SampledModels, VirtualModels
+from specmesh.bench.simulation.run import simulate
 from specmesh.decoding.closed_forms import acceptance_rate, coupled_acceptance_rate
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
 from specmesh.decoding.simulated_pair import SimulatedPair
-from specmesh.orchestrator.simulation.latency import Fixed
-from specmesh.orchestrator.simulation.mesh import MeshModel
-from specmesh.orchestrator.simulation.models import CertainModels, SampledModels, VirtualModels
-from specmesh.orchestrator.simulation.run import simulate
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 

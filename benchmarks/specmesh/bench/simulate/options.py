@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from specmesh.orchestrator.simulation.latency import Fixed, Latency, Measured
+from specmesh.bench.simulation.latency import Fixed, Latency, Measured
 from specmesh.orchestrator.strategies import STRATEGIES
 
 MIN_STEP = 0.01

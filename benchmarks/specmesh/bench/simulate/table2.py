@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
 
+from specmesh.bench.simulation.latency import Fixed
+from specmesh.bench.simulation.mesh import MeshModel
+from specmesh.bench.simulation.models import CertainModels
+from specmesh.bench.simulation.run import simulate
 from specmesh.decoding.closed_forms import required_parallelism
 from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
-from specmesh.orchestrator.simulation.latency import Fixed
-from specmesh.orchestrator.simulation.mesh import MeshModel
-from specmesh.orchestrator.simulation.models import CertainModels
-from specmesh.orchestrator.simulation.run import simulate
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 

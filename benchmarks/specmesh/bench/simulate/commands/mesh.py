@@ -26,7 +26,7 @@ from specmesh.bench.simulate.options import (
     strategy_names,
 )
 from specmesh.bench.simulate.output import show, tracked
-from specmesh.orchestrator.simulation.mesh import MeshModel
+from specmesh.bench.simulation.mesh import MeshModel
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from specmesh.bench.simulation.mesh import SimulatedMesh
+from specmesh.bench.simulation.models import Context, VirtualModels
+from specmesh.bench.simulation.servers import SimulatedJob
 from specmesh.decoding.drafting import TopK, confidence
 from specmesh.decoding.sampling import Distribution
 from specmesh.orchestrator.request_stats import RequestStats
-from specmesh.orchestrator.simulation.mesh import SimulatedMesh
-from specmesh.orchestrator.simulation.models import Context, VirtualModels
-from specmesh.orchestrator.simulation.servers import SimulatedJob
 from specmesh.orchestrator.strategies.base import (
     Assess,
     Assessed,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from specmesh.orchestrator.simulation.clock import Clock
-from specmesh.orchestrator.simulation.mesh import MeshModel, SimulatedMesh
-from specmesh.orchestrator.simulation.models import VirtualModels
-from specmesh.orchestrator.simulation.request import SimulatedRequest
+from specmesh.bench.simulation.clock import Clock
+from specmesh.bench.simulation.mesh import MeshModel, SimulatedMesh
+from specmesh.bench.simulation.models import VirtualModels
+from specmesh.bench.simulation.request import SimulatedRequest
 from specmesh.orchestrator.strategies.base import Command, Event, Strategy
 
 Observe = Callable[[float, Command | Event], None]

@@ -6,9 +6,9 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from specmesh.orchestrator.simulation.clock import Clock
-from specmesh.orchestrator.simulation.latency import Latency
-from specmesh.orchestrator.simulation.servers import SimulatedJob, SimulatedServer
+from specmesh.bench.simulation.clock import Clock
+from specmesh.bench.simulation.latency import Latency
+from specmesh.bench.simulation.servers import SimulatedJob, SimulatedServer
 
 
 @dataclass(frozen=True, slots=True)
