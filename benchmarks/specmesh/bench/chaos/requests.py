@@ -6,9 +6,9 @@ import random
 from dataclasses import dataclass, replace
 from typing import Any
 
+from specmesh.bench.kit.draw import draw_strategy
 from specmesh.bench.kit.experiment import FILTER
 from specmesh.client import AcceptanceMode, Filter
-from specmesh.orchestrator.strategies import STRATEGIES
 
 _SHORTEST = 16
 _THRESHOLDS = (-0.5, 0.5)
@@ -70,7 +70,7 @@ def draw(
     """
     request = ChaosRequest(
         prompt=prompt,
-        strategy=rng.choice(tuple(STRATEGIES)),
+        strategy=draw_strategy(rng),
         temperature=temperature,
         mode=rng.choice(list(AcceptanceMode)),
         seed=seed,

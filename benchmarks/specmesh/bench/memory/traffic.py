@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from specmesh.bench.kit.draw import draw_strategy
 from specmesh.client import AcceptanceMode, Filter
-from specmesh.orchestrator.strategies import STRATEGIES
 
 MAX_TOKENS = 12
 MAX_PROMPT_CHARACTERS = 800
@@ -36,7 +36,7 @@ def request(number: int, texts: Sequence[str]) -> TrafficRequest:
     text = random.choice(texts)
     length = min(len(text), round(MAX_PROMPT_CHARACTERS ** random.random()))
     first = random.randrange(len(text) - length + 1)
-    strategy = random.choice(tuple(STRATEGIES))
+    strategy = draw_strategy(random)
     return TrafficRequest(
         prompt=f"{number} {text[first : first + length]}",
         options={
