@@ -342,12 +342,12 @@ async def test_in_coupled_mode_every_draft_shares_the_targets_noise(connect):
 
 
 async def test_cancelled_draft_stops_at_the_drafter_before_its_task_is_cancelled(connect):
-    drafter = Drafter()
-    drafter.after_message = hang
+    drafter, at_work = Drafter(), Hold()
+    drafter.after_message = at_work
     calls = calls_on((await connect([Verifier()], [drafter])).mesh)
     context = calls.call_context(Context())
     task = asyncio.create_task(drafted(calls, context=context))
-    await drafter.arrived.wait()
+    await at_work.reached.wait()
     context.cancellation.cancel()
     await asyncio.wait_for(drafter.cancelled.wait(), 10)
     with pytest.raises(asyncio.CancelledError):
