@@ -237,6 +237,7 @@ async def test_work_that_dsi_rejects_stops_on_its_replica(traced, prompts):
     }
     assert stopped == {DRAFT, VERIFY}
     assert not [span for span in trace if span.is_error]
-    assert all(0 <= each.ended_ms <= each.stopped_ms for each in found)
-    # The median of some hundred: one that a busy machine held up for long says nothing.
-    assert 0 < stop_times(found).p50_ms < CANCEL_MS / 2
+    for each in found:
+        assert 0 <= each.ended_ms <= each.stopped_ms < CANCEL_MS
+    times = stop_times(found)
+    assert 0 < times.p50_ms <= times.p99_ms < CANCEL_MS
