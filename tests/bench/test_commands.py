@@ -32,14 +32,15 @@ def test_strategies_run_side_by_side_and_say_what_they_took(target_model, no_pro
     done = specmesh(
         *("bench", "strategies", "--json", "--target", target_model, "--drafter", "prompt-lookup"),
         *("--num-prompts", "1", "--tokens", "16", "--temperature", "0.8", "--seed", "7"),
-        *("--strategy", "dsi", "--strategy", "speculative", "--lookahead", "dsi=2"),
+        *("--strategy", "dsi", "--strategy", "speculative", "-o", "dsi.lookahead=2"),
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
     assert list(summary["strategies"]) == ["autoregressive", "dsi", "speculative"]
     assert summary["strategies"] == summary["temperatures"][0]["strategies"]
-    assert summary["speculation"]["dsi"]["lookahead"] == 2
+    assert summary["speculation"]["dsi"]["options"]["lookahead"] == 2
+    assert summary["speculation"]["speculative"]["options"]["lookahead"] is None
     assert summary["identical"] is True
     assert 0 <= summary["temperatures"][0]["repeated_share"] <= 1
     for figures in summary["strategies"].values():
@@ -102,8 +103,8 @@ def test_of_a_pair_that_is_not_known_a_calibration_is_asked_for(target_model):
     ("options", "said"),
     [
         (("--strategy", "luck"), "'luck' is none of"),
-        (("--lookahead", "dsi"), "'dsi' is not STRATEGY=N"),
-        (("--lookahead", "luck=4"), "'luck' is none of"),
+        (("-o", "dsi.lookahead"), "'' can't be lookahead"),
+        (("-o", "luck.lookahead=4"), "'luck' is none of"),
     ],
 )
 def test_a_comparison_of_what_is_not_there_is_refused(options, said):

@@ -10,6 +10,7 @@ from specmesh.bench.lookahead import (
     describe_outcome,
 )
 from specmesh.client import FinishReason, GenerationResult, GenerationStats
+from specmesh.orchestrator.strategies.options import StrategyOptions
 
 
 def run(prompt, lookahead, seconds, token_ids=(1, 2, 3, 4), strategy=SPECULATIVE, temperature=0.0):
@@ -39,7 +40,13 @@ def run(prompt, lookahead, seconds, token_ids=(1, 2, 3, 4), strategy=SPECULATIVE
         resumable=True,
         num_resumes=0,
     )
-    return Run(prompt, Speculation(strategy, lookahead), temperature, result, seconds)
+    return Run(
+        prompt,
+        Speculation(strategy, StrategyOptions(lookahead=lookahead)),
+        temperature,
+        result,
+        seconds,
+    )
 
 
 def plain(prompt, seconds):

@@ -30,6 +30,7 @@ from specmesh.bench.kit.tables import make_table, same
 from specmesh.cli.local.mesh import MeshOptions
 from specmesh.cli.runner import FAILED
 from specmesh.cli.up import DrafterModels, RedisUrl, TargetModel, Threads, real_models
+from specmesh.orchestrator.strategies.options import StrategyOptions
 
 LOOKAHEADS = (1, 2, 3, 4, 5, 6, 8, 10)
 _PLAIN = Speculation(AUTOREGRESSIVE)
@@ -82,7 +83,7 @@ def main(
 
 def speculations(lookaheads: Sequence[int]) -> tuple[Speculation, ...]:
     """Autoregressive decoding as the baseline, each fixed lookahead, and the adaptive one."""
-    fixed = (Speculation(SPECULATIVE, each) for each in lookaheads)
+    fixed = (Speculation(SPECULATIVE, StrategyOptions(lookahead=each)) for each in lookaheads)
     return (_PLAIN, *fixed, Speculation(SPECULATIVE))
 
 
@@ -166,7 +167,7 @@ def contest(runs: Sequence[Run], temperature: float) -> Contest:
         if run.temperature == temperature:
             by_speculation.setdefault(run.speculation, []).append(run)
     plain = by_speculation.pop(_PLAIN)
-    figures = [_figures(each.lookahead, own, plain) for each, own in by_speculation.items()]
+    figures = [_figures(each.options.lookahead, own, plain) for each, own in by_speculation.items()]
     return Contest(
         temperature,
         tokens_per_s(plain),

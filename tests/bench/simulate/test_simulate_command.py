@@ -90,7 +90,7 @@ def test_run_compares_strategies_on_one_mesh(tmp_path):
     chosen = [part for name in STRATEGIES for part in ("--strategy", name)]
     result = found(
         *("run", "--target-histogram", histogram, "--drafter-ms", 4, "--verifiers", 3, *chosen),
-        *("--requests", 4, "--rate", 2.5, "--tokens", 12, "--hop-ms", 0.5, "--lookahead", 3),
+        *("--requests", 4, "--rate", 2.5, "--tokens", 12, "--hop-ms", 0.5, "-o", "lookahead=3"),
     )
     assert set(result["strategies"]) == set(STRATEGIES)
     for outcome in result["strategies"].values():
@@ -128,6 +128,7 @@ def test_people_get_tables(command):
         (("table2", "--hop-ms", -1), "--hop-ms"),
         (("table2", "--seed", -1), "--seed"),
         ((*RUN, "--strategy", "luck"), "--strategy"),
+        ((*RUN, "-o", "lookahead=0"), "--option"),
         ((*RUN, "--acceptance", 1.5), "--acceptance"),
         ((*RUN, "--acceptance", "nan"), "--acceptance"),
         ((*RUN, "--rate", 0), "--rate"),

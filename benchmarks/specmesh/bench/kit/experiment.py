@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from specmesh.client import Client, Filter, GenerationResult, GenerationStream
+from specmesh.orchestrator.strategies.options import StrategyOptions
 
 AUTOREGRESSIVE = "autoregressive"
 SPECULATIVE = "speculative"
@@ -29,12 +30,10 @@ _NUM_WARM_UP_TOKENS = 8
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """A strategy and what it is told; None and "" leave it to the strategy."""
+    """A strategy and what it is told."""
 
     strategy: str
-    lookahead: int | None = None
-    num_branches: int | None = None
-    predictor: str = ""
+    options: StrategyOptions = StrategyOptions()  # noqa: RUF009 - it is frozen
     filter: Filter | None = None
 
 
@@ -83,15 +82,13 @@ class Experiment:
         return client.generate(
             prompt,
             strategy=speculation.strategy,
-            lookahead=speculation.lookahead,
-            num_branches=speculation.num_branches,
-            predictor=speculation.predictor,
             filter=speculation.filter,
             temperature=temperature,
             seed=self.seed,
             acceptance_mode="coupled",
             max_tokens=num_tokens or self.num_tokens,
             ignore_end_of_text=True,
+            **asdict(speculation.options),
         )
 
     async def warm_up(self, client: Client) -> None:

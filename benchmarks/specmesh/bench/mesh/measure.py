@@ -12,6 +12,7 @@ from specmesh.bench.simulate.table2 import COMPARED
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
 from specmesh.cli.local.models import WaitingModels
 from specmesh.client import Client
+from specmesh.orchestrator.strategies.options import StrategyOptions
 
 NUM_VERIFIERS = 7
 """Replicas as in the paper, which has eight processors, one of them for the drafter."""
@@ -69,7 +70,7 @@ def fastest(runs: Iterable[Run]) -> dict[Setting, list[float]]:
     other load on the machine only adds time."""
     best: dict[Setting, dict[int, float]] = {}
     for run in runs:
-        setting = (run.speculation.strategy, run.speculation.lookahead)
+        setting = (run.speculation.strategy, run.speculation.options.lookahead)
         seconds = best.setdefault(setting, {})
         seconds[run.prompt] = min(run.seconds, seconds.get(run.prompt, run.seconds))
     return {setting: list(seconds.values()) for setting, seconds in best.items()}
@@ -78,7 +79,10 @@ def fastest(runs: Iterable[Run]) -> dict[Setting, list[float]]:
 def _experiment(plan: MeshPlan, settings: Iterable[Setting]) -> Experiment:
     return Experiment(
         prompts=plan.prompts,
-        speculations=[Speculation(strategy, lookahead) for strategy, lookahead in settings],
+        speculations=[
+            Speculation(strategy, StrategyOptions(lookahead=lookahead))
+            for strategy, lookahead in settings
+        ],
         temperatures=(GREEDY,),
         num_tokens=plan.num_tokens,
     )

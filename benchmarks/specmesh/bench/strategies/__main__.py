@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -10,7 +10,6 @@ import typer
 from specmesh.bench.kit.bench import Surroundings, conduct
 from specmesh.bench.kit.experiment import (
     AUTOREGRESSIVE,
-    BRANCH_PREDICTION,
     SEED,
     TEMPERATURES,
     Experiment,
@@ -26,12 +25,11 @@ from specmesh.bench.kit.options import (
     Verifiers,
 )
 from specmesh.bench.kit.prompts import read_prompts
+from specmesh.bench.kit.strategy_options import GivenOptions, read_options
 from specmesh.bench.strategies.bench import StrategiesBench
 from specmesh.cli.local.mesh import MeshOptions
 from specmesh.cli.up import DrafterModels, RedisUrl, TargetModel, Threads, real_models
 from specmesh.orchestrator.strategies import LOSSLESS
-
-_MAX_UINT32 = 2**32 - 1
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -52,23 +50,7 @@ def main(
             show_default="all",
         ),
     ] = None,
-    lookahead: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="STRATEGY=N",
-            help="Draft tokens that a verification covers.",
-            show_default="what suits the strategy",
-        ),
-    ] = None,
-    branches: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=_MAX_UINT32, help=f"Outcomes that {BRANCH_PREDICTION} drafts on meanwhile."
-        ),
-    ] = None,
-    predictor: Annotated[
-        str, typer.Option(help=f"What ranks those outcomes for {BRANCH_PREDICTION}.")
-    ] = "",
+    option: GivenOptions = None,
     temperature: Temperatures = None,
     seed: Seed = SEED,
     threads: Threads = 1,
@@ -79,7 +61,7 @@ def main(
 
     Exits with 1 if it is not. In the JSON, "strategies" is the first temperature.
     """
-    speculations = _speculations(strategy or LOSSLESS, lookahead or (), branches, predictor)
+    speculations = _speculations(strategy or LOSSLESS, option or ())
 
     def make(surroundings: Surroundings) -> StrategiesBench:
         options = MeshOptions(
@@ -101,37 +83,16 @@ def main(
     conduct(make, as_json=json_)
 
 
-def _speculations(
-    strategies: Sequence[str], lookaheads: Sequence[str], branches: int | None, predictor: str
-) -> tuple[Speculation, ...]:
+def _speculations(strategies: Sequence[str], given: Sequence[str]) -> tuple[Speculation, ...]:
     """What to run, autoregressive decoding first. Raises BadParameter."""
-    lookahead_of = dict(map(_lookahead, lookaheads))
-    _check_known(strategies, "--strategy")
-    _check_known(lookahead_of, "--lookahead")
-    return tuple(
-        Speculation(
-            name,
-            lookahead=lookahead_of.get(name),
-            num_branches=branches if name == BRANCH_PREDICTION else None,
-            predictor=predictor if name == BRANCH_PREDICTION else "",
-        )
-        for name in dict.fromkeys((AUTOREGRESSIVE, *strategies))
-    )
-
-
-def _check_known(names: Sequence[str] | Mapping[str, int], option: str) -> None:
-    for name in names:
+    for name in strategies:
         if name not in LOSSLESS:
             raise typer.BadParameter(
-                f"{name!r} is none of {', '.join(LOSSLESS)}", param_hint=option
+                f"{name!r} is none of {', '.join(LOSSLESS)}", param_hint="--strategy"
             )
-
-
-def _lookahead(text: str) -> tuple[str, int]:
-    name, _, number = text.partition("=")
-    if not number.isdecimal() or not int(number):
-        raise typer.BadParameter(f"{text!r} is not STRATEGY=N", param_hint="--lookahead")
-    return name, int(number)
+    names = tuple(dict.fromkeys((AUTOREGRESSIVE, *strategies)))
+    options = read_options(names, given)
+    return tuple(Speculation(name, options[name]) for name in names)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from specmesh.bench.strategies.report import (
 from specmesh.cli.local.mesh import MeshOptions
 from specmesh.cli.runner import FAILED
 from specmesh.client import Client, GenerationStream
+from specmesh.orchestrator.strategies.options import StrategyOptions
 from specmesh.traces.cancellation import cancellations, stop_times
 from specmesh.traces.speculation import accepted_counts, latencies
 
@@ -68,7 +69,7 @@ class StrategiesBench(Bench):
             for each in self._experiment.speculations
             if each.strategy in {DSI, BRANCH_PREDICTION}
         ]
-        chosen.append(Speculation(SPECULATIVE, lookahead=_TRACED_LOOKAHEAD))
+        chosen.append(Speculation(SPECULATIVE, StrategyOptions(lookahead=_TRACED_LOOKAHEAD)))
         for prompt in self._experiment.prompts[:_NUM_TRACED_PROMPTS]:
             for each in chosen:
                 yield self._experiment.ask(client, prompt, each)

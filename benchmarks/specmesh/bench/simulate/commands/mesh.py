@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from specmesh.bench.kit.options import Json
+from specmesh.bench.kit.strategy_options import GivenOptions, read_options
 from specmesh.bench.simulate import modes as acceptance_modes
 from specmesh.bench.simulate import report
 from specmesh.bench.simulate.load import SimulatedLoad, run_load
@@ -81,9 +82,7 @@ def run_mesh(
         list[str] | None, typer.Option(callback=strategy_names, help="May be repeated.")
     ] = None,
     verifiers: Verifiers = 1,
-    lookahead: Annotated[
-        int | None, typer.Option(min=1, max=4096, help="By default the strategy's choice.")
-    ] = None,
+    option: GivenOptions = None,
     tokens: Tokens = 50,
     requests: Annotated[int, typer.Option(min=1, max=MAX_TOKENS)] = 1,
     rate: Annotated[
@@ -97,6 +96,7 @@ def run_mesh(
     """What a mesh of one's choice would do: latency, throughput, waste, utilisation."""
     target = latency("target", target_ms, target_histogram)
     names = strategy or ["dsi"]
+    options = read_options(names, option or ())
     needs_drafter = any(STRATEGIES[name].needs_drafter for name in names)
     given = drafter_ms is not None or drafter_histogram is not None
     drafters = (
@@ -112,7 +112,7 @@ def run_mesh(
             name: asdict(
                 run_load(
                     SimulatedLoad(
-                        *(name, Goal(tokens, lookahead=lookahead), requests, rate),
+                        *(name, Goal(tokens, **asdict(options[name])), requests, rate),
                         *(acceptance, runner_up, seed),
                     ),
                     model,

@@ -1,0 +1,62 @@
+"""``-o``: what a command tells the strategies that it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any
+
+import typer
+
+from specmesh.client.requests import read_option
+from specmesh.orchestrator.strategies import STRATEGIES
+from specmesh.orchestrator.strategies.options import OPTIONS, StrategyOptions
+
+GivenOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        "-o",
+        metavar="[STRATEGY.]NAME=VALUE",
+        help=f"Option of the strategies that take it, or of one: {', '.join(OPTIONS)}. "
+        "Repeat it for several.",
+    ),
+]
+
+
+def read_options(strategies: Sequence[str], given: Iterable[str]) -> Mapping[str, StrategyOptions]:
+    """The options of each strategy, by its name.
+
+    Raises BadParameter for a text that is no option, a value that the option can't have, and an
+    option that no chosen strategy takes.
+    """
+    options = dict.fromkeys(strategies, StrategyOptions())
+    for text in given:
+        name, value, takers = _read(text, strategies)
+        for taker in takers:
+            options[taker] = replace(options[taker], **{name: value})
+    return options
+
+
+def _read(text: str, strategies: Sequence[str]) -> tuple[str, Any, Sequence[str]]:
+    """The option's name, its value, and the strategies that are told it."""
+    key, _, written = text.partition("=")
+    strategy, _, name = key.rpartition(".")
+    try:
+        value: Any = read_option(name, written)
+    except (TypeError, ValueError) as error:
+        raise _refused(str(error)) from None
+    refusal = OPTIONS[name].refusal(value)
+    if refusal is not None:
+        raise _refused(f"{name} {refusal}")
+    if strategy and strategy not in strategies:
+        raise _refused(f"{strategy!r} is none of: {', '.join(strategies)}")
+    asked = (strategy,) if strategy else strategies
+    takers = [each for each in asked if name in STRATEGIES[each].options]
+    if not takers:
+        raise _refused(f"no {name} is taken by: {', '.join(asked)}")
+    return name, value, takers
+
+
+def _refused(message: str) -> typer.BadParameter:
+    return typer.BadParameter(message, param_hint="--option")

@@ -1,0 +1,46 @@
+"""What ``-o`` tells which strategy."""
+
+import pytest
+import typer
+
+from specmesh.bench.kit.strategy_options import read_options
+from specmesh.orchestrator.strategies.options import StrategyOptions
+
+CHOSEN = ("autoregressive", "speculative", "dsi", "branch-prediction")
+
+
+def test_an_option_reaches_the_strategies_that_take_it():
+    options = read_options(CHOSEN, ["num_branches=3", "lookahead=4"])
+    assert options == {
+        "autoregressive": StrategyOptions(),
+        "speculative": StrategyOptions(lookahead=4),
+        "dsi": StrategyOptions(lookahead=4),
+        "branch-prediction": StrategyOptions(lookahead=4, num_branches=3),
+    }
+
+
+def test_of_two_values_the_last_counts_also_for_one_strategy_alone():
+    options = read_options(("speculative", "dsi"), ["lookahead=4", "dsi.lookahead=6"])
+    assert [options[each].lookahead for each in ("speculative", "dsi")] == [4, 6]
+
+
+def test_without_options_each_strategy_chooses():
+    assert read_options(CHOSEN, []) == dict.fromkeys(CHOSEN, StrategyOptions())
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("luck=1", "'luck' is no option of strategies"),
+        ("lookahead", "'' can't be lookahead"),
+        ("lookahead=x", "'x' can't be lookahead"),
+        ("lookahead=0", r"lookahead must be in \[1, 64\]"),
+        ("predictor=luck", "'luck' is none of"),
+        ("filter.lookahead=1", "'filter' is none of: autoregressive, speculative, dsi"),
+        ("autoregressive.lookahead=1", "no lookahead is taken by: autoregressive"),
+        ("dsi.num_branches=1", "no num_branches is taken by: dsi"),
+    ],
+)
+def test_what_is_no_option_is_refused(given, said):
+    with pytest.raises(typer.BadParameter, match=said):
+        read_options(CHOSEN, [given])
