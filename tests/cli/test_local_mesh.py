@@ -52,6 +52,7 @@ async def test_a_mesh_answers_and_a_stream_outlives_its_orchestrator(
                     os.kill(mesh.pids["orchestrator"], signal.SIGKILL)
         assert "".join(texts) == whole
         assert stream.result.num_resumes == 1
+        assert stream.result.resumable
         assert "orchestrator died" in await reports.get()
     assert sorted(log.name for log in tmp_path.iterdir()) == [
         "drafter.log",

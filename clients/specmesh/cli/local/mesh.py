@@ -165,6 +165,7 @@ class LocalMesh:
             arguments,
             port=port,
             threads=options.threads,
-            environment=options.environment,
+            # Not as an argument: the URL may hold a password, which ps would show.
+            environment={**options.environment, "REDIS_URL": self._redis_url},
             cores=cores,
         )
