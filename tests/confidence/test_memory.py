@@ -8,13 +8,11 @@ from weakref import WeakSet
 
 import pytest
 
-from specmesh.confidence import request_cache, sharing
+from specmesh.confidence import request_cache
 from specmesh.confidence.release import LIVE_S
 
 if TYPE_CHECKING:
-    from redis.asyncio import Redis
     from tests.confidence.conftest import MakeReplica
-    from tests.serving.conftest import RedisServer
 
 STEP_S = LIVE_S / 8
 
@@ -38,16 +36,14 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    for module in (request_cache, sharing):
-        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(request_cache, "time", clock)
     return clock
 
 
-@pytest.mark.parametrize("store", ["redis", "memory"])
 async def test_sessions_of_which_every_token_is_kept_are_forgotten(
-    store: str, clock: Clock, replica: MakeReplica, redis: Redis, redis_server: RedisServer
+    clock: Clock, replica: MakeReplica
 ):
-    one = await replica(redis_server.url if store == "redis" else None)
+    one = replica()
     remembered: WeakSet[SessionId] = WeakSet()
     for number in range(300):
         clock.now += STEP_S
@@ -58,11 +54,10 @@ async def test_sessions_of_which_every_token_is_kept_are_forgotten(
     assert len(remembered) <= LIVE_S / STEP_S
 
 
-@pytest.mark.parametrize("store", ["redis", "memory"])
 async def test_a_session_that_was_seen_long_ago_is_waited_for_no_longer(
-    store: str, clock: Clock, replica: MakeReplica, redis: Redis, redis_server: RedisServer
+    clock: Clock, replica: MakeReplica
 ):
-    one = await replica(redis_server.url if store == "redis" else None)
+    one = replica()
     one.cache.see("gone")
     clock.now += 2 * LIVE_S
     assert (await one.ask("a")).batch_size == 1

@@ -1,4 +1,4 @@
-"""The confidence process: its life, its metrics, and replicas on one Redis."""
+"""The confidence process: its life and its metrics."""
 
 from __future__ import annotations
 
@@ -105,33 +105,6 @@ async def test_settings_come_from_the_environment_too(processes):
     assert response.assessment.threshold == -math.inf
 
 
-async def test_replicas_share_a_batch_and_outlive_each_other_and_redis(processes):
-    redis, url = processes.redis()
-    flags = ("--redis-url", url, "--window-ms", "100", "--max-batch", "4")
-    replicas = [await start(processes, *flags) for _ in range(2)]
-
-    async def ask(process: Process, *names: str) -> list[int]:
-        async with connect(process) as channel:
-            asked = (assess(channel, 0.4, session_id=name) for name in names)
-            return [each.release.batch_size for each in await asyncio.gather(*asked)]
-
-    both = await asyncio.gather(ask(replicas[0], "a", "b"), ask(replicas[1], "c", "d"))
-    both = await asyncio.gather(ask(replicas[0], "a", "b"), ask(replicas[1], "c", "d"))
-    assert both == [[4, 4], [4, 4]]
-
-    async with connect(replicas[1]) as channel:
-        stub = confidence_pb2_grpc.ConfidenceServiceStub(channel)
-        victim = stub.Assess(asking(0.4, session_id="d"), timeout=CALL_S)
-        await victim.read()
-        replicas[1].kill()
-        # All of a, b and c wait; d, not long ago at work, is one more to wait for.
-        assert await ask(replicas[0], "a", "b", "c") == [3, 3, 3]
-
-    redis.kill()
-    assert await ask(replicas[0], "a", "b", "c") == [3, 3, 3]
-    assert "no Redis" in await asyncio.to_thread(replicas[0].wait_text, "no Redis")
-
-
 async def test_a_request_has_a_span_that_says_what_was_decided(processes, collector: Collector):
     process = await start(processes, **collector.env, OTEL_METRIC_EXPORT_INTERVAL="50")
     async with connect(process) as channel:
@@ -150,5 +123,4 @@ async def test_a_request_has_a_span_that_says_what_was_decided(processes, collec
         "specmesh.filter.threshold",
         "specmesh.filter.batch.size",
         "specmesh.filter.wait.duration",
-        "specmesh.filter.cache.fallbacks",
     }

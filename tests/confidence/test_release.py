@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specmesh.confidence.release import LIVE_S, Escalation, Gathering, Waiting, next_batch, wait_s
+from specmesh.confidence.release import LIVE_S, Waiting, WaitingRequests, next_batch, wait_s
 
 WINDOW_S = 0.003
 
 
 def waiting(number: int, session_id: str = "", confidence: float = 0.0, due: float = 1.0):
-    escalation = Escalation(session_id or f"session-{number}", 4, b"digest", confidence)
-    return Waiting(number, escalation, due)
+    return Waiting(number, session_id or f"session-{number}", confidence, due)
 
 
 def numbers(batch):
@@ -64,14 +63,14 @@ def test_equally_sure_requests_go_in_the_order_of_their_coming():
 
 
 def test_a_session_not_seen_lately_is_not_waited_for():
-    gathering = Gathering(32)
-    gathering.see("gone", 0.0)
-    gathering.see("here", 0.5)
-    gathering.add(waiting(0, "here", due=9.0))
-    assert gathering.release(LIVE_S - 0.001) == []
-    assert gathering.due == 9.0
-    assert [numbers(batch) for batch in gathering.release(LIVE_S)] == [[0]]
-    assert gathering.due is None
+    requests = WaitingRequests(32)
+    requests.see("gone", 0.0)
+    requests.see("here", 0.5)
+    requests.add(waiting(0, "here", due=9.0))
+    assert requests.release(LIVE_S - 0.001) == []
+    assert requests.due == 9.0
+    assert [numbers(batch) for batch in requests.release(LIVE_S)] == [[0]]
+    assert requests.due is None
 
 
 @pytest.mark.parametrize(
@@ -82,13 +81,13 @@ def test_a_wait_follows_what_a_verification_takes_up_to_the_window(verification_
 
 
 def test_a_withdrawn_request_is_not_counted():
-    gathering = Gathering(2)
+    requests = WaitingRequests(2)
     for session_id in "abc":
-        gathering.see(session_id, 0.0)
-    gathering.add(waiting(0, "a"))
-    gathering.withdraw(0)
-    gathering.add(waiting(1, "b"))
-    assert gathering.release(0.0) == []
+        requests.see(session_id, 0.0)
+    requests.add(waiting(0, "a"))
+    requests.withdraw(0)
+    requests.add(waiting(1, "b"))
+    assert requests.release(0.0) == []
 
 
 @dataclass
@@ -113,15 +112,15 @@ STEPS = st.lists(
 
 @given(STEPS, st.integers(1, 5))
 def test_each_request_is_released_once_in_time_and_in_order(steps, max_batch):
-    gathering, now = Gathering(max_batch), 0.0
+    requests, now = WaitingRequests(max_batch), 0.0
     since: dict[int, float] = {}
     confidence: dict[int, float] = {}
 
     def release() -> None:
-        for batch in gathering.release(now):
+        for batch in requests.release(now):
             assert 1 <= len(batch) <= max_batch
             rest = since.keys() - set(numbers(batch))
-            surest = max(each.escalation.confidence for each in batch)
+            surest = max(each.confidence for each in batch)
             assert all(confidence[number] >= surest for number in rest)
             for each in batch:
                 assert now - since.pop(each.number) <= WINDOW_S + 1e-9  # once, and in time
@@ -129,19 +128,19 @@ def test_each_request_is_released_once_in_time_and_in_order(steps, max_batch):
 
     def pass_time(until: float) -> None:
         nonlocal now
-        while gathering.due is not None and gathering.due <= until:
-            now = max(now, gathering.due)
+        while requests.due is not None and requests.due <= until:
+            now = max(now, requests.due)
             release()
         now = until
 
     for number, step in enumerate(steps):
         pass_time(now + step.elapsed_s)
         session = f"session-{step.session}"
-        gathering.see(session, now)
-        gathering.add(waiting(number, session, step.confidence, now + WINDOW_S))
+        requests.see(session, now)
+        requests.add(waiting(number, session, step.confidence, now + WINDOW_S))
         since[number], confidence[number] = now, step.confidence
         if step.withdraws:
-            gathering.withdraw(number)
+            requests.withdraw(number)
             del since[number]
         release()
     pass_time(now + WINDOW_S)

@@ -27,7 +27,7 @@ class Filtered:
 @pytest.fixture
 def filtered(mesh, processes) -> Iterator[Filtered]:
     flags = ("--redis-url", mesh.redis_url)
-    confidence = processes.service("confidence", *flags)
+    confidence = processes.service("confidence")
     orchestrator = processes.orchestrator(
         mesh.verifiers, [mesh.drafter], *flags, confidence=[confidence]
     )

@@ -14,14 +14,13 @@ from pydantic_settings import SettingsConfigDict
 
 from specmesh.confidence.assessor import Assessor
 from specmesh.confidence.request_cache import RequestCache
-from specmesh.confidence.request_store import RequestStore
 from specmesh.confidence.servicer import ConfidenceServicer
 from specmesh.decoding.calibration import Calibration
 from specmesh.decoding.confidence import CALIBRATED, SCORERS
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.thresholds import Constant, EscalationRate, FollowLoad, Rule
 from specmesh.serving.server import CannotStart, serve
-from specmesh.serving.settings import RedisSettings, ServerSettings, parse
+from specmesh.serving.settings import ServerSettings, parse
 from specmesh.v1 import confidence_pb2, confidence_pb2_grpc
 
 DEFAULT_RULE = EscalationRate(0.5)
@@ -50,7 +49,7 @@ def _check_bounds(listed: str) -> str:
     return listed
 
 
-class ConfidenceSettings(RedisSettings, ServerSettings):
+class ConfidenceSettings(ServerSettings):
     """Decides which draft tokens are kept without asking the target."""
 
     model_config = SettingsConfigDict(env_prefix="SPECMESH_CONFIDENCE__")
@@ -120,14 +119,7 @@ class ConfidenceService:
 
     def __init__(self, settings: ConfidenceSettings) -> None:
         self._settings = settings
-        url, max_batch = settings.redis_url, settings.max_batch
-        self._cache = RequestCache(
-            None
-            if url is None
-            else RequestStore.from_url(url, prefix=settings.redis_prefix, max_batch=max_batch),
-            window_s=settings.window_ms / 1e3,
-            max_batch=max_batch,
-        )
+        self._cache = RequestCache(window_s=settings.window_ms / 1e3, max_batch=settings.max_batch)
 
     @property
     def names(self) -> Sequence[str]:
@@ -135,10 +127,9 @@ class ConfidenceService:
         return (confidence_pb2.DESCRIPTOR.services_by_name["ConfidenceService"].full_name,)
 
     async def start(self) -> None:
-        """Read the calibration, and connect to Redis if it is there."""
+        """Read the calibration."""
         calibration = _calibration(self._settings.calibration)
         self._assessor = Assessor(self._settings.scorer, self._settings.rule, calibration)
-        await self._cache.start()
 
     def register(self, server: grpc.aio.Server) -> None:
         """Add ConfidenceService."""
@@ -146,8 +137,8 @@ class ConfidenceService:
         confidence_pb2_grpc.add_ConfidenceServiceServicer_to_server(servicer, server)
 
     async def stop(self) -> None:
-        """Release the requests that wait, and disconnect from Redis."""
-        await self._cache.stop()
+        """Release the requests that wait."""
+        self._cache.stop()
 
 
 def _calibration(file: Path | None) -> Calibration | None:

@@ -31,12 +31,6 @@ _waited = _meter.create_histogram(
     description="time of a request in the request cache",
     explicit_bucket_boundaries_advisory=(0.1, 0.2, 0.5, 1, 2, 3, 5, 10, 20, 50, 100),
 )
-_fallbacks = _meter.create_counter(
-    "specmesh.filter.cache.fallbacks",
-    unit="{request}",
-    description="requests that waited for this process alone, by specmesh.filter.cause: Redis "
-    "unset, away or late",
-)
 
 
 def record_assessment(
@@ -58,8 +52,3 @@ def record_batch(size: int) -> None:
 def record_wait(waited_ms: float) -> None:
     """Account for a request that was released."""
     _waited.record(waited_ms)
-
-
-def record_fallback(cause: str) -> None:
-    """Account for a request that could not wait in Redis."""
-    _fallbacks.add(1, {"specmesh.filter.cause": cause})

@@ -3,8 +3,6 @@
 Waiting pays only if more requests come meanwhile, and they only come from active sessions. So a
 batch is released at the latest when its oldest request is due, and before that once it is full or
 every session that was recently active is waiting.
-
-``lua/request_cache.lua`` decides the same for requests of several processes.
 """
 
 from __future__ import annotations
@@ -29,24 +27,15 @@ def wait_s(window_s: float, verification_s: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Escalation:
-    """A request to verify, as it waits."""
-
-    session_id: str
-    prefix_length: int
-    prefix_digest: bytes
-    confidence: float
-    """Score of the first token that was not kept; scores of different scorers are compared as
-    such."""
-
-
-@dataclass(frozen=True, slots=True)
 class Waiting:
-    """An escalation that waits until ``due``, in seconds of the caller's clock."""
+    """A request to verify that waits until ``due``, in seconds of the caller's clock."""
 
     number: int
     """In order of arrival."""
-    escalation: Escalation
+    session_id: str
+    confidence: float
+    """Score of the first token that was not kept; scores of different scorers are compared as
+    such."""
     due: float
 
 
@@ -57,19 +46,19 @@ def next_batch(
 
     ``sessions`` are the active ones. More than ``max_batch`` may wait: call again for the rest.
     """
-    order = sorted(waiting, key=lambda each: (each.escalation.confidence, each.number))
+    order = sorted(waiting, key=lambda each: (each.confidence, each.number))
     if not order:
         return []
     full = len(order) >= max_batch
     due = min(each.due for each in order) <= now
     # A session may have two requests waiting, or have been forgotten while one waits.
-    if full or due or set(sessions) <= {each.escalation.session_id for each in order}:
+    if full or due or set(sessions) <= {each.session_id for each in order}:
         return order[:max_batch]
     return []
 
 
-class AtWork:
-    """The active sessions: those seen within ``LIVE_S``.
+class ActiveSessions:
+    """Those seen within ``LIVE_S``.
 
     Others are dropped whenever one is seen, not only when a batch is released: where every token is
     kept, none ever is.
@@ -84,7 +73,7 @@ class AtWork:
         self._seen.move_to_end(session_id)
         self._forget(now)
 
-    def sessions(self, now: float) -> list[str]:
+    def ids(self, now: float) -> list[str]:
         """Those active at ``now``."""
         self._forget(now)
         return list(self._seen)
@@ -94,13 +83,13 @@ class AtWork:
             self._seen.popitem(last=False)
 
 
-class Gathering:
-    """Requests that wait together in one process."""
+class WaitingRequests:
+    """Requests that wait together: each is released once, at the latest when it is due."""
 
     def __init__(self, max_batch: int) -> None:
         self._max_batch = max_batch
         self._waiting: dict[int, Waiting] = {}
-        self._at_work = AtWork()
+        self._sessions = ActiveSessions()
 
     @property
     def due(self) -> float | None:
@@ -109,7 +98,7 @@ class Gathering:
 
     def see(self, session_id: str, now: float) -> None:
         """Note that the session is active."""
-        self._at_work.see(session_id, now)
+        self._sessions.see(session_id, now)
 
     def add(self, waiting: Waiting) -> None:
         """Let a request wait."""
@@ -121,7 +110,7 @@ class Gathering:
 
     def release(self, now: float) -> list[Sequence[Waiting]]:
         """Take out the batches to be released at ``now``."""
-        sessions = self._at_work.sessions(now)
+        sessions = self._sessions.ids(now)
         batches: list[Sequence[Waiting]] = []
         while batch := next_batch(self._waiting.values(), sessions, now, self._max_batch):
             batches.append(batch)

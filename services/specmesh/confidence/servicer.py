@@ -10,7 +10,6 @@ import grpc.aio
 
 from specmesh.confidence.assessor import Assessment, Assessor
 from specmesh.confidence.metrics import record_assessment
-from specmesh.confidence.release import Escalation
 from specmesh.confidence.request_cache import RequestCache
 from specmesh.decoding.errors import InvalidField
 from specmesh.serving.interceptors import exchange
@@ -43,14 +42,10 @@ class ConfidenceServicer(confidence_pb2_grpc.ConfidenceServiceServicer):
             self._cache.see(request.session_id)
             yield first
             return
-        escalation = Escalation(
-            request.session_id,
-            request.prefix_length,
-            request.prefix_digest,
-            assessment.scores[assessment.num_kept],
-        )
+        confidence = assessment.scores[assessment.num_kept]
+        verification_s = request.verification_ms / 1e3
         # Its wait begins while the first response is on its way.
-        with self._cache.enter(escalation, request.verification_ms / 1e3) as ticket:
+        with self._cache.enter(request.session_id, confidence, verification_s) as ticket:
             yield first
             released = await ticket.released
         annotate(

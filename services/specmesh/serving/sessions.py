@@ -17,12 +17,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Collection, Sequence
+from importlib.resources import files
 from typing import Any, Self
 
 from redis.asyncio import Redis
+from redis.exceptions import RedisError
 
 from specmesh.serving.patience import StorePatience
-from specmesh.serving.redis_store import RedisStore, connect
+from specmesh.serving.redis_client import connect
 from specmesh.serving.session import (
     TOKEN_BYTES,
     Generated,
@@ -39,12 +41,15 @@ from specmesh.serving.session import (
 )
 from specmesh.serving.settings import DEFAULT_PREFIX
 
+_SCRIPT = files("specmesh.serving").joinpath("lua", "sessions.lua")
 
-class SessionStore(RedisStore):
+
+class SessionStore:
     """The sessions of one mesh in one Redis.
 
-    Any call may raise StoreUnavailable, and may be repeated then. Invariant: a call that timed out
-    may run late, even after others, but never undoes what they wrote.
+    Every call answers or raises StoreUnavailable within ``timeout_s``, and may be repeated then.
+    Invariant: a call that timed out may run late, even after others, but never undoes what they
+    wrote. Bound to the event loop that it is first used on.
     """
 
     def __init__(
@@ -56,9 +61,9 @@ class SessionStore(RedisStore):
         ttl_s: int = 600,
         finished_ttl_s: int = 60,
     ) -> None:
-        super().__init__(
-            client, package="specmesh.serving", script="sessions.lua", timeout_s=timeout_s
-        )
+        self._client = client
+        self._script = client.register_script(_SCRIPT.read_text("utf-8"))
+        self._timeout_s = timeout_s
         self._prefix = prefix
         self._ttl_s = ttl_s
         self._finished_ttl_s = finished_ttl_s
@@ -75,7 +80,7 @@ class SessionStore(RedisStore):
         ttl_s: int = 600,
         finished_ttl_s: int = 60,
     ) -> Self:
-        """Make a store on a URL (see ``redis_store.connect``).
+        """Make a store on a URL (see ``redis_client.connect``).
 
         Every key begins with ``prefix``, which keeps meshes apart. A session expires ``ttl_s``
         after its last write, a finished one after ``finished_ttl_s``.
@@ -87,6 +92,10 @@ class SessionStore(RedisStore):
             ttl_s=ttl_s,
             finished_ttl_s=finished_ttl_s,
         )
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._client.aclose()
 
     async def put(self, session: Session, writer: Writer, generated: Generated) -> None:
         """Store a whole session, in place of what is stored under earlier epochs.
@@ -207,14 +216,18 @@ class SessionStore(RedisStore):
         return reply[1:]
 
     async def _answer(self, command: Awaitable[Any]) -> Any:
-        """As ``RedisStore`` does, and learn how long the store takes."""
+        """Await a command's answer within the deadline, and learn how long the store takes."""
         now = asyncio.get_running_loop().time
         began = now()
         try:
-            answer = await super()._answer(command)
-        except StoreUnavailable:
+            async with asyncio.timeout(self._timeout_s):
+                answer = await command
+        except TimeoutError as error:
             self.patience.failed()
-            raise
+            raise StoreUnavailable(f"no answer from Redis in {self._timeout_s} s") from error
+        except (RedisError, OSError) as error:
+            self.patience.failed()
+            raise StoreUnavailable(f"Redis: {error}") from error
         self.patience.answered(now() - began)
         return answer
 

@@ -114,16 +114,16 @@ class ChaosMesh:
         ):
             self.addresses.append(await self.links.open(link(CLIENT, spec.name), address))
 
-    def _replicas(self, common: Sequence[str]) -> list[ProcessSpec]:
+    def _replicas(self, store: Sequence[str]) -> list[ProcessSpec]:
         models, shape = self._setup.models, self._setup.shape
         drafters = models.drafters()
         arguments: dict[str, Sequence[Sequence[str]]] = {
-            "verifier": [models.verifier()] * shape.verifiers,
-            "drafter": [drafters[n % len(drafters)] for n in range(shape.drafters)],
+            "verifier": [(*models.verifier(), *store)] * shape.verifiers,
+            "drafter": [(*drafters[n % len(drafters)], *store) for n in range(shape.drafters)],
             "confidence": [()] * shape.confidence,
         }
         return [
-            service_spec(role, name, (*own, *common, *_DRAIN))
+            service_spec(role, name, (*own, *_DRAIN))
             for role in _FLAGS
             for name, own in zip(shape.names(role), arguments[role], strict=True)
         ]

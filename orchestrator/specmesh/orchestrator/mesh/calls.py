@@ -77,7 +77,7 @@ class Calls:
         self._mesh = mesh
         self._prefix = prefix
         self._assessments = ConfidenceCalls(
-            mesh.confidence, mesh.latencies, prefix, filter_options, deadline
+            mesh.confidence, mesh.latencies, prefix.session_id, filter_options, deadline
         )
         self._verifications = VerifyCalls(
             *(mesh.verifiers, mesh.latencies, mesh.hedges, mesh.admission, prefix, sampling),

@@ -21,7 +21,6 @@ from specmesh.orchestrator.mesh.call_context import CallContext
 from specmesh.orchestrator.mesh.latency import Latencies
 from specmesh.orchestrator.mesh.peer import Peer
 from specmesh.orchestrator.mesh.pool import Pool
-from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.orchestrator.strategies.base import Assess, Assessed, Released
 from specmesh.serving.errors import Unavailable, invalid_field
 from specmesh.serving.telemetry import client_span, tracer
@@ -51,13 +50,13 @@ class ConfidenceCalls:
         self,
         pool: Pool,
         latencies: Latencies,
-        prefix: CommittedPrefix,
+        session_id: str,
         options: FilterOptions | None,
         deadline: float,
     ) -> None:
         self._pool = pool
         self._latencies = latencies
-        self._prefix = prefix
+        self._session_id = session_id
         self._options = write_filter_options(options or FilterOptions())
         self._deadline = deadline
 
@@ -68,11 +67,11 @@ class ConfidenceCalls:
         the request's filter options.
         """
         span = tracer.start_span("specmesh.assess", context=context.parent)
-        span.set_attribute("specmesh.filter.places", len(command.positions))
+        span.set_attribute("specmesh.filter.positions", len(command.positions))
         try:
             with self._pool.reserve(holds={}) as peer, self._judged(peer):
                 parent = trace.set_span_in_context(span, context.parent)
-                await self._ask(peer, command, context.num_committed, parent, deliver)
+                await self._ask(peer, command, parent, deliver)
         except Exception as error:
             # Without an assessment no draft token is kept: the target is asked about all.
             span.set_attribute("specmesh.filter.fallback", value=True)
@@ -93,17 +92,13 @@ class ConfidenceCalls:
             raise
         self._pool.answered(peer, began)
 
-    async def _ask(
-        self, peer: Peer, command: Assess, length: int, parent: Context, deliver: Deliver
-    ) -> None:
+    async def _ask(self, peer: Peer, command: Assess, parent: Context, deliver: Deliver) -> None:
         with client_span(METHOD, peer.address, parent=parent) as (span, carrier):
             message = confidence_pb2.AssessEachRequest(
                 request=confidence_pb2.AssessRequest(
                     positions=map(write_position, command.positions),
                     options=self._options,
-                    session_id=self._prefix.session_id,
-                    prefix_length=length + len(command.path),
-                    prefix_digest=self._prefix.digest(length),
+                    session_id=self._session_id,
                     verifier_load=self._latencies.target_load.value or 0.0,
                     verification_ms=(self._latencies.target_s.value or 0.0) * 1e3,
                 ),

@@ -48,10 +48,6 @@ class CommittedPrefix:
         """How many of the first ``length`` tokens the replica does not hold."""
         return length - self._base_length(address, length)
 
-    def digest(self, length: int) -> bytes:
-        """Digest of the first ``length`` tokens, up to their last full block."""
-        return self._chain.digest_at(length // BLOCK_TOKENS * BLOCK_TOKENS)
-
     def seen_by(self, address: str, length: int) -> None:
         """Record that the replica answered for ``length`` committed tokens, so it holds them."""
         self.holds[address] = max(length, self.holds.get(address, 0))
