@@ -20,7 +20,7 @@ from specmesh.orchestrator.mesh.pool import Pool
 from specmesh.orchestrator.plan import Defaults
 from specmesh.orchestrator.servicer import GenerationServicer
 from specmesh.orchestrator.target import TargetRegistry
-from specmesh.serving.interceptors import CallInterceptor, telling_errors
+from specmesh.serving.interceptors import CallInterceptor, reporting_errors
 from specmesh.serving.sessions import SessionStore
 from specmesh.v1 import generation_pb2_grpc
 
@@ -126,7 +126,7 @@ async def serve(store_on: StoreOn) -> AsyncIterator[Serve]:
         ) -> generation_pb2_grpc.GenerationServiceStub:
             defaults = Defaults("speculative", lookahead=4)
             servicer = GenerationServicer(behind.mesh, behind.targets, store, defaults)
-            server = grpc.aio.server(interceptors=[CallInterceptor([telling_errors])])
+            server = grpc.aio.server(interceptors=[CallInterceptor([reporting_errors])])
             generation_pb2_grpc.add_GenerationServiceServicer_to_server(servicer, server)
             port = server.add_insecure_port("127.0.0.1:0")
             await server.start()

@@ -22,7 +22,7 @@ from specmesh.decoding.acceptance import verify
 from specmesh.decoding.drafting import draw_children
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
 from specmesh.serving.errors import FailedPrecondition
-from specmesh.serving.interceptors import CallInterceptor, exchange, telling_errors
+from specmesh.serving.interceptors import CallInterceptor, exchange, reporting_errors
 from specmesh.serving.verdicts import write_verdict
 from specmesh.serving.wire import (
     read_distributions,
@@ -110,7 +110,7 @@ class Peer(model_pb2_grpc.ModelServiceServicer):
         self._health = health.aio.HealthServicer()
         self.process_id = uuid4().hex
         options = [("grpc.so_reuseport", 0)]
-        interceptors = [CallInterceptor([telling_errors])]
+        interceptors = [CallInterceptor([reporting_errors])]
         self._server = grpc.aio.server(interceptors=interceptors, options=options)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         model_pb2_grpc.add_ModelServiceServicer_to_server(self, self._server)

@@ -120,10 +120,10 @@ def _verdicts_are_believed() -> Iterator[None]:
 def _suspicion_is_enough() -> Iterator[None]:
     """A request that two replicas broke on is to blame, even if they break on anything."""
 
-    async def is_well(*about: Any) -> bool:
+    async def is_healthy(*about: Any) -> bool:
         return True
 
-    with patch.object(verify_calls, "is_well", is_well):
+    with patch.object(verify_calls, "is_healthy", is_healthy):
         yield
 
 

@@ -23,7 +23,7 @@ from specmesh.orchestrator.mesh.pool import Pool
 from specmesh.orchestrator.plan import Defaults
 from specmesh.orchestrator.servicer import GenerationServicer
 from specmesh.orchestrator.target import TargetRegistry
-from specmesh.serving.interceptors import CallInterceptor, telling_errors
+from specmesh.serving.interceptors import CallInterceptor, reporting_errors
 from specmesh.serving.sessions import SessionStore
 from specmesh.v1 import generation_pb2_grpc
 
@@ -106,7 +106,7 @@ class Orchestrator:
             self._handlers[f"/{service}/{name}"] = handler
 
     async def _intercept(self) -> None:
-        interceptor = CallInterceptor([telling_errors])
+        interceptor = CallInterceptor([reporting_errors])
         for method, handler in list(self._handlers.items()):
             details: Any = _Details(method)
             found = await interceptor.intercept_service(_continuing(handler), details)

@@ -12,13 +12,13 @@ import grpc.aio
 from pydantic import AfterValidator, Field
 from pydantic_settings import SettingsConfigDict
 
+from specmesh.decoding.lookahead import MAX_LOOKAHEAD
 from specmesh.orchestrator.admission import MAX_WAIT_SECONDS, Admission
 from specmesh.orchestrator.mesh.calls import Mesh
 from specmesh.orchestrator.mesh.pool import Pool
 from specmesh.orchestrator.plan import Defaults
 from specmesh.orchestrator.servicer import GenerationServicer
 from specmesh.orchestrator.strategies import LOSSLESS
-from specmesh.orchestrator.strategies.options import MAX_LOOKAHEAD
 from specmesh.orchestrator.target import TargetRegistry
 from specmesh.serving.server import CannotStart, serve
 from specmesh.serving.sessions import SessionStore

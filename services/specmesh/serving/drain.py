@@ -14,7 +14,7 @@ class RequestGate:
     """Counts requests being answered; once closed it refuses new ones with reason DRAINING.
 
     gRPC's own ``stop`` refuses without a reason, and waits for open calls without a request, which
-    never end. Must be an inner layer of ``telling_errors``.
+    never end. Must be an inner layer of ``reporting_errors``.
     """
 
     def __init__(self) -> None:

@@ -144,7 +144,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             one = method.removesuffix("Each")
             _exchange.set(lambda carrier: self._around(ObservedRequest(one, context, carrier)))
             async with (
-                telling_errors(ObservedRequest(one, context)),
+                reporting_errors(ObservedRequest(one, context)),
                 aclosing(self._each(requests)) as each,
             ):
                 await self._write_all(behaviour, each, context)
@@ -203,14 +203,14 @@ def _refusing(error: ServiceError) -> grpc.RpcMethodHandler[Any, Any]:
     """A handler that answers a call of any kind with ``error``, and reads nothing."""
 
     async def refuse(requests: object, context: Context) -> None:  # noqa: ARG001
-        async with telling_errors(ObservedRequest("", context)):
+        async with reporting_errors(ObservedRequest("", context)):
             raise error
 
     return grpc.stream_stream_rpc_method_handler(cast("Any", refuse))
 
 
 @asynccontextmanager
-async def telling_errors(request: ObservedRequest) -> AsyncIterator[None]:
+async def reporting_errors(request: ObservedRequest) -> AsyncIterator[None]:
     """Tells the peer ``ServiceError`` and ``InvalidField``; hides and logs anything else."""
     try:
         yield

@@ -18,7 +18,7 @@ from specmesh.serving import logging as json_logging
 from specmesh.serving.drain import RequestGate
 from specmesh.serving.errors import Unavailable
 from specmesh.serving.intake import MAX_METADATA_BYTES, MAX_REQUEST_BYTES, Intake
-from specmesh.serving.interceptors import CallInterceptor, Context, Layer, telling_errors
+from specmesh.serving.interceptors import CallInterceptor, Context, Layer, reporting_errors
 from specmesh.serving.settings import ServerSettings
 from specmesh.serving.telemetry import configure, tracing_enabled
 from specmesh.serving.tracing import traced
@@ -90,7 +90,7 @@ class Server:
         self._gate = RequestGate()
         self._handlers = _LateHandlers()
         self._health = health.aio.HealthServicer()
-        layers: list[Layer] = [telling_errors, self._gate.admit]
+        layers: list[Layer] = [reporting_errors, self._gate.admit]
         if tracing_enabled():
             layers.insert(0, traced)
         intake = Intake(settings.max_request_bytes)

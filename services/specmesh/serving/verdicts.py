@@ -19,7 +19,7 @@ ROUNDING = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class VerificationRequest:
     """The request that a verdict answers: ``tree`` below a prefix of ``position`` tokens, and with
     how many candidates a bonus token's distribution was requested, 0 for none."""
 
@@ -43,24 +43,24 @@ def write_verdict(verdict: Verdict, cost: model_pb2.ComputeCost) -> verifier_pb2
     )
 
 
-def read_verdict(response: verifier_pb2.VerifyResponse, question: Question) -> Verdict:
-    """The verdict, if ``verify`` could have given it on ``question`` for some logits.
+def read_verdict(response: verifier_pb2.VerifyResponse, asked: VerificationRequest) -> Verdict:
+    """The verdict, if ``verify`` could have given it on ``asked`` for some logits.
 
     Raises ``InvalidField`` otherwise.
     """
-    tree = question.tree
+    tree = asked.tree
     accepted = tuple(response.accepted_nodes)
     end = _end_of_path(tree, accepted)
-    _check_next_token(response, end, question)
+    _check_next_token(response, end, asked)
     bonus = None
     if response.HasField("bonus"):
-        bonus = _read_bonus(response.bonus, question, question.position + len(accepted))
+        bonus = _read_bonus(response.bonus, asked, asked.position + len(accepted))
         if tree.children(end):
             raise InvalidField("bonus", "is given, but the next token is none")
         drawable = {*bonus.token_ids.tolist(), *([bonus.tail_token] if bonus.tail_mass else [])}
         if response.next_token_id not in drawable:
             raise InvalidField("bonus", "gives the next token no probability")
-    elif question.num_bonus_candidates and not tree.children(end):
+    elif asked.num_bonus_candidates and not tree.children(end):
         raise InvalidField("bonus", "was asked for and is not given")
     return Verdict(accepted, response.next_token_id, bool(tree.children(end)), bonus)
 
@@ -75,11 +75,13 @@ def _end_of_path(tree: TokenTree, accepted: Sequence[int]) -> int:
     return end
 
 
-def _check_next_token(response: verifier_pb2.VerifyResponse, end: int, question: Question) -> None:
+def _check_next_token(
+    response: verifier_pb2.VerifyResponse, end: int, asked: VerificationRequest
+) -> None:
     """Raise ``InvalidField`` unless the next token may follow the node ``end``, and is of that
     kind."""
-    tree, token = question.tree, response.next_token_id
-    if token >= question.vocab_size:
+    tree, token = asked.tree, response.next_token_id
+    if token >= asked.vocab_size:
         raise InvalidField("next_token_id", f"{token} is outside the vocabulary")
     kind = (
         verifier_pb2.NEXT_TOKEN_KIND_RECOVERED
@@ -88,7 +90,7 @@ def _check_next_token(response: verifier_pb2.VerifyResponse, end: int, question:
     )
     if response.next_token_kind != kind:
         raise InvalidField("next_token_kind", f"must be {kind} after node {end}")
-    at_random = question.sampling.mode is AcceptanceMode.REJECTION
+    at_random = asked.sampling.mode is AcceptanceMode.REJECTION
     if not at_random and tree.child_with(end, token) is not None:
         raise InvalidField("next_token_id", f"{token} is a child of node {end}, not accepted")
 
@@ -104,25 +106,25 @@ def _write_bonus(bonus: Bonus) -> verifier_pb2.BonusDistribution:
 
 
 def _read_bonus(
-    message: verifier_pb2.BonusDistribution, question: Question, position: int
+    message: verifier_pb2.BonusDistribution, asked: VerificationRequest, position: int
 ) -> Bonus:
     token_ids = np.asarray(message.token_ids, dtype=np.int64)
     probabilities = np.asarray(message.probabilities, dtype=np.float64)
     if len(token_ids) != len(probabilities) or not len(token_ids):
         raise InvalidField("bonus", "token_ids and probabilities must be of one length, not 0")
-    if len(token_ids) > question.num_bonus_candidates:
-        raise InvalidField("bonus.token_ids", f"more than {question.num_bonus_candidates}")
+    if len(token_ids) > asked.num_bonus_candidates:
+        raise InvalidField("bonus.token_ids", f"more than {asked.num_bonus_candidates}")
     if (np.diff(token_ids) <= 0).any():
         raise InvalidField("bonus.token_ids", "must ascend")
-    if token_ids[-1] >= question.vocab_size:
+    if token_ids[-1] >= asked.vocab_size:
         raise InvalidField("bonus.token_ids", f"{token_ids[-1]} is outside the vocabulary")
     if not (probabilities > 0).all():  # so that a NaN is refused as well
         raise InvalidField("bonus.probabilities", "must be above 0")
-    _check_tail(message, question.vocab_size)
+    _check_tail(message, asked.vocab_size)
     if not abs(float(probabilities.sum()) + message.tail_mass - 1) <= ROUNDING:
         raise InvalidField("bonus", "probabilities and tail_mass must add up to 1")
     return Bonus(
-        *(question.sampling.seed, position, token_ids, probabilities),
+        *(asked.sampling.seed, position, token_ids, probabilities),
         *(message.tail_mass, message.tail_token_id, message.tail_token_probability),
     )
 

@@ -56,7 +56,7 @@ class Attempts:
     A failure counts against its replica once another has answered or the call has ended, and
     never if the request is found to be the cause.
 
-    ``kind`` names the model that must answer; None accepts any in the pool. ``is_well`` sends a
+    ``kind`` names the model that must answer; None accepts any in the pool. ``is_healthy`` sends a
     replica a harmless request: the client's request is blamed once a replica answers that and
     then breaks on the request again. None: suspicion is enough. ``patient``: replicas that failed
     are tried again once no others are left.
@@ -69,14 +69,14 @@ class Attempts:
         deadline: float,
         kind: str | None = None,
         *,
-        is_well: Callable[[Peer], Awaitable[bool]] | None = None,
+        is_healthy: Callable[[Peer], Awaitable[bool]] | None = None,
         patient: bool = True,
     ) -> None:
         self._pool = pool
         self._kind = kind
         self._prefix = prefix
         self._deadline = deadline
-        self._is_well = is_well
+        self._is_healthy = is_healthy
         self._patient = patient
         self._blame = Blame(pool.outliers, prefix.session_id)
         self._failed_at: set[str] = set()
@@ -185,7 +185,7 @@ class Attempts:
         if self._blame.deadly:
             raise self._quarantined()
         accuser, self._accuser = self._accuser, None
-        if accuser is not None and self._is_well is not None and await self._is_well(accuser):
+        if accuser is not None and self._is_healthy is not None and await self._is_healthy(accuser):
             self._witness = accuser
             return
         # A full queue is no failure: an answer that has begun waits for it until its deadline.
@@ -214,7 +214,7 @@ class Attempts:
                     raise error
             case CallFault.BROKE | CallFault.PREFIX_UNKNOWN if self._blame.broke(peer.address):
                 # All replicas may be failing on any request: check before blaming this one.
-                if self._is_well is None or peer is self._witness:
+                if self._is_healthy is None or peer is self._witness:
                     raise self._quarantined()
                 self._accuser = peer
             case CallFault.LOST:

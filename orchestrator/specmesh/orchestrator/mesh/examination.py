@@ -10,7 +10,7 @@ from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import EMPTY
 from specmesh.orchestrator.mesh.peer import Peer
 from specmesh.serving.telemetry import client_span
-from specmesh.serving.verdicts import Question, read_verdict
+from specmesh.serving.verdicts import VerificationRequest, read_verdict
 from specmesh.serving.wire import write_sampling, write_tree
 from specmesh.v1 import tokens_pb2, verifier_pb2
 
@@ -25,7 +25,7 @@ _HARMLESS = verifier_pb2.VerifyRequest(
 """Asks for the token that follows token 0: holds nothing of a client's request."""
 
 
-async def is_well(peer: Peer, vocab_size: int, deadline: float, parent: Context) -> bool:
+async def is_healthy(peer: Peer, vocab_size: int, deadline: float, parent: Context) -> bool:
     """Whether ``peer`` answers a harmless request validly before ``deadline``, by the event
     loop's clock."""
     with client_span(METHOD, peer.address, {}, parent) as (span, carrier):
@@ -34,7 +34,7 @@ async def is_well(peer: Peer, vocab_size: int, deadline: float, parent: Context)
         try:
             async with peer.verifications.send(message, deadline) as exchange:
                 response = (await exchange.read()).response
-            read_verdict(response, Question(EMPTY, 1, _GREEDY, vocab_size, 0))
+            read_verdict(response, VerificationRequest(EMPTY, 1, _GREEDY, vocab_size, 0))
         except (grpc.aio.AioRpcError, InvalidField):
             return False
         return True

@@ -22,7 +22,7 @@ from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.orchestrator.admission import Admission, Spent
 from specmesh.orchestrator.mesh.attempts import Attempts
 from specmesh.orchestrator.mesh.call_context import CallContext
-from specmesh.orchestrator.mesh.examination import METHOD, is_well
+from specmesh.orchestrator.mesh.examination import METHOD, is_healthy
 from specmesh.orchestrator.mesh.faults import CallFault, fault_of
 from specmesh.orchestrator.mesh.hedging import Hedge, HedgeBudget
 from specmesh.orchestrator.mesh.latency import Latencies
@@ -33,7 +33,7 @@ from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.orchestrator.strategies.base import Verify
 from specmesh.serving.errors import DeadlineExceeded, FailedPrecondition
 from specmesh.serving.telemetry import client_span
-from specmesh.serving.verdicts import Question, read_verdict
+from specmesh.serving.verdicts import VerificationRequest, read_verdict
 from specmesh.serving.wire import write_sampling, write_tree
 from specmesh.v1 import model_pb2, verifier_pb2
 
@@ -85,7 +85,7 @@ class VerifyCalls:
         loop = asyncio.get_running_loop()
         attempts = Attempts(
             *(self._pool, self._prefix, self._deadline, self._target),
-            is_well=lambda peer: self._is_well(peer, context),
+            is_healthy=lambda peer: self._is_healthy(peer, context),
         )
         with closing(attempts):
             while True:
@@ -138,10 +138,10 @@ class VerifyCalls:
         with _held(attempts.reserve_another(late), context) as peer:
             return await self._try(peer, command, context, attempts, hedge=True)
 
-    async def _is_well(self, peer: Peer, context: CallContext) -> bool:
+    async def _is_healthy(self, peer: Peer, context: CallContext) -> bool:
         latest_s = self._latencies.verifications.given_up_after(1, peer.num_outstanding, 0)
         deadline = min(self._deadline, asyncio.get_running_loop().time() + latest_s)
-        return await is_well(peer, self._vocab_size, deadline, context.parent)
+        return await is_healthy(peer, self._vocab_size, deadline, context.parent)
 
     def _check_target(self) -> None:
         served = self._pool.kinds
@@ -171,13 +171,13 @@ class VerifyCalls:
         try:
             with client_span(METHOD, peer.address, attributes, context.parent) as (span, carrier):
                 span.update_name("specmesh.verify")
-                question = self._question(command, context)
-                message = self._message(peer, command, context, question, carrier)
+                asked = self._asked(command, context)
+                message = self._message(peer, command, context, asked, carrier)
                 deadline = min(self._deadline, began + given_up_s)
                 async with peer.verifications.send(message, deadline) as exchange:
                     response = (await exchange.read()).response
                 span.set_attribute("specmesh.accepted.tokens", len(response.accepted_nodes))
-                verdict = _read(response, question, peer)
+                verdict = _read(response, asked, peer)
         except grpc.aio.AioRpcError as error:
             if loop.time() >= self._deadline:
                 raise DeadlineExceeded("DEADLINE", "the request's deadline has passed") from error
@@ -191,9 +191,9 @@ class VerifyCalls:
         self._prefix.seen_by(peer.address, context.num_committed)
         return verdict
 
-    def _question(self, command: Verify, context: CallContext) -> Question:
+    def _asked(self, command: Verify, context: CallContext) -> VerificationRequest:
         at_random = self._sampling.mode is AcceptanceMode.REJECTION
-        return Question(
+        return VerificationRequest(
             command.tree,
             context.num_committed + len(command.path),
             self._sampling,
@@ -206,14 +206,14 @@ class VerifyCalls:
         peer: Peer,
         command: Verify,
         context: CallContext,
-        question: Question,
+        asked: VerificationRequest,
         carrier: dict[str, str],
     ) -> verifier_pb2.VerifyEachRequest:
         request = verifier_pb2.VerifyRequest(
             prefix=self._prefix.message(peer.address, context.num_committed, command.path),
             tree=write_tree(command.tree, command.distributions),
             sampling=self._sampling_message,
-            num_bonus_candidates=question.num_bonus_candidates,
+            num_bonus_candidates=asked.num_bonus_candidates,
         )
         return verifier_pb2.VerifyEachRequest(request=request, trace_context=carrier)
 
@@ -247,10 +247,10 @@ def _held(reservation: Reservation, context: CallContext) -> Iterator[Peer]:
         yield peer
 
 
-def _read(response: verifier_pb2.VerifyResponse, question: Question, peer: Peer) -> Verdict:
+def _read(response: verifier_pb2.VerifyResponse, asked: VerificationRequest, peer: Peer) -> Verdict:
     """Read the verdict; an invalid one counts as the replica's failure and is retried."""
     try:
-        return read_verdict(response, question)
+        return read_verdict(response, asked)
     except InvalidField as error:
         log.warning("bad verdict", extra={"peer": peer.address, "reason": str(error)})
         raise call_error(grpc.StatusCode.INTERNAL, f"bad verdict: {error}") from error

@@ -50,7 +50,7 @@ from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
 from specmesh.orchestrator.strategies.kit.growing_tree import GrowingTree
 from specmesh.orchestrator.strategies.kit.progress import Progress
 
-MAX_LOOKAHEAD = 16
+_MAX_DEPTH = 16
 """However sure the drafter is: the user sees nothing of a draft before it has ended."""
 WORTH = 0.2
 """A draft ends at a token that is less likely than this to be committed: drafting a token costs
@@ -102,7 +102,7 @@ class ConfidenceFilter(Strategy):
                 return []
 
     def _draft(self) -> Command:
-        depth = min(self._fixed or MAX_LOOKAHEAD, self._progress.remaining)
+        depth = min(self._fixed or _MAX_DEPTH, self._progress.remaining)
         stop = None if self._fixed else DraftStop(WORTH, self._standing.latest)
         self._growth = GrowingTree(self._new_task())
         return Draft(self._growth.task, (), depth, depth, num_choices=NUM_CHOICES, stop=stop)

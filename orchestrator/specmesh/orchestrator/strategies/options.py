@@ -12,9 +12,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias, get_type_hints
 
+from specmesh.decoding.lookahead import MAX_LOOKAHEAD
 from specmesh.decoding.predictors import PREDICTORS
-
-MAX_LOOKAHEAD = 64
 
 
 @dataclass(frozen=True, slots=True)
