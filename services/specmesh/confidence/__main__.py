@@ -81,11 +81,12 @@ class ConfidenceSettings(ServerSettings):
         "while its replicas are busy, the higher while they idle",
     )
     window_ms: float = Field(
-        50.0,
+        0.0,
         ge=0,
         le=100,
-        description="how long a request waits at most for others to go with it; never longer "
-        "than half of what a verification takes",
+        description="how long a request waits at most for others to go with it, never longer "
+        "than half of what a verification takes; for targets that do not batch continuously, as "
+        "verifiers do",
     )
     max_batch: int = Field(32, ge=1, le=1024, description="requests that go together, at most")
 
