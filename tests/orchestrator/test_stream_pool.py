@@ -9,7 +9,7 @@ import grpc
 import grpc.aio
 import pytest
 from tests.orchestrator.conftest import until
-from tests.orchestrator.peers import Drafter, Verifier, hang, passing
+from tests.orchestrator.peers import Drafter, Hold, Verifier, hang, passing
 
 from specmesh.orchestrator.mesh import stream_pool
 from specmesh.orchestrator.mesh.peer import Peer
@@ -116,13 +116,14 @@ async def test_a_cancelled_request_stops_at_the_peer_and_the_next_find_calls_ope
 
 
 async def test_a_stream_left_in_the_middle_is_cancelled_and_another_one_whole(connect):
-    fake = Drafter()
+    fake, at_work = Drafter(), Hold()
     peer = (await connect([Verifier()], [fake])).mesh.drafters.peers[0]
-    fake.after_message = hang
+    fake.after_message = at_work
     async with AsyncExitStack() as stack:
         stack.enter_context(pytest.raises(KeyError))
         exchange = await stack.enter_async_context(peer.drafts.send(DRAFT, soon()))
         await exchange.each(lambda part: None)
+        await at_work.reached.wait()
         raise KeyError
     await asyncio.wait_for(fake.cancelled.wait(), 10)
     fake.after_message = passing
