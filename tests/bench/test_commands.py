@@ -26,6 +26,9 @@ def test_hops_are_timed_against_a_bare_echo(no_process_left):
     assert 0 < times["p50_ms"] <= times["p99_ms"]
     assert 0 < times["echo_p50_ms"] <= times["echo_p99_ms"]
     assert times["ratio"] == pytest.approx(times["p50_ms"] / times["echo_p50_ms"])
+    assert 0 < times["tls_p50_ms"] <= times["tls_p99_ms"]
+    assert 0 < times["tls_open_p50_ms"] <= times["tls_open_p99_ms"]
+    assert times["tls_ratio"] == pytest.approx(times["tls_p50_ms"] / times["p50_ms"])
 
 
 def test_strategies_run_side_by_side_and_say_what_they_took(target_model, no_process_left):

@@ -29,7 +29,6 @@ def run(prompt, lookahead, seconds, token_ids=(1, 2, 3, 4), strategy=SPECULATIVE
     result = GenerationResult(
         text="",
         token_ids=token_ids,
-        unchecked=(),
         finish_reason=FinishReason.LENGTH,
         stats=stats,
         session_id="s",

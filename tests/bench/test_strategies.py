@@ -142,8 +142,9 @@ class CountingClient:
             self.strategies.append(strategy)
         return self
 
-    async def text(self):
-        return ""
+    def __await__(self):
+        yield from ()
+        return self.result
 
     result = run(0, AUTOREGRESSIVE, 1).result
 

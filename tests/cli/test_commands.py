@@ -1,7 +1,10 @@
 """The console script as a real process."""
 
+import os
 import subprocess
 import sys
+from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
@@ -22,8 +25,28 @@ def specmesh(*arguments, script=SCRIPT, timeout=60):
 def test_help_names_every_command():
     done = specmesh("--help")
     assert done.returncode == 0
-    for command in ("up", "generate", "models", "demo", "bench", "train", "drafter", "verifier"):
+    for command in ("up", "generate", "chat", "models", "serve", "demo", "bench", "train"):
         assert f" {command} " in done.stdout
+    services = specmesh("serve", "--help").stdout
+    for role in ("orchestrator", "verifier", "drafter", "confidence"):
+        assert f" {role} " in services
+
+
+def test_it_tells_its_version():
+    assert specmesh("--version").stdout == f"specmesh {version('specmesh')}\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_it_completes_commands_in_shells(shell):
+    environment = {**os.environ, "_SPECMESH_COMPLETE": f"complete_{shell}"}
+    asked = {"COMP_WORDS": "specmesh gen", "COMP_CWORD": "1"}  # bash
+    asked |= {"_TYPER_COMPLETE_ARGS": "specmesh gen", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    script = Path(sys.executable).with_name("specmesh")
+    done = subprocess.run(
+        [script], capture_output=True, text=True, check=True, env={**environment, **asked}
+    )
+    assert "generate" in done.stdout
+    assert "models" not in done.stdout
 
 
 def test_without_its_packages_it_says_how_to_get_them():
@@ -34,11 +57,11 @@ def test_without_its_packages_it_says_how_to_get_them():
 
 @pytest.mark.parametrize("role", ["verifier", "confidence", "orchestrator"])
 def test_a_service_is_passed_all_its_arguments_and_its_exit_status_back(role):
-    helped = specmesh(role, "--help")
+    helped = specmesh("serve", role, "--help")
     assert helped.returncode == 0
-    assert f"specmesh {role}" in helped.stdout
+    assert f"Usage: specmesh serve {role}" in helped.stdout
     assert "--drain-seconds" in helped.stdout
-    refused = specmesh(role, "--port", "nonsense")
+    refused = specmesh("serve", role, "--port", "nonsense")
     assert refused.returncode == 2
     assert "--port" in refused.stderr
     assert "Traceback" not in refused.stderr

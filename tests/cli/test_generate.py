@@ -11,11 +11,18 @@ from grpc_status import rpc_status
 from typer.testing import CliRunner
 
 from specmesh.cli.app import app
+from specmesh.v1 import events_pb2, served_model_pb2, speculation_pb2
 from specmesh.v1 import generation_pb2 as pb
 from specmesh.v1.generation_pb2_grpc import (
     GenerationServiceServicer,
     add_GenerationServiceServicer_to_server,
 )
+
+STRATEGIES = [
+    served_model_pb2.StrategyInfo(name="autoregressive", lossless=True, available=True),
+    served_model_pb2.StrategyInfo(name="dsi", lossless=True, available=True, options=["lookahead"]),
+    served_model_pb2.StrategyInfo(name="filter", options=["filter", "lookahead"]),
+]
 
 
 class Orchestrator(GenerationServiceServicer):
@@ -31,28 +38,36 @@ class Orchestrator(GenerationServiceServicer):
             violation = BadRequest.FieldViolation(field="sampling.temperature", description="< 0")
             status.details.add().Pack(BadRequest(field_violations=[violation]))
             context.abort_with_status(rpc_status.to_status(status))
-        started = pb.GenerationStarted(session_id="s", strategy="speculative", seed=7)
+        started = events_pb2.GenerationStarted(session_id="s", strategy="speculative", seed=7)
         yield event(started=started)
-        yield event(chunk=pb.GenerationChunk(token_ids=[1], text="Hello"))
-        yield event(chunk=pb.GenerationChunk(first_index=1, token_ids=[2], text=" world"))
-        stats = pb.GenerationStats(
+        yield event(chunk=chunk(0, "Hello", events_pb2.TOKEN_KIND_ACCEPTED))
+        yield event(chunk=chunk(1, " world", events_pb2.TOKEN_KIND_RECOVERED))
+        stats = events_pb2.GenerationStats(
             num_output_tokens=2, num_verified_tokens=4, num_accepted_tokens=1, duration_ms=100
         )
         yield event(
-            finished=pb.GenerationFinished(finish_reason=pb.FINISH_REASON_STOP, stats=stats)
+            finished=events_pb2.GenerationFinished(
+                finish_reason=events_pb2.FINISH_REASON_STOP, stats=stats
+            )
         )
 
     def ListModels(self, request, context):  # noqa: N802
-        model = pb.ServedModel(num_verifiers=2, strategies=["autoregressive", "speculative"])
+        model = served_model_pb2.ServedModel(num_verifiers=2, strategies=STRATEGIES)
         model.target.name, model.target.num_parameters = "toy", 12_000_000
         model.target.backend, model.target.dtype = "transformers", "bfloat16"
         model.target.weights_digest = "0123456789abcdef" * 4
         model.drafters.add(name="copycat", backend="prompt-lookup")
-        return pb.ListModelsResponse(models=[model])
+        return served_model_pb2.ListModelsResponse(models=[model])
+
+
+def chunk(index, text, kind):
+    return events_pb2.GenerationChunk(
+        first_index=index, token_ids=[index + 1], text=text, text_lengths=[len(text)], kinds=[kind]
+    )
 
 
 def event(**kind):
-    return pb.GenerateResponse(event=pb.GenerationEvent(**kind))
+    return pb.GenerateResponse(event=events_pb2.GenerationEvent(**kind))
 
 
 @pytest.fixture
@@ -86,6 +101,39 @@ def test_json_is_one_object_with_the_whole_result(orchestrator):
     assert (answer["finish_reason"], answer["acceptance"]) == ("stop", 0.25)
 
 
+def test_json_lines_are_chunks_and_then_the_result(orchestrator):
+    result = invoke("generate", "Say it", "--target", orchestrator.address, "--ndjson")
+    first, second, last = map(json.loads, result.stdout.splitlines())
+    assert (first["chunk"]["text"], first["chunk"]["kinds"]) == ("Hello", ["accepted"])
+    assert second["chunk"]["first_index"] == 1
+    assert last["result"]["text"] == "Hello world"
+
+
+def test_speculation_is_shown_in_colours(orchestrator, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    result = invoke("generate", "Say it", "-t", orchestrator.address, "--show-speculation")
+    assert result.stdout == "\x1b[32mHello\x1b[0m\x1b[31m world\x1b[0m\n"
+    assert "1 accepted" in result.stderr
+    assert "1 recovered" in result.stderr
+    assert "bonus" not in result.stderr
+
+
+def test_an_answer_has_one_form(orchestrator):
+    result = invoke("generate", "x", "-t", orchestrator.address, "--json", "--show-speculation")
+    assert result.exit_code == 2
+    assert orchestrator.requests == []
+
+
+@pytest.mark.parametrize("form", ["--json", "--ndjson"])
+def test_a_refused_request_is_json_where_json_is_expected(orchestrator, form):
+    result = invoke("generate", "x", "-t", orchestrator.address, "--temperature", "-1", form)
+    assert result.exit_code == 2
+    error = json.loads(result.stdout)["error"]
+    assert error["code"] == "INVALID_ARGUMENT"
+    assert error["field_violations"] == [{"field": "sampling.temperature", "description": "< 0"}]
+    assert result.stderr == ""
+
+
 def test_a_dash_reads_the_prompt_from_stdin_and_the_target_may_be_a_variable(orchestrator):
     environment = {"SPECMESH_TARGET": orchestrator.address}
     result = invoke("generate", "-", "--seed", "3", input="from a pipe", env=environment)
@@ -105,7 +153,7 @@ def test_options_of_strategies_are_passed_on(orchestrator):
     given = ("-o", "lookahead=3", "-o", "predictor=phi")
     assert invoke("generate", "x", "-t", orchestrator.address, *given).exit_code == 0
     sent = orchestrator.requests[-1].speculation
-    assert sent == pb.SpeculationOptions(lookahead=3, predictor="phi")
+    assert sent == speculation_pb2.SpeculationOptions(lookahead=3, predictor="phi")
 
 
 @pytest.mark.parametrize(
@@ -125,9 +173,9 @@ def test_an_option_that_there_is_not_is_refused_before_any_call(given, said):
     assert said in " ".join(result.stderr.replace("│", " ").split())
 
 
-def test_nobody_there_is_one_line_and_exits_with_1():
+def test_nobody_there_is_one_line_and_a_status_of_its_own():
     result = invoke("models", "--target", "127.0.0.1:1")
-    assert result.exit_code == 1
+    assert result.exit_code == 3
     assert len(result.stderr.splitlines()) == 1
     assert "is a mesh up?" in result.stderr
 
@@ -141,4 +189,10 @@ def test_models_are_listed_for_people_and_machines(orchestrator):
     assert "copycat (prompt-lookup)" in words
     (model,) = json.loads(invoke("models", "-t", orchestrator.address, "--json").stdout)
     assert model["target"]["name"] == "toy"
-    assert model["strategies"] == ["autoregressive", "speculative"]
+    assert "strategies  autoregressive, dsi, (filter)" in words
+    assert model["strategies"][1] == {
+        "name": "dsi",
+        "lossless": True,
+        "available": True,
+        "options": ["lookahead"],
+    }

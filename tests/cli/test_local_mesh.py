@@ -11,7 +11,7 @@ import pytest
 
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
 from specmesh.cli.local.models import RealModels
-from specmesh.client import Client
+from specmesh.client import AsyncClient
 
 PROMPT = "def read(self, path):\n    return self.path\n\ndef write(self, path):\n"
 
@@ -42,8 +42,8 @@ async def test_a_mesh_answers_and_a_stream_outlives_its_orchestrator(
         (socket,) = re.findall(r"unix://(\S+)", mesh.addresses["redis"])
         for name in mesh.pids.keys() - {"redis"}:  # a URL may hold a password
             assert socket not in " ".join(psutil.Process(mesh.pids[name]).cmdline())
-        async with Client(mesh.address) as client:
-            whole = await ask(client, "autoregressive", num_tokens=64).text()
+        async with AsyncClient(mesh.address) as client:
+            whole = (await ask(client, "autoregressive", num_tokens=64)).text
             stream = ask(client, "speculative", num_tokens=64)
             texts = []
             async for chunk in stream:
@@ -78,8 +78,8 @@ async def test_up_serves_until_interrupted_and_leaves_nothing(target_model):
                 )
             children = psutil.Process(up.pid).children(recursive=True)
             assert len(children) == 5
-            async with Client(address[1]) as client:
-                assert await ask(client, "speculative").text()
+            async with AsyncClient(address[1]) as client:
+                assert (await ask(client, "speculative")).text
             up.send_signal(signal.SIGINT)
             said, _ = await up.communicate()
     finally:

@@ -8,7 +8,8 @@ import sys
 import pytest
 import typer
 
-from specmesh.cli.runner import FAILED, INTERRUPTED, run, until_signalled
+from specmesh.cli.exit_status import ExitStatus
+from specmesh.cli.runner import run, until_signalled
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -29,7 +30,7 @@ async def test_the_first_signal_cancels_and_the_second_kills(number):
         await stopping.wait()
         assert not task.done()
         os.kill(os.getpid(), number)
-        assert await task == INTERRUPTED
+        assert await task == ExitStatus.INTERRUPTED
 
 
 async def test_work_that_ends_by_itself_gives_its_status():
@@ -47,6 +48,6 @@ def test_a_package_that_is_missed_late_is_told_in_one_line(capsys, monkeypatch):
 
     with pytest.raises(typer.Exit) as ended:
         run(work())
-    assert ended.value.exit_code == FAILED
+    assert ended.value.exit_code == ExitStatus.FAILED
     said = capsys.readouterr().err
     assert said == "specmesh: matplotlib.figure is not installed: pip install 'specmesh[local]'\n"

@@ -12,6 +12,7 @@ from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
 
+from specmesh.v1 import events_pb2, served_model_pb2
 from specmesh.v1 import generation_pb2 as pb
 from specmesh.v1.generation_pb2_grpc import (
     GenerationServiceServicer,
@@ -22,9 +23,11 @@ TOKENS = tuple(range(100, 112))
 """What the fake model always says; the text of token 100 is "100 ", and so on."""
 
 
-def started(epoch: int = 1, *, resumable: bool = True, heartbeat_ms: int = 0) -> pb.GenerationEvent:
-    return pb.GenerationEvent(
-        started=pb.GenerationStarted(
+def started(
+    epoch: int = 1, *, resumable: bool = True, heartbeat_ms: int = 0
+) -> events_pb2.GenerationEvent:
+    return events_pb2.GenerationEvent(
+        started=events_pb2.GenerationStarted(
             session_id="s-1",
             resume_token=b"secret",
             model_fingerprint="w-1",
@@ -39,18 +42,18 @@ def started(epoch: int = 1, *, resumable: bool = True, heartbeat_ms: int = 0) ->
     )
 
 
-def chunks(first: int, last: int, size: int = 2) -> Iterable[pb.GenerationEvent]:
+def chunks(first: int, last: int, size: int = 2) -> Iterable[events_pb2.GenerationEvent]:
     """Tokens first to last - 1 of TOKENS."""
     for index in range(first, last, size):
         ids = TOKENS[index : min(index + size, last)]
         text = "".join(f"{token} " for token in ids)
-        yield pb.GenerationEvent(
-            chunk=pb.GenerationChunk(first_index=index, token_ids=ids, text=text)
+        yield events_pb2.GenerationEvent(
+            chunk=events_pb2.GenerationChunk(first_index=index, token_ids=ids, text=text)
         )
 
 
-def finished(text: str = "") -> pb.GenerationEvent:
-    stats = pb.GenerationStats(
+def finished(text: str = "") -> events_pb2.GenerationEvent:
+    stats = events_pb2.GenerationStats(
         num_prompt_tokens=3,
         num_output_tokens=len(TOKENS),
         num_verify_calls=4,
@@ -58,17 +61,17 @@ def finished(text: str = "") -> pb.GenerationEvent:
         num_accepted_tokens=8,
         num_wasted_tokens=2,
     )
-    return pb.GenerationEvent(
-        finished=pb.GenerationFinished(
-            finish_reason=pb.FINISH_REASON_LENGTH, text=text, resumable=True, stats=stats
+    return events_pb2.GenerationEvent(
+        finished=events_pb2.GenerationFinished(
+            finish_reason=events_pb2.FINISH_REASON_LENGTH, text=text, resumable=True, stats=stats
         )
     )
 
 
-Script = Callable[[grpc.aio.ServicerContext], AsyncIterator[pb.GenerationEvent]]
+Script = Callable[[grpc.aio.ServicerContext], AsyncIterator[events_pb2.GenerationEvent]]
 
 
-async def whole_answer(_: grpc.aio.ServicerContext) -> AsyncIterator[pb.GenerationEvent]:
+async def whole_answer(_: grpc.aio.ServicerContext) -> AsyncIterator[events_pb2.GenerationEvent]:
     yield started()
     for event in chunks(0, len(TOKENS)):
         yield event
@@ -76,7 +79,7 @@ async def whole_answer(_: grpc.aio.ServicerContext) -> AsyncIterator[pb.Generati
 
 
 def rest_of_answer(first: int, epoch: int = 2) -> Script:
-    async def script(_: grpc.aio.ServicerContext) -> AsyncIterator[pb.GenerationEvent]:
+    async def script(_: grpc.aio.ServicerContext) -> AsyncIterator[events_pb2.GenerationEvent]:
         yield started(epoch)
         for event in chunks(first, len(TOKENS)):
             yield event
@@ -86,7 +89,9 @@ def rest_of_answer(first: int, epoch: int = 2) -> Script:
 
 
 def breaks_after(num_tokens: int, *, epoch: int = 1, resumable: bool = True) -> Script:
-    async def script(context: grpc.aio.ServicerContext) -> AsyncIterator[pb.GenerationEvent]:
+    async def script(
+        context: grpc.aio.ServicerContext,
+    ) -> AsyncIterator[events_pb2.GenerationEvent]:
         yield started(epoch, resumable=resumable)
         for event in chunks(0, num_tokens):
             yield event
@@ -98,16 +103,26 @@ def breaks_after(num_tokens: int, *, epoch: int = 1, resumable: bool = True) -> 
 def refuses(
     code: grpc.StatusCode, message: str = "no", reason: str = "", *details: Message
 ) -> Script:
-    """Answers with a status; the reason travels as ErrorInfo beside the other details."""
+    """Answers with a status; the reason, if any, travels as ErrorInfo beside the other details."""
     status = Status(code=code.value[0], message=message)
-    for detail in (ErrorInfo(reason=reason, domain="specmesh"), *details):
+    info = (ErrorInfo(reason=reason, domain="specmesh.dev"),) if reason else ()
+    for detail in (*info, *details):
         status.details.add().Pack(detail)
 
-    async def script(context: grpc.aio.ServicerContext) -> AsyncIterator[pb.GenerationEvent]:
+    async def script(
+        context: grpc.aio.ServicerContext,
+    ) -> AsyncIterator[events_pb2.GenerationEvent]:
         await context.abort_with_status(rpc_status.to_status(status))
-        yield pb.GenerationEvent()
+        yield events_pb2.GenerationEvent()
 
     return script
+
+
+def taken_at(epoch: int) -> Script:
+    """Answers that the session stands at ``epoch``."""
+    info = ErrorInfo(reason="STALE_EPOCH", domain="specmesh.dev")
+    info.metadata["current_epoch"] = str(epoch)
+    return refuses(grpc.StatusCode.ABORTED, "taken", "", info)
 
 
 class FakeOrchestrator(GenerationServiceServicer):
@@ -133,9 +148,15 @@ class FakeOrchestrator(GenerationServiceServicer):
             yield pb.ResumeResponse(event=event)
 
     async def ListModels(self, request, context):  # noqa: N802
-        model = pb.ServedModel(num_verifiers=2, strategies=["autoregressive"], default_lookahead=4)
-        model.target.name = "toy"
-        return pb.ListModelsResponse(models=[model])
+        strategy = served_model_pb2.StrategyInfo(
+            name="autoregressive", lossless=True, available=True
+        )
+        model = served_model_pb2.ServedModel(
+            num_verifiers=2, strategies=[strategy], default_lookahead=4
+        )
+        pages = {"": ("toy", "next"), "next": ("other", "")}
+        model.target.name, next_page_token = pages[request.page_token]
+        return served_model_pb2.ListModelsResponse(models=[model], next_page_token=next_page_token)
 
     async def _play(self, script: Script, context):
         self.metadata.append(dict(context.invocation_metadata()))

@@ -45,8 +45,8 @@ def commit(start, end, n=1):
 
 
 def call(what, node, caller, server, n=1, **attributes):
-    name = {"draft": "specmesh.v1.DrafterService/Draft"}.get(
-        what, "specmesh.v1.VerifierService/Verify"
+    name = {"draft": "specmesh.mesh.v1alpha1.DrafterService/Draft"}.get(
+        what, "specmesh.mesh.v1alpha1.VerifierService/Verify"
     )
     out = span(f"{what}{n}", f"r{n}", f"specmesh.{what}", SpanKind.CLIENT, ORCHESTRATOR, *caller)
     served = span(f"{what}{n}s", f"{what}{n}", name, SpanKind.SERVER, node, *server, **attributes)

@@ -6,6 +6,7 @@ from pathlib import Path
 import specmesh.cli
 import specmesh.client
 import specmesh.traces
+from specmesh.client.requests import STRATEGY_OPTIONS
 
 PACKAGES = [
     Path(package.__path__[0]) for package in (specmesh.client, specmesh.cli, specmesh.traces)
@@ -14,29 +15,65 @@ PACKAGES = [
 
 def test_exports_are_exactly_these():
     assert specmesh.client.__all__ == [
+        "Aborted",
         "AcceptanceMode",
+        "AlreadyExists",
+        "AsyncClient",
+        "BlockingStream",
+        "BrokenCall",
+        "Cancelled",
+        "ChatMessage",
+        "ChatOptions",
+        "ChatPrompt",
         "Chunk",
         "Client",
+        "ClientOptions",
+        "DataLoss",
         "DeadlineExceeded",
+        "Ended",
         "FailedPrecondition",
         "FieldViolation",
         "Filter",
         "FinishReason",
+        "GenerateOptions",
         "GenerationResult",
         "GenerationStats",
         "GenerationStream",
+        "Hooks",
         "Internal",
         "InvalidRequest",
+        "LimitReached",
         "Model",
         "NotFound",
+        "OutOfRange",
         "Overloaded",
+        "PermissionDenied",
+        "ResourceExhausted",
+        "SavedSession",
         "ServedModel",
+        "Session",
+        "SessionCancelled",
+        "SessionState",
         "SessionTaken",
         "SpecmeshError",
+        "Strategy",
+        "TemplateOptions",
         "Timeouts",
+        "Tls",
+        "TokenFile",
+        "TokenKind",
+        "TokenLogprob",
+        "TokenLogprobs",
+        "Unauthenticated",
         "Unavailable",
+        "Unimplemented",
+        "Unknown",
     ]
     assert all(hasattr(specmesh.client, name) for name in specmesh.client.__all__)
+
+
+def test_the_keywords_that_editors_show_have_every_option_of_strategies():
+    assert set(STRATEGY_OPTIONS) <= set(specmesh.client.GenerateOptions.__annotations__)
 
 
 def test_packages_are_marked_as_typed():

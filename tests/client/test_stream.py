@@ -23,17 +23,18 @@ from tests.client.conftest import (
 
 from specmesh.cli.local import launcher
 from specmesh.client import (
+    AsyncClient,
     Chunk,
-    Client,
     DeadlineExceeded,
     FinishReason,
     Internal,
     SessionTaken,
+    Strategy,
     Timeouts,
     Unavailable,
 )
+from specmesh.v1 import events_pb2, sampling_pb2, speculation_pb2
 from specmesh.v1 import generation_pb2 as pb
-from specmesh.v1 import sampling_pb2
 
 TEXT = "".join(f"{token} " for token in TOKENS)
 
@@ -46,7 +47,7 @@ async def endless(_):
 
 async def test_chunks_come_in_order_and_the_result_sums_them_up(serve):
     fake = await serve(FakeOrchestrator([whole_answer]))
-    async with Client(fake.address) as client:
+    async with AsyncClient(fake.address) as client:
         stream = client.generate("hello")
         got = [chunk async for chunk in stream]
     assert got[:2] == [Chunk(0, (100, 101), "100 101 "), Chunk(2, (102, 103), "102 103 ")]
@@ -64,7 +65,7 @@ async def test_text_held_back_until_the_end_is_part_of_the_answer(serve):
         yield finished(text="tail")
 
     fake = await serve(FakeOrchestrator([script]))
-    async with Client(fake.address) as client:
+    async with AsyncClient(fake.address) as client:
         stream = client.generate("hello")
         assert [chunk async for chunk in stream] == [Chunk(0, (), "tail")]
         assert stream.result.text == "tail"
@@ -72,8 +73,8 @@ async def test_text_held_back_until_the_end_is_part_of_the_answer(serve):
 
 async def test_options_reach_the_server_and_unset_ones_stay_unset(serve):
     fake = await serve(FakeOrchestrator([whole_answer, whole_answer]))
-    async with Client(fake.address) as client:
-        await client.generate("hello").text()
+    async with AsyncClient(fake.address) as client:
+        await client.generate("hello")
         await client.generate(
             [1, 2],
             temperature=0,
@@ -88,13 +89,16 @@ async def test_options_reach_the_server_and_unset_ones_stay_unset(serve):
             strategy="dsi",
             lookahead=6,
             model="toy",
-        ).text()
+        )
     bare, full = fake.requests
+    assert bare.request_id
     assert bare == pb.GenerateRequest(
+        request_id=bare.request_id,
         text="hello",
         sampling=sampling_pb2.SamplingParameters(),
         stopping=sampling_pb2.StoppingCriteria(),
-        speculation=pb.SpeculationOptions(),
+        speculation=speculation_pb2.SpeculationOptions(),
+        epoch=1,
     )
     assert list(full.tokens.ids) == [1, 2]
     assert full.sampling == sampling_pb2.SamplingParameters(
@@ -107,12 +111,12 @@ async def test_options_reach_the_server_and_unset_ones_stay_unset(serve):
     assert full.stopping == sampling_pb2.StoppingCriteria(
         max_tokens=3, stop_token_ids=[4], stop_strings=["\n"], ignore_end_of_text=True
     )
-    assert full.speculation == pb.SpeculationOptions(strategy="dsi", lookahead=6)
+    assert full.speculation == speculation_pb2.SpeculationOptions(strategy="dsi", lookahead=6)
     assert full.model == "toy"
 
 
 async def test_values_no_request_can_hold_are_refused_before_any_call():
-    async with Client("127.0.0.1:1") as client:
+    async with AsyncClient("127.0.0.1:1") as client:
         with pytest.raises(ValueError, match="banana"):
             client.generate("hello", acceptance_mode="banana")
         with pytest.raises(ValueError, match="range"):
@@ -122,23 +126,23 @@ async def test_values_no_request_can_hold_are_refused_before_any_call():
         with pytest.raises(TypeError, match="there are: lookahead, num_branches, predictor"):
             client.generate("hello", lookahed=1)
     with pytest.raises(ValueError, match="target"):
-        Client()
+        AsyncClient()
 
 
 async def test_a_stream_is_read_once_and_has_no_result_before_its_end(serve):
     fake = await serve(FakeOrchestrator([whole_answer]))
-    async with Client(fake.address) as client:
+    async with AsyncClient(fake.address) as client:
         stream = client.generate("hello")
         with pytest.raises(RuntimeError, match="not ended"):
             _ = stream.result
-        await stream.text()
+        await stream
         with pytest.raises(RuntimeError, match="once"):
-            await stream.text()
+            await anext(aiter(stream))
 
 
 async def test_leaving_the_loop_cancels_the_call_on_the_server(serve):
     fake = await serve(FakeOrchestrator([endless]))
-    async with Client(fake.address) as client:
+    async with AsyncClient(fake.address) as client:
         stream = client.generate("hello")
         async for _ in stream:
             break
@@ -148,7 +152,7 @@ async def test_leaving_the_loop_cancels_the_call_on_the_server(serve):
 
 async def test_cancelling_the_reader_cancels_the_call_on_the_server(serve):
     fake = await serve(FakeOrchestrator([endless]))
-    async with Client(fake.address) as client:
+    async with AsyncClient(fake.address) as client:
         first = asyncio.Event()
 
         async def read():
@@ -166,7 +170,7 @@ async def test_cancelling_the_reader_cancels_the_call_on_the_server(serve):
 
 async def test_the_end_of_a_with_block_cancels_the_call_on_the_server(serve):
     fake = await serve(FakeOrchestrator([endless]))
-    async with Client(fake.address) as client:
+    async with AsyncClient(fake.address) as client:
         async with client.generate("hello") as stream:
             iterator = aiter(stream)
             await anext(iterator)
@@ -176,9 +180,9 @@ async def test_the_end_of_a_with_block_cancels_the_call_on_the_server(serve):
 
 async def test_the_deadline_ends_the_call_on_both_sides(serve):
     fake = await serve(FakeOrchestrator([endless]))
-    async with Client(fake.address) as client:
+    async with AsyncClient(fake.address) as client:
         with pytest.raises(DeadlineExceeded):
-            await client.generate("hello", timeout_s=0.3).text()
+            await client.generate("hello", timeout_s=0.3)
         async with asyncio.timeout(5):
             await fake.cancelled.wait()
 
@@ -186,7 +190,7 @@ async def test_the_deadline_ends_the_call_on_both_sides(serve):
 async def test_a_broken_stream_is_resumed_with_nothing_twice_and_nothing_lost(serve):
     first = await serve(FakeOrchestrator([breaks_after(4)]))
     second = await serve(FakeOrchestrator(resume=[rest_of_answer(4)]))
-    async with Client(first.address, second.address) as client:
+    async with AsyncClient(first.address, second.address) as client:
         stream = client.generate("hello")
         got = [token async for chunk in stream for token in chunk.token_ids]
     assert got == list(TOKENS)
@@ -209,9 +213,9 @@ async def test_a_stream_survives_several_breaks_and_targets_that_are_down(serve)
     first = await serve(FakeOrchestrator([breaks_after(4)], [unavailable]))
     second = await serve(FakeOrchestrator(resume=[breaks_again, rest_of_answer(8, epoch=3)]))
     down = "127.0.0.1:1"
-    async with Client(first.address, second.address, down) as client:
+    async with AsyncClient(first.address, second.address, down) as client:
         stream = client.generate("hello")
-        assert await stream.text() == TEXT
+        assert (await stream).text == TEXT
     assert stream.result.num_resumes == 2
     resumes = [second.resumes[0], *first.resumes, second.resumes[1]]
     assert [len(resume.received.token_ids) for resume in resumes] == [4, 8, 8]
@@ -230,7 +234,7 @@ async def test_an_orchestrator_killed_in_mid_stream_is_survived(serve, tmp_path)
     )
     address = (await killed.stdout.readline()).decode().strip()
     heir = await serve(FakeOrchestrator(resume=[rest_of_answer(2)]))
-    async with Client(address, heir.address) as client:
+    async with AsyncClient(address, heir.address) as client:
         stream = client.generate("hello")
         got = []
         async for chunk in stream:
@@ -244,14 +248,16 @@ async def test_an_orchestrator_killed_in_mid_stream_is_survived(serve, tmp_path)
 
 DYING_ORCHESTRATOR = """
 import asyncio, grpc
-from specmesh.v1 import generation_pb2 as pb, generation_pb2_grpc as rpc
+from specmesh.v1 import events_pb2
+from specmesh.v1 import generation_pb2 as pb
+from specmesh.v1 import generation_pb2_grpc as rpc
 
 class Servicer(rpc.GenerationServiceServicer):
     async def Generate(self, request, context):
-        event = pb.GenerationStarted(session_id="s-1", epoch=1, resumable=True)
-        yield pb.GenerateResponse(event=pb.GenerationEvent(started=event))
-        event = pb.GenerationChunk(token_ids=[100, 101], text="100 101 ")
-        yield pb.GenerateResponse(event=pb.GenerationEvent(chunk=event))
+        event = events_pb2.GenerationStarted(session_id="s-1", epoch=1, resumable=True)
+        yield pb.GenerateResponse(event=events_pb2.GenerationEvent(started=event))
+        event = events_pb2.GenerationChunk(token_ids=[100, 101], text="100 101 ")
+        yield pb.GenerateResponse(event=events_pb2.GenerationEvent(chunk=event))
         await asyncio.Event().wait()
 
 async def main():
@@ -270,8 +276,8 @@ async def test_a_silent_stream_counts_as_broken(serve):
     silent = await serve(FakeOrchestrator([endless]))
     heir = await serve(FakeOrchestrator(resume=[rest_of_answer(2)]))
     timeouts = Timeouts(idle_s=0.3)
-    async with Client(silent.address, heir.address, timeouts=timeouts) as client:
-        assert await client.generate("hello").text() == TEXT
+    async with AsyncClient(silent.address, heir.address, timeouts=timeouts) as client:
+        assert (await client.generate("hello")).text == TEXT
 
 
 async def test_a_silent_stream_that_promised_heartbeats_is_left_early(serve):
@@ -282,8 +288,8 @@ async def test_a_silent_stream_that_promised_heartbeats_is_left_early(serve):
 
     silent = await serve(FakeOrchestrator([frozen]))
     heir = await serve(FakeOrchestrator(resume=[rest_of_answer(2)]))
-    async with Client(silent.address, heir.address) as client, asyncio.timeout(5):
-        assert await client.generate("hello").text() == TEXT
+    async with AsyncClient(silent.address, heir.address) as client, asyncio.timeout(5):
+        assert (await client.generate("hello")).text == TEXT
 
 
 async def test_heartbeats_keep_a_slow_stream_and_are_not_told_to_the_reader(serve):
@@ -291,15 +297,15 @@ async def test_heartbeats_keep_a_slow_stream_and_are_not_told_to_the_reader(serv
         yield started(heartbeat_ms=50)
         for _ in range(10):
             await asyncio.sleep(0.05)
-            yield pb.GenerationEvent(heartbeat=pb.Heartbeat())
+            yield events_pb2.GenerationEvent(heartbeat=events_pb2.Heartbeat())
         for event in chunks(0, len(TOKENS)):
             yield event
         yield finished()
 
     fake = await serve(FakeOrchestrator([slow]))
-    async with Client(fake.address) as client:
+    async with AsyncClient(fake.address) as client:
         stream = client.generate("hello")
-        assert await stream.text() == TEXT
+        assert (await stream).text == TEXT
     assert stream.result.num_resumes == 0
 
 
@@ -311,9 +317,9 @@ async def test_without_its_session_an_answer_goes_on_from_what_was_received(serv
             [breaks_after(4), rest_of_answer(4, epoch=3)], [refuses(code, reason=reason)]
         )
     )
-    async with Client(fake.address) as client:
+    async with AsyncClient(fake.address) as client:
         stream = client.generate("hello", max_tokens=12)
-        assert await stream.text() == TEXT
+        assert (await stream).text == TEXT
     again = fake.requests[1]
     assert again.received == pb.Received(token_ids=TOKENS[:4])
     assert (again.epoch, again.sampling.seed, again.model_fingerprint) == (3, 7, "w-1")
@@ -324,8 +330,8 @@ async def test_without_its_session_an_answer_goes_on_from_what_was_received(serv
 
 async def test_without_the_store_an_answer_goes_on_at_once_from_what_was_received(serve):
     fake = await serve(FakeOrchestrator([breaks_after(4, resumable=False), rest_of_answer(4)]))
-    async with Client(fake.address) as client:
-        assert await client.generate("hello").text() == TEXT
+    async with AsyncClient(fake.address) as client:
+        assert (await client.generate("hello")).text == TEXT
     assert fake.resumes == []
     assert fake.requests[1].received == pb.Received(token_ids=TOKENS[:4])
 
@@ -339,8 +345,8 @@ async def test_a_session_that_is_stored_late_is_resumed(serve):
         await context.abort(grpc.StatusCode.UNAVAILABLE, "gone")
 
     fake = await serve(FakeOrchestrator([stored_late], [rest_of_answer(4)]))
-    async with Client(fake.address) as client:
-        assert await client.generate("hello").text() == TEXT
+    async with AsyncClient(fake.address) as client:
+        assert (await client.generate("hello")).text == TEXT
     assert len(fake.resumes) == 1
 
 
@@ -348,13 +354,16 @@ async def test_what_was_not_checked_is_part_of_what_was_received(serve):
     async def filtered(context):
         yield started()
         for event in chunks(0, 4):
-            event.chunk.unchecked.append(1)
+            event.chunk.kinds[:] = [
+                events_pb2.TOKEN_KIND_ACCEPTED,
+                events_pb2.TOKEN_KIND_UNCHECKED,
+            ]
             yield event
         await context.abort(grpc.StatusCode.UNAVAILABLE, "gone")
 
     fake = await serve(FakeOrchestrator([filtered], [rest_of_answer(4)]))
-    async with Client(fake.address) as client:
-        await client.generate("hello").text()
+    async with AsyncClient(fake.address) as client:
+        await client.generate("hello")
     assert fake.resumes[0].received == pb.Received(token_ids=TOKENS[:4], unchecked=[1, 3])
 
 
@@ -369,8 +378,8 @@ async def test_a_break_that_a_proxy_words_is_a_break(serve, code):
         await context.abort(code, "upstream connect error or disconnect/reset")
 
     fake = await serve(FakeOrchestrator([breaks], [rest_of_answer(4)]))
-    async with Client(fake.address) as client:
-        assert await client.generate("hello").text() == TEXT
+    async with AsyncClient(fake.address) as client:
+        assert (await client.generate("hello")).text == TEXT
 
 
 @pytest.mark.parametrize(
@@ -385,72 +394,70 @@ async def test_a_break_before_the_beginning_is_tried_at_another_target(serve, co
 
     broken = await serve(FakeOrchestrator([breaks]))
     fake = await serve(FakeOrchestrator([whole_answer]))
-    async with Client(broken.address, fake.address) as client:
-        assert await client.generate("hello").text() == TEXT
+    async with AsyncClient(broken.address, fake.address) as client:
+        assert (await client.generate("hello")).text == TEXT
     assert len(broken.requests) == 1
 
 
-async def test_a_bug_that_an_orchestrator_words_is_final(serve):
-    async def breaks(context):
-        yield started()
-        async for event in refuses(grpc.StatusCode.INTERNAL, reason="INTERNAL")(context):
-            yield event
-
-    fake = await serve(FakeOrchestrator([breaks]))
-    async with Client(fake.address) as client:
+async def test_an_internal_error_is_tried_elsewhere_until_the_resumes_are_used_up(serve):
+    internal = refuses(grpc.StatusCode.INTERNAL, reason="INTERNAL")
+    fake = await serve(FakeOrchestrator([breaks_after(4)], [internal] * 3))
+    async with AsyncClient(fake.address, max_resumes=2) as client:
         with pytest.raises(Internal):
-            await client.generate("hello").text()
+            await client.generate("hello")
+    assert len(fake.resumes) == 2
 
 
 async def test_overload_within_an_answer_is_waited_out(serve):
     retry = RetryInfo(retry_delay=Duration(nanos=50_000_000))
     full = refuses(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", "OVERLOADED", retry)
     fake = await serve(FakeOrchestrator([breaks_after(4)], [full, full, rest_of_answer(4)]))
-    async with Client(fake.address) as client:
-        assert await client.generate("hello").text() == TEXT
+    async with AsyncClient(fake.address) as client:
+        assert (await client.generate("hello")).text == TEXT
     assert len(fake.resumes) == 3
 
 
 async def test_a_session_that_somebody_else_has_taken_is_final(serve):
     taken = refuses(grpc.StatusCode.ABORTED, reason="STALE_EPOCH")
     fake = await serve(FakeOrchestrator([breaks_after(4)], [taken]))
-    async with Client(fake.address) as client:
+    async with AsyncClient(fake.address) as client:
         with pytest.raises(SessionTaken):
-            await client.generate("hello").text()
+            await client.generate("hello")
     assert len(fake.resumes) == 1
 
 
 async def test_an_orchestrator_that_broke_a_stream_is_passed_over_by_others(serve):
     broken = await serve(FakeOrchestrator([breaks_after(4)]))
     well = await serve(FakeOrchestrator([whole_answer] * 3, [rest_of_answer(4)]))
-    async with Client(broken.address, well.address) as client:
+    async with AsyncClient(broken.address, well.address) as client:
         for _ in range(4):
-            assert await client.generate("hello").text() == TEXT
+            assert (await client.generate("hello")).text == TEXT
     assert len(broken.requests) == 1
 
 
 async def test_resumes_that_bring_nothing_are_limited(serve):
     unavailable = refuses(grpc.StatusCode.UNAVAILABLE)
     fake = await serve(FakeOrchestrator([breaks_after(4)], [unavailable] * 9))
-    async with Client(fake.address, max_resumes=2) as client:
+    async with AsyncClient(fake.address, max_resumes=2) as client:
         with pytest.raises(Unavailable):
-            await client.generate("hello").text()
+            await client.generate("hello")
     assert len(fake.resumes) == 2
 
 
 async def test_a_target_that_is_down_is_passed_over(serve):
     up = await serve(FakeOrchestrator([whole_answer]))
-    async with Client("127.0.0.1:1", up.address) as client:
-        assert await client.generate("hello").text() == TEXT
+    async with AsyncClient("127.0.0.1:1", up.address) as client:
+        assert (await client.generate("hello")).text == TEXT
         models = await client.list_models()
-    assert models[0].target.name == "toy"
+    assert [each.target.name for each in models] == ["toy", "other"]
+    assert models[0].strategies == (Strategy("autoregressive", True, True, ()),)
     assert (models[0].num_verifiers, models[0].default_lookahead) == (2, 4)
 
 
 async def test_nobody_there_is_unavailable_and_says_whom_it_called():
-    async with Client("127.0.0.1:1") as client:
+    async with AsyncClient("127.0.0.1:1", max_retries=1) as client:
         with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1"):
-            await client.generate("hello").text()
+            await client.generate("hello")
         with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1"):
             await client.list_models()
 
@@ -466,6 +473,6 @@ async def test_a_stream_that_breaks_the_protocol_is_an_internal_error(serve, mis
             yield finished()
 
     fake = await serve(FakeOrchestrator([script]))
-    async with Client(fake.address) as client:
+    async with AsyncClient(fake.address) as client:
         with pytest.raises(Internal):
-            await client.generate("hello").text()
+            await client.generate("hello")

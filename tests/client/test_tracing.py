@@ -14,7 +14,8 @@ from tests.client.conftest import (
     whole_answer,
 )
 
-from specmesh.client import Client, NotFound, telemetry
+from specmesh.client import AsyncClient, Client, NotFound, telemetry
+from specmesh.client.testing import FakeMesh
 
 
 @pytest.fixture
@@ -29,8 +30,8 @@ def exported(monkeypatch):
 
 async def test_an_answer_is_one_client_span_with_genai_attributes(serve, exported):
     fake = await serve(FakeOrchestrator([whole_answer]))
-    async with Client(fake.address) as client:
-        await client.generate("hello", temperature=0, max_tokens=12, seed=7).text()
+    async with AsyncClient(fake.address) as client:
+        await client.generate("hello", temperature=0, max_tokens=12, seed=7)
     (span,) = exported.get_finished_spans()
     assert (span.name, span.kind) == ("specmesh.generate", SpanKind.CLIENT)
     assert span.status.status_code is StatusCode.UNSET
@@ -58,8 +59,8 @@ async def test_an_answer_is_one_client_span_with_genai_attributes(serve, exporte
 async def test_every_call_of_an_answer_carries_the_same_trace(serve, exported):
     first = await serve(FakeOrchestrator([breaks_after(4)]))
     second = await serve(FakeOrchestrator(resume=[rest_of_answer(4)]))
-    async with Client(first.address, second.address) as client:
-        await client.generate("hello").text()
+    async with AsyncClient(first.address, second.address) as client:
+        await client.generate("hello")
     (span,) = exported.get_finished_spans()
     context = span.get_span_context()
     parent = f"00-{context.trace_id:032x}-{context.span_id:016x}-"
@@ -70,9 +71,9 @@ async def test_every_call_of_an_answer_carries_the_same_trace(serve, exported):
 
 async def test_a_failed_answer_is_an_error_and_a_cancelled_one_is_not(serve, exported):
     fake = await serve(FakeOrchestrator([refuses(grpc.StatusCode.NOT_FOUND), whole_answer]))
-    async with Client(fake.address) as client:
+    async with AsyncClient(fake.address) as client:
         with pytest.raises(NotFound):
-            await client.generate("hello").text()
+            await client.generate("hello")
         iterator = aiter(client.generate("hello"))
         await anext(iterator)
         await iterator.aclose()
@@ -86,6 +87,20 @@ async def test_a_failed_answer_is_an_error_and_a_cancelled_one_is_not(serve, exp
 async def test_without_a_telemetry_sdk_no_context_is_sent(serve, monkeypatch):
     monkeypatch.setattr(telemetry, "_tracer", NoOpTracer())
     fake = await serve(FakeOrchestrator([whole_answer]))
-    async with Client(fake.address) as client:
-        await client.generate("hello").text()
+    async with AsyncClient(fake.address) as client:
+        await client.generate("hello")
     assert "traceparent" not in fake.metadata[0]
+
+
+def test_the_synchronous_client_carries_the_callers_trace_on(exported):
+    with (
+        FakeMesh() as mesh,
+        Client(mesh.address) as client,
+        telemetry._tracer.start_as_current_span("the caller's") as caller,
+    ):
+        mesh.answer("fine")
+        client.complete("hello")
+    context = caller.get_span_context()
+    assert mesh.metadata[0]["traceparent"].startswith(f"00-{context.trace_id:032x}-")
+    spans = {span.name: span for span in exported.get_finished_spans()}
+    assert spans["specmesh.generate"].parent.span_id == context.span_id

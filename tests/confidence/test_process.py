@@ -17,15 +17,15 @@ from tests.confidence.test_service import CALL_S, asking, each
 from tests.e2e.processes import Processes
 from tests.serving.process.conftest import Collector, attributes, collector
 
+from specmesh.mesh.v1alpha1 import confidence_pb2_grpc
 from specmesh.serving.errors import error_info
-from specmesh.v1 import confidence_pb2_grpc
 
 if TYPE_CHECKING:
     from tests.e2e.processes import Process
 
 __all__ = ["collector"]
 
-METHOD = "specmesh.v1.ConfidenceService/Assess"
+METHOD = "specmesh.mesh.v1alpha1.ConfidenceService/Assess"
 
 
 @pytest.fixture
@@ -55,14 +55,14 @@ async def test_health_and_reflection_name_the_service(processes):
     process = await start(processes)
     async with connect(process) as channel:
         check = health_pb2_grpc.HealthStub(channel).Check
-        for name in ("", "specmesh.v1.ConfidenceService"):
+        for name in ("", "specmesh.mesh.v1alpha1.ConfidenceService"):
             response = await check(health_pb2.HealthCheckRequest(service=name), timeout=CALL_S)
             assert response.status == health_pb2.HealthCheckResponse.SERVING
         reflect = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo
         request = reflection_pb2.ServerReflectionRequest(list_services="")
         async for response in reflect(iter([request]), timeout=CALL_S):
             listed = {service.name for service in response.list_services_response.service}
-    assert "specmesh.v1.ConfidenceService" in listed
+    assert "specmesh.mesh.v1alpha1.ConfidenceService" in listed
 
 
 async def test_drain_releases_who_waits_and_refuses_who_comes(processes):

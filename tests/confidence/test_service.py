@@ -13,9 +13,10 @@ import pytest
 from tests.servers import running_server
 
 from specmesh.confidence.__main__ import ConfidenceService, ConfidenceSettings
+from specmesh.mesh.v1alpha1 import confidence_pb2, confidence_pb2_grpc
 from specmesh.serving.errors import error_info, invalid_field
 from specmesh.serving.server import CannotStart
-from specmesh.v1 import confidence_pb2, confidence_pb2_grpc
+from specmesh.v1 import speculation_pb2
 
 CALL_S = 20
 
@@ -31,7 +32,7 @@ def position(probability: float, **fields: Any) -> confidence_pb2.DraftPosition:
 def asking(
     *probabilities: float, session_id: str = "s", threshold: float = math.log(0.5), **fields: Any
 ) -> confidence_pb2.AssessRequest:
-    options = confidence_pb2.FilterOptions(threshold=threshold)
+    options = speculation_pb2.FilterOptions(threshold=threshold)
     given = {
         "options": options,
         "positions": map(position, probabilities),

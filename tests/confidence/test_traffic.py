@@ -9,7 +9,7 @@ import pytest
 from tests.confidence.test_service import CALL_S, asking, serve
 
 from specmesh.decoding.thresholds import ENOUGH
-from specmesh.v1 import confidence_pb2
+from specmesh.v1 import speculation_pb2
 
 __all__ = ["serve"]
 
@@ -27,7 +27,7 @@ async def kept_after(serve: Any, options: dict[str, Any], others: float) -> list
     for number in range(4):
         traffic = asking(*[others] * ENOUGH, session_id=f"other {number}", threshold=-math.inf)
         await stub.Assess(traffic, timeout=CALL_S).read()
-    request = asking(*MINE, options=confidence_pb2.FilterOptions(**options))
+    request = asking(*MINE, options=speculation_pb2.FilterOptions(**options))
     response = await stub.Assess(request, timeout=CALL_S).read()
     return [decision.keep for decision in response.assessment.decisions]
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
+from specmesh.decoding.prefix import BLOCK_TOKENS, SALT_BYTES, PrefixChain
 
 TOKENS = st.lists(st.integers(0, 2**32 - 1), max_size=70)
 
@@ -79,3 +79,26 @@ def test_no_digest_inside_a_block_or_past_the_end(base_length):
 def test_chain_cannot_be_cut_to_more_than_it_holds(length):
     with pytest.raises(ValueError, match="cannot cut"):
         PrefixChain(range(40)).truncate(length)
+
+
+def test_chains_of_different_salts_have_no_digest_in_common():
+    salts = [b"", bytes(SALT_BYTES), b"a" * SALT_BYTES]
+    chains = [PrefixChain(range(64), salt) for salt in salts]
+    assert len({digest for chain in chains for digest in chain.digests}) == 3 * 4
+    assert [chain.digest_at(0) for chain in chains] == salts
+
+
+def test_a_copy_has_the_salt_and_grows_as_the_original():
+    chain = PrefixChain(range(20), b"a" * SALT_BYTES)
+    copy = PrefixChain(chain)
+    copy.append(range(20))
+    chain.append(range(20))
+    assert (copy.salt, copy.digests) == (chain.salt, chain.digests)
+    copy.truncate(0)
+    assert copy.base() == (0, chain.salt)
+
+
+@pytest.mark.parametrize("num_bytes", [1, 16, 31, 33])
+def test_a_salt_is_never_what_a_digest_could_be(num_bytes):
+    with pytest.raises(ValueError, match="salt"):
+        PrefixChain(salt=bytes(num_bytes))

@@ -6,21 +6,21 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from specmesh.client import Chunk, Client, GenerationResult
+from specmesh.client import AsyncClient, Chunk, GenerationResult
 
 LONG: dict[str, Any] = {"max_tokens": 200, "ignore_end_of_text": True, "temperature": 0.0}
 """Long enough that something can happen after the first chunk and before the last."""
 
 
-async def answer(client: Client, prompt: str, **options: Any) -> GenerationResult:
+async def answer(client: AsyncClient, prompt: str, **options: Any) -> GenerationResult:
     """The whole answer."""
     stream = client.generate(prompt, **options)
-    await stream.text()
+    await stream
     return stream.result
 
 
 async def disturbed(
-    client: Client, prompt: str, disturb: Callable[[], Awaitable[None]], **options: Any
+    client: AsyncClient, prompt: str, disturb: Callable[[], Awaitable[None]], **options: Any
 ) -> GenerationResult:
     """The whole answer, with ``disturb`` run after its first chunk.
 

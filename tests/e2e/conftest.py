@@ -10,7 +10,7 @@ import pytest_asyncio
 from tests.e2e.processes import Process, Processes
 
 from specmesh import models
-from specmesh.client import Client
+from specmesh.client import AsyncClient
 
 NUM_TAIL_LINES = 30
 
@@ -47,9 +47,9 @@ def processes() -> Iterator[Processes]:
 
 
 @pytest_asyncio.fixture
-async def client(mesh: Mesh) -> AsyncIterator[Client]:
+async def client(mesh: Mesh) -> AsyncIterator[AsyncClient]:
     """Talks to the shared mesh."""
-    async with Client(mesh.orchestrator.address) as connected:
+    async with AsyncClient(mesh.orchestrator.address) as connected:
         yield connected
 
 

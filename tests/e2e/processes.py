@@ -46,6 +46,11 @@ class Process:
         self._reader.start()
 
     @property
+    def pid(self) -> int:
+        """Its id: the launcher becomes the program."""
+        return self._child.pid
+
+    @property
     def output(self) -> str:
         """Everything written so far."""
         with self._changed:

@@ -9,7 +9,7 @@ from tests.e2e.answers import answer
 from tokenizers import Tokenizer
 
 from specmesh import models
-from specmesh.client import Client, InvalidRequest, NotFound, SessionTaken
+from specmesh.client import AsyncClient, InvalidRequest, NotFound, SessionTaken
 from specmesh.client.status import from_rpc_error
 from specmesh.v1 import generation_pb2 as pb
 from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
@@ -39,7 +39,7 @@ from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
 )
 async def test_a_wrong_field_is_named(client, prompt, options, field):
     with pytest.raises(InvalidRequest) as refused:
-        await client.generate(prompt, **options).text()
+        await client.generate(prompt, **options)
     assert refused.value.code is grpc.StatusCode.INVALID_ARGUMENT
     assert [violation.field for violation in refused.value.field_violations] == [field]
 
@@ -52,12 +52,12 @@ async def test_nobody_waits_while_a_huge_text_is_refused(mesh):
     tokenizer.encode_batch([text])
     tokenizing_s = time.monotonic() - began
     async with (
-        Client(mesh.orchestrator.address) as greedy,
-        Client(mesh.orchestrator.address) as modest,
+        AsyncClient(mesh.orchestrator.address) as greedy,
+        AsyncClient(mesh.orchestrator.address) as modest,
     ):
         await asyncio.gather(greedy.list_models(), modest.list_models())
         began = time.monotonic()
-        huge = asyncio.create_task(greedy.generate(text).text())
+        huge = asyncio.ensure_future(greedy.generate(text))
         await asyncio.sleep(0)
         while not huge.done():
             await modest.list_models()
@@ -73,7 +73,7 @@ async def test_a_prompt_that_leaves_room_for_one_token_is_answered(client):
 
 async def test_an_unknown_model_is_not_found(client):
     with pytest.raises(NotFound) as refused:
-        await client.generate("a", model="gpt-0").text()
+        await client.generate("a", model="gpt-0")
     assert refused.value.reason == "MODEL_NOT_FOUND"
 
 
@@ -111,6 +111,6 @@ async def test_a_session_is_not_found_by_who_does_not_know_its_token(mesh):
 
 
 async def test_an_unknown_session_is_not_found(mesh):
-    error = await resume(mesh, session_id="nobody", epoch=2)
+    error = await resume(mesh, session_id="nobody", resume_token=b"guess", epoch=2)
     assert isinstance(error, NotFound)
     assert error.reason == "SESSION_NOT_FOUND"

@@ -10,7 +10,7 @@ from tokenizers.models import WordLevel
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from specmesh import models
-from specmesh.client import Client, FailedPrecondition
+from specmesh.client import AsyncClient, FailedPrecondition
 
 TARGET = str(models.path(models.TARGET))
 
@@ -29,7 +29,7 @@ async def test_drafters_without_a_network_change_nothing(
     flags = ("--corpus", corpus) if backend == "ngram" else ()
     drafter = processes.drafter("--backend", backend, "--tokenizer", TARGET, *flags)
     orchestrator = processes.orchestrator(mesh.verifiers, [drafter])
-    async with Client(orchestrator.address) as own:
+    async with AsyncClient(orchestrator.address) as own:
         for prompt, temperature in itertools.product(prompts[:2], (0.0, 0.8)):
             options = {"temperature": temperature, "seed": 3, "max_tokens": 32}
             alone, drafted = await all_of(
@@ -70,9 +70,9 @@ async def test_a_drafter_with_another_tokenizer_is_refused_at_start(mesh, proces
 
 async def test_a_mesh_without_drafters_answers_autoregressively_only(mesh, processes):
     orchestrator = processes.orchestrator(mesh.verifiers, [])
-    async with Client(orchestrator.address) as own:
+    async with AsyncClient(orchestrator.address) as own:
         with pytest.raises(FailedPrecondition) as refused:
-            await own.generate("def f(").text()
+            await own.generate("def f(")
         assert refused.value.reason == "NO_FITTING_DRAFTER"
         result = await answer(own, "def f(", max_tokens=3, strategy="autoregressive")
     assert len(result.token_ids) == 3

@@ -6,7 +6,7 @@ import signal
 import pytest
 from tests.e2e.answers import LONG, answer, disturbed, said
 
-from specmesh.client import Client, Unavailable
+from specmesh.client import AsyncClient, Unavailable
 
 
 async def test_a_drained_orchestrator_ends_its_answers_and_refuses_others(
@@ -18,15 +18,15 @@ async def test_a_drained_orchestrator_ends_its_answers_and_refuses_others(
     undisturbed = await answer(client, prompts[0], **LONG)
 
     async with (
-        Client(orchestrator.address) as own,
-        Client(orchestrator.address, max_resumes=0) as late,
+        AsyncClient(orchestrator.address) as own,
+        AsyncClient(orchestrator.address, max_retries=0) as late,
     ):
 
         async def drain():
             orchestrator.send(signal.SIGTERM)
             await asyncio.to_thread(orchestrator.wait_event, "draining")
             with pytest.raises(Unavailable) as refused:
-                await late.generate("def late(").text()
+                await late.generate("def late(")
             assert refused.value.reason == "DRAINING"
 
         result = await disturbed(own, prompts[0], drain, **LONG)
@@ -45,7 +45,7 @@ async def test_a_drained_verifier_leaves_its_work_to_another(mesh, processes, cl
         drained.send(signal.SIGTERM)
         await asyncio.to_thread(drained.wait_event, "draining")
 
-    async with Client(orchestrator.address) as own:
+    async with AsyncClient(orchestrator.address) as own:
         result = await disturbed(own, prompts[1], drain, **LONG)
         (served,) = await own.list_models()
     assert said(result) == said(undisturbed)

@@ -6,7 +6,7 @@ import signal
 import pytest
 from tests.e2e.answers import LONG, answer, disturbed, said
 
-from specmesh.client import Client
+from specmesh.client import AsyncClient
 from specmesh.serving.sessions import SessionStore
 
 
@@ -24,7 +24,7 @@ async def test_a_killed_orchestrators_answer_is_carried_on_by_another(
     async def kill():
         first.kill()
 
-    async with Client(first.address, second.address) as both:
+    async with AsyncClient(first.address, second.address) as both:
         resumed = await disturbed(both, prompts[0], kill, **options)
     assert said(resumed) == said(undisturbed)
     assert (resumed.num_resumes, resumed.epoch, resumed.resumable) == (1, 2, True)
@@ -43,7 +43,7 @@ async def test_a_frozen_orchestrators_answer_is_carried_on_within_seconds(
     async def freeze():
         first.send(signal.SIGSTOP)
 
-    async with Client(first.address, second.address) as both, asyncio.timeout(20):
+    async with AsyncClient(first.address, second.address) as both, asyncio.timeout(20):
         resumed = await disturbed(both, prompts[0], freeze, **LONG)
     assert said(resumed) == said(undisturbed)
     assert resumed.num_resumes >= 1
@@ -62,7 +62,7 @@ async def test_a_verifier_that_dies_or_hangs_during_an_answer_does_no_harm(
     async def strike():
         victim.send(harm)
 
-    async with Client(orchestrator.address) as own, asyncio.timeout(30):
+    async with AsyncClient(orchestrator.address) as own, asyncio.timeout(30):
         result = await disturbed(own, prompts[1], strike, **LONG)
     victim.kill()
     assert said(result) == said(undisturbed)
@@ -77,7 +77,7 @@ async def test_a_killed_drafter_costs_only_speed(mesh, processes, client, prompt
     async def kill():
         victim.kill()
 
-    async with Client(orchestrator.address) as own:
+    async with AsyncClient(orchestrator.address) as own:
         assert said(await disturbed(own, prompts[2], kill, **LONG)) == said(undisturbed)
         # And so it stays until a drafter comes back.
         undrafted = await answer(own, prompts[2], **LONG)
@@ -97,7 +97,7 @@ async def test_no_two_answers_are_joined_where_redis_hung_before_the_orchestrato
         processes.orchestrator(mesh.verifiers, [mesh.drafter], "--redis-url", redis_url)
         for _ in range(2)
     )
-    async with Client(first.address, second.address) as both:
+    async with AsyncClient(first.address, second.address) as both:
         stream = both.generate(prompts[0], **{**LONG, **REJECTION})
         num_tokens = 0
         async for chunk in stream:
@@ -127,7 +127,7 @@ async def test_without_redis_an_answer_completes_and_says_it_was_not_resumable(
     async def kill():
         redis.kill()
 
-    async with Client(orchestrator.address) as own:
+    async with AsyncClient(orchestrator.address) as own:
         result = await disturbed(own, prompts[3], kill, **LONG)
     assert said(result) == said(undisturbed)
     assert not result.resumable

@@ -10,7 +10,7 @@ from tests.e2e.answers import said
 from tests.e2e.processes import Process
 
 from specmesh import models
-from specmesh.client import Client, Filter, GenerationResult
+from specmesh.client import AsyncClient, Filter, GenerationResult
 
 NUM_SESSIONS = 32
 SHORT = {"max_tokens": 24, "temperature": 0.0, "ignore_end_of_text": True}
@@ -35,12 +35,12 @@ def filtered(mesh, processes) -> Iterator[Filtered]:
     return Filtered(confidence, orchestrator)
 
 
-async def answer(client: Client, prompt: str, threshold: float | None) -> GenerationResult:
+async def answer(client: AsyncClient, prompt: str, threshold: float | None) -> GenerationResult:
     """The answer of strategy filter, or without a threshold of the target alone."""
     filtered = {"strategy": "filter", "filter": Filter(threshold=threshold)}
     chosen = {"strategy": "autoregressive"} if threshold is None else filtered
     stream = client.generate(prompt, **SHORT, **chosen)
-    await stream.text()
+    await stream
     return stream.result
 
 
@@ -50,8 +50,8 @@ async def test_thresholds_at_the_ends_give_each_models_own_text(
     # The drafter's own text: a mesh whose target it is.
     alone = processes.service("verifier", "--model", str(models.path(models.DRAFTER)))
     async with (
-        Client(filtered.orchestrator.address) as own,
-        Client(processes.orchestrator([alone], []).address) as small,
+        AsyncClient(filtered.orchestrator.address) as own,
+        AsyncClient(processes.orchestrator([alone], []).address) as small,
     ):
         for prompt in prompts[:4]:
             nothing_kept = await answer(own, prompt, math.inf)
@@ -67,7 +67,7 @@ async def test_confidence_service_killed_under_load_loses_nothing(
     mesh, processes, filtered, client, prompts
 ):
     chosen = [prompts[number % len(prompts)] for number in range(NUM_SESSIONS)]
-    async with Client(filtered.orchestrator.address) as own, asyncio.TaskGroup() as group:
+    async with AsyncClient(filtered.orchestrator.address) as own, asyncio.TaskGroup() as group:
         first = own.generate(chosen[0], **SHORT, strategy="filter", filter=Filter(threshold=-0.7))
         begun = asyncio.Event()
 

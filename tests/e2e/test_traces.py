@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from tests.e2e.answers import LONG, answer, said
 from tests.e2e.processes import Process, Processes
 
-from specmesh.client import Client, telemetry
+from specmesh.client import AsyncClient, telemetry
 from specmesh.traces.cancellation import cancellations, stop_times
 from specmesh.traces.receiver import TraceReceiver
 from specmesh.traces.spans import Span, SpanKind, servers_of
@@ -28,8 +28,8 @@ CANCEL_MS = 250.0
 """How long a cancel may take to reach a replica; far below what a long answer takes."""
 
 GENERATE = "specmesh.v1.GenerationService/Generate"
-DRAFT = "specmesh.v1.DrafterService/Draft"
-VERIFY = "specmesh.v1.VerifierService/Verify"
+DRAFT = "specmesh.mesh.v1alpha1.DrafterService/Draft"
+VERIFY = "specmesh.mesh.v1alpha1.VerifierService/Verify"
 
 PARENTS = {
     (GENERATE, SpanKind.SERVER): "specmesh.generate",
@@ -76,7 +76,7 @@ class TracedMesh:
     """A mesh that sends all its spans, and the client's, to one receiver."""
 
     processes: Processes
-    client: Client
+    client: AsyncClient
     receiver: Receiver
     verifier: Process
     drafter: Process
@@ -155,7 +155,7 @@ async def traced():
             exporter = OTLPSpanExporter(receiver.endpoint, insecure=True)
             provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=50))
             patch.setattr(telemetry, "_tracer", provider.get_tracer("specmesh.client"))
-            async with Client(address) as client:
+            async with AsyncClient(address) as client:
                 yield TracedMesh(processes, client, receiver, verifier, drafter, flags, environment)
             await asyncio.to_thread(provider.shutdown)
             for process in processes.started:  # while there is somebody to take their spans
@@ -182,6 +182,24 @@ async def test_one_trace_holds_the_whole_answer(traced, prompts):
     assert accepted == result.stats.num_accepted_tokens
     computed = sum(span.number("specmesh.computed_tokens") for span in names[VERIFY])
     assert computed >= result.stats.num_prompt_tokens
+
+
+async def test_the_servers_span_says_what_became_of_the_answer(traced, prompts):
+    result = await answer(traced.client, prompts[0], temperature=0, max_tokens=24)
+    spans = await traced.trace_of(result.session_id)
+    (server,) = [span for span in spans if span.name == GENERATE]
+    stats = result.stats
+    expected = {
+        "gen_ai.response.id": result.session_id,
+        "gen_ai.response.model": result.model,
+        "gen_ai.response.finish_reasons": (result.finish_reason.value,),
+        "gen_ai.usage.input_tokens": stats.num_prompt_tokens,
+        "gen_ai.usage.cache_read.input_tokens": stats.num_cached_tokens,
+        "gen_ai.usage.output_tokens": 24,
+        "specmesh.strategy": "speculative",
+        "specmesh.acceptance": stats.num_accepted_tokens / stats.num_verified_tokens,
+    }
+    assert {name: server.attributes.get(name) for name in expected} == expected
 
 
 async def test_a_client_that_goes_away_ends_all_work_without_an_error(traced, prompts):
@@ -214,7 +232,7 @@ async def test_work_that_dsi_rejects_stops_on_its_replica(traced, prompts):
     orchestrator = await asyncio.to_thread(
         start.orchestrator, verifiers, [traced.drafter], *flags, **environment
     )
-    async with Client(await asyncio.to_thread(lambda: orchestrator.address)) as client:
+    async with AsyncClient(await asyncio.to_thread(lambda: orchestrator.address)) as client:
         options = {**LONG, "temperature": 0.8, "seed": 3, "lookahead": 2}
         rejecting = await answer(client, prompts[3], **options, strategy="dsi")
         following = await answer(client, prompts[4], **options, strategy="dsi")

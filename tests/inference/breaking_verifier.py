@@ -8,8 +8,8 @@ import time
 
 from specmesh.inference.engine import pulse
 from specmesh.inference.models.empty import EmptyModel
+from specmesh.serving.command_line import parse
 from specmesh.serving.server import serve
-from specmesh.serving.settings import parse
 from specmesh.verifier.__main__ import VerifierService, VerifierSettings
 
 DIES, HANGS = 1, 2

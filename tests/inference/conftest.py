@@ -28,9 +28,10 @@ from specmesh.decoding.tree import TokenTree
 from specmesh.drafter.servicer import DrafterServicer
 from specmesh.inference.model import LanguageModel
 from specmesh.inference.models.transformers_model import TransformersModel
+from specmesh.inference.service.features import VERIFYING
 from specmesh.inference.service.prefixes import PrefixResolver
 from specmesh.inference.service.service import MODEL_SERVICE, InferenceService, InferenceSettings
-from specmesh.v1 import drafter_pb2_grpc, verifier_pb2_grpc
+from specmesh.mesh.v1alpha1 import drafter_pb2_grpc, verifier_pb2_grpc
 from specmesh.verifier.servicer import VerifierServicer
 
 VOCAB_SIZE = 60  # below MAX_CANDIDATES, so that draft distributions are whole
@@ -129,6 +130,7 @@ class Plain:
     """A model alone: no cache, no mask, no batch."""
 
     def __init__(self, folder: Path) -> None:
+        self.architecture = folder.name
         self._model = AutoModelForCausalLM.from_pretrained(folder).eval()
         self._known: dict[tuple[int, ...], np.ndarray] = {}
 
@@ -161,7 +163,12 @@ class BothRoles(InferenceService):
     """A verifier and a drafter on one model and one port."""
 
     role = "verifier"
-    names = ("specmesh.v1.VerifierService", "specmesh.v1.DrafterService", MODEL_SERVICE)
+    features = VERIFYING
+    names = (
+        "specmesh.mesh.v1alpha1.VerifierService",
+        "specmesh.mesh.v1alpha1.DrafterService",
+        MODEL_SERVICE,
+    )
 
     def __init__(self, settings: InferenceSettings, model: LanguageModel) -> None:
         super().__init__(settings)

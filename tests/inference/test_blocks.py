@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
+from specmesh.decoding.prefix import BLOCK_TOKENS, SALT_BYTES, PrefixChain
 from specmesh.inference.engine.blocks import BlockPool, NoRoom, TooLarge
 
 
@@ -325,3 +325,34 @@ def test_base_is_right_or_not_found_while_blocks_are_evicted():
         thread.join()
     assert not wrong
     assert pool.num_evicted > 300
+
+
+@pytest.mark.parametrize("num_tokens", [5, 16, 40])
+def test_prefixes_of_different_salts_share_no_block(num_tokens):
+    pool = BlockPool(99)
+    salts = [b"", b"a" * SALT_BYTES, b"b" * SALT_BYTES]
+    chains = [PrefixChain(range(num_tokens), salt) for salt in salts]
+    taken = []
+    for chain in chains:
+        table = pool.open(chain, 0)
+        assert table.num_cached == 0
+        taken.append(set(table.blocks))
+        pool.close(table, chain)
+    assert not taken[0] & taken[1] | taken[1] & taken[2] | taken[0] & taken[2]
+    for chain, blocks in zip(chains, taken, strict=True):
+        longer = PrefixChain(chain)
+        longer.append([99])
+        table = pool.open(longer, 0)
+        assert table.num_cached == num_tokens
+        assert set(table.blocks) & blocks
+        pool.close(table, longer)
+
+
+def test_a_base_is_found_with_its_salt_and_not_without_its_first_block():
+    pool = BlockPool(9)
+    chain = PrefixChain(range(48), b"a" * SALT_BYTES)
+    pool.close(pool.open(chain, 0), chain)
+    found = pool.find_base(*chain.base())
+    assert found is not None
+    assert (list(found), found.salt) == (list(chain), chain.salt)
+    assert pool.find_base(32, chain.digest_at(48)) is None

@@ -12,8 +12,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tests.e2e.processes import Process
 from tests.inference.breaking_verifier import DIES, HANGS
 
+from specmesh.mesh.v1alpha1 import verifier_pb2, verifier_pb2_grpc
 from specmesh.serving.errors import error_info
-from specmesh.v1 import verifier_pb2, verifier_pb2_grpc
 
 PATIENCE_S = 30
 SCRIPT = Path(__file__).parent / "breaking_verifier.py"
@@ -26,7 +26,9 @@ async def test_replica_whose_engine_is_lost_is_not_serving_and_ends(token, reaso
     process = Process("breaking", [sys.executable, str(SCRIPT), "--port", "0"], {})
     try:
         async with grpc.aio.insecure_channel(process.address) as channel:
-            request = health_pb2.HealthCheckRequest(service="specmesh.v1.VerifierService")
+            request = health_pb2.HealthCheckRequest(
+                service="specmesh.mesh.v1alpha1.VerifierService"
+            )
             health = health_pb2_grpc.HealthStub(channel).Watch(request, timeout=PATIENCE_S)
             statuses = [(await health.read()).status]
             stub = verifier_pb2_grpc.VerifierServiceStub(channel)

@@ -20,6 +20,7 @@ from specmesh.drafter import servicer
 from specmesh.drafter.growth import DraftShape
 from specmesh.inference.model import Cancellation, ModelDescription
 from specmesh.inference.models.context_models import ContextModel, PromptLookup
+from specmesh.mesh.v1alpha1 import drafter_pb2, drafter_pb2_grpc, tokens_pb2
 from specmesh.serving.errors import error_info
 from specmesh.serving.wire import (
     read_choices,
@@ -28,7 +29,6 @@ from specmesh.serving.wire import (
     write_stop,
     write_tree,
 )
-from specmesh.v1 import drafter_pb2, drafter_pb2_grpc, tokens_pb2
 
 NEVER = Cancellation()
 

@@ -14,9 +14,15 @@ from specmesh.decoding.prefix import BLOCK_TOKENS
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.inference.model import Cancellation
+from specmesh.mesh.v1alpha1 import (
+    drafter_pb2,
+    drafter_pb2_grpc,
+    tokens_pb2,
+    verifier_pb2,
+    verifier_pb2_grpc,
+)
 from specmesh.serving.errors import error_info
 from specmesh.serving.wire import write_sampling, write_tree
-from specmesh.v1 import drafter_pb2, drafter_pb2_grpc, tokens_pb2, verifier_pb2, verifier_pb2_grpc
 
 NEVER = Cancellation()
 SAMPLING = Sampling(temperature=0.9, seed=11)

@@ -9,14 +9,14 @@ import pytest
 from google.rpc.error_details_pb2 import BadRequest
 from google.rpc.status_pb2 import Status
 
-from specmesh.v1 import (
+from specmesh.mesh.v1alpha1 import (
     drafter_pb2,
     drafter_pb2_grpc,
-    sampling_pb2,
     tokens_pb2,
     verifier_pb2,
     verifier_pb2_grpc,
 )
+from specmesh.v1 import sampling_pb2
 
 
 def node(number: int, token_ids: list[int], probabilities: list[float]):
@@ -92,6 +92,7 @@ VERIFY = COMMON | {
     f"distribution_{name}": (fields, "tree.draft_distributions")
     for name, fields in DISTRIBUTIONS.items()
 }
+VERIFY["too_many_logprobs"] = ({"num_top_logprobs": 21}, "num_top_logprobs")
 DRAFT = COMMON | {
     "depth_0": ({"depth": 0}, "depth"),
     "depth_257": ({"depth": 257}, "depth"),

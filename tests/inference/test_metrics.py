@@ -7,7 +7,7 @@ from tests.metrics import recorded
 
 from specmesh.inference.engine.engine_metrics import record_forward
 from specmesh.inference.service.accounts import record_cost
-from specmesh.v1 import model_pb2
+from specmesh.mesh.v1alpha1 import cost_pb2
 
 __all__ = ["recorded"]
 
@@ -26,9 +26,9 @@ def filled(recorded, name: str) -> int:
 def test_what_a_call_takes_is_told_apart_from_tenths_of_ms_to_seconds(recorded, name):
     values = (0.05, 0.3, 0.7, 3.0, 7.0, 30.0, 70.0, 300.0, 700.0, 3_000.0, 7_000.0, 30_000.0)
     for value in values:
-        record_cost(model_pb2.ComputeCost(queue_ms=value, forward_ms=value))
+        record_cost(cost_pb2.ComputeCost(queue_ms=value, forward_ms=value))
     assert filled(recorded, name) == len(values)
-    assert recorded.metric(name).unit == "ms"
+    assert recorded.metric(name).unit == "s"
 
 
 def test_forwards_are_told_apart_by_time_and_by_what_shares_them(recorded):

@@ -6,14 +6,18 @@ import pytest
 
 from specmesh.inference.models.empty import EmptyModel
 from specmesh.inference.service import model_servicer
+from specmesh.inference.service.features import PROTOCOL_REVISION
+from specmesh.mesh.v1alpha1 import model_service_pb2, model_service_pb2_grpc
 from specmesh.serving.tokenizers import fingerprint
-from specmesh.v1 import model_pb2, model_pb2_grpc
+from specmesh.v1 import model_pb2
+
+ALL_FEATURES = [number for number in model_pb2.ModelFeature.values() if number]
 
 
 async def ask(channel) -> tuple[model_pb2.ModelInfo, list[bytes]]:
-    stub = model_pb2_grpc.ModelServiceStub(channel)
-    info = (await stub.GetModel(model_pb2.GetModelRequest(), timeout=20)).model
-    pieces = stub.GetTokenizer(model_pb2.GetTokenizerRequest(), timeout=20)
+    stub = model_service_pb2_grpc.ModelServiceStub(channel)
+    info = (await stub.GetModel(model_service_pb2.GetModelRequest(), timeout=20)).model
+    pieces = stub.GetTokenizer(model_service_pb2.GetTokenizerRequest(), timeout=20)
     return info, [piece.data async for piece in pieces]
 
 
@@ -32,6 +36,8 @@ async def test_description_travels_whole(load, serve):
         weights_digest=model.description.weights_digest,
         dtype="float32",
         kv_capacity_tokens=256,
+        protocol_revision=PROTOCOL_REVISION,
+        features=ALL_FEATURES,
     )
     assert len(bytes.fromhex(info.weights_digest)) == 32
 
@@ -54,4 +60,5 @@ async def test_model_without_a_tokenizer_sends_none(serve):
     assert info.tokenizer_fingerprint == ""
     assert (info.dtype, info.kv_capacity_tokens) == ("", 0)
     assert info.weights_digest
+    assert model_pb2.MODEL_FEATURE_INTERRUPTION not in info.features
     assert pieces == []

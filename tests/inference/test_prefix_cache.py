@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
+from specmesh.decoding.prefix import BLOCK_TOKENS, SALT_BYTES, PrefixChain
 from specmesh.inference.models.prefix_cache import SUPERSEDED_WITHIN_TOKENS, PrefixCache
 
 
@@ -176,3 +176,13 @@ def test_cache_keeps_and_finds_what_a_plain_list_does(max_tokens, calls):
             held = any(tokens[:length] == prefix[:length] for _, tokens in reference.entries)
             expected = prefix[:length] if held else None
             assert found(cache, length, chain.digest_at(length)) == expected
+
+
+@pytest.mark.parametrize("num_tokens", [5, 40])
+def test_prefixes_of_different_salts_share_nothing(num_tokens):
+    cache: PrefixCache[str] = PrefixCache(1000)
+    own = PrefixChain(range(num_tokens), b"a" * SALT_BYTES)
+    cache.put(own, "", None, 0)
+    assert cache.longest(own)[1] == num_tokens
+    assert cache.longest(PrefixChain(range(num_tokens))) == (None, 0)
+    assert cache.longest(PrefixChain(range(num_tokens), b"b" * SALT_BYTES)) == (None, 0)

@@ -20,17 +20,17 @@ from specmesh.decoding.tree import EMPTY
 from specmesh.drafter.__main__ import DrafterService, DrafterSettings
 from specmesh.inference.models.simulated import SimulatedModel
 from specmesh.inference.service.service import InferenceService
-from specmesh.serving.settings import parse
-from specmesh.serving.wire import read_choices, write_sampling, write_tree
-from specmesh.v1 import (
+from specmesh.mesh.v1alpha1 import (
     drafter_pb2,
     drafter_pb2_grpc,
-    model_pb2,
-    model_pb2_grpc,
+    model_service_pb2,
+    model_service_pb2_grpc,
     tokens_pb2,
     verifier_pb2,
     verifier_pb2_grpc,
 )
+from specmesh.serving.command_line import parse
+from specmesh.serving.wire import read_choices, write_sampling, write_tree
 from specmesh.verifier.__main__ import VerifierService, VerifierSettings
 
 GREEDY = write_sampling(Sampling(temperature=0))
@@ -165,7 +165,9 @@ async def test_roles_say_what_the_same_settings_say_in_process():
     state = target.after(target.start, PREFIX)
     async with running(VerifierService(VerifierSettings(**common))) as channel:
         assert (await verify(channel)).next_token_id == target.token(state)
-        info = await model_pb2_grpc.ModelServiceStub(channel).GetModel(model_pb2.GetModelRequest())
+        info = await model_service_pb2_grpc.ModelServiceStub(channel).GetModel(
+            model_service_pb2.GetModelRequest()
+        )
         assert (info.model.name, info.model.vocab_size) == ("simulated-target", 100)
     settings = DrafterSettings(
         **common, simulated_acceptance=0.3, simulated_runner_up=0.9, simulated_salt=4

@@ -25,8 +25,13 @@ from specmesh.drafter.growth import DraftShape
 from specmesh.inference.model import Cancellation, ModelNotLoadable
 from specmesh.inference.models.tensor_parallel import Ranks
 from specmesh.inference.models.transformers_model import TransformersModel
+from specmesh.mesh.v1alpha1 import (
+    model_service_pb2,
+    model_service_pb2_grpc,
+    verifier_pb2,
+    verifier_pb2_grpc,
+)
 from specmesh.serving.wire import write_sampling, write_tree
-from specmesh.v1 import model_pb2, model_pb2_grpc, verifier_pb2, verifier_pb2_grpc
 from specmesh.verifier.__main__ import VerifierService, VerifierSettings
 
 PATIENCE_S = 30
@@ -109,8 +114,8 @@ async def test_two_ranks_say_what_one_says_and_end_together(load, serve, group):
     with group() as (torchrun, ranks):
         async with grpc.aio.insecure_channel(torchrun.address) as channel:
             divided = await all_written(channel, load())
-            info = await model_pb2_grpc.ModelServiceStub(channel).GetModel(
-                model_pb2.GetModelRequest(), timeout=PATIENCE_S
+            info = await model_service_pb2_grpc.ModelServiceStub(channel).GetModel(
+                model_service_pb2.GetModelRequest(), timeout=PATIENCE_S
             )
             assert info.model.weights_digest == load().description.weights_digest
         torchrun.send(signal.SIGTERM)  # which it sends to every rank

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import math
+
 import grpc
 import numpy as np
 import pytest
+import torch
 from tests.inference.drafting import grow
 
 from specmesh.decoding.acceptance import verify
-from specmesh.decoding.prefix import PrefixChain
+from specmesh.decoding.prefix import SALT_BYTES, PrefixChain
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
+from specmesh.decoding.simulated import SimulatedTarget
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.drafter.growth import DraftShape
 from specmesh.inference.model import Cancellation
 from specmesh.inference.models.empty import EmptyModel
+from specmesh.inference.models.simulated import ForwardLatency, SimulatedModel
+from specmesh.mesh.v1alpha1 import tokens_pb2, verifier_pb2, verifier_pb2_grpc
 from specmesh.serving.errors import error_info
-from specmesh.serving.session import Generated, Session, Writer
+from specmesh.serving.session import Claim, Generated, Session, Writer
 from specmesh.serving.sessions import SessionStore
 from specmesh.serving.wire import write_sampling, write_tree
-from specmesh.v1 import tokens_pb2, verifier_pb2, verifier_pb2_grpc
 
 NEVER = Cancellation()
 
@@ -84,6 +89,46 @@ async def test_answer_is_what_decoding_says(load, serve, architecture, sampling)
         verdict.next_token,
         verifier_pb2.NextTokenKind.Value(f"NEXT_TOKEN_KIND_{kind}"),
     )
+
+
+@MODES
+@pytest.mark.parametrize("num_top", [0, 5])
+async def test_logprobs_are_those_of_the_model_alone(load, serve, plain, num_top, sampling):
+    """Whatever the draft, a tree here, and whatever the temperature."""
+    architecture = plain.architecture
+    tree, distributions = draft(load(architecture), sampling)
+    message = request(whole(), tree, distributions, sampling)
+    message.num_top_logprobs = num_top
+    async with serve(load(architecture)) as channel:
+        response = await ask(channel, message)
+    tokens = [*tree.tokens_on(response.accepted_nodes), response.next_token_id]
+    assert len(response.logprobs) == len(tokens)
+    for at, (token, told) in enumerate(zip(tokens, response.logprobs, strict=True)):
+        row = torch.tensor(plain.after([*PREFIX, *tokens[:at]])).log_softmax(dim=0)
+        assert told.logprob == pytest.approx(float(row[token]), abs=1e-4)
+        best = row.topk(num_top)
+        assert list(told.top_token_ids) == best.indices.tolist()
+        assert list(told.top_logprobs) == pytest.approx(best.values.tolist(), abs=1e-4)
+
+
+async def test_models_that_compute_nothing_have_logprobs_too(serve):
+    """One token is certain, or all are alike."""
+    certain = SimulatedModel(SimulatedTarget(vocab_size=60), ForwardLatency(0, 0))
+    alike = [-math.log(256)] * 3
+    for model, expected in [(certain, [0, -100, -100]), (EmptyModel(), alike)]:
+        message = request(whole(), EMPTY, {}, COUPLED)
+        message.num_top_logprobs = 3
+        async with serve(model) as channel:
+            response = await ask(channel, message)
+        (told,) = response.logprobs
+        assert told.logprob == told.top_logprobs[0]
+        assert list(told.top_logprobs) == pytest.approx(expected)
+
+
+async def test_logprobs_come_only_if_asked_for(load, serve):
+    async with serve(load()) as channel:
+        response = await ask(channel, request(whole(), EMPTY, {}, GREEDY))
+    assert not response.logprobs
 
 
 @MODES
@@ -188,7 +233,7 @@ WRITER = Writer(1, "test")
 
 
 def stored_session(prompt: list[int]) -> Session:
-    return Session("session", b"secret", model="", request=b"", prompt=tuple(prompt))
+    return Session(Claim("session", b"secret", ""), model="", request=b"", prompt=tuple(prompt))
 
 
 async def test_lost_base_is_read_from_the_session(load, serve, redis_url):
@@ -223,3 +268,38 @@ async def test_model_that_computes_nothing_answers_too(serve):
     async with serve(EmptyModel()) as channel:
         response = await ask(channel, request(whole(), TokenTree.chain([1]), {}, COUPLED))
     assert response.next_token_id < 256
+
+
+async def test_nobody_finds_out_what_was_sent_under_another_salt(load, serve):
+    own, other = b"a" * SALT_BYTES, b"b" * SALT_BYTES
+    length, digest = PrefixChain(PREFIX, own).base()
+    by_own_digest = {"base_length": length, "base_digest": digest, "token_ids": PREFIX[length:]}
+
+    async def verdict(channel, **fields):
+        prefix = tokens_pb2.Prefix(**fields)
+        return await ask(channel, request(prefix, EMPTY, {}, GREEDY))
+
+    async with serve(load()) as channel:
+        first = await verdict(channel, token_ids=PREFIX, salt=own)
+        again = await verdict(channel, salt=own, **by_own_digest)
+        assert first.cost.num_cached_tokens == 0
+        assert again.cost.num_cached_tokens == length
+        for salt in (b"", other):
+            with pytest.raises(grpc.aio.AioRpcError) as raised:
+                await verdict(channel, salt=salt, **by_own_digest)
+            info = error_info(raised.value)
+            assert info is not None
+            assert info.reason == "PREFIX_UNKNOWN"
+            alone = await verdict(channel, token_ids=PREFIX, salt=salt)
+            assert alone.cost.num_cached_tokens == 0
+            assert answer(alone) == answer(first)
+
+
+async def test_a_salt_of_another_length_is_refused(load, serve):
+    async with serve(load()) as channel:
+        prefix = tokens_pb2.Prefix(token_ids=PREFIX, salt=b"short")
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await ask(channel, request(prefix, EMPTY, {}, GREEDY))
+    info = error_info(raised.value)
+    assert info is not None
+    assert dict(info.metadata) == {"field": "prefix.salt"}

@@ -13,6 +13,7 @@ from specmesh.decoding.lookahead import DraftStop
 from specmesh.decoding.platt import MAX_BIAS, MAX_SLOPE, Platt
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.mesh.v1alpha1 import drafter_pb2, tokens_pb2
 from specmesh.serving.wire import (
     check_tokens,
     read_choices,
@@ -26,7 +27,7 @@ from specmesh.serving.wire import (
     write_stop,
     write_tree,
 )
-from specmesh.v1 import drafter_pb2, sampling_pb2, tokens_pb2
+from specmesh.v1 import sampling_pb2
 
 samplings = st.builds(
     Sampling,

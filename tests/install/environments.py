@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tarfile
 import venv
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -22,31 +21,42 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 REPOSITORY = Path(__file__).parents[2]
+OURS = {"specmesh", "specmesh-models"}
+"""What is built here."""
 
 
 def build_wheel(folder: Path) -> Path:
-    """Built from the source distribution, as an index would hand it out.
+    """Built from the source distribution, as an index would hand it out, by the tools that
+    pyproject.toml names.
 
     In place it would write the stubs anew while other tests import them.
     """
     _hatchling("sdist", folder, REPOSITORY)
     (packed,) = folder.glob("*.tar.gz")
-    with tarfile.open(packed) as archive:
-        archive.extractall(folder, filter="data")
-    _hatchling("wheel", folder, folder / packed.name.removesuffix(".tar.gz"))
-    (wheel,) = folder.glob("*.whl")
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
+    subprocess.run([*command, "--wheel-dir", folder, packed], check=True)
+    (wheel,) = folder.glob("specmesh-*.whl")
+    return wheel
+
+
+def build_weights(folder: Path) -> Path:
+    """The wheel of the shipped pair."""
+    _hatchling("wheel", folder, REPOSITORY / "services" / "specmesh" / "models")
+    (wheel,) = folder.glob("specmesh_models-*.whl")
     return wheel
 
 
 class Installed:
-    """The wheel, installed by pip in a virtual environment without anything that it needs."""
+    """The wheels, installed by pip in a virtual environment without anything that they need."""
 
-    def __init__(self, folder: Path, wheel: Path) -> None:
+    def __init__(self, folder: Path, *wheels: Path) -> None:
         self.folder = folder
         venv.create(folder, with_pip=False)
-        _pip(folder, "install", "--quiet", "--no-deps", "--no-index", str(wheel))
+        pip(folder, "install", "--quiet", "--no-deps", "--no-index", *map(str, wheels))
         (site,) = folder.glob("lib/python*/site-packages")
-        (self.specmesh,) = distributions(path=[str(site)])
+        self.specmesh = next(
+            each for each in distributions(path=[str(site)]) if each.name == "specmesh"
+        )
 
     def with_extra(self, extra: str) -> Environment:
         """``specmesh[extra]`` alone, or ``specmesh`` if ``extra`` is empty."""
@@ -67,6 +77,7 @@ class Environment:
         }
         self.extras = _all_extras(installed.specmesh, extra)
         """``extra`` and those it is made of."""
+        self.requires = installed.specmesh.requires or []
         for each in _required(installed.specmesh, self.extras):
             _link(each, required)
 
@@ -93,7 +104,8 @@ def _hatchling(target: str, to: Path, source: Path) -> None:
     subprocess.run(command, cwd=source, check=True, capture_output=True)
 
 
-def _pip(folder: Path, *arguments: str) -> None:
+def pip(folder: Path, *arguments: str) -> None:
+    """Run pip for the environment in ``folder``."""
     command = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python", *arguments]
     subprocess.run(command, check=True)
 
@@ -116,7 +128,7 @@ def _required(root: Distribution, extras: Iterable[str]) -> list[Distribution]:
     while waiting:
         asked = waiting.pop()
         key = (canonicalize_name(asked.name), frozenset(asked.extras))
-        if key not in found and asked.name != root.name:
+        if key not in found and asked.name not in OURS:
             found[key] = distribution(asked.name)
             waiting += _applying(found[key], asked.extras)
     return list({name: found for (name, _), found in found.items()}.values())

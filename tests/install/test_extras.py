@@ -15,10 +15,12 @@ from tests.install.environments import Ended, Environment, Installed, build_whee
 from specmesh.bench.programs import BENCHMARKS
 from specmesh.cli import programs as cli
 
-PROGRAMS = {tuple(each.name.split()): each for each in (*cli.PROGRAMS, *BENCHMARKS)}
+PROGRAMS = {tuple(each.name.split()): each for each in (*cli.PROGRAMS, *BENCHMARKS)} | {
+    ("serve", each.name): each for each in cli.SERVICES
+}
 WALK = str(Path(__file__).with_name("walk.py"))
 
-CLIENT = {("generate",), ("models",)}
+CLIENT = {("generate",), ("chat",), ("models",)}
 """They need a mesh, wherever it is, and nothing more here."""
 
 REDIS = {"REDIS_URL": "redis://127.0.0.1:1"}

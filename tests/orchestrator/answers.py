@@ -12,8 +12,8 @@ from tests.orchestrator.model import TOKENIZER, target_only, text_after
 
 from specmesh.serving.errors import error_info
 from specmesh.serving.wire import read_sampling
+from specmesh.v1 import events_pb2, sampling_pb2
 from specmesh.v1 import generation_pb2 as pb
-from specmesh.v1 import sampling_pb2
 
 PROMPT = "def f(x): return x und größer für hello world"
 PROMPT_IDS = TOKENIZER.encode(PROMPT).ids
@@ -34,9 +34,9 @@ def request(**fields: object) -> pb.GenerateRequest:
 class Answer:
     """The events of an answer, in part or whole."""
 
-    started: pb.GenerationStarted = field(default_factory=pb.GenerationStarted)
-    chunks: list[pb.GenerationChunk] = field(default_factory=list)
-    finished: pb.GenerationFinished | None = None
+    started: events_pb2.GenerationStarted = field(default_factory=events_pb2.GenerationStarted)
+    chunks: list[events_pb2.GenerationChunk] = field(default_factory=list)
+    finished: events_pb2.GenerationFinished | None = None
 
     @property
     def tokens(self) -> list[int]:
@@ -47,7 +47,7 @@ class Answer:
         text = "".join(chunk.text for chunk in self.chunks)
         return text + (self.finished.text if self.finished is not None else "")
 
-    def add(self, event: pb.GenerationEvent) -> None:
+    def add(self, event: events_pb2.GenerationEvent) -> None:
         """Take the next event, in the one order that is allowed."""
         assert self.finished is None
         match event.WhichOneof("kind"):
@@ -64,10 +64,21 @@ class Answer:
                 self.finished = event.finished
 
     @property
+    def kinds(self) -> list[int]:
+        """How each token came about."""
+        return [kind for chunk in self.chunks for kind in chunk.kinds]
+
+    @property
+    def unchecked(self) -> list[int]:
+        """The positions of tokens that the target did not check."""
+        first = self.chunks[0].first_index if self.chunks else 0
+        unchecked = events_pb2.TOKEN_KIND_UNCHECKED
+        return [first + n for n, kind in enumerate(self.kinds) if kind == unchecked]
+
+    @property
     def received(self) -> pb.Received:
         """What its client has of it."""
-        places = [chunk.first_index + place for chunk in self.chunks for place in chunk.unchecked]
-        return pb.Received(token_ids=self.tokens, unchecked=places)
+        return pb.Received(token_ids=self.tokens, unchecked=self.unchecked)
 
     def then(self, rest: Answer) -> Answer:
         """This answer, cut off, carried on by ``rest``."""

@@ -18,9 +18,10 @@ from specmesh.orchestrator.mesh.calls import Mesh
 from specmesh.orchestrator.mesh.peer import Peer
 from specmesh.orchestrator.mesh.pool import Pool
 from specmesh.orchestrator.plan import Defaults
+from specmesh.orchestrator.prompts import PromptReader
 from specmesh.orchestrator.servicer import GenerationServicer
 from specmesh.orchestrator.target import TargetRegistry
-from specmesh.serving.interceptors import CallInterceptor, reporting_errors
+from specmesh.serving.interceptors import CallInterceptor, Layer, reporting_errors
 from specmesh.serving.sessions import SessionStore
 from specmesh.v1 import generation_pb2_grpc
 
@@ -122,11 +123,15 @@ async def serve(store_on: StoreOn) -> AsyncIterator[Serve]:
     async with AsyncExitStack() as stack:
 
         async def serving(
-            behind: Orchestrated, store: SessionStore | None = None
+            behind: Orchestrated,
+            store: SessionStore | None = None,
+            layers: Sequence[Layer] = (),
         ) -> generation_pb2_grpc.GenerationServiceStub:
             defaults = Defaults("speculative", lookahead=4)
-            servicer = GenerationServicer(behind.mesh, behind.targets, store, defaults)
-            server = grpc.aio.server(interceptors=[CallInterceptor([reporting_errors])])
+            prompts = PromptReader()
+            stack.push_async_callback(prompts.close)
+            servicer = GenerationServicer(behind.mesh, behind.targets, store, defaults, prompts)
+            server = grpc.aio.server(interceptors=[CallInterceptor([reporting_errors, *layers])])
             generation_pb2_grpc.add_GenerationServiceServicer_to_server(servicer, server)
             port = server.add_insecure_port("127.0.0.1:0")
             await server.start()

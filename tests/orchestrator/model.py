@@ -37,6 +37,7 @@ TOKENIZER = train_tokenizer(300)
 TOKENIZER_JSON = TOKENIZER.to_str()
 VOCAB_SIZE = TOKENIZER.get_vocab_size()
 CONTEXT_TOKENS = 512
+ALL_FEATURES = [number for number in model_pb2.ModelFeature.values() if number]
 
 
 def model_info(name: str, **changes: object) -> model_pb2.ModelInfo:
@@ -48,6 +49,8 @@ def model_info(name: str, **changes: object) -> model_pb2.ModelInfo:
         "tokenizer_fingerprint": fingerprint(TOKENIZER_JSON),
         "num_parameters": 7,
         "backend": "hash",
+        "protocol_revision": 1,
+        "features": ALL_FEATURES,
     }
     return model_pb2.ModelInfo(**fields | changes)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from typing import ClassVar
 from uuid import uuid4
 
@@ -20,7 +21,20 @@ from tests.orchestrator.model import (
 
 from specmesh.decoding.acceptance import verify
 from specmesh.decoding.drafting import draw_children
+from specmesh.decoding.logprobs import logprobs_along
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
+from specmesh.mesh.v1alpha1 import (
+    confidence_pb2,
+    confidence_pb2_grpc,
+    cost_pb2,
+    drafter_pb2,
+    drafter_pb2_grpc,
+    model_service_pb2,
+    model_service_pb2_grpc,
+    tokens_pb2,
+    verifier_pb2,
+    verifier_pb2_grpc,
+)
 from specmesh.serving.errors import FailedPrecondition
 from specmesh.serving.interceptors import CallInterceptor, exchange, reporting_errors
 from specmesh.serving.verdicts import write_verdict
@@ -31,17 +45,7 @@ from specmesh.serving.wire import (
     write_choices,
     write_distributions,
 )
-from specmesh.v1 import (
-    confidence_pb2,
-    confidence_pb2_grpc,
-    drafter_pb2,
-    drafter_pb2_grpc,
-    model_pb2,
-    model_pb2_grpc,
-    tokens_pb2,
-    verifier_pb2,
-    verifier_pb2_grpc,
-)
+from specmesh.v1 import model_pb2
 
 Fault = Callable[[], Awaitable[None]]
 """Runs before a call is answered: raises, waits, or breaks something."""
@@ -83,7 +87,7 @@ async def passing() -> None:
     """No fault at all."""
 
 
-class Peer(model_pb2_grpc.ModelServiceServicer):
+class Peer(model_service_pb2_grpc.ModelServiceServicer):
     """A replica that plays its ``faults`` first, one a call, then ``always``."""
 
     service: ClassVar[str]
@@ -91,6 +95,7 @@ class Peer(model_pb2_grpc.ModelServiceServicer):
     def __init__(self, info: model_pb2.ModelInfo, tokenizer_json: str = TOKENIZER_JSON) -> None:
         self.info = info
         self.tokenizer_json = tokenizer_json
+        self.chat_template: model_service_pb2.ChatTemplate | None = None
         self.address = "127.0.0.1:0"
         self.requests: list[verifier_pb2.VerifyRequest | drafter_pb2.DraftRequest] = []
         self.faults: deque[Fault] = deque()
@@ -113,7 +118,7 @@ class Peer(model_pb2_grpc.ModelServiceServicer):
         interceptors = [CallInterceptor([reporting_errors])]
         self._server = grpc.aio.server(interceptors=interceptors, options=options)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        model_pb2_grpc.add_ModelServiceServicer_to_server(self, self._server)
+        model_service_pb2_grpc.add_ModelServiceServicer_to_server(self, self._server)
         self._register(self._server)
         port = self._server.add_insecure_port(self.address)
         self.address = f"127.0.0.1:{port}"
@@ -134,10 +139,12 @@ class Peer(model_pb2_grpc.ModelServiceServicer):
         self._held.clear()
 
     async def GetModel(self, request, context):  # noqa: N802
-        return model_pb2.GetModelResponse(model=self.info, process_id=self.process_id)
+        return model_service_pb2.GetModelResponse(model=self.info, process_id=self.process_id)
 
     async def GetTokenizer(self, request, context):  # noqa: N802
-        yield model_pb2.GetTokenizerResponse(data=self.tokenizer_json.encode())
+        yield model_service_pb2.GetTokenizerResponse(
+            data=self.tokenizer_json.encode(), chat_template=self.chat_template
+        )
         self.told.set()
 
     def _register(self, server: grpc.aio.Server) -> None:
@@ -173,11 +180,12 @@ class Peer(model_pb2_grpc.ModelServiceServicer):
 class Verifier(Peer, verifier_pb2_grpc.VerifierServiceServicer):
     """The target that ``model.target_only`` speaks for."""
 
-    service = "specmesh.v1.VerifierService"
+    service = "specmesh.mesh.v1alpha1.VerifierService"
 
     def __init__(self, name: str = "toy", **changes: object) -> None:
         super().__init__(model_info(name, **changes))
         self.corrupt: Callable[[verifier_pb2.VerifyResponse], None] = lambda message: None
+        self.cost = cost_pb2.ComputeCost()
 
     def _register(self, server: grpc.aio.Server) -> None:
         verifier_pb2_grpc.add_VerifierServiceServicer_to_server(self, server)
@@ -193,7 +201,11 @@ class Verifier(Peer, verifier_pb2_grpc.VerifierServiceServicer):
             *(tree, logits, sampling, len(prefix), distributions),
             num_bonus_candidates=request.num_bonus_candidates,
         )
-        response = write_verdict(verdict, model_pb2.ComputeCost())
+        if request.HasField("num_top_logprobs"):
+            path = (verdict.accepted_nodes, verdict.next_token)
+            logprobs = logprobs_along(tree, logits, *path, request.num_top_logprobs)
+            verdict = replace(verdict, logprobs=logprobs)
+        response = write_verdict(verdict, self.cost)
         self.corrupt(response)
         return response
 
@@ -208,7 +220,7 @@ class Verifier(Peer, verifier_pb2_grpc.VerifierServiceServicer):
 class Drafter(Peer, drafter_pb2_grpc.DrafterServiceServicer):
     """Says what the target would, with probability ``agreement`` a token."""
 
-    service = "specmesh.v1.DrafterService"
+    service = "specmesh.mesh.v1alpha1.DrafterService"
 
     def __init__(self, name: str = "small", agreement: float = 0.8, **changes: object) -> None:
         super().__init__(model_info(name, **changes))
@@ -268,7 +280,7 @@ class Drafter(Peer, drafter_pb2_grpc.DrafterServiceServicer):
 class Filter(Peer, confidence_pb2_grpc.ConfidenceServiceServicer):
     """Keeps tokens whose best probability is above ``threshold``."""
 
-    service = "specmesh.v1.ConfidenceService"
+    service = "specmesh.mesh.v1alpha1.ConfidenceService"
 
     def __init__(self, threshold: float = 1.0) -> None:
         super().__init__(model_pb2.ModelInfo())

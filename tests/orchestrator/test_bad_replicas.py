@@ -18,6 +18,7 @@ from tests.orchestrator.peers import Drafter, Filter, Verifier, hang, passing, r
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.mesh.v1alpha1 import verifier_pb2
 from specmesh.orchestrator.mesh.calls import Calls, Mesh
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.orchestrator.strategies.base import Draft, Drafted, Verify
@@ -27,7 +28,6 @@ from specmesh.serving.errors import (
     ServiceError,
     Unavailable,
 )
-from specmesh.v1 import verifier_pb2
 
 PROMPT = tuple(range(1, 41))
 SAMPLING = Sampling(temperature=0.8, seed=5)

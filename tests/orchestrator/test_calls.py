@@ -19,6 +19,7 @@ from specmesh.decoding.lookahead import DraftStop
 from specmesh.decoding.platt import Platt
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.tree import TokenTree
+from specmesh.mesh.v1alpha1 import drafter_pb2
 from specmesh.orchestrator.mesh import attempts as attempts_module
 from specmesh.orchestrator.mesh import draft_calls
 from specmesh.orchestrator.mesh.call_context import CallContext
@@ -30,7 +31,6 @@ from specmesh.serving.errors import (
     ResourceExhausted,
     Unavailable,
 )
-from specmesh.v1 import drafter_pb2
 
 PROMPT = tuple(range(1, 41))
 SAMPLING = Sampling(temperature=0.8, seed=5)

@@ -84,7 +84,7 @@ def test_token_of_the_target_alone_that_was_not_drafted_ends_everything():
     """Line 8."""
     strategy = two_blocks()
     assert strategy.handle(verified(ALONE, says=6)) == [
-        *(Commit((6,), 0), Cancel(CHAIN), Cancel(3), Cancel(4)),
+        *(Commit((6,), 0, recovered=True), Cancel(CHAIN), Cancel(3), Cancel(4)),
         *(draft(6, 18), check(5)),
     ]
 
@@ -108,7 +108,7 @@ def test_rejection_ends_exactly_what_hangs_from_it():
 def test_rejected_token_is_replaced_and_both_go_on_from_there():
     strategy = two_blocks()
     assert strategy.handle(verified(3, 1, says=6)) == [
-        *(Commit((7, 6), 1), Cancel(CHAIN), Cancel(ALONE), Cancel(4)),
+        *(Commit((7, 6), 1, recovered=True), Cancel(CHAIN), Cancel(ALONE), Cancel(4)),
         *(draft(6, 17), check(5)),
     ]
 
@@ -125,7 +125,7 @@ def test_bonus_token_that_was_drafted_makes_the_next_check_the_current_verifier(
 def test_bonus_token_that_was_not_drafted_ends_chain_and_checks():
     strategy = two_blocks()
     assert strategy.handle(verified(3, 1, 2, 3, says=6)) == [
-        *(Commit((7, 8, 9, 6), 3), Cancel(CHAIN), Cancel(ALONE), Cancel(4)),
+        *(Commit((7, 8, 9, 6), 3, recovered=True), Cancel(CHAIN), Cancel(ALONE), Cancel(4)),
         *(draft(6, 15), check(5)),
     ]
 
@@ -136,7 +136,7 @@ def test_verdict_that_comes_before_its_turn_is_kept():
     assert strategy.handle(verified(4, 1, 2, says=5)) == []
     assert strategy.handle(verified(3, 1, 2, 3, says=10)) == [
         *(Commit((7, 8, 9, 10), 4), Cancel(ALONE)),
-        *(Commit((11, 5), 1), Cancel(CHAIN)),
+        *(Commit((11, 5), 1, recovered=True), Cancel(CHAIN)),
         *(draft(6, 13), check(5)),
     ]
 
@@ -152,7 +152,7 @@ def test_verdict_that_came_before_its_turn_falls_with_what_it_hangs_from():
     strategy = two_blocks()
     strategy.handle(verified(4, 1, 2, 3, says=5))
     assert strategy.handle(verified(3, 1, 2, says=6)) == [
-        *(Commit((7, 8, 6), 2), Cancel(CHAIN), Cancel(ALONE)),
+        *(Commit((7, 8, 6), 2, recovered=True), Cancel(CHAIN), Cancel(ALONE)),
         *(draft(6, 16), check(5)),
     ]
     # Task 4 has spoken of other tokens.
@@ -168,7 +168,7 @@ def test_verdict_that_differs_from_one_that_spoke_first_is_of_no_use():
     expected = [check(5, 8, 9, 10, 11, 12)]
     assert strategy.handle(verified(3, says=6)) == expected
     assert strategy.handle(verified(5, 1, says=2)) == [
-        *(Commit((8, 2), 1), Cancel(CHAIN), Cancel(4), draft(7, 16), check(6))
+        *(Commit((8, 2), 1, recovered=True), Cancel(CHAIN), Cancel(4), draft(7, 16), check(6))
     ]
 
 
@@ -328,7 +328,7 @@ def test_answer_is_given_up_once_nothing_tells_the_next_token(first, second):
 def test_answer_goes_on_if_another_check_tells_what_one_that_failed_would_have():
     strategy = two_blocks()
     assert strategy.handle(Failed(ALONE)) == []
-    assert strategy.handle(verified(3, 1, 2, says=5))[0] == Commit((7, 8, 5), 2)
+    assert strategy.handle(verified(3, 1, 2, says=5))[0] == Commit((7, 8, 5), 2, recovered=True)
 
 
 def test_failure_of_a_later_check_only_sends_it_again():
@@ -367,7 +367,7 @@ def test_verdict_kept_for_later_may_end_the_answer():
     strategy.handle(verified(4, 1, says=END))
     expected = [
         *(Commit((7, 8, 9, 10), 4), Cancel(ALONE)),
-        *(Commit((END,), 0), Finish(StopReason.END_OF_TEXT)),
+        *(Commit((END,), 0, recovered=True), Finish(StopReason.END_OF_TEXT)),
     ]
     assert strategy.handle(verified(3, 1, 2, 3, says=10)) == expected
 

@@ -10,7 +10,6 @@ import pytest
 from tests.orchestrator.answers import (
     NUM_TOKENS,
     PROMPT_IDS,
-    Answer,
     alone,
     collect,
     refusal,
@@ -61,10 +60,6 @@ def noisy(logits: np.ndarray, sampling: Sampling, position: int) -> np.ndarray:
     return logits / sampling.temperature + gumbel(sampling.seed, position, Purpose.COUPLED, ids)
 
 
-def unchecked(answer: Answer) -> list[int]:
-    return [chunk.first_index + place for chunk in answer.chunks for place in chunk.unchecked]
-
-
 @pytest.mark.parametrize("sampling", [GREEDY, COUPLED], ids=["greedy", "coupled"])
 @pytest.mark.parametrize("threshold", [0.0, 0.5, 0.9, 1.0])
 async def test_answer_is_that_of_one_token_at_a_time_and_says_what_was_not_checked(
@@ -74,7 +69,7 @@ async def test_answer_is_that_of_one_token_at_a_time_and_says_what_was_not_check
     asked = filtered(sampling)
     answer = await collect((await serve(mesh)).Generate(asked))
     expected = one_at_a_time(read_sampling(asked.sampling), threshold)
-    assert (answer.tokens, unchecked(answer)) == expected
+    assert (answer.tokens, answer.unchecked) == expected
     assert answer.text == said(answer.tokens)
     assert answer.finished.stats.num_unchecked_tokens == len(expected[1])
 
@@ -109,7 +104,7 @@ async def test_service_that_errs_leaves_everything_to_the_target(connect, serve)
     [service.always] = raising(Unavailable("DRAINING", "going away"))
     stub = await serve(await connect([Verifier()], [Drafter()], [service]))
     answer = await collect(stub.Generate(filtered()))
-    assert (answer.tokens, unchecked(answer)) == (alone(request().sampling), [])
+    assert (answer.tokens, answer.unchecked) == (alone(request().sampling), [])
 
 
 @pytest.mark.parametrize("context", ["always", "before_release"])
@@ -123,7 +118,7 @@ async def test_service_that_is_slow_leaves_everything_to_the_target(
     asked = filtered()
     asked.stopping.max_tokens = 12
     answer = await collect(stub.Generate(asked))
-    assert (answer.tokens, unchecked(answer)) == (alone(asked.sampling, 12), [])
+    assert (answer.tokens, answer.unchecked) == (alone(asked.sampling, 12), [])
 
 
 async def test_service_that_dies_amid_an_answer_loses_nothing(connect, serve):
@@ -135,7 +130,7 @@ async def test_service_that_dies_amid_an_answer_loses_nothing(connect, serve):
         await hold.reached.wait()
         await service.die()
     answer = collected.result()
-    assert (answer.tokens, unchecked(answer)) == (alone(request().sampling), [])
+    assert (answer.tokens, answer.unchecked) == (alone(request().sampling), [])
 
 
 async def test_options_that_the_service_refuses_end_the_answer(connect, serve):
@@ -169,8 +164,8 @@ async def test_resumed_answer_still_says_what_was_not_checked(
     call.cancel()
     # The client has lost all it had: everything is said again, from the store.
     resumed = await collect(second.Resume(resuming(begun, received=pb.Received())))
-    assert (resumed.tokens, unchecked(resumed)) == one_at_a_time(Sampling(temperature=0), 0.5)
-    assert resumed.finished.stats.num_unchecked_tokens == len(unchecked(resumed))
+    assert (resumed.tokens, resumed.unchecked) == one_at_a_time(Sampling(temperature=0), 0.5)
+    assert resumed.finished.stats.num_unchecked_tokens == len(resumed.unchecked)
 
 
 async def test_answer_carried_on_from_its_clients_tokens_knows_which_were_not_checked(
@@ -185,5 +180,5 @@ async def test_answer_carried_on_from_its_clients_tokens_knows_which_were_not_ch
     asked.received.CopyFrom(begun.received)
     rest = await collect(stub.Generate(asked))
     joined = begun.then(rest)
-    assert (joined.tokens, unchecked(joined)) == one_at_a_time(Sampling(temperature=0), 0.5)
-    assert joined.finished.stats.num_unchecked_tokens == len(unchecked(joined)) > 0
+    assert (joined.tokens, joined.unchecked) == one_at_a_time(Sampling(temperature=0), 0.5)
+    assert joined.finished.stats.num_unchecked_tokens == len(joined.unchecked) > 0

@@ -30,11 +30,17 @@ from tests.orchestrator.peers import (
 )
 
 from specmesh.decoding.errors import InvalidField
+from specmesh.mesh.v1alpha1.drafter_pb2 import DraftResponse
 from specmesh.orchestrator.strategies import STRATEGIES
-from specmesh.serving.errors import FailedPrecondition, ResourceExhausted, Unavailable
+from specmesh.serving.errors import (
+    FailedPrecondition,
+    ResourceExhausted,
+    Unavailable,
+    invalid_field,
+)
 from specmesh.serving.tokenizers import fingerprint
+from specmesh.v1 import events_pb2, served_model_pb2
 from specmesh.v1 import generation_pb2 as pb
-from specmesh.v1.drafter_pb2 import DraftResponse
 
 GREEDY = {"temperature": 0}
 COUPLED = {"temperature": 0.8, "seed": 11}
@@ -50,7 +56,7 @@ async def test_answer_is_what_the_target_says_alone(connect, serve, strategy, sa
     assert answer.tokens == alone(asked.sampling)
     assert answer.text == said(answer.tokens)
     assert answer.started.strategy == strategy
-    assert answer.finished.finish_reason == pb.FINISH_REASON_LENGTH
+    assert answer.finished.finish_reason == events_pb2.FINISH_REASON_LENGTH
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -62,7 +68,7 @@ async def test_draft_that_was_drawn_from_nothing_costs_the_round_alone(connect, 
     asked = request(sampling=sampling, speculation={"strategy": strategy})
     answer = await collect(stub.Generate(asked))
     assert len(answer.tokens) == NUM_TOKENS
-    assert answer.finished.finish_reason == pb.FINISH_REASON_LENGTH
+    assert answer.finished.finish_reason == events_pb2.FINISH_REASON_LENGTH
     assert answer.finished.stats.num_accepted_tokens == 0
 
 
@@ -81,6 +87,21 @@ async def test_started_settles_the_request_and_finished_counts_it(connect, serve
     assert 0 < stats.time_to_first_token_ms <= stats.duration_ms
 
 
+async def test_tokens_of_the_prompt_that_were_cached_are_counted(connect, serve):
+    """By the replica of the first verification, which tells of all tokens before the draft."""
+    verifier = Verifier()
+    stub = await serve(await connect([verifier], [Drafter()]))
+    for told, counted in [(0, 0), (16, 16), (10_000, len(PROMPT_IDS))]:
+        verifier.cost.num_cached_tokens = told
+        hold = Hold()
+        verifier.faults.extend([passing, hold])
+        answering = asyncio.ensure_future(collect(stub.Generate(request())))
+        await hold.reached.wait()
+        verifier.cost.num_cached_tokens = 32  # of later ones nothing is told
+        hold.released.set()
+        assert (await answering).finished.stats.num_cached_tokens == counted
+
+
 async def test_seed_that_was_drawn_is_reported(connect, serve):
     stub = await serve(await connect([Verifier()], [Drafter()]))
     answer = await collect(stub.Generate(request(sampling={"temperature": 0.8})))
@@ -96,7 +117,7 @@ async def test_stop_string_ends_text_and_tokens(connect, serve):
     asked = request(stopping={"max_tokens": NUM_TOKENS, "stop_strings": [stop]})
     answer = await collect(stub.Generate(asked))
     assert answer.text == text[: text.index(stop)]
-    assert answer.finished.finish_reason == pb.FINISH_REASON_STOP
+    assert answer.finished.finish_reason == events_pb2.FINISH_REASON_STOP
     assert answer.tokens == tokens[: len(answer.tokens)]
     assert stop in said(answer.tokens)
     assert stop not in said(answer.tokens[:-1])
@@ -118,7 +139,7 @@ async def test_stop_string_that_the_end_completes_is_cut_off_too(connect, serve)
     answer = await collect(stub.Generate(request(stopping=stopping)))
     assert answer.text == texts[num_tokens][:-2]
     assert answer.tokens == tokens[:num_tokens]
-    assert answer.finished.finish_reason == pb.FINISH_REASON_STOP
+    assert answer.finished.finish_reason == events_pb2.FINISH_REASON_STOP
 
 
 async def test_stop_token_is_the_last_one_reported(connect, serve):
@@ -127,7 +148,7 @@ async def test_stop_token_is_the_last_one_reported(connect, serve):
     asked = request(stopping={"max_tokens": NUM_TOKENS, "stop_token_ids": [tokens[7]]})
     answer = await collect(stub.Generate(asked))
     assert answer.tokens == tokens[: tokens.index(tokens[7]) + 1]
-    assert answer.finished.finish_reason == pb.FINISH_REASON_STOP
+    assert answer.finished.finish_reason == events_pb2.FINISH_REASON_STOP
 
 
 async def test_prompt_lookup_that_finds_nothing_costs_no_answer(connect, serve):
@@ -310,8 +331,41 @@ async def test_prompt_of_tokens_and_of_text_are_one_thing(connect, serve):
 
 async def test_models_are_listed_with_what_is_there(connect, serve):
     stub = await serve(await connect([Verifier(), Verifier()], [Drafter("small")]))
-    (model,) = (await stub.ListModels(pb.ListModelsRequest())).models
+    (model,) = (await stub.ListModels(served_model_pb2.ListModelsRequest())).models
     assert (model.target.name, model.num_verifiers) == ("toy", 2)
     assert [drafter.name for drafter in model.drafters] == ["small"]
-    assert list(model.strategies) == list(STRATEGIES)
+    assert [each.name for each in model.strategies] == list(STRATEGIES)
+    # Nothing but a confidence service is missing.
+    assert [each.name for each in model.strategies if not each.available] == ["filter"]
+    assert [each.name for each in model.strategies if not each.lossless] == ["filter"]
+    dsi = next(each for each in model.strategies if each.name == "dsi")
+    assert list(dsi.options) == ["lookahead"]
+
+
+async def test_strategies_that_need_a_drafter_are_not_available_without_one(connect, serve):
+    stub = await serve(await connect([Verifier()], []))
+    (model,) = (await stub.ListModels(served_model_pb2.ListModelsRequest())).models
+    assert [each.name for each in model.strategies if each.available] == ["autoregressive"]
+
+
+@pytest.mark.parametrize("field", ["page_size", "page_token"])
+async def test_a_page_that_there_is_not_is_refused(connect, serve, field):
+    stub = await serve(await connect([Verifier()], [Drafter()]))
+    pages = {"page_size": {"page_size": -1}, "page_token": {"page_token": "elsewhere"}}
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await stub.ListModels(served_model_pb2.ListModelsRequest(**pages[field]))
+    refused = invalid_field(raised.value)
+    assert refused is not None
+    assert refused.field == field
+
+
+async def test_the_only_page_says_that_it_is_the_last(connect, serve):
+    stub = await serve(await connect([Verifier()], [Drafter()]))
+    listed = await stub.ListModels(served_model_pb2.ListModelsRequest(page_size=1))
+    assert (len(listed.models), listed.next_page_token) == (1, "")
+
+
+async def test_defaults_are_listed(connect, serve):
+    stub = await serve(await connect([Verifier()], [Drafter()]))
+    (model,) = (await stub.ListModels(served_model_pb2.ListModelsRequest())).models
     assert (model.default_strategy, model.default_lookahead) == ("speculative", 4)

@@ -33,11 +33,11 @@ class HeldTokenizer:
         self.at_work = threading.Semaphore(0)
         self.num_texts = 0
 
-    def encode_batch(self, texts: Sequence[str]):
+    def encode_batch(self, texts: Sequence[str], **options: bool):
         self.num_texts += 1
         self.at_work.release()
         assert self.released.wait(30)
-        return TOKENIZER.encode_batch(texts)
+        return TOKENIZER.encode_batch(texts, **options)
 
 
 def read(reader: PromptReader, text: str, target: Target = TARGET):

@@ -12,6 +12,7 @@ from tests.orchestrator.peers import Drafter, Verifier
 
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
 from specmesh.orchestrator.mesh.calls import Calls, Mesh
 from specmesh.orchestrator.mesh.latency import (
     MIN_HALF,
@@ -22,7 +23,6 @@ from specmesh.orchestrator.mesh.latency import (
 )
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.orchestrator.strategies.base import Capacity, Draft, Verify
-from specmesh.v1 import drafter_pb2, verifier_pb2
 
 
 def calls_on(mesh: Mesh) -> Calls:

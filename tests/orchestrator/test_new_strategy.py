@@ -12,7 +12,7 @@ from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Draft, TaskId
 from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
 from specmesh.orchestrator.strategies.kit.draft_then_verify import DraftThenVerify
-from specmesh.v1 import generation_pb2
+from specmesh.v1 import served_model_pb2
 
 NAME = "an-example"
 
@@ -42,8 +42,8 @@ async def test_it_is_listed_and_answers_like_the_target_alone(connect, serve):
     answer = await collect(stub.Generate(asked))
     assert answer.tokens == alone(asked.sampling)
     assert answer.finished.stats.num_accepted_tokens > 0
-    (model,) = (await stub.ListModels(generation_pb2.ListModelsRequest())).models
-    assert NAME in model.strategies
+    (model,) = (await stub.ListModels(served_model_pb2.ListModelsRequest())).models
+    assert NAME in {each.name for each in model.strategies}
 
 
 def test_it_passes_the_tests_of_all_strategies():

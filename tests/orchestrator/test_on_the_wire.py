@@ -16,6 +16,7 @@ from tests.orchestrator.peers import Verifier
 
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import EMPTY
+from specmesh.mesh.v1alpha1 import verifier_pb2, verifier_pb2_grpc
 from specmesh.orchestrator import driver
 from specmesh.orchestrator.driver import Driver
 from specmesh.orchestrator.mesh.calls import Calls, Mesh
@@ -29,7 +30,6 @@ from specmesh.orchestrator.strategies.base import (
     Verified,
     Verify,
 )
-from specmesh.v1 import verifier_pb2, verifier_pb2_grpc
 
 ROUNDS = 20
 

@@ -22,14 +22,14 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.predictors import PREDICTORS
 from specmesh.decoding.sampling import AcceptanceMode
 from specmesh.orchestrator.mesh.peer import PeerModel
-from specmesh.orchestrator.plan import Defaults, RequestPlan, make_plan
+from specmesh.orchestrator.plan import Defaults, RequestPlan, check_model, make_plan
 from specmesh.orchestrator.prompts import PromptReader
 from specmesh.orchestrator.sessions import settled
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.options import OPTIONS
 from specmesh.orchestrator.target import Target
 from specmesh.serving.errors import FailedPrecondition, NotFound
-from specmesh.v1 import generation_pb2
+from specmesh.v1 import generation_pb2, speculation_pb2
 
 TARGET = Target.of(PeerModel(model_info("toy"), TOKENIZER_JSON))
 DEFAULTS = Defaults("speculative", 4)
@@ -126,7 +126,7 @@ def test_a_settled_request_means_the_same_again():
 
 
 def test_every_option_of_the_protocol_is_declared_for_strategies():
-    fields = {each.name for each in generation_pb2.SpeculationOptions.DESCRIPTOR.fields}
+    fields = {each.name for each in speculation_pb2.SpeculationOptions.DESCRIPTOR.fields}
     assert set(OPTIONS) == fields - {"strategy", "filter"}
 
 
@@ -188,6 +188,7 @@ def test_what_can_never_fit_into_kv_is_refused_with_numbers(request_text, max_to
         ("sampling.temperature", tokens(1) + "sampling { temperature: nan }"),
         ("sampling.top_p", tokens(1) + "sampling { top_p: 0 }"),
         ("sampling.top_p", tokens(1) + "sampling { top_p: 1.5 }"),
+        ("sampling.seed", tokens(1) + f"sampling {{ seed: {2**53} }}"),
         ("sampling.acceptance_mode", tokens(1) + "sampling { acceptance_mode: 77 }"),
         ("stopping.max_tokens", tokens(1) + "stopping { max_tokens: 0 }"),
         (
@@ -225,6 +226,7 @@ def test_wrong_field_is_named(field, request_text):
         "speculation { lookahead: 1 num_branches: 1 }",
         "speculation { num_branches: 64 }",
         "sampling { temperature: 100 top_p: 1 }",
+        f"sampling {{ seed: {2**53 - 1} }}",
     ],
 )
 def test_limits_themselves_are_allowed(request_text):
@@ -239,7 +241,7 @@ def test_unknown_strategy_lists_the_known_ones():
 
 def test_unknown_model_is_not_found():
     with pytest.raises(NotFound, match="toy") as raised:
-        plan('model: "other" text: "a"')
+        check_model("other", TARGET)
     assert raised.value.reason == "MODEL_NOT_FOUND"
 
 

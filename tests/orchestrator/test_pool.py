@@ -26,6 +26,12 @@ async def test_health_takes_a_peer_out_and_puts_it_back(connect):
     await until(lambda: peer.ready, peer)
 
 
+async def test_no_proxy_stands_between_an_orchestrator_and_its_replicas(connect, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    mesh = (await connect([Verifier()])).mesh
+    assert len(mesh.verifiers.ready) == 1
+
+
 async def test_peer_that_died_comes_back_at_the_same_address(connect):
     verifier = Verifier()
     mesh = (await connect([verifier])).mesh
@@ -156,3 +162,19 @@ async def test_waiting_ends_when_a_peer_comes_up(connect):
 
 async def _anybody(_model):
     return None
+
+
+async def test_pool_counts_its_peers_by_state(connect):
+    good, stopped, other, bad = (Verifier() for _ in range(4))
+    pool = (await connect([good, stopped, other, bad])).mesh.verifiers
+    peers = dict(zip(("good", "stopped", "other", "bad"), pool.peers, strict=True))
+    assert pool.states() == {"ready": 4, "down": 0, "refused": 0, "ejected": 0}
+    await stopped.set_health(NOT_SERVING)
+    await until(lambda: not peers["stopped"].ready, peers["stopped"])
+    await other.die()
+    other.info.num_parameters += 1
+    await other.start()
+    await until(lambda: peers["other"].refusal is not None, peers["other"])
+    while pool.states()["ejected"] == 0:
+        pool.failed(peers["bad"], began=asyncio.get_running_loop().time())
+    assert pool.states() == {"ready": 1, "down": 1, "refused": 1, "ejected": 1}

@@ -18,10 +18,12 @@ from specmesh.v1 import generation_pb2 as pb
 
 __all__ = ["recorded"]
 
+STATUSES = {"INVALID_ARGUMENT", "NOT_FOUND"}
+REASONS = {"INVALID_FIELD", "MODEL_NOT_FOUND"}
 DURATION = "gen_ai.server.request.duration"
 FIRST_TOKEN = "gen_ai.server.time_to_first_token"
 PER_TOKEN = "gen_ai.server.time_per_output_token"
-DRAFTED = "specmesh.spec_decode.num_draft_tokens"
+DRAFTED = "specmesh.spec_decode.num_verified_tokens"
 ACCEPTED = "specmesh.spec_decode.num_accepted_tokens"
 WASTED = "specmesh.spec_decode.num_wasted_tokens"
 VERIFIED = "specmesh.spec_decode.num_verify_calls"
@@ -38,8 +40,10 @@ ANSWERED = {
     "gen_ai.operation.name": "text_completion",
     "gen_ai.provider.name": "specmesh",
     "gen_ai.request.model": "toy",
+    "gen_ai.response.model": "toy",
+    "specmesh.strategy": "speculative",
 }
-UNHEARD = {name: value for name, value in ANSWERED.items() if name != "gen_ai.request.model"}
+UNHEARD = {name: ANSWERED[name] for name in ("gen_ai.operation.name", "gen_ai.provider.name")}
 
 
 def ends(recorded: Recorded) -> list[dict[str, str]]:
@@ -102,8 +106,9 @@ async def test_answer_that_its_client_cancels_tells_what_it_took(answering, reco
     await recorded.wait_for(DURATION)
     assert len(begun.tokens) == 10
     assert ends(recorded) == [failed("CANCELLED")]
-    assert recorded.points(FIRST_TOKEN)[0].attributes == ANSWERED
-    assert recorded.points(PER_TOKEN) == []
+    (first,), (each,) = recorded.points(FIRST_TOKEN), recorded.points(PER_TOKEN)
+    assert first.attributes == each.attributes == failed("CANCELLED")
+    assert each.count == 1
     assert recorded.total(VERIFIED) == 2
     assert recorded.total(DRAFTED) == recorded.total(ACCEPTED) == 8
     assert recorded.total(WASTED) == 4
@@ -144,7 +149,7 @@ async def test_call_that_ends_with_its_clients_deadline_did_not_meet_it(
     """Servers are told 1.001 s as 1.01 s, so that the client gives up before their deadline."""
     with monkeypatch.context() as patch:
         patch.setattr(asyncio.get_running_loop(), "time", iter([0.0, ended_s, ended_s]).__next__)
-        RequestMetrics(deadline=1.01).__exit__(None, asyncio.CancelledError(), None)
+        RequestMetrics("Generate", deadline=1.01).__exit__(None, asyncio.CancelledError(), None)
     (point,) = recorded.points(DURATION)
     assert (point.attributes["error.type"], point.sum) == (status, ended_s)
 
@@ -176,12 +181,74 @@ async def test_request_that_is_refused_has_a_duration_too(connect, serve, record
     stub = await serve(await connect([Verifier()]))
     await refusal(stub.Generate(request(sampling={"temperature": -1})))
     await refusal(stub.Generate(request()))
-    await refusal(stub.Resume(pb.ResumeRequest(session_id="nobody's", epoch=2)))
+    await refusal(stub.Resume(pb.ResumeRequest(session_id="a", resume_token=b"b", epoch=2)))
     assert ends(recorded) == [
         failed("INVALID_ARGUMENT", UNHEARD),
         failed("FAILED_PRECONDITION"),
         failed("UNAVAILABLE", UNHEARD),
     ]
+
+
+async def test_requests_are_counted_by_status_and_by_the_reason_that_the_client_is_told(
+    connect, serve, recorded
+):
+    stub = await serve(await connect([Verifier()]))
+    await collect(stub.Generate(request(speculation={"strategy": "autoregressive"})))
+    await refusal(stub.Generate(request()))
+    await refusal(stub.Generate(request(sampling={"temperature": -1})))
+    found = {
+        (point.attributes["rpc.response.status_code"], point.attributes.get("specmesh.reason"))
+        for point in recorded.points("specmesh.requests")
+    }
+    assert found == {
+        ("OK", None),
+        ("FAILED_PRECONDITION", "NO_FITTING_DRAFTER"),
+        ("INVALID_ARGUMENT", "INVALID_FIELD"),
+    }
+
+
+@pytest.mark.parametrize("asked", [{"model": "x" * 99}, {"speculation": {"strategy": "x" * 99}}])
+async def test_names_that_only_a_request_gives_are_no_attributes(answering, recorded, asked):
+    stub, _ = answering
+    wrong = request()
+    wrong.MergeFrom(pb.GenerateRequest(**asked))
+    await refusal(stub.Generate(wrong))
+    values = {
+        value
+        for name in (DURATION, "specmesh.requests")
+        for point in recorded.points(name)
+        for value in point.attributes.values()
+    }
+    assert values <= {"text_completion", "specmesh"} | STATUSES | REASONS
+
+
+async def test_tokens_are_counted_as_they_are_used(answering, recorded):
+    stub, _ = answering
+    stats = (await collect(stub.Generate(request()))).finished.stats
+    usage = {
+        point.attributes["gen_ai.token.type"]: point.sum
+        for point in recorded.points("specmesh.token.usage")
+    }
+    assert usage == {"input": stats.num_prompt_tokens, "output": NUM_TOKENS}
+    (drafted,) = recorded.points("specmesh.spec_decode.num_drafted_tokens")
+    assert drafted.value == stats.num_drafted_tokens
+    assert dict(drafted.attributes) == {
+        "gen_ai.operation.name": "text_completion",
+        "gen_ai.request.model": "toy",
+        "specmesh.strategy": "speculative",
+    }
+
+
+async def test_resumed_answers_are_counted_by_where_they_went_on_from(broken_off, recorded):
+    stub, begun, _ = broken_off
+    recorded = Recorded(recorded.reader)
+    await collect(stub.Resume(resumed(begun, 7)))
+    again = request()
+    again.received.token_ids.extend(alone(request().sampling)[:7])
+    await collect(stub.Generate(again))
+    points = recorded.points("specmesh.requests.resumed")
+    found = {point.attributes["specmesh.resumed_from"]: point.value for point in points}
+    assert found == {"store": 1, "client": 1}
 
 
 async def test_client_that_leaves_with_the_last_message_is_no_failure(answering, recorded):

@@ -168,7 +168,7 @@ async def test_epoch_that_is_no_higher_than_the_sessions_is_stale(pair, epoch):
     assert begun.then(second).then(rest).tokens == alone(request().sampling)
 
 
-@pytest.mark.parametrize("token", [b"", b"\x00" * 16])
+@pytest.mark.parametrize("token", [b"\x00", b"\x00" * 16])
 async def test_stranger_who_knows_the_session_and_its_epoch_gets_nothing(pair, token):
     third = Hold()
     pair.verifier.faults.extend([passing, passing, third])
@@ -268,14 +268,41 @@ async def test_answer_is_carried_on_from_its_clients_tokens_where_the_store_has_
     assert (await collect(told_again)).tokens == theirs
 
 
-async def test_stored_request_holds_neither_prompt_nor_what_is_unknown(pair, redis_server):
-    junk = b"\xfa\x3f\x80\x80\x40" + b"x" * 2**20  # an unknown field of a megabyte
-    asked = pb.GenerateRequest.FromString(request().SerializeToString() + junk)
-    begun = await dropped(pair.first, asked, 1)
+async def test_a_request_that_is_newer_than_its_server_is_refused(pair):
+    unknown = b"\xfa\x3f\x01x"  # field 1023, a string
+    newer = pb.GenerateRequest.FromString(request().SerializeToString() + unknown)
+    expected = (grpc.StatusCode.INVALID_ARGUMENT, "UNKNOWN_FIELD")
+    assert await refusal(pair.first.Generate(newer)) == expected
+    assert pair.verifier.requests == []
+    begun = await dropped(pair.first, request(), 1)
+    newer = resuming(begun)
+    newer.received.MergeFromString(unknown)
+    assert await refusal(pair.second.Resume(newer)) == expected
+    # It has not taken the session.
+    rest = await collect(resume(pair.second, begun))
+    assert begun.then(rest).tokens == alone(request().sampling)
+
+
+async def test_a_session_of_a_newer_orchestrator_is_left_to_it(pair, redis_server):
+    begun = await dropped(pair.first, request(), 1)
     async with Redis.from_url(redis_server.url) as redis:
-        keys = await redis.keys(f"*{begun.started.session_id}*")
-        sizes = [await redis.memory_usage(key) for key in keys]
-    assert sum(sizes) < 2000
+        (key,) = await redis.keys(f"*{begun.started.session_id}*:session")
+        stored = await redis.hget(key, "request")
+        await redis.hset(key, "request", stored + b"\xf8\x3f\x01")
+        expected = (grpc.StatusCode.INVALID_ARGUMENT, "UNKNOWN_FIELD")
+        assert await refusal(resume(pair.second, begun)) == expected
+        assert int(await redis.hget(key, "epoch")) == begun.started.epoch
+
+
+async def test_stored_request_has_all_that_was_settled_but_the_prompt(pair, redis_server):
+    begun = await dropped(pair.first, request(num_top_logprobs=2), 1)
+    async with Redis.from_url(redis_server.url) as redis:
+        (key,) = await redis.keys(f"*{begun.started.session_id}*:session")
+        stored = pb.GenerateRequest.FromString(await redis.hget(key, "request"))
+    assert stored.WhichOneof("prompt") is None
+    assert stored.sampling.seed == begun.started.seed
+    assert stored.speculation.strategy == begun.started.strategy
+    assert stored.num_top_logprobs == 2
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, COUPLED])
@@ -322,5 +349,5 @@ async def test_orchestrator_without_drafters_carries_a_speculated_answer_on(
 
 async def test_unknown_session_is_not_found(pair):
     expected = (grpc.StatusCode.NOT_FOUND, "SESSION_NOT_FOUND")
-    unknown = pb.ResumeRequest(session_id="nobody's", epoch=2)
+    unknown = pb.ResumeRequest(session_id="nobody's", resume_token=b"a guess", epoch=2)
     assert await refusal(pair.second.Resume(unknown)) == expected

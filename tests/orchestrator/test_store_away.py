@@ -25,6 +25,7 @@ from tests.orchestrator.peers import Drafter, Hold, Verifier, passing
 from tests.serving.conftest import RedisServer, free_port
 
 from specmesh.orchestrator import session_log
+from specmesh.v1 import events_pb2
 from specmesh.v1 import generation_pb2 as pb
 from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
 
@@ -75,6 +76,20 @@ async def test_redis_that_is_away_from_the_start_costs_only_resumption(
     assert counted() == 1
 
 
+async def test_a_named_start_does_not_wait_for_redis_that_hangs(
+    connect, serve, store_on, start_redis
+):
+    redis = start_redis()
+    redis.pause()
+    stub = await serve(await connect([Verifier()], [Drafter()]), store_on(redis.url, timeout_s=60))
+    named = request()
+    named.request_id = "start"
+    async with asyncio.timeout(20):
+        answer = await collect(stub.Generate(named))
+    assert answer.tokens == alone(request().sampling)
+    assert not answer.started.resumable
+
+
 @pytest.mark.parametrize("harm", ["kill", "pause"])
 async def test_redis_lost_within_an_answer_costs_only_resumption(
     connect, serve, store_on, start_redis, counted, harm
@@ -116,7 +131,7 @@ class Reader:
     turnstile: Turnstile
     answer: Answer = field(default_factory=Answer)
 
-    async def next_chunk(self) -> pb.GenerationChunk:
+    async def next_chunk(self) -> events_pb2.GenerationChunk:
         self.turnstile.turn()
         num_chunks = len(self.answer.chunks) + 1
         async with asyncio.timeout(10):

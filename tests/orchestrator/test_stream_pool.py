@@ -11,9 +11,10 @@ import pytest
 from tests.orchestrator.conftest import until
 from tests.orchestrator.peers import Drafter, Hold, Verifier, hang, passing
 
+from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
 from specmesh.orchestrator.mesh import stream_pool
+from specmesh.orchestrator.mesh.connection import Connection, PlainChannels
 from specmesh.orchestrator.mesh.peer import Peer
-from specmesh.v1 import drafter_pb2, verifier_pb2
 
 VERIFY = verifier_pb2.VerifyEachRequest(
     request=verifier_pb2.VerifyRequest(prefix={"token_ids": [1, 2]}, sampling={"temperature": 0})
@@ -148,6 +149,28 @@ async def test_calls_that_ended_while_idle_are_not_used(verifier):
     await fake.start()
     await until(lambda: peer.ready, peer)
     assert await verify(peer) == await verify(peer)
+
+
+async def test_a_connection_that_is_replaced_ends_once_its_running_requests_have():
+    fake = Verifier()
+    await fake.start()
+    connection = Connection(PlainChannels(), fake.address)
+    calls = connection.verifications
+
+    async def ask() -> int:
+        async with calls.send(VERIFY, soon()) as exchange:
+            return (await exchange.read()).response.next_token_id
+
+    tokens = await asyncio.gather(ask(), ask())  # leaves two calls open
+    fake.always = hold = Hold()
+    running = asyncio.create_task(ask())
+    await hold.reached.wait()
+    retiring = asyncio.create_task(connection.retire())
+    await asyncio.sleep(0)
+    hold.released.set()
+    assert await running == tokens[0]
+    await asyncio.wait_for(retiring, 10)
+    await fake.die()
 
 
 async def test_a_peer_that_is_gone_is_unavailable(verifier):

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,11 +58,20 @@ class Total:
         self.violated.update(other.violated)
 
 
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Log errors alone: what else orchestrators log would be thousands of lines."""
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
 def run_batch(seeds: range) -> Total:
     """Run the schedules of ``seeds``."""
-    logging.disable(logging.WARNING)
     total = Total()
-    with collecting_seldom() as collect:
+    with _quietly(), collecting_seldom() as collect:
         for seed in seeds:
             total.add(run(seed))
             if seed % COLLECT_EVERY == 0:
@@ -99,17 +109,17 @@ def _batches(seeds: range) -> Iterator[Total]:
 
 
 def _show(seed: int) -> int:
-    logging.disable(logging.WARNING)
-    outcome = run(seed, traced=True)
+    with _quietly():
+        outcome = run(seed, traced=True)
     _print(outcome.scenario, *outcome.trace, *(f"VIOLATED {each}" for each in outcome.violations))
     return 1 if outcome.violations else 0
 
 
 def _mutate(seeds: range) -> int:
-    logging.disable(logging.WARNING)
     missed = 0
     for name, mutation in MUTATIONS.items():
-        found = find(mutation, seeds)
+        with _quietly():
+            found = find(mutation, seeds)
         missed += found is None
         _print(f"{name}: " + (f"seed {found.seed}, {found.violations[0]}" if found else "MISSED"))
     return 1 if missed else 0

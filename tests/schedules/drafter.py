@@ -10,14 +10,14 @@ from tests.schedules.replicas import Health, Replica, corrupted
 
 from specmesh.decoding.drafting import draw_children
 from specmesh.decoding.simulated import chained
+from specmesh.mesh.v1alpha1 import confidence_pb2, drafter_pb2
 from specmesh.serving.wire import read_sampling, read_tree, write_choices, write_distributions
-from specmesh.v1 import confidence_pb2, drafter_pb2
 
 
 class Drafter(Replica):
     """Says what the target would in a share ``agreement`` of all places."""
 
-    service = "specmesh.v1.DrafterService"
+    service = "specmesh.mesh.v1alpha1.DrafterService"
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Drafter(Replica):
 class Confidence(Replica):
     """Keeps a share of all tokens, by what the drafter says of them."""
 
-    service = "specmesh.v1.ConfidenceService"
+    service = "specmesh.mesh.v1alpha1.ConfidenceService"
 
     def respond(self, message: bytes) -> Iterator[tuple[float, bytes]]:
         """See ``Replica``."""

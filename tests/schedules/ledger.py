@@ -14,7 +14,7 @@ from tests.schedules.orchestrators import answering
 from tests.schedules.scenario import Question
 
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
-from specmesh.v1 import generation_pb2
+from specmesh.v1 import events_pb2
 
 MAX_FORWARDS_A_TOKEN = 4
 MAX_FORWARDS_A_CALL = 24
@@ -30,7 +30,7 @@ class Record:
         self.texts: list[str] = []
         self.calls: list[ClientCall] = []
         self.sessions: dict[str, None] = {}
-        self.finished: generation_pb2.GenerationFinished | None = None
+        self.finished: events_pb2.GenerationFinished | None = None
         self.failure: str | None = None
 
     @property
@@ -109,9 +109,7 @@ class Ledger:
         if "".join(record.texts) != text(told):
             self.violated(f"the text of {told} is {record.texts}")
 
-    def _chunk(
-        self, record: Record, call: ClientCall, chunk: generation_pb2.GenerationChunk
-    ) -> None:
+    def _chunk(self, record: Record, call: ClientCall, chunk: events_pb2.GenerationChunk) -> None:
         told, tokens = record.told, list(chunk.token_ids)
         self._trace("client", call, chunk.first_index, tokens)
         if chunk.first_index != len(told):

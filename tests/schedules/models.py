@@ -62,6 +62,7 @@ def model_info(name: str) -> model_pb2.ModelInfo:
         backend="schedule",
         weights_digest=name,
         dtype="float32",
+        features=[number for number in model_pb2.ModelFeature.values() if number],
     )
 
 

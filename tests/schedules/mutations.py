@@ -13,6 +13,7 @@ from tests.schedules.run import Outcome, run
 
 from specmesh.client.resumable import ResumableCall
 from specmesh.decoding.acceptance import Verdict
+from specmesh.mesh.v1alpha1 import verifier_pb2
 from specmesh.orchestrator import driver
 from specmesh.orchestrator.mesh import verify_calls
 from specmesh.orchestrator.mesh.attempts import Attempts
@@ -20,7 +21,6 @@ from specmesh.orchestrator.mesh.faults import CallFault, fault_of
 from specmesh.serving import sessions
 from specmesh.serving.session import Generated
 from specmesh.serving.sessions import SessionStore
-from specmesh.v1 import verifier_pb2
 
 NOTHING = Generated((), frozenset())
 
@@ -51,9 +51,9 @@ def _store_goes_on_from_its_own_tokens() -> Iterator[None]:
     take = SessionStore.take
 
     async def taken(
-        self: Any, session_id: str, resume_token: bytes, writer: Any, received: Generated
-    ) -> Generated:
-        return await take(self, session_id, resume_token, writer, NOTHING)
+        self: Any, claim: Any, epoch: Any, writer_id: Any, received: Any, **options: bool
+    ) -> Any:
+        return await take(self, claim, epoch, writer_id, NOTHING, **options)
 
     with patch.object(SessionStore, "take", taken):
         yield
@@ -61,7 +61,7 @@ def _store_goes_on_from_its_own_tokens() -> Iterator[None]:
 
 @contextmanager
 def _anybody_may_resume() -> Iterator[None]:
-    with patch.object(sessions, "_hash", lambda resume_token: b"the same for all"):
+    with patch.object(sessions, "_proof", lambda claim: b"the same for all"):
         yield
 
 
@@ -82,7 +82,7 @@ def _epochs_have_no_owner() -> Iterator[None]:
 
     edits = (
         ("stored.writer ~= writer", "false"),
-        ("if ahead_of(epoch, writer) >= 0", "if ahead_of(epoch, writer) > 0"),
+        ("elseif ahead_of(epoch, writer) >= 0", "elseif ahead_of(epoch, writer) > 0"),
     )
     with _edited(*edits), patch.object(ResumableCall, "_open", opened_under_one_epoch):
         yield

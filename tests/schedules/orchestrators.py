@@ -21,6 +21,7 @@ from tests.schedules.verifier import Verifier
 from specmesh.orchestrator.mesh.calls import Mesh
 from specmesh.orchestrator.mesh.pool import Pool
 from specmesh.orchestrator.plan import Defaults
+from specmesh.orchestrator.prompts import PromptReader
 from specmesh.orchestrator.servicer import GenerationServicer
 from specmesh.orchestrator.target import TargetRegistry
 from specmesh.serving.interceptors import CallInterceptor, reporting_errors
@@ -74,7 +75,7 @@ class Orchestrator:
         targets = TargetRegistry()
         self.pools = [
             Pool(
-                *(role, service, addresses, admit, self._network.channel),
+                *(role, service, addresses, admit, _Channels(self._network)),
                 dispensable=role != "verifier",
             )
             for role, service, addresses, admit in (
@@ -89,7 +90,7 @@ class Orchestrator:
         if self._redis is not None:
             client: Any = Client(self._redis, answering.get)
             store = SessionStore(client)
-        servicer = GenerationServicer(mesh, targets, store, Defaults("speculative"))
+        servicer = GenerationServicer(mesh, targets, store, Defaults("speculative"), PromptReader())
         generation_pb2_grpc.add_GenerationServiceServicer_to_server(servicer, self)  # type: ignore[arg-type]
         await self._intercept()
         await mesh.verifiers.wait_ready()
@@ -129,6 +130,18 @@ class Orchestrator:
         except Exception as error:
             context.status = Status(grpc.StatusCode.UNKNOWN, repr(error))
         call.end(context.status)
+
+
+class _Channels:
+    """Channels of the network."""
+
+    version = None
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+
+    def open(self, address: str) -> Any:
+        return self._network.channel(address)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from tests.schedules.network import Network, ServerCall
 from tests.schedules.status import Status, refusal
 
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
+from specmesh.mesh.v1alpha1 import model_service_pb2, tokens_pb2
 from specmesh.serving.errors import FailedPrecondition, ResourceExhausted, Unavailable
-from specmesh.v1 import model_pb2, tokens_pb2
 
 BROKEN = (
     Status(grpc.StatusCode.INTERNAL, "internal error"),
@@ -69,8 +69,8 @@ class Replica:
         self._held: dict[bytes, list[int]] = {}
         self._methods: dict[str, Callable[[ServerCall, bytes | None], None]] = {
             "/grpc.health.v1.Health/Watch": self._watch,
-            "/specmesh.v1.ModelService/GetModel": self._get_model,
-            "/specmesh.v1.ModelService/GetTokenizer": self._get_tokenizer,
+            "/specmesh.mesh.v1alpha1.ModelService/GetModel": self._get_model,
+            "/specmesh.mesh.v1alpha1.ModelService/GetTokenizer": self._get_tokenizer,
         }
         network.listen(address, self)
 
@@ -109,14 +109,14 @@ class Replica:
         call.reply(health_pb2.HealthCheckResponse(status=serving).SerializeToString())
 
     def _get_model(self, call: ServerCall, request: bytes | None) -> None:
-        response = model_pb2.GetModelResponse(
+        response = model_service_pb2.GetModelResponse(
             model=model_info(self.name), process_id=self._process_id
         )
         call.reply(response.SerializeToString())
         call.end(Status(grpc.StatusCode.OK))
 
     def _get_tokenizer(self, call: ServerCall, request: bytes | None) -> None:
-        response = model_pb2.GetTokenizerResponse(data=TOKENIZER_JSON.encode())
+        response = model_service_pb2.GetTokenizerResponse(data=TOKENIZER_JSON.encode())
         call.reply(response.SerializeToString())
         call.end(Status(grpc.StatusCode.OK))
 

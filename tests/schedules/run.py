@@ -19,7 +19,7 @@ from tests.schedules.clock import Stuck, VirtualLoop
 from tests.schedules.scenario import KINDS, Scenario, choose_scenario
 from tests.schedules.world import World
 
-from specmesh.client import resumable
+from specmesh.client import channels, resumable
 from specmesh.orchestrator import answer
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 
@@ -33,6 +33,11 @@ class _WatchedPrefix(CommittedPrefix):
         super().__init__(*args)
         if _world is not None:
             _world.ledger.began(self)
+
+
+def _client_channel(address: str, _: Any) -> Any:
+    assert _world is not None
+    return _world.client_channel(address)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,7 @@ def run(seed: int, *, traced: bool = False, kinds: Collection[str] = tuple(KINDS
     with (
         patch.object(answer, "CommittedPrefix", _WatchedPrefix),
         patch.object(resumable, "random", jitter),
+        patch.object(channels, "open_channel", _client_channel),
     ):
         return _run(seed, traced=traced, kinds=kinds)
 

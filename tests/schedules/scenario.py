@@ -123,7 +123,7 @@ def _question(dice: random.Random) -> Question:
         max_tokens=dice.randint(3, 14),
         sampling=Sampling(
             temperature=0.0 if mode is AcceptanceMode.GREEDY else 1.0,
-            seed=dice.getrandbits(64),
+            seed=dice.getrandbits(53),
             mode=mode,
         ),
         strategy=dice.choice(CHOSEN),

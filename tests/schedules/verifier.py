@@ -11,15 +11,15 @@ from tests.schedules.replicas import Health, Replica, corrupted
 
 from specmesh.decoding.acceptance import verify
 from specmesh.decoding.simulated import chained
+from specmesh.mesh.v1alpha1 import cost_pb2, verifier_pb2
 from specmesh.serving.verdicts import write_verdict
 from specmesh.serving.wire import read_distributions, read_sampling, read_tree
-from specmesh.v1 import model_pb2, verifier_pb2
 
 
 class Verifier(Replica):
     """Counts in ``asked`` the requests of each session."""
 
-    service = "specmesh.v1.VerifierService"
+    service = "specmesh.mesh.v1alpha1.VerifierService"
     name = "target"
 
     def __init__(
@@ -50,7 +50,7 @@ class Verifier(Replica):
             read_distributions(request.tree.draft_distributions),
             request.num_bonus_candidates,
         )
-        cost = model_pb2.ComputeCost(forward_ms=self._pace_s * 1e3, num_computed_tokens=len(states))
+        cost = cost_pb2.ComputeCost(forward_ms=self._pace_s * 1e3, num_computed_tokens=len(states))
         response = write_verdict(verdict, cost)
         if self.health.lies and self._dice.random() < self.health.lies:
             self._spoil(response)

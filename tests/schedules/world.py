@@ -7,10 +7,9 @@ import random
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
-from unittest.mock import patch
 
 import grpc.aio
-from tests.schedules.clock import Process
+from tests.schedules.clock import Process, current_process
 from tests.schedules.drafter import Confidence, Drafter
 from tests.schedules.faults import Faults
 from tests.schedules.ledger import Ledger, Record
@@ -21,9 +20,7 @@ from tests.schedules.scenario import LAST_FAULT_S, Question, Scenario
 from tests.schedules.store import Redis
 from tests.schedules.verifier import Verifier
 
-from specmesh.client import client as sdk
-from specmesh.client.errors import SpecmeshError
-from specmesh.client.timeouts import Timeouts
+from specmesh.client import AsyncClient, SpecmeshError, Timeouts
 from specmesh.decoding.sampling import AcceptanceMode
 from specmesh.v1 import generation_pb2
 from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
@@ -58,6 +55,7 @@ class World:
         self.filters: dict[str, Confidence] = {}
         self.records: list[Record] = []
         self.processes: list[Process] = []
+        self._asking: dict[Process | None, Record] = {}
         self._thefts: list[asyncio.Task[None]] = []
         self._scenario = scenario
         self._faults = Faults(self, dice)
@@ -150,11 +148,12 @@ class World:
         self.processes.append(process)
         record = Record(question)
         self.records.append(record)
+        self._asking[process] = record
         return process.start(self._ask(question, record))
 
     async def _ask(self, question: Question, record: Record) -> None:
         await asyncio.sleep(question.asked_at)
-        client = self._sdk(record)
+        client = AsyncClient(*self.orchestrators, timeouts=Timeouts(generate_s=PATIENCE_S))
         stream = client.generate(
             question.prompt,
             temperature=question.sampling.temperature,
@@ -163,10 +162,11 @@ class World:
             max_tokens=question.max_tokens,
             strategy=question.strategy,
             lookahead=question.lookahead,
+            request_id=str(current_process()),
         )
         try:
             async with asyncio.timeout_at(question.leaves_at):
-                await stream.text()
+                await stream
         except SpecmeshError as error:
             record.failure = f"{error.code.name} {error.reason}: {error}"
             self.trace("client", "failed", record.failure)
@@ -176,14 +176,12 @@ class World:
             self.trace("client", "left")
         await client.aclose()
 
-    def _sdk(self, record: Record) -> sdk.Client:
-        def channel(address: str, _: float) -> Any:
-            return self.network.observed_channel(
-                address, lambda call, message: self.ledger.read(record, call, message)
-            )
-
-        with patch.object(sdk, "_channel", channel):
-            return sdk.Client(*self.orchestrators, timeouts=Timeouts(generate_s=PATIENCE_S))
+    def client_channel(self, address: str) -> Any:
+        """The running client's, each of whose messages is noted for its answer."""
+        record = self._asking[current_process()]
+        return self.network.observed_channel(
+            address, lambda call, message: self.ledger.read(record, call, message)
+        )
 
     def steal(self, address: str, session_id: str, dice: random.Random) -> None:
         """Somebody who knows of a session, and not its secret, asks for the rest of it."""

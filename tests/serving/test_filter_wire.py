@@ -13,6 +13,7 @@ from specmesh.decoding.drafting import TopK, draw_children
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.thresholds import Constant, EscalationRate, FilterOptions, FollowLoad
+from specmesh.mesh.v1alpha1 import confidence_pb2
 from specmesh.serving.wire import (
     MAX_POSITIONS,
     read_filter_options,
@@ -20,7 +21,7 @@ from specmesh.serving.wire import (
     write_filter_options,
     write_position,
 )
-from specmesh.v1 import confidence_pb2
+from specmesh.v1 import speculation_pb2
 
 SHARES = st.floats(0, 1, width=32)
 RULES = st.one_of(
@@ -115,7 +116,7 @@ def test_options_are_read_as_the_client_means_them(scorer, said_and_meant):
 
 
 def test_unset_options_leave_it_to_the_service():
-    assert read_filter_options(confidence_pb2.FilterOptions()) == FilterOptions(None, None)
+    assert read_filter_options(speculation_pb2.FilterOptions()) == FilterOptions(None, None)
 
 
 @pytest.mark.parametrize(
@@ -135,5 +136,5 @@ def test_unset_options_leave_it_to_the_service():
 @pytest.mark.parametrize("prefix", ["options", "speculation.filter"])
 def test_options_that_make_no_sense_are_refused_as_the_caller_spelt_them(message, field, prefix):
     with pytest.raises(InvalidField) as refusal:
-        read_filter_options(confidence_pb2.FilterOptions(**message), prefix)
+        read_filter_options(speculation_pb2.FilterOptions(**message), prefix)
     assert refusal.value.field == f"{prefix}.{field}"

@@ -12,19 +12,19 @@ import pytest
 from tests.servers import running_server
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.serving.errors import error_info
-from specmesh.serving.intake import MAX_METADATA_BYTES
-from specmesh.serving.settings import ServerSettings
-from specmesh.v1 import verifier_pb2, verifier_pb2_grpc
-from specmesh.v1.drafter_pb2 import DraftRequest, DraftResponse
-from specmesh.v1.drafter_pb2_grpc import (
+from specmesh.mesh.v1alpha1 import verifier_pb2, verifier_pb2_grpc
+from specmesh.mesh.v1alpha1.drafter_pb2 import DraftRequest, DraftResponse
+from specmesh.mesh.v1alpha1.drafter_pb2_grpc import (
     DrafterServiceServicer,
     add_DrafterServiceServicer_to_server,
 )
+from specmesh.serving.errors import error_info
+from specmesh.serving.intake import MAX_METADATA_BYTES
+from specmesh.serving.settings import ServerSettings
 
-VERIFY = "/specmesh.v1.VerifierService/Verify"
-EACH = "/specmesh.v1.VerifierService/VerifyEach"
-DRAFT = "/specmesh.v1.DrafterService/Draft"
+VERIFY = "/specmesh.mesh.v1alpha1.VerifierService/Verify"
+EACH = "/specmesh.mesh.v1alpha1.VerifierService/VerifyEach"
+DRAFT = "/specmesh.mesh.v1alpha1.DrafterService/Draft"
 GARBAGE = b"\xff\xff\xff\xff"
 ECHO_BYTES = 3 * 10_240
 
@@ -33,7 +33,7 @@ class Service(verifier_pb2_grpc.VerifierServiceServicer, DrafterServiceServicer)
     """Refuses every session id by name; drafts for ever."""
 
     role = "verifier"
-    names = ("specmesh.v1.VerifierService",)
+    names = ("specmesh.mesh.v1alpha1.VerifierService",)
 
     def __init__(self) -> None:
         self.draft_ended = asyncio.Event()
@@ -114,6 +114,62 @@ async def test_bytes_that_are_no_message_are_an_invalid_request(connect: Connect
     assert await reason(open_call.read()) == (INVALID, "UNDECODABLE")
 
 
+def nested(field: int, *parts: bytes) -> bytes:
+    """A message whose field of that number holds a message of ``parts``."""
+    data = b"".join(parts)
+    return bytes([field << 3 | 2, len(data)]) + data
+
+
+UNKNOWN = b"\xf8\x07\x05"
+"""Field 127, a number."""
+TOKENS = nested(3, b"\x01\x02")
+"""``Prefix.token_ids``."""
+NEWER = {
+    "127": UNKNOWN,
+    "prefix.127": nested(1, TOKENS, UNKNOWN),
+    "tree.draft_distributions[1].127": nested(2, nested(3), nested(3, UNKNOWN)),
+}
+"""A request of a newer client by the path of the field that makes it newer."""
+
+
+@pytest.mark.parametrize(("path", "data"), NEWER.items(), ids=list(NEWER))
+async def test_what_this_server_does_not_know_is_refused_by_name(
+    connect: Connect, service: Service, path: str, data: bytes
+):
+    service.hold = asyncio.Event()  # nothing may be done before
+    channel = await connect()
+    open_call = channel.stream_stream(EACH)()
+    await open_call.write(nested(1, data))
+    for call, expected in (
+        (channel.unary_unary(VERIFY)(data), path),
+        (open_call.read(), f"request.{path}"),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await call
+        info = error_info(raised.value)
+        assert info is not None
+        assert (raised.value.code(), info.reason) == (INVALID, "UNKNOWN_FIELD")
+        assert info.metadata["field"] == expected
+    assert await reason(channel.unary_stream(DRAFT)(UNKNOWN).read()) == (INVALID, "UNKNOWN_FIELD")
+    assert service.num_held == 0
+
+
+async def test_a_field_that_is_nowhere_near_is_refused_without_a_name(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("specmesh.serving.unknown_fields.MAX_SEARCHED", 3)
+    channel = await connect()
+    data = nested(2, *[nested(3)] * 2, nested(3, UNKNOWN))
+    assert await reason(channel.unary_unary(VERIFY)(data)) == (INVALID, "UNKNOWN_FIELD")
+
+
+async def test_a_message_that_is_written_in_an_unusual_way_is_none_the_worse(connect: Connect):
+    """Defaults written out, fields twice, numbers not packed."""
+    channel = await connect()
+    verify = channel.unary_unary(VERIFY)
+    await verify(b"\x20\x00" + nested(1, b"\x18\x01", b"\x18\x02") + nested(1, TOKENS))
+
+
 async def test_a_message_beyond_the_limit_says_so(connect: Connect):
     channel = await connect(max_request_bytes=1 << 16)
     verify = channel.unary_unary(VERIFY)
@@ -137,7 +193,9 @@ async def test_too_much_metadata_says_so(connect: Connect):
     assert await reason(call) == (INVALID, "METADATA_TOO_LARGE")
 
 
-@pytest.mark.parametrize("method", ["/specmesh.v1.VerifierService/Falsify", "/nobody/nothing"])
+@pytest.mark.parametrize(
+    "method", ["/specmesh.mesh.v1alpha1.VerifierService/Falsify", "/nobody/nothing"]
+)
 async def test_a_method_that_is_not_there_is_unimplemented(connect: Connect, method: str):
     channel = await connect()
     expected = (grpc.StatusCode.UNIMPLEMENTED, "NO_SUCH_METHOD")

@@ -8,14 +8,14 @@ import grpc
 import pytest
 from tests.servers import running_server
 
+from specmesh.mesh.v1alpha1 import verifier_pb2, verifier_pb2_grpc
 from specmesh.serving.server import CannotStart
 from specmesh.serving.settings import ServerSettings
-from specmesh.v1 import verifier_pb2, verifier_pb2_grpc
 
 
 class Service(verifier_pb2_grpc.VerifierServiceServicer):
     role = "verifier"
-    names = ("specmesh.v1.VerifierService",)
+    names = ("specmesh.mesh.v1alpha1.VerifierService",)
 
     def __init__(self) -> None:
         self.life: list[str] = []

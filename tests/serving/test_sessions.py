@@ -7,14 +7,18 @@ import hashlib
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from redis.asyncio import Redis
 
 from specmesh.serving.session import (
+    CANCELLED,
+    Claim,
     Generated,
     Session,
+    SessionCancelled,
+    SessionIdTaken,
     SessionNotFound,
     StaleEpoch,
     StoreConflict,
@@ -48,7 +52,8 @@ async def redis(redis_server: RedisServer) -> AsyncIterator[Redis]:
 
 @pytest.fixture
 def session() -> Session:
-    return Session(uuid.uuid4().hex, SECRET, model="digest", request=REQUEST, prompt=PROMPT)
+    claim = Claim(uuid.uuid4().hex, SECRET, owner="")
+    return Session(claim, model="digest", request=REQUEST, prompt=PROMPT)
 
 
 async def keys_of(redis: Redis, session: Session) -> set[bytes]:
@@ -58,7 +63,9 @@ async def keys_of(redis: Redis, session: Session) -> set[bytes]:
 async def take(
     store: SessionStore, session: Session, writer: Writer, received: Generated = NOTHING
 ) -> Generated:
-    return await store.take(session.session_id, SECRET, writer, received)
+    taker, generated = await store.take(session.claim, writer.epoch, writer.writer_id, received)
+    assert taker == writer
+    return generated
 
 
 async def test_successor_finds_all_that_was_committed(
@@ -68,10 +75,21 @@ async def test_successor_finds_all_that_was_committed(
     await store.append(session.session_id, FIRST, first_index=1, token_ids=[10, 11])
     await store.append(session.session_id, FIRST, first_index=3, token_ids=[12])
 
-    assert await store.read(session.session_id, SECRET) == session
+    assert (await store.read(session.claim)).session == session
     assert await take(store, session, SECOND) == Generated((9, 10, 11, 12))
     await store.append(session.session_id, SECOND, first_index=4, token_ids=[13])
     assert await store.read_prefix(session.session_id, 100) == (*PROMPT, 9, 10, 11, 12, 13)
+
+
+async def test_successor_may_want_exactly_what_its_client_has(
+    store: SessionStore, session: Session
+) -> None:
+    await store.put(session, FIRST, Generated((9, 10, 11)))
+    has = Generated((9,))
+    taken = await store.take(session.claim, SECOND.epoch, SECOND.writer_id, has, exactly=True)
+    assert taken == (SECOND, has)
+    await store.append(session.session_id, SECOND, first_index=1, token_ids=[12])
+    assert await store.read_prefix(session.session_id, 100) == (*PROMPT, 9, 12)
 
 
 @pytest.mark.parametrize("writer", [FIRST, Writer(2, "another")])
@@ -83,7 +101,7 @@ async def test_writer_that_lost_its_session_is_fenced_off(
     for write in (
         store.put(session, writer, Generated((10,))),
         store.append(session.session_id, writer, first_index=0, token_ids=[10]),
-        store.finish(session.session_id, writer),
+        store.finish(session.session_id, writer, 0, "LENGTH"),
         take(store, session, writer),
     ):
         with pytest.raises(StaleEpoch) as stale:
@@ -105,21 +123,35 @@ async def test_one_of_many_takers_with_the_same_epoch_wins(
 
 async def test_reading_a_session_takes_nothing(store: SessionStore, session: Session) -> None:
     await store.put(session, FIRST, NOTHING)
-    await store.read(session.session_id, SECRET)
+    await store.read(session.claim)
     await store.append(session.session_id, FIRST, first_index=0, token_ids=[10])
 
 
-@pytest.mark.parametrize("secret", [b"", b"wrong", hashlib.sha256(SECRET).digest()])
-async def test_who_does_not_know_the_secret_finds_no_session(
-    store: SessionStore, session: Session, secret: bytes
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"resume_token": b""}, {"resume_token": b"wrong"}),
+        {"resume_token": hashlib.sha256(SECRET).digest()},
+        {"owner": "another"},
+    ],
+)
+async def test_who_does_not_know_the_secret_or_is_not_the_owner_finds_no_session(
+    store: SessionStore, session: Session, changes: dict[str, Any]
 ) -> None:
     await store.put(session, FIRST, NOTHING)
-    with pytest.raises(SessionNotFound):
-        await store.read(session.session_id, secret)
-    with pytest.raises(SessionNotFound):
-        await store.take(session.session_id, secret, SECOND, NOTHING)
+    claim = replace(session.claim, **changes)
+    for call in (
+        store.read(claim),
+        store.take(claim, 2, "writer", NOTHING),
+        store.take(claim, None, "writer", NOTHING),
+        store.cancel(claim),
+    ):
+        with pytest.raises(SessionNotFound):
+            await call
     with pytest.raises(StaleEpoch):
-        await store.put(replace(session, resume_token=secret), SECOND, NOTHING)
+        await store.put(replace(session, claim=claim), SECOND, NOTHING)
+    with pytest.raises(SessionIdTaken):
+        await store.begin(replace(session, claim=claim), SECOND, NOTHING)
     await store.append(session.session_id, FIRST, first_index=0, token_ids=[10])
 
 
@@ -163,7 +195,7 @@ async def test_every_key_expires_and_shares_the_hash_tag_and_the_meshs_prefix(
     for key in keys:
         assert key.startswith(b"blue:{%b}:" % session.session_id.encode())
         assert 400 < await redis.ttl(key) <= 500
-    await store.finish(session.session_id, SECOND)
+    await store.finish(session.session_id, SECOND, 1, "LENGTH")
     for key in keys:
         assert 0 < await redis.ttl(key) <= 60
     assert await take(store, session, THIRD) == Generated((10,))
@@ -178,7 +210,7 @@ async def test_meshes_of_different_prefixes_share_a_redis_and_no_session(
     await store.put(session, FIRST, NOTHING)
     other = SessionStore.from_url(redis_server.url, prefix="other", timeout_s=10)
     with pytest.raises(SessionNotFound):
-        await other.read(session.session_id, SECRET)
+        await other.read(session.claim)
     await other.aclose()
 
 
@@ -226,7 +258,7 @@ async def test_writer_whose_take_over_redis_lost_puts_the_session_again(
     with pytest.raises(StoreConflict, match="earlier epoch"):
         await store.append(session.session_id, SECOND, first_index=1, token_ids=[11])
     with pytest.raises(StoreConflict, match="earlier epoch"):
-        await store.finish(session.session_id, SECOND)
+        await store.finish(session.session_id, SECOND, 1, "LENGTH")
     await store.put(session, SECOND, Generated((20, 21)))
     assert await store.read_prefix(session.session_id, 100) == (*PROMPT, 20, 21)
     with pytest.raises(StaleEpoch):
@@ -241,11 +273,13 @@ async def test_put_that_runs_late_takes_nothing_back(store: SessionStore, sessio
 
 
 async def test_unknown_session_is_not_found(store: SessionStore) -> None:
+    nobodys = Claim("nobody's", SECRET, owner="")
     for call in (
         store.append("nobody's", FIRST, first_index=0, token_ids=[10]),
-        store.finish("nobody's", FIRST),
-        store.read("nobody's", SECRET),
-        store.take("nobody's", SECRET, SECOND, NOTHING),
+        store.finish("nobody's", FIRST, 0, "LENGTH"),
+        store.read(nobodys),
+        store.take(nobodys, 2, "writer", NOTHING),
+        store.cancel(nobodys),
         store.read_prefix("nobody's", 1),
     ):
         with pytest.raises(SessionNotFound):
@@ -260,6 +294,118 @@ async def test_session_whose_tokens_redis_evicted_is_not_found_and_is_put_again(
     with pytest.raises(SessionNotFound):
         await take(store, session, SECOND)
     await store.put(session, FIRST, Generated((10,)))
+    assert await take(store, session, SECOND) == Generated((10,))
+
+
+async def test_session_is_begun_once(store: SessionStore, session: Session) -> None:
+    begun = await asyncio.gather(
+        *(store.begin(session, Writer(1, f"writer {i}"), Generated((i,))) for i in range(20))
+    )
+    assert sum(begun) == 1
+    winner = begun.index(True)
+    assert (await store.read(session.claim)).generated == Generated((winner,))
+    await store.append(
+        session.session_id, Writer(1, f"writer {winner}"), first_index=1, token_ids=[]
+    )
+
+
+async def test_who_has_lost_count_takes_the_next_epoch(
+    store: SessionStore, session: Session
+) -> None:
+    await store.put(session, SECOND, Generated((10, 11)))
+    taken = await store.take(session.claim, None, "a", Generated((10,)))
+    assert taken == (Writer(3, "a"), Generated((10, 11)))
+    assert await store.take(session.claim, None, "b", Generated((12,))) == (
+        Writer(4, "b"),
+        Generated((12,)),
+    )
+    with pytest.raises(StaleEpoch):
+        await store.append(session.session_id, Writer(3, "a"), first_index=2, token_ids=[13])
+
+
+async def test_reader_learns_how_far_a_session_has_got_and_keeps_it_no_longer(
+    redis_server: RedisServer, redis: Redis, session: Session
+) -> None:
+    store = SessionStore.from_url(redis_server.url, timeout_s=10, ttl_s=500)
+    await store.put(session, SECOND, Generated((10, 11), frozenset({1})))
+    for key in await keys_of(redis, session):
+        await redis.expire(key, 100)
+    stored = await store.read(session.claim)
+    assert (stored.session, stored.epoch, stored.ended) == (session, 2, "")
+    assert stored.generated == Generated((10, 11), frozenset({1}))
+    assert 90 < stored.expires_in_s <= 100
+    for key in await keys_of(redis, session):
+        assert await redis.ttl(key) <= 100
+    await store.finish(session.session_id, SECOND, 2, "LENGTH")
+    stored = await store.read(session.claim)
+    assert stored.ended == "LENGTH"
+    assert 50 < stored.expires_in_s <= 60
+    await store.aclose()
+
+
+async def test_session_that_lacks_tokens_is_not_finished(
+    store: SessionStore, session: Session
+) -> None:
+    """As after a failover between the last append and the end."""
+    await store.put(session, FIRST, Generated((10,)))
+    with pytest.raises(StoreConflict, match="not all"):
+        await store.finish(session.session_id, FIRST, 2, "LENGTH")
+    assert (await store.read(session.claim)).ended == ""
+
+
+@pytest.mark.parametrize(
+    ("received", "ended"), [((), "STOP"), ((10,), "STOP"), ((10, 11), ""), ((99,), "")]
+)
+async def test_finished_session_stays_finished_unless_its_client_has_other_tokens(
+    store: SessionStore, session: Session, received: tuple[int, ...], ended: str
+) -> None:
+    await store.put(session, FIRST, Generated((10,)))
+    await store.finish(session.session_id, FIRST, 1, "STOP")
+    await take(store, session, SECOND, Generated(received))
+    assert (await store.read(session.claim)).ended == ended
+
+
+async def test_session_that_goes_on_after_its_end_has_not_ended(
+    store: SessionStore, session: Session
+) -> None:
+    await store.put(session, FIRST, Generated((10,)))
+    await store.finish(session.session_id, FIRST, 1, "STOP")
+    await store.append(session.session_id, FIRST, first_index=0, token_ids=[10])
+    assert (await store.read(session.claim)).ended == "STOP"
+    await store.append(session.session_id, FIRST, first_index=0, token_ids=[10, 11])
+    assert (await store.read(session.claim)).ended == ""
+
+
+async def test_cancelled_session_is_nobodys_to_write_or_take(
+    redis: Redis, store: SessionStore, session: Session
+) -> None:
+    await store.put(session, FIRST, Generated((10,)))
+    for _ in range(2):
+        await store.cancel(session.claim)
+    for call in (
+        store.append(session.session_id, FIRST, first_index=1, token_ids=[11]),
+        store.finish(session.session_id, FIRST, 1, "LENGTH"),
+        store.put(session, FIRST, Generated((10, 11))),
+        store.put(session, SECOND, Generated((20,))),
+        take(store, session, SECOND),
+        store.take(session.claim, None, "writer", NOTHING),
+    ):
+        with pytest.raises(SessionCancelled):
+            await call
+    assert not await store.begin(session, SECOND, NOTHING)
+    stored = await store.read(session.claim)
+    assert (stored.ended, stored.generated) == (CANCELLED, Generated((10,)))
+    for key in await keys_of(redis, session):
+        assert 0 < await redis.ttl(key) <= 60
+
+
+async def test_cancelling_a_finished_session_changes_nothing(
+    store: SessionStore, session: Session
+) -> None:
+    await store.put(session, FIRST, Generated((10,)))
+    await store.finish(session.session_id, FIRST, 1, "LENGTH")
+    await store.cancel(session.claim)
+    assert (await store.read(session.claim)).ended == "LENGTH"
     assert await take(store, session, SECOND) == Generated((10,))
 
 

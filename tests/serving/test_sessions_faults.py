@@ -14,6 +14,7 @@ import pytest
 from redis.asyncio import Redis
 
 from specmesh.serving.session import (
+    Claim,
     Generated,
     Session,
     StaleEpoch,
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 0.2
 FAIL_FAST_S = 0.5
-SESSION = Session("s", b"secret", model="", request=b"", prompt=(1, 2))
+CLAIM = Claim("s", b"secret", owner="")
+SESSION = Session(CLAIM, model="", request=b"", prompt=(1, 2))
 FIRST, SECOND, THIRD = (Writer(epoch, f"writer {epoch}") for epoch in (1, 2, 3))
 NOTHING = Generated()
 
@@ -170,11 +172,11 @@ async def test_take_that_timed_out_and_runs_late_takes_nothing_from_a_later_one(
     await slow.ping()
     server.pause()
     async with expect_unavailable():
-        await slow.take("s", b"secret", SECOND, NOTHING)
+        await slow.take(CLAIM, 2, "writer 2", NOTHING)
     patient = SessionStore.from_url(server.url, timeout_s=10)
-    third = asyncio.create_task(patient.take("s", b"secret", THIRD, NOTHING))
+    third = asyncio.create_task(patient.take(CLAIM, 3, "writer 3", NOTHING))
     server.resume()
-    assert await third == NOTHING
+    assert await third == (THIRD, NOTHING)
     await patient.append("s", THIRD, first_index=0, token_ids=[3])
     for other in (FIRST, SECOND):
         with pytest.raises(StaleEpoch):
@@ -189,15 +191,17 @@ async def test_take_whose_answer_was_lost_is_not_run_again_and_harms_no_later_on
     async with losing_first_answer_to(b"EVALSHA", server) as url:
         lossy = SessionStore.from_url(url, timeout_s=TIMEOUT_S)
         async with expect_unavailable():
-            await lossy.take("s", b"secret", SECOND, NOTHING)
+            await lossy.take(CLAIM, 2, "writer 2", NOTHING)
         await lossy.aclose()
     with pytest.raises(StaleEpoch):  # it ran
         await store.append("s", FIRST, first_index=0, token_ids=[3])
-    assert await store.take("s", b"secret", THIRD, NOTHING) == NOTHING
+    assert await store.take(CLAIM, 3, "writer 3", NOTHING) == (THIRD, NOTHING)
 
 
 async def test_cancelled_calls_harm_no_later_call(store: SessionStore) -> None:
-    await store.put(replace(SESSION, session_id="other", prompt=(9,)), FIRST, NOTHING)
+    await store.put(
+        replace(SESSION, claim=replace(CLAIM, session_id="other"), prompt=(9,)), FIRST, NOTHING
+    )
     for num_steps in range(100):  # cancelled everywhere between the first step and the last
         call = asyncio.create_task(store.read_prefix("s", 1))
         for _ in range(num_steps % 25):

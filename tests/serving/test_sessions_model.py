@@ -3,13 +3,15 @@ checked over the real script.
 
 A writer is an orchestrator's log: it says tokens that nobody else says, tells its client, and
 writes to the store, where each command runs at once, later, or twice, and its answer may be
-lost. The client breaks off and asks for another stream under the next epoch. The store may
-forget its latest writes, as after a failover, or everything.
+lost. The client breaks off and asks for another stream under the next epoch; or it has lost all it
+knew, and repeats its first request; or it cancels. The store may forget its latest writes, as after
+a failover, or everything.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -28,8 +30,11 @@ from hypothesis.stateful import (
 from redis.asyncio import Redis
 
 from specmesh.serving.session import (
+    CANCELLED,
+    Claim,
     Generated,
     Session,
+    SessionCancelled,
     SessionError,
     SessionNotFound,
     StaleEpoch,
@@ -44,7 +49,7 @@ if TYPE_CHECKING:
 
 PROMPT = (5, 6)
 SECRET = b"secret"
-FATES = st.sampled_from(["heard", "heard", "unheard", "late", "twice"])
+FATES = st.sampled_from(["heard"] * 4 + ["unheard", "late", "twice"])
 """Of a command: its answer comes; is lost; it runs at some time to come; it runs now and again
 then."""
 
@@ -60,10 +65,12 @@ class Log:
     num_told: int
     num_stored: int | None
     fenced_off: bool = False
-    accepted: bool = field(default=False)
+    is_named: bool = True
+    """Whether the client has chosen the epoch."""
+    number: int = field(default_factory=itertools.count(1).__next__)
 
     def say(self) -> None:
-        self.tokens.append(self.writer.epoch * 1000 + len(self.tokens))
+        self.tokens.append(self.number % 100_000 * 1000 + len(self.tokens))
 
 
 class SessionMachine(RuleBasedStateMachine):
@@ -72,22 +79,26 @@ class SessionMachine(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.redis = Redis.from_url(url)
         self.store = SessionStore.from_url(url, timeout_s=10)
-        self.session = Session(uuid.uuid4().hex, SECRET, model="m", request=b"r", prompt=PROMPT)
+        claim = Claim(uuid.uuid4().hex, SECRET, owner="me")
+        self.session = Session(claim, model="m", request=b"r", prompt=PROMPT)
         self.keys = [f"specmesh:{{{self.session.session_id}}}:{n}" for n in ("session", "tokens")]
         self.late: list[Command] = []
         self.snapshot: list[bytes | None] = [None, None]
         self.received: list[int] = []
         self.logs: list[Log] = []
         self.writers_heard: dict[int, set[str]] = {}
+        self.epoch = 1
+        self.cancelled: tuple[Any, ...] | None = None
 
     def teardown(self) -> None:
         self.runner.run(self.store.aclose())
         self.runner.run(self.redis.aclose())
         self.runner.close()
 
-    @initialize()
-    def begin(self) -> None:
+    @initialize(fate=FATES)
+    def begin(self, fate: str) -> None:
         self.logs.append(Log(Writer(1, "w1"), [], 0, None))
+        self.writer_writes(0, fate)
 
     @property
     def reading_from(self) -> Log:
@@ -143,38 +154,49 @@ class SessionMachine(RuleBasedStateMachine):
             )
         self.note(log, outcome, len(tokens))
 
+    @rule(num=st.integers(1, 3), fate=FATES)
+    def answer_goes_on(self, num: int, fate: str) -> None:
+        self.writer_says(0, num)
+        self.writer_writes(0, fate)
+        for _ in range(num):
+            self.client_hears()
+
     @rule(back=st.integers(0, 2), fate=FATES)
     def writer_finishes(self, back: int, fate: str) -> None:
         log = self.logs[max(0, len(self.logs) - 1 - back)]
         if log.fenced_off or log.num_stored != len(log.tokens):
             return
-        outcome = self.run(lambda: self.store.finish(self.session.session_id, log.writer), fate)
+        num = len(log.tokens)
+        outcome = self.run(
+            lambda: self.store.finish(self.session.session_id, log.writer, num, str(num)), fate
+        )
         self.note(log, outcome, len(log.tokens))
 
     def note(self, log: Log, outcome: object, num_stored: int) -> None:
         match outcome:
-            case StaleEpoch():
+            case StaleEpoch() | SessionCancelled():
                 log.fenced_off = True
             case SessionNotFound() | StoreConflict():
                 log.num_stored = None
             case "ok":
                 log.num_stored = num_stored
+                if not log.is_named:  # the store may choose again what it has forgotten
+                    return
                 self.writers_heard.setdefault(log.writer.epoch, set()).add(log.writer.writer_id)
 
     @rule(fate=FATES, num_orchestrators=st.integers(1, 2))
     def client_resumes(self, fate: str, num_orchestrators: int) -> None:
         """Under its next epoch; a proxy may have asked two orchestrators at once."""
-        epoch = len(self.logs) + 1
+        self.epoch += 1
+        epoch = self.epoch
         received = Generated(tuple(self.received))
         outcome = None
         for number in range(num_orchestrators):
             writer = Writer(epoch, f"w{epoch}.{number}")
-            heard = self.run(self.taking(writer, received), fate)
-            if isinstance(heard, Generated):
+            heard = self.run(self.taking(epoch, writer.writer_id, received), fate)
+            if isinstance(heard, tuple):
                 assert outcome is None, "two orchestrators took one epoch"
-                outcome = Log(
-                    writer, list(heard.token_ids), len(self.received), len(heard.token_ids)
-                )
+                outcome = self.log_of(heard, is_named=True)
         if outcome is None:
             # Generate carries on from what was received, in a session of its own; here its
             # tokens are as good as another writer's that never stores anything.
@@ -182,8 +204,47 @@ class SessionMachine(RuleBasedStateMachine):
             outcome.fenced_off = True
         self.logs.append(outcome)
 
-    def taking(self, writer: Writer, received: Generated) -> Command:
-        return lambda: self.store.take(self.session.session_id, SECRET, writer, received)
+    def taking(self, epoch: int | None, writer_id: str, received: Generated) -> Command:
+        return lambda: self.store.take(self.session.claim, epoch, writer_id, received)
+
+    def log_of(self, taken: tuple[Writer, Generated], *, is_named: bool) -> Log:
+        writer, generated = taken
+        tokens = list(generated.token_ids)
+        return Log(writer, tokens, len(self.received), len(tokens), is_named=is_named)
+
+    @rule(fates=st.tuples(FATES, FATES), epoch=st.sampled_from([None, None, 1, 3]))
+    def client_starts_again(self, fates: tuple[str, str], epoch: int | None) -> None:
+        """With the request that began the session, by which alone it knows it."""
+        writer_id = f"s{len(self.logs)}.{len(self.late)}"
+        writer = Writer(epoch or 1, writer_id)
+        begun = self.run(lambda: self.store.begin(self.session, writer, Generated()), fates[0])
+        taken: Any = (writer, Generated()) if begun is True else None
+        if begun is False:
+            taken = self.run(self.taking(epoch, writer_id, Generated()), fates[1])
+        if isinstance(taken, tuple):
+            self.received = []
+            self.logs.append(self.log_of(taken, is_named=False))
+            self.epoch = max(self.epoch, taken[0].epoch)
+
+    @precondition(lambda self: len(self.logs) > 2)
+    @rule(fate=FATES)
+    def client_cancels(self, fate: str) -> None:
+        """Late in the day, for nothing goes on after that."""
+        outcome = self.run(lambda: self.store.cancel(self.session.claim), fate)
+        stored = self.runner.run(self.stored())
+        if outcome == "ok" and stored[0] == CANCELLED.encode():
+            self.cancelled = stored
+
+    async def stored(self) -> tuple[bytes | None, bytes | None, bytes | None, bytes | None]:
+        """How the session has ended, who writes it under which epoch, and its tokens; checks that
+        it expires."""
+        async with self.redis.pipeline(transaction=False) as pipeline:
+            pipeline.hmget(self.keys[0], "ended", "writer", "epoch").get(self.keys[1])
+            for key in self.keys:
+                pipeline.ttl(key)
+            (ended, writer, epoch), tokens, *ttls = await pipeline.execute()
+        assert -1 not in ttls
+        return ended, writer, epoch, tokens
 
     @rule()
     def store_is_saved(self) -> None:
@@ -204,6 +265,7 @@ class SessionMachine(RuleBasedStateMachine):
             await self.redis.script_flush()
 
         self.runner.run(restore())
+        self.cancelled = None
 
     @precondition(lambda self: self.late)
     @rule(index=st.integers(0, 5))
@@ -223,30 +285,22 @@ class SessionMachine(RuleBasedStateMachine):
 
     @invariant()
     def store_has_one_writers_tokens(self) -> None:
-        """Those of the writer that it names, in the order said, none of another mixed in."""
+        """Those of the writer that it names, in the order said, none of another mixed in; all of
+        them once it is finished, and no others once it is cancelled."""
 
-        async def read() -> tuple[bytes | None, bytes | None]:
-            return (
-                await self.redis.hget(self.keys[0], "writer"),
-                await self.redis.get(self.keys[1]),
-            )
-
-        writer, stored = self.runner.run(read())
+        seen = self.runner.run(self.stored())
+        assert seen == self.cancelled or self.cancelled is None
+        ended, writer, _, stored = seen
         if writer is None or stored is None:
             return
         tokens = list(read_generated(stored).token_ids)
         assert tokens[: len(PROMPT)] == list(PROMPT)
         generated = tokens[len(PROMPT) :]
+        if ended not in {None, CANCELLED.encode()}:
+            assert len(generated) == int(ended), "finished without all of its tokens"
         for log in self.logs:
             if log.writer.writer_id == writer.decode():
                 assert log.tokens[: len(generated)] == generated
-
-    @invariant()
-    def everything_expires(self) -> None:
-        async def ttls() -> list[int]:
-            return [await self.redis.ttl(key) for key in self.keys]
-
-        assert -1 not in self.runner.run(ttls())
 
 
 async def _outcome(command: Command) -> Any:
@@ -260,5 +314,5 @@ async def _outcome(command: Command) -> Any:
 def test_whatever_is_lost_one_writer_is_heard(redis_server: RedisServer) -> None:
     run_state_machine_as_test(
         lambda: SessionMachine(redis_server.url),
-        settings=settings(max_examples=80, stateful_step_count=40, deadline=None),
+        settings=settings(max_examples=120, stateful_step_count=40, deadline=None),
     )

@@ -6,7 +6,8 @@ import pytest
 from pydantic import Field, ValidationError
 from pydantic_settings import SettingsConfigDict
 
-from specmesh.serving.settings import RedisSettings, ServerSettings, parse
+from specmesh.serving.command_line import parse
+from specmesh.serving.settings import RedisSettings, ServerSettings
 
 
 class VerifierSettings(RedisSettings, ServerSettings):
@@ -43,6 +44,29 @@ def test_flag_beats_environment_beats_default(monkeypatch: pytest.MonkeyPatch):
 
 def test_boolean_is_a_flag_of_its_own():
     assert parsed("--no-warm-up").warm_up is False
+
+
+@pytest.mark.parametrize(
+    ("address", "at"),
+    [
+        ("9464", ("10.0.0.1", 9464)),
+        ("0", ("10.0.0.1", 0)),
+        ("0.0.0.0:9464", ("0.0.0.0", 9464)),
+        ("localhost:1", ("localhost", 1)),
+        ("[::1]:65535", ("::1", 65535)),
+    ],
+)
+def test_metrics_are_at_a_host_and_a_port_or_at_the_services_host(address, at):
+    assert parsed("--host", "10.0.0.1", "--metrics-address", address).metrics_at == at
+    assert parsed().metrics_at is None
+
+
+@pytest.mark.parametrize("address", ["", "h", "h:", ":1", "h:65536", "::1:1", "h:-1", "h:1:2", "٣"])
+def test_metrics_at_no_address_are_refused(address, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as ended:
+        parsed(f"--metrics-address={address}")
+    assert ended.value.code == 2
+    assert "--metrics-address (SPECMESH_VERIFIER__METRICS_ADDRESS)" in capsys.readouterr().err
 
 
 def test_redis_url_has_no_prefix(monkeypatch: pytest.MonkeyPatch):
@@ -93,14 +117,20 @@ def test_unknown_flag_exits_2(capsys: pytest.CaptureFixture[str]):
     assert "--max-que" in capsys.readouterr().err
 
 
-def test_help_describes_every_field(capsys: pytest.CaptureFixture[str]):
+def test_help_describes_every_field(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setenv("COLUMNS", "300")
     with pytest.raises(SystemExit) as ended:
         parsed("--help")
     assert ended.value.code == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert said.startswith("usage: specmesh-verifier")
+    said = capsys.readouterr().out
+    assert "Usage: specmesh-verifier [OPTIONS]" in said
     for field in VerifierSettings.model_fields.values():
         assert field.description in said
+    assert "[default: 64]" in said
+    assert "[env var: REDIS_URL]" in said
+    assert "SPECMESH_VERIFIER__PORT for --port" in said
 
 
 def test_settings_do_not_change_once_read():

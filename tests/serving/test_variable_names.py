@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from specmesh.serving.settings import parse
+from specmesh.serving.command_line import parse
 
 ROLES = {
     "verifier": ["--backend", "empty"],
@@ -72,13 +72,16 @@ def test_services_named_as_the_roles_and_redis_change_nothing(role, monkeypatch)
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_no_service_can_be_named_so_that_it_sets_a_variable(role, capsys):
+def test_no_service_can_be_named_so_that_it_sets_a_variable(role, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "300")
     with pytest.raises(SystemExit) as ended:
         parsed(role, "--help")
     assert ended.value.code == 0
-    variables = re.findall(r"\[env:\s+(\w+)\]", capsys.readouterr().out)
-    assert len(variables) == len(settings_of(role).model_fields)
-    assert f"SPECMESH_{role.upper()}__PORT" in variables
+    said = capsys.readouterr().out
+    (prefix,) = re.findall(r"(\w+)PORT for --port", said)
+    assert prefix == f"SPECMESH_{role.upper()}__"
+    variables = re.findall(r"\[env var: (\w+)\]", said)
+    variables += [prefix + name.upper() for name in settings_of(role).model_fields]
     assert ("REDIS_URL" in variables) == (role != "confidence")  # which alone stores nothing
     known = ("SPECMESH_TARGET", "OTEL_EXPORTER_OTLP_ENDPOINT")
     assert not [each for each in (*variables, *known) if INJECTED.fullmatch(each)]

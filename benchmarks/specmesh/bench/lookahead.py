@@ -27,8 +27,8 @@ from specmesh.bench.kit.options import Json, NumPrompts, PromptsFile, Seed, Temp
 from specmesh.bench.kit.prompts import read_prompts
 from specmesh.bench.kit.setting import describe_setting, setting_json
 from specmesh.bench.kit.tables import make_table, same
+from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.mesh import MeshOptions
-from specmesh.cli.runner import FAILED
 from specmesh.cli.up import DrafterModels, RedisUrl, TargetModel, Threads, real_models
 from specmesh.orchestrator.strategies.options import StrategyOptions
 
@@ -110,7 +110,7 @@ class LookaheadBench(Bench):
         identical = all(each.identical for each in contests)
         setting = setting_json(self, self._experiment)
         del setting["speculation"]  # keyed by strategy, of which there is only one here
-        return 0 if identical else FAILED, {
+        return 0 if identical else ExitStatus.FAILED, {
             **setting,
             "identical": identical,
             "temperatures": list(map(contest_json, contests)),

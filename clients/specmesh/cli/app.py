@@ -2,21 +2,53 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
+from typing import Annotated
+
 import typer
 
-from specmesh.cli.generate import generate, models
-from specmesh.cli.programs import PROGRAMS, add_programs
+from specmesh.cli.chat import chat
+from specmesh.cli.generate import generate
+from specmesh.cli.models import models
+from specmesh.cli.programs import PROGRAMS, SERVICES, add_programs
 from specmesh.cli.up import up
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"specmesh {version('specmesh')}")
+        raise typer.Exit
+
 
 app = typer.Typer(
     name="specmesh",
     help="Speculative decoding as a mesh of gRPC services.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", is_eager=True, callback=_print_version
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
 app.command()(up)
 app.command()(generate)
+app.command()(chat)
 app.command()(models)
+
+services = typer.Typer(
+    name="serve", help="Run one process of a mesh.", no_args_is_help=True, add_completion=False
+)
+add_programs(services, SERVICES)
+app.add_typer(services)
+
 add_programs(app, PROGRAMS)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import typer
 
-from specmesh.cli.runner import FAILED
+from specmesh.cli.exit_status import ExitStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,18 +25,27 @@ class Program:
     summary: str
 
     def run(self, prog: str, arguments: Sequence[str]) -> None:
-        """Run it in this process, as ``prog``. Raises Exit(FAILED) if a package is missing."""
+        """Run it in this process, as ``prog``. Raises Exit if a package is missing."""
         sys.argv = [prog, *arguments]
         try:
             runpy.run_module(self.module, run_name="__main__", alter_sys=True)
         except ModuleNotFoundError as error:
             advice = f"pip install 'specmesh[{self.extra}]'"
             typer.echo(f"specmesh: {self.name} needs {error.name}: {advice}", err=True)
-            raise typer.Exit(FAILED) from error
+            raise typer.Exit(ExitStatus.FAILED) from error
 
 
 PROGRAMS = (
     Program("demo", "specmesh.bench.demo", "local", "Start a mesh, compare every strategy."),
+    Program("certs", "specmesh.serving.certs", "serving", "Make a CA and certificates for a mesh."),
+    Program("train", "specmesh.training", "inference", "Train the model pair that is shipped."),
+    Program("bench", "specmesh.bench", "local", "Measure this machine."),
+    Program("simulate", "specmesh.bench.simulate", "simulation", "Run strategies in virtual time."),
+    Program("calibrate", "specmesh.bench.calibrate", "local", "Fit what decisions go by."),
+)
+
+SERVICES = (
+    Program("orchestrator", "specmesh.orchestrator", "orchestrator", "Serve clients over a mesh."),
     Program("verifier", "specmesh.verifier", "inference", "Serve a replica of the target."),
     Program("drafter", "specmesh.drafter", "inference", "Serve a drafter."),
     Program(
@@ -45,11 +54,7 @@ PROGRAMS = (
         "orchestrator",
         "Decide which draft tokens need no target, for strategy filter.",
     ),
-    Program("orchestrator", "specmesh.orchestrator", "orchestrator", "Serve clients over a mesh."),
-    Program("train", "specmesh.training", "inference", "Train the model pair that is shipped."),
-    Program("bench", "specmesh.bench", "local", "Measure this machine."),
-    Program("simulate", "specmesh.bench.simulate", "simulation", "Run strategies in virtual time."),
-    Program("calibrate", "specmesh.bench.calibrate", "inference", "Fit what decisions go by."),
+    Program("gateway", "specmesh.gateway", "gateway", "Serve OpenAI's API over a mesh."),
 )
 
 

@@ -1,42 +1,45 @@
-"""Runs a command's coroutine; turns errors into one line and an exit status."""
+"""Runs a command's coroutine; turns errors into one line, or JSON, and an exit status."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 from collections.abc import Callable, Coroutine
+from dataclasses import asdict
 from typing import Any
 
 import typer
 
+from specmesh.cli.exit_status import ExitStatus, status_of
 from specmesh.cli.local.process import StartError
-from specmesh.client import InvalidRequest, Overloaded, SpecmeshError, Unavailable
-
-FAILED = 1
-USAGE = 2
-INTERRUPTED = 130
+from specmesh.client import InvalidRequest, SpecmeshError, Unavailable
 
 
-def run(work: Coroutine[Any, Any, int]) -> None:
+def run(work: Coroutine[Any, Any, int], *, json_errors: bool = False) -> None:
     """Run ``work`` to its end and exit with the status it returns.
 
-    Exits with USAGE for an invalid request, and with FAILED for any other SpecmeshError, a
-    StartError, or a missing package that only some commands need.
+    A SpecmeshError, a StartError, or a missing package that only some commands need, ends it with
+    a line on standard error; a SpecmeshError with ``json_errors`` with an object on standard
+    output, where a program waits for the result.
     """
     try:
         status = asyncio.run(work)
     except SpecmeshError as error:
-        typer.echo(f"specmesh: {explain(error)}", err=True)
-        status = USAGE if isinstance(error, InvalidRequest) else FAILED
+        status = status_of(error)
+        if json_errors:
+            typer.echo(json.dumps({"error": as_json(error)}))
+        else:
+            typer.echo(f"specmesh: {explain(error)}", err=True)
     except StartError as error:
         typer.echo(f"specmesh: {error}", err=True)
-        status = FAILED
+        status = ExitStatus.FAILED
     except ModuleNotFoundError as error:
         advice = "pip install 'specmesh[local]'"
         typer.echo(f"specmesh: {error.name} is not installed: {advice}", err=True)
-        status = FAILED
+        status = ExitStatus.FAILED
     except KeyboardInterrupt:
-        status = INTERRUPTED
+        status = ExitStatus.INTERRUPTED
     raise typer.Exit(status)
 
 
@@ -47,12 +50,25 @@ def explain(error: SpecmeshError) -> str:
         message = "; ".join(
             f"{violation.field}: {violation.description}" for violation in error.field_violations
         )
-    elif isinstance(error, Overloaded) and error.retry_after_s is not None:
+    elif error.retry_after_s is not None:
         message += f" (try again in {error.retry_after_s:g} s)"
     elif isinstance(error, Unavailable):
         message += " (is a mesh up? 'specmesh up' starts one here)"
     reason = f" [{error.reason}]" if error.reason else ""
     return f"{message}{reason}"
+
+
+def as_json(error: SpecmeshError) -> dict[str, Any]:
+    """What programs need of ``error``."""
+    violations = error.field_violations if isinstance(error, InvalidRequest) else ()
+    return {
+        "code": error.code.name,
+        "reason": error.reason,
+        "message": str(error),
+        "metadata": error.metadata,
+        "retry_after_s": error.retry_after_s,
+        "field_violations": [asdict(violation) for violation in violations],
+    }
 
 
 async def until_signalled(work: Coroutine[Any, Any, int], kill: Callable[[], None]) -> int:
@@ -77,7 +93,7 @@ async def until_signalled(work: Coroutine[Any, Any, int], kill: Callable[[], Non
     try:
         return await task
     except asyncio.CancelledError:
-        return INTERRUPTED
+        return ExitStatus.INTERRUPTED
     finally:
         for number in signals:
             loop.remove_signal_handler(number)

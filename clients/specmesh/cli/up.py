@@ -13,9 +13,10 @@ import typer
 from typer import CallbackParam
 
 from specmesh import models
+from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
 from specmesh.cli.local.models import DRAFTER_BACKENDS, RealModels
-from specmesh.cli.runner import INTERRUPTED, run, until_signalled
+from specmesh.cli.runner import run, until_signalled
 
 TargetModel = Annotated[
     str | None,
@@ -109,7 +110,7 @@ def up(
         typer.echo(f"starting; logs are in {directory}")
         mesh = LocalMesh(options, directory, report=lambda line: typer.echo(line, err=True))
         status = await until_signalled(_serve(mesh), mesh.kill)
-        return 0 if status == INTERRUPTED else status
+        return 0 if status == ExitStatus.INTERRUPTED else status
 
     run(work())
 

@@ -2,7 +2,7 @@
 
 ::
 
-    async with Client("127.0.0.1:50051") as client:
+    async with AsyncClient("127.0.0.1:50051") as client:
         async for chunk in client.generate("def fibonacci(", max_tokens=64):
             print(chunk.text, end="")
 
@@ -11,50 +11,127 @@ happens when its call breaks), ``status`` and ``errors``.
 """
 
 from specmesh.client.answers import (
+    ChatPrompt,
     Chunk,
     FinishReason,
     GenerationResult,
     GenerationStats,
     Model,
     ServedModel,
+    Strategy,
+    TokenKind,
+    TokenLogprob,
+    TokenLogprobs,
 )
-from specmesh.client.client import Client
+from specmesh.client.client import (
+    AsyncClient,
+)
+from specmesh.client.credentials import (
+    Tls,
+    TokenFile,
+)
 from specmesh.client.errors import (
+    Aborted,
+    AlreadyExists,
+    Cancelled,
+    DataLoss,
     DeadlineExceeded,
     FailedPrecondition,
     FieldViolation,
     Internal,
     InvalidRequest,
+    LimitReached,
     NotFound,
+    OutOfRange,
     Overloaded,
+    PermissionDenied,
+    ResourceExhausted,
+    SessionCancelled,
     SessionTaken,
     SpecmeshError,
+    Unauthenticated,
     Unavailable,
+    Unimplemented,
+    Unknown,
 )
-from specmesh.client.requests import AcceptanceMode, Filter
-from specmesh.client.stream import GenerationStream
-from specmesh.client.timeouts import Timeouts
+from specmesh.client.hooks import (
+    BrokenCall,
+    Ended,
+    Hooks,
+)
+from specmesh.client.requests import (
+    AcceptanceMode,
+    ChatMessage,
+    ChatOptions,
+    Filter,
+    GenerateOptions,
+    TemplateOptions,
+)
+from specmesh.client.sessions import (
+    SavedSession,
+    Session,
+    SessionState,
+)
+from specmesh.client.stream import (
+    GenerationStream,
+)
+from specmesh.client.sync import BlockingStream, Client, ClientOptions
+from specmesh.client.timeouts import (
+    Timeouts,
+)
 
 __all__ = [
+    "Aborted",
     "AcceptanceMode",
+    "AlreadyExists",
+    "AsyncClient",
+    "BlockingStream",
+    "BrokenCall",
+    "Cancelled",
+    "ChatMessage",
+    "ChatOptions",
+    "ChatPrompt",
     "Chunk",
     "Client",
+    "ClientOptions",
+    "DataLoss",
     "DeadlineExceeded",
+    "Ended",
     "FailedPrecondition",
     "FieldViolation",
     "Filter",
     "FinishReason",
+    "GenerateOptions",
     "GenerationResult",
     "GenerationStats",
     "GenerationStream",
+    "Hooks",
     "Internal",
     "InvalidRequest",
+    "LimitReached",
     "Model",
     "NotFound",
+    "OutOfRange",
     "Overloaded",
+    "PermissionDenied",
+    "ResourceExhausted",
+    "SavedSession",
     "ServedModel",
+    "Session",
+    "SessionCancelled",
+    "SessionState",
     "SessionTaken",
     "SpecmeshError",
+    "Strategy",
+    "TemplateOptions",
     "Timeouts",
+    "Tls",
+    "TokenFile",
+    "TokenKind",
+    "TokenLogprob",
+    "TokenLogprobs",
+    "Unauthenticated",
     "Unavailable",
+    "Unimplemented",
+    "Unknown",
 ]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from specmesh.v1 import generation_pb2 as pb
-from specmesh.v1 import model_pb2
+from specmesh.v1 import events_pb2, model_pb2, served_model_pb2
 
 
 class FinishReason(StrEnum):
@@ -23,10 +24,53 @@ class FinishReason(StrEnum):
 
 
 _FINISH_REASONS = {
-    pb.FINISH_REASON_END_OF_TEXT: FinishReason.END_OF_TEXT,
-    pb.FINISH_REASON_STOP: FinishReason.STOP,
-    pb.FINISH_REASON_LENGTH: FinishReason.LENGTH,
+    events_pb2.FINISH_REASON_END_OF_TEXT: FinishReason.END_OF_TEXT,
+    events_pb2.FINISH_REASON_STOP: FinishReason.STOP,
+    events_pb2.FINISH_REASON_LENGTH: FinishReason.LENGTH,
 }
+
+
+class TokenKind(StrEnum):
+    """How a token of an answer came about."""
+
+    ACCEPTED = "accepted"
+    """Drafted, and accepted by the target."""
+    RECOVERED = "recovered"
+    """The target's own, in place of a draft token that it rejected."""
+    BONUS = "bonus"
+    """The target's own, after a draft that it accepted whole, or where there was no draft."""
+    UNCHECKED = "unchecked"
+    """Drafted, and not checked by the target: under the strategy ``filter`` only."""
+    UNSPECIFIED = "unspecified"
+    """From an earlier part of the answer, or of a kind that this version does not know."""
+
+
+_TOKEN_KINDS = {
+    events_pb2.TOKEN_KIND_ACCEPTED: TokenKind.ACCEPTED,
+    events_pb2.TOKEN_KIND_RECOVERED: TokenKind.RECOVERED,
+    events_pb2.TOKEN_KIND_BONUS: TokenKind.BONUS,
+    events_pb2.TOKEN_KIND_UNCHECKED: TokenKind.UNCHECKED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A token, its log-probability, and the bytes it stands for: alone they need not be UTF-8, and
+    special tokens have none."""
+
+    token_id: int
+    logprob: float
+    bytes: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """What the target thought at the place of a token: the token itself, and the likeliest ones,
+    best first, by natural logarithms of the softmax of its logits, before temperature, top_k and
+    top_p."""
+
+    chosen: TokenLogprob
+    top: tuple[TokenLogprob, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +78,22 @@ class Chunk:
     """The next tokens of an answer; committed, so they never change.
 
     ``first_index`` counts the generated tokens before it. ``text`` may lag behind
-    ``token_ids``; the texts of all chunks joined are the answer. ``unchecked`` are the indexes
-    in ``token_ids`` of those that the target did not check: only under the strategy ``filter``.
+    ``token_ids``; the texts of all chunks joined are the answer. As long as ``token_ids`` are
+    ``kinds``, how each token came about; ``texts``, the parts of ``text`` that each completes; and,
+    if they were asked for, ``logprobs``.
     """
 
     first_index: int
     token_ids: tuple[int, ...]
     text: str
-    unchecked: tuple[int, ...] = ()
+    kinds: tuple[TokenKind, ...] = ()
+    texts: tuple[str, ...] = ()
+    logprobs: tuple[TokenLogprobs, ...] = ()
+
+    @property
+    def unchecked(self) -> tuple[int, ...]:
+        """The indexes in ``token_ids`` of those that the target did not check."""
+        return _unchecked(self.kinds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +111,7 @@ class GenerationStats:
     num_drafted_tokens: int = 0
     num_target_tokens: int = 0
     num_unchecked_tokens: int = 0
+    num_cached_tokens: int = 0
 
     @property
     def acceptance(self) -> float | None:
@@ -72,9 +125,9 @@ class GenerationStats:
 class GenerationResult:
     """A whole answer.
 
-    ``unchecked`` are the indexes in ``token_ids`` of tokens that the target did not check: only
-    under the strategy ``filter``. ``resumable`` is false if the store lacked tokens at the end;
-    ``num_resumes`` counts how often the stream broke and was continued by another call.
+    ``kinds`` tell how each token came about. ``resumable`` is false if the store lacked tokens at
+    the end; ``num_resumes`` counts how often the stream broke and was continued by another call;
+    ``model_fingerprint`` identifies the model, with its weights and their number type.
     """
 
     text: str
@@ -88,7 +141,22 @@ class GenerationResult:
     seed: int
     resumable: bool
     num_resumes: int
-    unchecked: tuple[int, ...] = ()
+    kinds: tuple[TokenKind, ...] = ()
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    model_fingerprint: str = ""
+
+    @property
+    def unchecked(self) -> tuple[int, ...]:
+        """The indexes in ``token_ids`` of those that the target did not check."""
+        return _unchecked(self.kinds)
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPrompt:
+    """What a chat becomes by the model's template, as text and as tokens."""
+
+    text: str
+    token_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,30 +176,56 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
+class Strategy:
+    """A way to speculate. ``lossless``: the text is the target's own; ``available``: the mesh has
+    what it needs; ``options`` are the keywords of ``generate`` that mean something to it."""
+
+    name: str
+    lossless: bool
+    available: bool
+    options: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ServedModel:
     """A target, its drafters, and the strategies that it can be used with."""
 
     target: Model
     drafters: tuple[Model, ...]
     num_verifiers: int
-    strategies: tuple[str, ...]
+    strategies: tuple[Strategy, ...]
     default_strategy: str
     default_lookahead: int
+    has_chat_template: bool = False
 
 
-def chunk_from(message: pb.GenerationChunk) -> Chunk:
+def chunk_from(message: events_pb2.GenerationChunk) -> Chunk:
     """The chunk in a message."""
     return Chunk(
-        message.first_index, tuple(message.token_ids), message.text, tuple(message.unchecked)
+        first_index=message.first_index,
+        token_ids=tuple(message.token_ids),
+        text=message.text,
+        kinds=tuple(_TOKEN_KINDS.get(kind, TokenKind.UNSPECIFIED) for kind in message.kinds),
+        texts=_parts(message.text, message.text_lengths),
+        logprobs=tuple(map(_logprobs_from, message.logprobs)),
     )
 
 
-def finish_reason_from(message: pb.GenerationFinished) -> FinishReason:
-    """The reason in a message."""
-    return _FINISH_REASONS.get(message.finish_reason, FinishReason.UNSPECIFIED)
+def _unchecked(kinds: Sequence[TokenKind]) -> tuple[int, ...]:
+    return tuple(index for index, kind in enumerate(kinds) if kind is TokenKind.UNCHECKED)
 
 
-def stats_from(message: pb.GenerationStats) -> GenerationStats:
+def _parts(text: str, lengths: Iterable[int]) -> tuple[str, ...]:
+    ends = itertools.accumulate(lengths, initial=0)
+    return tuple(text[start:end] for start, end in itertools.pairwise(ends))
+
+
+def finish_reason_from(reason: events_pb2.FinishReason.ValueType) -> FinishReason:
+    """The reason of that number."""
+    return _FINISH_REASONS.get(reason, FinishReason.UNSPECIFIED)
+
+
+def stats_from(message: events_pb2.GenerationStats) -> GenerationStats:
     """The statistics in a message."""
     return GenerationStats(
         num_prompt_tokens=message.num_prompt_tokens,
@@ -145,19 +239,33 @@ def stats_from(message: pb.GenerationStats) -> GenerationStats:
         num_drafted_tokens=message.num_drafted_tokens,
         num_target_tokens=message.num_target_tokens,
         num_unchecked_tokens=message.num_unchecked_tokens,
+        num_cached_tokens=message.num_cached_tokens,
     )
 
 
-def served_model_from(message: pb.ServedModel) -> ServedModel:
+def served_model_from(message: served_model_pb2.ServedModel) -> ServedModel:
     """The served model in a message."""
     return ServedModel(
         target=_model_from(message.target),
         drafters=tuple(map(_model_from, message.drafters)),
         num_verifiers=message.num_verifiers,
-        strategies=tuple(message.strategies),
+        strategies=tuple(map(_strategy_from, message.strategies)),
         default_strategy=message.default_strategy,
         default_lookahead=message.default_lookahead,
+        has_chat_template=message.has_chat_template,
     )
+
+
+def _logprobs_from(message: events_pb2.TokenLogprobs) -> TokenLogprobs:
+    return TokenLogprobs(_logprob_from(message.chosen), tuple(map(_logprob_from, message.top)))
+
+
+def _logprob_from(message: events_pb2.TokenLogprob) -> TokenLogprob:
+    return TokenLogprob(message.token_id, message.logprob, message.text_bytes)
+
+
+def _strategy_from(message: served_model_pb2.StrategyInfo) -> Strategy:
+    return Strategy(message.name, message.lossless, message.available, tuple(message.options))
 
 
 def _model_from(message: model_pb2.ModelInfo) -> Model:

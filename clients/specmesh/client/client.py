@@ -1,130 +1,238 @@
-"""The client: where to call, and the calls."""
+"""The asynchronous client: where to call, and the calls."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 import grpc
 
-from specmesh.client.answers import ServedModel, served_model_from
-from specmesh.client.errors import Unavailable
+from specmesh.client.answers import ChatPrompt, GenerationResult, ServedModel, served_model_from
+from specmesh.client.batches import answer_all
+from specmesh.client.channels import ChannelSettings, Metadata
+from specmesh.client.credentials import Tls, TokenSource, is_loopback
+from specmesh.client.errors import SpecmeshError
+from specmesh.client.hooks import Hooks
 from specmesh.client.recovery import Limits
 from specmesh.client.requests import (
-    AcceptanceMode,
-    Filter,
+    ChatMessage,
+    ChatOptions,
+    GenerateOptions,
+    Prompt,
+    TemplateOptions,
+    chat_message,
     generate_request,
-    sampling_parameters,
-    speculation_options,
 )
-from specmesh.client.status import from_rpc_error
+from specmesh.client.resumable import Asked
+from specmesh.client.sessions import SavedSession, Session, session_from
 from specmesh.client.stream import GenerationStream
-from specmesh.client.targets import Endpoint, Targets
+from specmesh.client.targets import Mesh
 from specmesh.client.timeouts import Timeouts
+from specmesh.client.unary import Invoke, R, call
 from specmesh.v1 import generation_pb2 as pb
-from specmesh.v1 import sampling_pb2
-from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
+from specmesh.v1 import served_model_pb2, session_pb2, tokenizer_pb2
 
 
-class Client:
+class AsyncClient:
     """Talks to a mesh through one or more orchestrators (``host:port``).
 
-    Calls start at the targets in turn. One that can't be reached is passed over. A stream
-    that breaks is carried on by the next, and with growing pauses by one after the other,
-    until ``max_resumes`` calls in a row have brought no token: at the default that takes
-    some 10 s, time enough for a lone orchestrator to start anew.
+    Calls start at the targets in turn. One that can't be reached is passed over; where all are
+    unreachable or overloaded, a start is made again ``max_retries`` times, with growing pauses
+    or such as the mesh asks for. A stream that breaks is carried on by the next target, and
+    with growing pauses by one after the other, until ``max_resumes`` calls in a row have
+    brought no token: at the default that takes some 20 s, time enough for a lone orchestrator
+    to start anew.
 
-    Use it in one event loop, as ``async with Client(...) as client``; it is cheap to share
-    and safe to use from many tasks.
+    Connections are made when they are first used, in each event loop that the client is used
+    in: it may be a global. It is cheap to share and safe to use from many tasks; ``async with``
+    closes the connections of its event loop. ``tls``, ``token`` and ``metadata`` say who calls;
+    a token goes over plain text to this machine alone, or with ``send_token_in_clear_text``.
+    ``interceptors`` are grpc.aio's; ``channel_options`` are gRPC's and replace those of the
+    same name that the client sets itself.
     """
 
     def __init__(
-        self, *targets: str, timeouts: Timeouts | None = None, max_resumes: int = 12
+        self,
+        *targets: str,
+        tls: Tls | None = None,
+        token: TokenSource | None = None,
+        send_token_in_clear_text: bool = False,
+        metadata: Metadata = (),
+        interceptors: Sequence[grpc.aio.ClientInterceptor] = (),
+        channel_options: Sequence[tuple[str, str | int]] = (),
+        timeouts: Timeouts | None = None,
+        max_retries: int = 5,
+        max_resumes: int = 12,
+        hooks: Hooks | None = None,
     ) -> None:
         if not targets:
             raise ValueError("a client needs at least one target, host:port")
+        remote = [target for target in targets if not is_loopback(target)]
+        if token is not None and tls is None and remote and not send_token_in_clear_text:
+            raise ValueError(
+                f"a token would be sent to {remote[0]} in clear text: give tls as well, "
+                "or send_token_in_clear_text=True"
+            )
         self._timeouts = timeouts or Timeouts()
+        self._max_retries = max_retries
         self._max_resumes = max_resumes
-        self._channels = [_channel(target, self._timeouts.connect_s) for target in targets]
-        self._targets = Targets(
-            [
-                Endpoint(address, GenerationServiceStub(channel))
-                for address, channel in zip(targets, self._channels, strict=True)
-            ]
+        self._hooks = hooks or Hooks()
+        settings = ChannelSettings(
+            tls=tls,
+            token=token,
+            metadata=metadata,
+            interceptors=interceptors,
+            options=channel_options,
+            connect_s=self._timeouts.connect_s,
+            drain_s=self._timeouts.generate_s,
         )
+        self._mesh = Mesh(targets, settings)
 
-    def generate(
-        self,
-        prompt: str | Sequence[int],
-        *,
-        temperature: float | None = None,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        seed: int | None = None,
-        acceptance_mode: AcceptanceMode | str | None = None,
-        max_tokens: int | None = None,
-        stop_token_ids: Sequence[int] = (),
-        stop_strings: Sequence[str] = (),
-        ignore_end_of_text: bool = False,
-        strategy: str = "",
-        filter: Filter | None = None,  # noqa: A002 - what the wire and the strategy call it
-        model: str = "",
-        timeout_s: float | None = None,
-        **options: float | str | None,
-    ) -> GenerationStream:
-        """The answer to ``prompt``, text or token ids, as a stream; None takes the default.
-
-        ``options`` are those of the strategy, named as in the protocol's ``SpeculationOptions``:
-        ``lookahead=4``, ``num_branches=2``, ``predictor="phi"``. ``timeout_s`` limits the whole
-        answer, resumes included; by default ``Timeouts.generate_s``.
+    def generate(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> GenerationStream:
+        """The answer to ``prompt``, text or token ids, as a stream.
 
         Raises TypeError for an option that there isn't and ValueError for a value that no request
         can hold; what the server refuses comes from the stream, as InvalidRequest.
         """
-        request = generate_request(
-            prompt,
-            model=model,
-            sampling=sampling_parameters(temperature, top_k, top_p, seed, acceptance_mode),
-            stopping=sampling_pb2.StoppingCriteria(
-                max_tokens=max_tokens,
-                stop_token_ids=stop_token_ids,
-                stop_strings=stop_strings,
-                ignore_end_of_text=ignore_end_of_text,
-            ),
-            speculation=speculation_options(strategy, filter, options),
+        return self._stream(generate_request(prompt, options), None, options.get("timeout_s"))
+
+    def chat(
+        self,
+        messages: Sequence[ChatMessage | Mapping[str, str]],
+        **options: Unpack[ChatOptions],
+    ) -> GenerationStream:
+        """The model's next message, by its own chat template, as a stream.
+
+        Raises as `generate` does, and TypeError for a message with other keys than role and
+        content.
+        """
+        chat = chat_message(messages, options)
+        return self._stream(generate_request(chat, options), None, options.get("timeout_s"))
+
+    async def complete(
+        self, prompt: Prompt, **options: Unpack[GenerateOptions]
+    ) -> GenerationResult:
+        """The whole answer to ``prompt``: ``await client.generate(prompt, ...)``."""
+        return await self.generate(prompt, **options)
+
+    async def generate_many(
+        self,
+        prompts: Iterable[Prompt],
+        *,
+        concurrency: int = 8,
+        **options: Unpack[GenerateOptions],
+    ) -> list[GenerationResult | SpecmeshError]:
+        """The answers to ``prompts``, in their order, each with the same ``options``.
+
+        At most ``concurrency`` are under way. An error does not end the batch: it stands where
+        the answer would. Raises ValueError for a ``request_id``, which belongs to one answer, and
+        as `generate` does.
+        """
+        if options.get("request_id"):
+            raise ValueError("a request_id belongs to one answer, not to a batch")
+        return await answer_all(
+            prompts, lambda prompt: self.generate(prompt, **options), concurrency
         )
-        limits = Limits(
-            timeout_s=self._timeouts.generate_s if timeout_s is None else timeout_s,
-            start_s=self._timeouts.start_s,
-            idle_s=self._timeouts.idle_s,
-            max_starts=len(self._targets),
-            max_resumes=self._max_resumes,
+
+    def resume(self, saved: SavedSession, *, timeout_s: float | None = None) -> GenerationStream:
+        """The rest of an answer, as a stream whose text begins with what was saved.
+
+        It takes the session from whoever reads it. ``saved`` is a stream's ``session``, maybe
+        another process's, or made of a session's id and resume token.
+        """
+        return self._stream(pb.GenerateRequest.FromString(saved.request), saved, timeout_s)
+
+    async def get_session(self, session_id: str, resume_token: bytes) -> Session:
+        """How far an answer has got. Raises NotFound, or Unavailable without the store."""
+        request = session_pb2.GetSessionRequest(session_id=session_id, resume_token=resume_token)
+        response = await self._call(
+            lambda target, timeout, metadata: target.generation.GetSession(
+                request, timeout=timeout, metadata=metadata
+            )
         )
-        return GenerationStream(self._targets.in_turn(), request, limits)
+        return session_from(response.session)
+
+    async def cancel_session(self, session_id: str, resume_token: bytes) -> None:
+        """End an answer, whoever reads it: its stream ends with SessionCancelled.
+
+        Raises NotFound, or Unavailable without the store.
+        """
+        request = session_pb2.CancelSessionRequest(session_id=session_id, resume_token=resume_token)
+        await self._call(
+            lambda target, timeout, metadata: target.generation.CancelSession(
+                request, timeout=timeout, metadata=metadata
+            )
+        )
+
+    async def tokenize(
+        self, text: str, *, add_special_tokens: bool = True, model: str = ""
+    ) -> tuple[int, ...]:
+        """The tokens of a text, with those that the tokenizer puts around every one, if wanted."""
+        request = tokenizer_pb2.TokenizeRequest(
+            model=model, text=text, add_special_tokens=add_special_tokens
+        )
+        response = await self._call(
+            lambda target, timeout, metadata: target.tokenizer.Tokenize(
+                request, timeout=timeout, metadata=metadata
+            )
+        )
+        return tuple(response.token_ids)
+
+    async def detokenize(
+        self, token_ids: Sequence[int], *, keep_special_tokens: bool = False, model: str = ""
+    ) -> str:
+        """The text of tokens; bytes that are not UTF-8 become U+FFFD."""
+        request = tokenizer_pb2.DetokenizeRequest(
+            model=model, token_ids=token_ids, keep_special_tokens=keep_special_tokens
+        )
+        response = await self._call(
+            lambda target, timeout, metadata: target.tokenizer.Detokenize(
+                request, timeout=timeout, metadata=metadata
+            )
+        )
+        return response.text
+
+    async def apply_chat_template(
+        self,
+        messages: Sequence[ChatMessage | Mapping[str, str]],
+        *,
+        model: str = "",
+        **template: Unpack[TemplateOptions],
+    ) -> ChatPrompt:
+        """The prompt that `chat` would make of ``messages``."""
+        request = tokenizer_pb2.ApplyChatTemplateRequest(
+            model=model, chat=chat_message(messages, template)
+        )
+        response = await self._call(
+            lambda target, timeout, metadata: target.tokenizer.ApplyChatTemplate(
+                request, timeout=timeout, metadata=metadata
+            )
+        )
+        return ChatPrompt(response.text, tuple(response.token_ids))
 
     async def list_models(self) -> tuple[ServedModel, ...]:
-        """The models served, from the first target that answers."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._timeouts.list_models_s
-        targets = self._targets.in_turn()
-        for num_left in reversed(range(len(self._targets))):
-            try:
-                response = await next(targets).stub.ListModels(
-                    pb.ListModelsRequest(), timeout=max(deadline - loop.time(), 0)
-                )
-                break
-            except grpc.aio.AioRpcError as error:
-                mapped = from_rpc_error(error)
-                if num_left == 0 or not isinstance(mapped, Unavailable):
-                    raise mapped from error
-        return tuple(map(served_model_from, response.models))
+        """The models served."""
+        models: list[ServedModel] = []
+        page = served_model_pb2.ListModelsRequest()
+        while True:
+            response = await self._list_models(page)
+            models += map(served_model_from, response.models)
+            if not response.next_page_token:
+                return tuple(models)
+            page = served_model_pb2.ListModelsRequest(page_token=response.next_page_token)
 
     async def aclose(self) -> None:
-        """Close the connections; whoever still reads a stream sees it cancelled."""
-        for channel in self._channels:
-            await channel.close()
+        """Close this event loop's connections; whoever still reads a stream sees it cancelled."""
+        await self._mesh.aclose()
+
+    async def suspend(self) -> None:
+        """Break this event loop's calls and let none begin until `reopen`; answers then go on."""
+        await self._mesh.suspend()
+
+    def reopen(self) -> None:
+        """Let calls of this event loop begin again."""
+        self._mesh.reopen()
 
     async def __aenter__(self) -> Self:
         return self
@@ -137,21 +245,32 @@ class Client:
     ) -> None:
         await self.aclose()
 
+    def _stream(
+        self, request: pb.GenerateRequest, saved: SavedSession | None, timeout_s: float | None
+    ) -> GenerationStream:
+        limits = self._limits(self._timeouts.generate_s if timeout_s is None else timeout_s)
+        asked = Asked(request, saved, limits, self._hooks)
+        return GenerationStream(lambda: self._mesh.here().in_turn(), asked)
 
-def _channel(target: str, connect_s: float) -> grpc.aio.Channel:
-    return grpc.aio.insecure_channel(
-        target,
-        options=(
-            # Despite its name this one limits an attempt to connect; the other two make a
-            # target that restarts usable again at once.
-            ("grpc.min_reconnect_backoff_ms", int(connect_s * 1000)),
-            ("grpc.initial_reconnect_backoff_ms", 100),
-            ("grpc.max_reconnect_backoff_ms", 1000),
-            # An orchestrator that is frozen or cut off is noticed within 4 s, also by calls
-            # that have not been answered yet.
-            ("grpc.keepalive_time_ms", 2_000),
-            ("grpc.keepalive_timeout_ms", 2_000),
-            ("grpc.http2.ping_timeout_ms", 2_000),
-            ("grpc.http2.max_pings_without_data", 0),
-        ),
-    )
+    async def _call(self, invoke: Invoke[R]) -> R:
+        limits = self._limits(self._timeouts.call_s)
+        return await call(self._mesh.here().in_turn(), limits, self._hooks, invoke)
+
+    async def _list_models(
+        self, request: served_model_pb2.ListModelsRequest
+    ) -> served_model_pb2.ListModelsResponse:
+        return await self._call(
+            lambda target, timeout, metadata: target.generation.ListModels(
+                request, timeout=timeout, metadata=metadata
+            )
+        )
+
+    def _limits(self, timeout_s: float) -> Limits:
+        return Limits(
+            timeout_s=timeout_s,
+            start_s=self._timeouts.start_s,
+            idle_s=self._timeouts.idle_s,
+            num_targets=len(self._mesh.addresses),
+            max_retries=self._max_retries,
+            max_resumes=self._max_resumes,
+        )

@@ -7,13 +7,8 @@ from random import Random
 
 import grpc
 
-from specmesh.client.errors import (
-    Internal,
-    NotFound,
-    Overloaded,
-    SpecmeshError,
-    Unavailable,
-)
+from specmesh.client.errors import ResourceExhausted, SpecmeshError
+from specmesh.v1 import errors_pb2
 
 _FIRST_BACKOFF_S = 0.1
 _LONGEST_BACKOFF_S = 2.0
@@ -22,6 +17,12 @@ _BROKEN = frozenset({grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.Sta
 """Statuses by which proxies and gRPC itself report a broken connection; errors of an orchestrator
 have a reason as well."""
 _NOT_STORED = frozenset({"NO_STORE", "STORE_UNAVAILABLE", "SESSION_NOT_FOUND"})
+
+_RETRY_BY_REASON = {
+    value.name.removeprefix("ERROR_REASON_"): value.GetOptions().Extensions[errors_pb2.error].retry
+    for value in errors_pb2.ErrorReason.DESCRIPTOR.values
+    if value.number
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +35,11 @@ class Limits:
     """For the first event of a call."""
     idle_s: float
     """Longest silence of an open stream whose orchestrator sends no heartbeats."""
-    max_starts: int
-    """How many calls may break before the answer has begun."""
+    num_targets: int
+    """How many targets there are: each may be passed over once without a pause."""
+    max_retries: int
+    """How many calls may be made again before the answer has begun, targets that were passed over
+    not counted."""
     max_resumes: int
     """How many calls in a row may break without a token once it has begun."""
 
@@ -54,32 +58,36 @@ class Recovery:
         self.num_broken = 0
 
     def pause_s(self, error: SpecmeshError, *, has_begun: bool) -> float | None:
-        """How long to wait before the next call, in seconds; None if ``error`` is final.
-
-        Before the answer has begun nothing is lost, so an unreachable or overloaded mesh is
-        reported at once.
-        """
+        """How long to wait before the next call, in seconds; None if ``error`` is final."""
         self.num_broken += 1
-        if not has_begun:
-            again = is_lost(error) and self.num_broken < self._limits.max_starts
-            return 0.0 if again else None
-        if self.num_broken > self._limits.max_resumes or not _may_go_on(error):
+        if self.num_broken > self._max_broken(has_begun) or not may_call_again(error):
             return None
-        if isinstance(error, Overloaded):
-            return max(error.retry_after_s or 0.0, self._backoff_s(self.num_broken + 1))
-        return self._backoff_s(self.num_broken)
+        if _retry(error) == errors_pb2.RETRY_LATER:
+            return max(error.retry_after_s or 0.0, self._backoff_s(self.num_broken))
+        # None at first, since the next target is likely healthy.
+        num_at_once = 1 if has_begun else self._limits.num_targets - 1
+        num_paused = self.num_broken - num_at_once
+        return self._backoff_s(num_paused) if num_paused > 0 else 0.0
 
-    def _backoff_s(self, num_broken: int) -> float:
-        """0 at first, since the next target is likely healthy; then doubling, with jitter."""
-        if num_broken == 1:
-            return 0.0
-        longest_s = min(_FIRST_BACKOFF_S * 2.0 ** (num_broken - 2), _LONGEST_BACKOFF_S)
+    def _max_broken(self, has_begun: bool) -> int:
+        if has_begun:
+            return self._limits.max_resumes
+        return self._limits.max_retries + self._limits.num_targets - 1
+
+    def _backoff_s(self, number: int) -> float:
+        """Of the pause of that number, from 1: doubling, with jitter."""
+        longest_s = min(_FIRST_BACKOFF_S * 2.0 ** min(number - 1, 30), _LONGEST_BACKOFF_S)
         return longest_s * self._luck.uniform(0.5, 1)
+
+
+def may_call_again(error: SpecmeshError) -> bool:
+    """Whether the same call may succeed, now elsewhere or later."""
+    return _retry(error) != errors_pb2.RETRY_NEVER
 
 
 def is_lost(error: SpecmeshError) -> bool:
     """Whether the target broke, as opposed to refusing the call."""
-    return isinstance(error, Unavailable) or _is_broken_connection(error)
+    return _retry(error) == errors_pb2.RETRY_ELSEWHERE
 
 
 def is_not_stored(error: SpecmeshError) -> bool:
@@ -87,11 +95,16 @@ def is_not_stored(error: SpecmeshError) -> bool:
     return error.reason in _NOT_STORED
 
 
-def _may_go_on(error: SpecmeshError) -> bool:
-    if isinstance(error, NotFound):
-        return is_not_stored(error)
-    return isinstance(error, Unavailable | Overloaded) or _is_broken_connection(error)
-
-
-def _is_broken_connection(error: SpecmeshError) -> bool:
-    return isinstance(error, Internal) and error.code in _BROKEN and not error.reason
+def _retry(error: SpecmeshError) -> errors_pb2.Retry.ValueType:
+    """As errors.proto says of the reason; of an error without one, as its status suggests."""
+    declared = _RETRY_BY_REASON.get(error.reason)
+    if declared is not None:
+        return declared
+    if error.code is grpc.StatusCode.UNAVAILABLE:
+        return errors_pb2.RETRY_ELSEWHERE
+    if error.code in _BROKEN and not error.reason:
+        return errors_pb2.RETRY_ELSEWHERE
+    # gRPC's own, for a message that is too large, says nothing of coming again.
+    if isinstance(error, ResourceExhausted) and error.retry_after_s is not None:
+        return errors_pb2.RETRY_LATER
+    return errors_pb2.RETRY_NEVER

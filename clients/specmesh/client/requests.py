@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypedDict
 
 from google.protobuf.json_format import ParseDict, ParseError
 
-from specmesh.v1 import confidence_pb2, sampling_pb2
+from specmesh.v1 import chat_pb2, sampling_pb2, speculation_pb2
 from specmesh.v1 import generation_pb2 as pb
 
 
@@ -51,9 +52,9 @@ class Filter:
             raise ValueError("at most one of threshold, escalation_rate and follow_load")
 
 
-def filter_options(chosen: Filter) -> confidence_pb2.FilterOptions:
+def filter_options(chosen: Filter) -> speculation_pb2.FilterOptions:
     """The message for ``chosen``."""
-    options = confidence_pb2.FilterOptions(scorer=chosen.scorer)
+    options = speculation_pb2.FilterOptions(scorer=chosen.scorer)
     if chosen.threshold is not None:
         options.threshold = chosen.threshold
     if chosen.escalation_rate is not None:
@@ -87,7 +88,7 @@ def sampling_parameters(
 
 STRATEGY_OPTIONS: Sequence[str] = tuple(
     each.name
-    for each in pb.SpeculationOptions.DESCRIPTOR.fields
+    for each in speculation_pb2.SpeculationOptions.DESCRIPTOR.fields
     if each.name not in {"strategy", "filter"}
 )
 """The names of the options of strategies."""
@@ -95,13 +96,13 @@ STRATEGY_OPTIONS: Sequence[str] = tuple(
 
 def speculation_options(
     strategy: str, chosen: Filter | None, options: Mapping[str, float | str | None]
-) -> pb.SpeculationOptions:
+) -> speculation_pb2.SpeculationOptions:
     """Raises TypeError for an option that there isn't, or one of another type, and ValueError for
     a value that its field can't hold."""
     for name in options:
         _check_known(name)
     given: dict[str, Any] = dict(options)
-    return pb.SpeculationOptions(
+    return speculation_pb2.SpeculationOptions(
         strategy=strategy, filter=None if chosen is None else filter_options(chosen), **given
     )
 
@@ -113,7 +114,7 @@ def read_option(name: str, text: str) -> float | str:
     """
     _check_known(name)
     try:
-        message = ParseDict({name: text}, pb.SpeculationOptions())
+        message = ParseDict({name: text}, speculation_pb2.SpeculationOptions())
     except ParseError:
         raise ValueError(f"{text!r} can't be {name}") from None
     value: float | str = getattr(message, name)
@@ -126,20 +127,130 @@ def _check_known(name: str) -> None:
         raise TypeError(f"{name!r} is no option of strategies; there are: {known}")
 
 
+Prompt = str | Sequence[int]
+"""Text, which the orchestrator tokenizes, or token ids, taken as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMessage:
+    """One message of a chat; ``role`` is usually "system", "user" or "assistant"."""
+
+    role: str
+    content: str
+
+
+class GenerateOptions(TypedDict, total=False):
+    """The keywords of everything that generates; one left out, or None, takes the default."""
+
+    model: str
+    """Its name; by default the only one."""
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    seed: int | None
+    acceptance_mode: AcceptanceMode | str | None
+    max_tokens: int | None
+    stop_token_ids: Sequence[int]
+    stop_strings: Sequence[str]
+    ignore_end_of_text: bool
+    num_top_logprobs: int | None
+    """Asks for the log-probability of each token and of so many of the likeliest in its place."""
+    strategy: str
+    filter: Filter | None
+    lookahead: int | None
+    num_branches: int | None
+    predictor: str
+    request_id: str
+    """A start under an id that was used before carries on what it began. By default the client
+    draws one for each answer, so that a start that is tried again never does the work twice."""
+    timeout_s: float | None
+    """For the whole answer, retries and resumes included; by default ``Timeouts.generate_s``."""
+
+
+class TemplateOptions(TypedDict, total=False):
+    """How the model's template makes a prompt of a chat."""
+
+    add_generation_prompt: bool | None
+    """Ends the prompt where the model's next message begins; the default."""
+    continue_final_message: bool
+    """Lets the model go on with the last message instead."""
+    template_arguments: Mapping[str, Any] | None
+    """What else the template takes, by name."""
+
+
+class ChatOptions(GenerateOptions, TemplateOptions, total=False):
+    """The keywords of a chat."""
+
+
+def chat_message(
+    messages: Sequence[ChatMessage | Mapping[str, str]], options: TemplateOptions | ChatOptions
+) -> chat_pb2.Chat:
+    """Raises TypeError for a message with other keys than role and content, and ValueError for
+    arguments that JSON can't say."""
+    goes_on = options.get("continue_final_message", False)
+    begins = options.get("add_generation_prompt")
+    chat = chat_pb2.Chat(
+        messages=[
+            chat_pb2.ChatMessage(role=each.role, content=each.content)
+            if isinstance(each, ChatMessage)
+            else chat_pb2.ChatMessage(**_checked(each))
+            for each in messages
+        ],
+        add_generation_prompt=not goes_on if begins is None else begins,
+        continue_final_message=goes_on,
+    )
+    chat.template_arguments.update(dict(options.get("template_arguments") or {}))
+    return chat
+
+
+def _checked(message: Mapping[str, str]) -> Mapping[str, str]:
+    if set(message) != {"role", "content"}:
+        raise TypeError(f"a message has role and content, not {', '.join(sorted(message))}")
+    return message
+
+
+_ELSEWHERE = {"timeout_s", *TemplateOptions.__annotations__}
+"""Keywords that are no part of the request, or of the chat in it."""
+
+
 def generate_request(
-    prompt: str | Sequence[int],
-    *,
-    model: str,
-    sampling: sampling_pb2.SamplingParameters,
-    stopping: sampling_pb2.StoppingCriteria,
-    speculation: pb.SpeculationOptions,
+    prompt: Prompt | chat_pb2.Chat, options: GenerateOptions | ChatOptions
 ) -> pb.GenerateRequest:
-    """The message. The orchestrator tokenizes a prompt of text, and takes one of ids as it is."""
+    """The message for ``options``; the client's own are passed over.
+
+    Raises TypeError for an option that there isn't and ValueError for a value that no request
+    can hold.
+    """
+    given: dict[str, Any] = {
+        name: value
+        for name, value in options.items()
+        if value is not None and name not in _ELSEWHERE
+    }
     request = pb.GenerateRequest(
-        model=model, sampling=sampling, stopping=stopping, speculation=speculation
+        model=given.pop("model", ""),
+        sampling=sampling_parameters(
+            given.pop("temperature", None),
+            given.pop("top_k", None),
+            given.pop("top_p", None),
+            given.pop("seed", None),
+            given.pop("acceptance_mode", None),
+        ),
+        stopping=sampling_pb2.StoppingCriteria(
+            max_tokens=given.pop("max_tokens", None),
+            stop_token_ids=given.pop("stop_token_ids", ()),
+            stop_strings=given.pop("stop_strings", ()),
+            ignore_end_of_text=given.pop("ignore_end_of_text", False),
+        ),
+        num_top_logprobs=given.pop("num_top_logprobs", None),
+        request_id=given.pop("request_id", "") or str(uuid.uuid4()),
+        speculation=speculation_options(
+            given.pop("strategy", ""), given.pop("filter", None), given
+        ),
     )
     if isinstance(prompt, str):
         request.text = prompt
+    elif isinstance(prompt, chat_pb2.Chat):
+        request.chat.CopyFrom(prompt)
     else:
         request.tokens.ids.extend(prompt)
         request.tokens.SetInParent()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
@@ -11,28 +11,37 @@ from google.protobuf.message import DecodeError, Message
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 
-from specmesh.client.errors import (
-    DeadlineExceeded,
-    FailedPrecondition,
-    FieldViolation,
-    Internal,
-    InvalidRequest,
-    NotFound,
-    Overloaded,
-    SessionTaken,
-    SpecmeshError,
-    Unavailable,
-)
+from specmesh.client import errors
+from specmesh.client.errors import FieldViolation, InvalidRequest, SpecmeshError
 
 _DETAILS_KEY = "grpc-status-details-bin"
 
-_PLAIN_ERRORS: Mapping[grpc.StatusCode, type[SpecmeshError]] = {
-    grpc.StatusCode.NOT_FOUND: NotFound,
-    grpc.StatusCode.FAILED_PRECONDITION: FailedPrecondition,
-    grpc.StatusCode.UNAVAILABLE: Unavailable,
-    grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
-    grpc.StatusCode.ABORTED: SessionTaken,
+_BY_STATUS: Mapping[grpc.StatusCode, type[SpecmeshError]] = {
+    grpc.StatusCode.CANCELLED: errors.Cancelled,
+    grpc.StatusCode.UNKNOWN: errors.Unknown,
+    grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidRequest,
+    grpc.StatusCode.DEADLINE_EXCEEDED: errors.DeadlineExceeded,
+    grpc.StatusCode.NOT_FOUND: errors.NotFound,
+    grpc.StatusCode.ALREADY_EXISTS: errors.AlreadyExists,
+    grpc.StatusCode.PERMISSION_DENIED: errors.PermissionDenied,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: errors.ResourceExhausted,
+    grpc.StatusCode.FAILED_PRECONDITION: errors.FailedPrecondition,
+    grpc.StatusCode.ABORTED: errors.Aborted,
+    grpc.StatusCode.OUT_OF_RANGE: errors.OutOfRange,
+    grpc.StatusCode.UNIMPLEMENTED: errors.Unimplemented,
+    grpc.StatusCode.INTERNAL: errors.Internal,
+    grpc.StatusCode.UNAVAILABLE: errors.Unavailable,
+    grpc.StatusCode.DATA_LOSS: errors.DataLoss,
+    grpc.StatusCode.UNAUTHENTICATED: errors.Unauthenticated,
 }
+_BY_REASON: Mapping[str, type[SpecmeshError]] = {
+    "OVERLOADED": errors.Overloaded,
+    "VERIFIERS_BUSY": errors.Overloaded,
+    "LIMIT_REACHED": errors.LimitReached,
+    "STALE_EPOCH": errors.SessionTaken,
+    "SESSION_CANCELLED": errors.SessionCancelled,
+}
+"""Reasons that have a class of their own, below that of their status."""
 
 M = TypeVar("M", bound=Message)
 
@@ -41,17 +50,19 @@ def from_rpc_error(error: grpc.aio.AioRpcError) -> SpecmeshError:
     """The error of this package for a failed call, to be raised from it."""
     details = _details(error)
     info = _find(details, ErrorInfo()) or ErrorInfo()
-    common: dict[str, Any] = {
-        "code": error.code(),
-        "reason": info.reason,
-        "metadata": dict(info.metadata),
-    }
-    message = error.details() or error.code().name
-    if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
-        return InvalidRequest(message, field_violations=_violations(details), **common)
-    if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
-        return Overloaded(message, retry_after_s=_retry_after_s(details), **common)
-    return _PLAIN_ERRORS.get(error.code(), Internal)(message, **common)
+    by_status = _BY_STATUS.get(error.code(), errors.Unknown)
+    by_reason = _BY_REASON.get(info.reason, by_status)
+    kind = by_reason if issubclass(by_reason, by_status) else by_status
+    mapped = kind(
+        error.details() or error.code().name,
+        code=error.code(),
+        reason=info.reason,
+        metadata=dict(info.metadata),
+        retry_after_s=_retry_after_s(details),
+    )
+    if isinstance(mapped, InvalidRequest):
+        mapped.field_violations = _violations(details)
+    return mapped
 
 
 def _details(error: grpc.aio.AioRpcError) -> list[AnyMessage]:

@@ -17,6 +17,6 @@ class Timeouts:
     """For the next event of an open stream; a stream silent for longer counts as broken. One
     with heartbeats counts as broken much sooner, after four that are missing."""
     generate_s: float = 600.0
-    """For a whole answer, resumes included, unless the call names its own limit."""
-    list_models_s: float = 10.0
-    """For the list of models, all targets together."""
+    """For a whole answer, retries and resumes included, unless the call names its own limit."""
+    call_s: float = 10.0
+    """For any other call, such as the list of models, all targets and retries together."""

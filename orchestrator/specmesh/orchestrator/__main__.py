@@ -1,29 +1,38 @@
-"""The orchestrator process: ``specmesh orchestrator`` or ``python -m specmesh.orchestrator``."""
+"""The orchestrator process: ``specmesh serve orchestrator``."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import sys
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import Annotated, Literal
 
 import grpc.aio
 from pydantic import AfterValidator, Field
 from pydantic_settings import SettingsConfigDict
 
-from specmesh.decoding.lookahead import MAX_LOOKAHEAD
 from specmesh.orchestrator.admission import MAX_WAIT_SECONDS, Admission
+from specmesh.orchestrator.limits import Limits
 from specmesh.orchestrator.mesh.calls import Mesh
+from specmesh.orchestrator.mesh.connection import Channels, PlainChannels, TlsChannels
 from specmesh.orchestrator.mesh.pool import Pool
+from specmesh.orchestrator.mesh_metrics import observe
 from specmesh.orchestrator.plan import Defaults
+from specmesh.orchestrator.prompts import PromptReader
+from specmesh.orchestrator.request_limits import MAX_LOOKAHEAD, MAX_REQUEST_BYTES
 from specmesh.orchestrator.servicer import GenerationServicer
 from specmesh.orchestrator.strategies import LOSSLESS
 from specmesh.orchestrator.target import TargetRegistry
+from specmesh.orchestrator.tokenizer_servicer import TokenizerServicer
+from specmesh.serving.command_line import parse
+from specmesh.serving.identity.certificates import watched_certificate
+from specmesh.serving.identity.roles import CONFIDENCE, DRAFTER, VERIFIER
+from specmesh.serving.identity.settings import BearerSettings
 from specmesh.serving.server import CannotStart, serve
 from specmesh.serving.sessions import SessionStore
-from specmesh.serving.settings import RedisSettings, ServerSettings, parse
-from specmesh.v1 import generation_pb2, generation_pb2_grpc
+from specmesh.serving.settings import RedisSettings, ServerSettings
+from specmesh.v1 import generation_pb2, generation_pb2_grpc, tokenizer_pb2, tokenizer_pb2_grpc
 
 log = logging.getLogger(__name__)
 
@@ -38,13 +47,13 @@ def _check_strategy(name: str) -> str:
     return name
 
 
-class OrchestratorSettings(ServerSettings, RedisSettings):
+class OrchestratorSettings(BearerSettings, ServerSettings, RedisSettings):
     """Serves clients: drives drafters and verifiers to answer their requests."""
 
     model_config = SettingsConfigDict(env_prefix="SPECMESH_ORCHESTRATOR__")
 
     max_request_bytes: int = Field(
-        8 * 2**20,
+        MAX_REQUEST_BYTES,
         ge=1024,
         le=2**30,
         description="largest request that is taken in; a prompt must fit the context besides",
@@ -65,6 +74,23 @@ class OrchestratorSettings(ServerSettings, RedisSettings):
         description="how long a request may wait for its turn while the mesh is full; who would "
         "wait longer is refused at once",
     )
+    share_prefixes: Literal["identity", "all"] = Field(
+        "identity",
+        description="who shares cached prefixes; 'all' is faster where many send the same, and "
+        "lets each find out by timing what others have sent",
+    )
+    max_answers_per_identity: int | None = Field(
+        None, ge=1, description="answers that one identity may have at once"
+    )
+    max_tokens_per_minute: int | None = Field(
+        None, ge=1, description="output tokens that one identity may have in a minute"
+    )
+    max_verified_nodes_per_minute: int | None = Field(
+        None,
+        ge=1,
+        description="nodes of trees, roots included, that the target may verify in a minute for "
+        "one identity",
+    )
     lookahead: int | None = Field(
         None,
         ge=1,
@@ -72,19 +98,34 @@ class OrchestratorSettings(ServerSettings, RedisSettings):
         description="draft tokens a verification covers; by default what suits the strategy",
     )
 
+    @property
+    def limits(self) -> Limits:
+        """What each identity may use."""
+        return Limits(
+            self.max_answers_per_identity,
+            self.max_tokens_per_minute,
+            self.max_verified_nodes_per_minute,
+        )
+
 
 class OrchestratorService:
     """The orchestrator as a ``Service``: connects to the mesh and answers clients."""
 
     role = "orchestrator"
-    names = (generation_pb2.DESCRIPTOR.services_by_name["GenerationService"].full_name,)
+    names = (
+        generation_pb2.DESCRIPTOR.services_by_name["GenerationService"].full_name,
+        tokenizer_pb2.DESCRIPTOR.services_by_name["TokenizerService"].full_name,
+    )
 
     def __init__(self, settings: OrchestratorSettings) -> None:
         self._settings = settings
         self._mesh: Mesh | None = None
+        self._prompts = PromptReader()
         url = settings.redis_url
         self._store = (
-            None if url is None else SessionStore.from_url(url, prefix=settings.redis_prefix)
+            None
+            if url is None
+            else SessionStore.from_url(url, tls=settings.redis_tls, prefix=settings.redis_prefix)
         )
 
     async def start(self) -> None:
@@ -93,29 +134,34 @@ class OrchestratorService:
 
         Raises ``CannotStart`` if every drafter was refused.
         """
+        channels = _channels(self._settings)
         self._targets = TargetRegistry()
         self._mesh = Mesh(
             Pool(
                 "verifier",
-                "specmesh.v1.VerifierService",
+                "specmesh.mesh.v1alpha1.VerifierService",
                 _addresses(self._settings.verifiers),
                 self._targets.admit_verifier,
+                channels(VERIFIER),
             ),
             Pool(
                 "drafter",
-                "specmesh.v1.DrafterService",
+                "specmesh.mesh.v1alpha1.DrafterService",
                 _addresses(self._settings.drafters),
                 self._targets.admit_drafter,
+                channels(DRAFTER),
                 dispensable=True,
             ),
             Pool(
                 "confidence_service",
-                "specmesh.v1.ConfidenceService",
+                "specmesh.mesh.v1alpha1.ConfidenceService",
                 _addresses(self._settings.confidence),
-                admit=None,
+                None,
+                channels(CONFIDENCE),
                 dispensable=True,
             ),
             admission=Admission(self._settings.max_wait_seconds),
+            shares_prefixes=self._settings.share_prefixes == "all",
         )
         self._targets.follow(self._mesh.verifiers, self._mesh.drafters)
         await self._mesh.verifiers.wait_ready()
@@ -123,18 +169,25 @@ class OrchestratorService:
             await self._await_drafters(self._mesh.drafters)
 
     def register(self, server: grpc.aio.Server) -> None:
-        """Add GenerationService to ``server``."""
+        """Add GenerationService and TokenizerService to ``server``."""
         assert self._mesh is not None
         servicer = GenerationServicer(
             self._mesh,
             self._targets,
             self._store,
             Defaults(self._settings.strategy, self._settings.lookahead),
+            self._prompts,
+            self._settings.limits,
         )
         generation_pb2_grpc.add_GenerationServiceServicer_to_server(servicer, server)
+        tokenizer_pb2_grpc.add_TokenizerServiceServicer_to_server(
+            TokenizerServicer(self._targets, self._prompts), server
+        )
+        observe(self._mesh, servicer.entrance)
 
     async def stop(self) -> None:
-        """Close the connections to the mesh and the store."""
+        """Close the connections to the mesh and the store, and end what reads prompts."""
+        await self._prompts.close()
         if self._mesh is not None:
             await self._mesh.verifiers.close()
             await self._mesh.drafters.close()
@@ -153,10 +206,18 @@ class OrchestratorService:
             raise CannotStart("; ".join(refusals))
 
 
+def _channels(settings: OrchestratorSettings) -> Callable[[str], Channels]:
+    """What opens channels to the replicas of a role: with TLS where there is a CA to believe."""
+    if settings.tls is None or settings.tls.ca is None:
+        return lambda _: PlainChannels()
+    certificate = watched_certificate(settings.tls)
+    return lambda role: TlsChannels(certificate, role)
+
+
 def _addresses(listed: str) -> Sequence[str]:
     return [address.strip() for address in listed.split(",") if address.strip()]
 
 
 if __name__ == "__main__":
-    settings = parse(OrchestratorSettings, sys.argv[1:], "specmesh orchestrator")
+    settings = parse(OrchestratorSettings, sys.argv[1:], "specmesh serve orchestrator")
     sys.exit(asyncio.run(serve(settings, OrchestratorService(settings))))

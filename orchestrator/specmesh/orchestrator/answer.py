@@ -11,6 +11,7 @@ from dataclasses import replace
 from specmesh.orchestrator import events
 from specmesh.orchestrator.driver import Driver
 from specmesh.orchestrator.emission import Emission, EmittedToken
+from specmesh.orchestrator.judged_logprobs import JudgedLogprobs
 from specmesh.orchestrator.mesh.calls import Calls, Mesh
 from specmesh.orchestrator.mesh.peer import kind_of
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
@@ -18,12 +19,12 @@ from specmesh.orchestrator.plan import RequestPlan
 from specmesh.orchestrator.request_metrics import RequestMetrics
 from specmesh.orchestrator.session_log import SessionLog
 from specmesh.orchestrator.strategies import STRATEGIES
-from specmesh.orchestrator.strategies.base import Commit, Finish, StopReason
+from specmesh.orchestrator.strategies.base import Finish, StopReason, TokenKind
 from specmesh.orchestrator.strategies.kit.progress import Progress
 from specmesh.orchestrator.target import Target
 from specmesh.orchestrator.text import TextStream
-from specmesh.serving.session import Generated
-from specmesh.v1.generation_pb2 import GenerationEvent
+from specmesh.serving.session import Claim, Generated
+from specmesh.v1.events_pb2 import GenerationEvent
 
 HEARTBEAT_S = 0.5
 """Longest silence of a stream: a heartbeat is sent after it."""
@@ -52,7 +53,17 @@ class Answer:
         self._replayed = replayed
         self._num_received = num_received
         text = TextStream(target.tokenizer, plan.prompt, plan.stop_strings)
-        self._emission = Emission(text)
+        num_known = len(plan.prompt) + len(replayed.token_ids)
+        self._logprobs = (
+            JudgedLogprobs(plan.num_top_logprobs, position=num_known)
+            if plan.num_top_logprobs is not None
+            else None
+        )
+        self._emission = Emission(text, self._logprobs)
+
+    async def begin(self, claim: Claim) -> bool:
+        """See ``SessionLog``."""
+        return await self._session.begin(claim)
 
     async def events(
         self, mesh: Mesh, worked: Callable[[], None]
@@ -70,16 +81,17 @@ class Answer:
                 while (tokens := await self._next_tokens(work)) or not work.done():
                     if event := await self._event(tokens):
                         yield event
-                reason = await work
-                await self._session.finish()
-                yield self._finished(reason)
+                text, reason = self._emission.end(await work)
+                await self._session.finish(reason)
+                yield self._finished(text, reason)
             finally:
                 work.cancel()
                 await asyncio.gather(work, return_exceptions=True)
 
     async def _commit_all(self, mesh: Mesh) -> StopReason:
         session_id = self._session.session.session_id
-        with closing(CommittedPrefix(session_id, self._plan.prompt, mesh.holders)) as prefix:
+        prompt, salt = self._plan.prompt, mesh.prefix_salt()
+        with closing(CommittedPrefix(session_id, prompt, mesh.holders, salt)) as prefix:
             return await self._work(mesh, prefix)
 
     async def _work(self, mesh: Mesh, prefix: CommittedPrefix) -> StopReason:
@@ -88,9 +100,8 @@ class Answer:
         for index, token in enumerate(self._replayed.token_ids):
             *_, last = progress.commit((token,), num_accepted=0)
             prefix.commit((token,))
-            if reason := self._emission.commit(
-                Commit((token,), 0, index not in self._replayed.unchecked)
-            ):
+            checked = index not in self._replayed.unchecked
+            if reason := self._emission.replay(token, checked=checked):
                 return reason
             if isinstance(last, Finish):
                 return last.reason
@@ -105,8 +116,12 @@ class Answer:
             target=kind_of(self._target.info),
             epoch=self._session.epoch,
             filter_options=self._plan.filter_options,
+            logprobs=self._logprobs,
         )
-        return await Driver(strategy, calls, self._metrics.stats, self._emission.commit).drive()
+        try:
+            return await Driver(strategy, calls, self._metrics.stats, self._emission.commit).drive()
+        finally:
+            self._metrics.cached(min(calls.num_cached_tokens, len(self._plan.prompt)))
 
     async def _next_tokens(self, work: asyncio.Task[StopReason]) -> list[EmittedToken]:
         """Tokens committed since the last call; none after ``HEARTBEAT_S``, or at the end."""
@@ -117,22 +132,26 @@ class Answer:
     async def _event(self, tokens: list[EmittedToken]) -> GenerationEvent | None:
         """Store ``tokens``, then return the event for the client; None if it has them already."""
         if not tokens:
+            await self._session.touch()
             return events.heartbeat()
         new = [token for token in tokens if token.index >= len(self._replayed.token_ids)]
         await self._session.append(
             [token.token_id for token in new],
-            [index for index, token in enumerate(new) if not token.checked],
+            [n for n, token in enumerate(new) if token.kind is TokenKind.UNCHECKED],
         )
         unsent = [token for token in tokens if token.index >= self._num_received]
         self._metrics.sent(len(new))
-        return events.chunk(unsent, resumable=self._session.resumable) if unsent else None
+        if not unsent:
+            return None
+        token_bytes = self._target.token_bytes
+        return events.chunk(unsent, token_bytes, resumable=self._session.resumable)
 
-    def _finished(self, reason: StopReason) -> GenerationEvent:
-        text, reason = self._emission.end(reason)
+    def _finished(self, text: str, reason: StopReason) -> GenerationEvent:
         stats = events.counts(self._metrics.stats)
         stats.num_prompt_tokens = len(self._plan.prompt)
+        stats.num_cached_tokens = self._metrics.num_cached
         stats.num_output_tokens = self._emission.num_tokens
         stats.num_unchecked_tokens = self._emission.num_unchecked
-        stats.duration_ms = self._metrics.succeeded()
+        stats.duration_ms = self._metrics.succeeded(reason)
         stats.time_to_first_token_ms = self._metrics.first_token_ms
         return events.finished(reason, text, stats, resumable=self._session.resumable)

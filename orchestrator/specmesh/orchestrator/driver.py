@@ -12,7 +12,6 @@ from collections.abc import Callable, Coroutine, Sequence
 
 import grpc
 import grpc.aio
-from opentelemetry import metrics
 
 from specmesh.decoding.errors import InvalidField
 from specmesh.orchestrator.mesh.call_context import CallContext
@@ -41,6 +40,7 @@ from specmesh.orchestrator.strategies.base import (
     Verified,
     Verify,
 )
+from specmesh.serving.conventions import TASK_FAILURES
 from specmesh.serving.errors import (
     FailedPrecondition,
     ResourceExhausted,
@@ -52,10 +52,7 @@ from specmesh.serving.errors import (
 
 log = logging.getLogger(__name__)
 
-_meter = metrics.get_meter("specmesh.orchestrator")
-_failures = _meter.create_counter(
-    "specmesh.task.failures", unit="{task}", description="drafts and verifications that failed"
-)
+_failures = TASK_FAILURES.instrument()
 
 Answered = Drafted | Verified | Assessed | Released | Failed
 

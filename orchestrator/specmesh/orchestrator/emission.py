@@ -3,43 +3,59 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from specmesh.decoding.logprobs import Logprobs
+from specmesh.orchestrator.judged_logprobs import JudgedLogprobs
 from specmesh.orchestrator.mailbox import Mailbox
-from specmesh.orchestrator.strategies.base import Commit, StopReason
+from specmesh.orchestrator.strategies.base import Commit, StopReason, TokenKind
 from specmesh.orchestrator.text import TextStream
 
 
 @dataclass(frozen=True, slots=True)
 class EmittedToken:
-    """One committed token, its index among the generated ones, the text it completes, and whether
-    the target checked it."""
+    """One committed token, its index among the generated ones, the text it completes, how it came
+    about, and its log-probabilities if they are known."""
 
     index: int
     token_id: int
     text: str
-    checked: bool
+    kind: TokenKind
+    logprobs: Logprobs | None
 
 
 class Emission:
-    """Every committed token once and in order, with its text, up to the end of a stop string."""
+    """Every committed token once and in order, with its text, up to the end of a stop string;
+    with ``logprobs``, if given, for those that aren't replayed."""
 
-    def __init__(self, text: TextStream) -> None:
+    def __init__(self, text: TextStream, logprobs: JudgedLogprobs | None = None) -> None:
         self.num_tokens = 0
         self.num_unchecked = 0
         self._text = text
+        self._logprobs = logprobs
         self._outbox: Mailbox[EmittedToken] = Mailbox()
 
     def commit(self, commit: Commit) -> StopReason | None:
         """Emit the tokens, up to the one that completes a stop string; that ends the answer."""
-        for token in commit.token_ids:
-            text = self._text.push(token)
-            self._outbox.put(EmittedToken(self.num_tokens, token, text, commit.checked))
-            self.num_unchecked += not commit.checked
-            self.num_tokens += 1
-            if self._text.stopped:
-                return StopReason.STOP
+        logprobs: Sequence[Logprobs | None] = [None] * len(commit.token_ids)
+        if self._logprobs is not None:
+            logprobs = self._logprobs.commit(commit.token_ids)
+        for each in zip(commit.token_ids, commit.kinds, logprobs, strict=True):
+            if reason := self._emit(*each):
+                return reason
         return None
+
+    def replay(self, token_id: int, *, checked: bool) -> StopReason | None:
+        """Emit a token of an earlier part of the answer, as ``commit`` does."""
+        return self._emit(token_id, TokenKind.UNKNOWN if checked else TokenKind.UNCHECKED, None)
+
+    def _emit(self, token_id: int, kind: TokenKind, logprobs: Logprobs | None) -> StopReason | None:
+        text = self._text.push(token_id)
+        self._outbox.put(EmittedToken(self.num_tokens, token_id, text, kind, logprobs))
+        self.num_unchecked += kind is TokenKind.UNCHECKED
+        self.num_tokens += 1
+        return StopReason.STOP if self._text.stopped else None
 
     async def wait(self, seconds: float) -> None:
         """Return when there are tokens to take, after ``wake``, or after ``seconds``."""

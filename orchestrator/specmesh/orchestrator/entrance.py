@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from specmesh.orchestrator.admission import Admission
+from specmesh.orchestrator.limits import Ledger, Meter
+from specmesh.serving import caller
 from specmesh.serving.errors import ResourceExhausted
 
 
@@ -27,7 +29,8 @@ class Slot:
 class Entrance:
     """Admits answers as ``admission`` decides: resumed ones first, each kind in order of arrival.
 
-    ``num_replicas`` says how many of the target are ready, ``die`` draws from [0, 1).
+    ``num_replicas`` says how many of the target are ready, ``die`` draws from [0, 1). ``ledger``
+    keeps each identity within its limits.
     """
 
     def __init__(
@@ -35,7 +38,9 @@ class Entrance:
         admission: Admission,
         num_replicas: Callable[[], int],
         die: Callable[[], float],
+        ledger: Ledger,
     ) -> None:
+        self._ledger = ledger
         self._admission = admission
         self._num_replicas = num_replicas
         self._die = die
@@ -43,12 +48,29 @@ class Entrance:
         self._new: deque[asyncio.Future[None]] = deque()
         admission.watcher = self._let_in
 
-    @asynccontextmanager
-    async def slot(self, deadline: float, *, resumed: bool) -> AsyncIterator[Slot]:
-        """Wait for a slot until ``deadline``, by the event loop's clock, and hold it.
+    @property
+    def num_waiting(self) -> int:
+        """Answers that wait to be admitted."""
+        return len(self._resumed) + len(self._new)
 
-        Raises ``ResourceExhausted`` with reason OVERLOADED, at once if no slot is expected in time.
+    @asynccontextmanager
+    async def slot(self, deadline: float, meter: Meter, *, resumed: bool) -> AsyncIterator[Slot]:
+        """Wait for a slot until ``deadline``, by the event loop's clock, and hold it; ``meter``
+        counts what the answer uses.
+
+        Raises ``ResourceExhausted`` with reason OVERLOADED, at once if no slot is expected in time,
+        and with LIMIT_REACHED if the caller has used up what its identity may.
         """
+        identity, loop = caller.identity(), asyncio.get_running_loop()
+        self._ledger.begin(identity, meter, loop.time())
+        try:
+            async with self._admitted(deadline, resumed=resumed) as slot:
+                yield slot
+        finally:
+            self._ledger.end(identity, meter, loop.time())
+
+    @asynccontextmanager
+    async def _admitted(self, deadline: float, *, resumed: bool) -> AsyncIterator[Slot]:
         await self._turn(deadline, resumed)
         loop = asyncio.get_running_loop()
         began, num_at_first = loop.time(), self._admission.num_running
@@ -79,7 +101,7 @@ class Entrance:
             self._admission.began()
             return
         time_left_s = deadline - asyncio.get_running_loop().time()
-        num_waiting = len(self._resumed) + len(self._new)
+        num_waiting = self.num_waiting
         num_before = len(self._resumed) if resumed else num_waiting
         if not self._admission.may_wait(num_before, num_waiting, time_left_s):
             raise self._overload(self._admission.expected_wait_s(num_before))
@@ -96,9 +118,8 @@ class Entrance:
             raise
 
     def _overload(self, wait_s: float) -> ResourceExhausted:
-        num_waiting = len(self._resumed) + len(self._new)
         return self._admission.overload(
-            self._num_replicas(), num_waiting, wait_s, self._die()
+            self._num_replicas(), self.num_waiting, wait_s, self._die()
         ).error()
 
     def _give_up(self, waiting: deque[asyncio.Future[None]], turn: asyncio.Future[None]) -> None:

@@ -4,29 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from specmesh.decoding.logprobs import Logprobs
 from specmesh.orchestrator.emission import EmittedToken
 from specmesh.orchestrator.mesh.peer import kind_of
 from specmesh.orchestrator.plan import RequestPlan
 from specmesh.orchestrator.request_stats import RequestStats
 from specmesh.orchestrator.session_log import SessionLog
-from specmesh.orchestrator.strategies.base import StopReason
+from specmesh.orchestrator.strategies.base import StopReason, TokenKind
 from specmesh.orchestrator.target import Target
-from specmesh.v1.generation_pb2 import (
+from specmesh.orchestrator.token_bytes import TokenBytes
+from specmesh.v1.events_pb2 import (
     FINISH_REASON_END_OF_TEXT,
     FINISH_REASON_LENGTH,
     FINISH_REASON_STOP,
+    TOKEN_KIND_ACCEPTED,
+    TOKEN_KIND_BONUS,
+    TOKEN_KIND_RECOVERED,
+    TOKEN_KIND_UNCHECKED,
+    TOKEN_KIND_UNSPECIFIED,
     GenerationChunk,
     GenerationEvent,
     GenerationFinished,
     GenerationStarted,
     GenerationStats,
     Heartbeat,
+    TokenLogprob,
+    TokenLogprobs,
 )
 
 REASONS = {
     StopReason.END_OF_TEXT: FINISH_REASON_END_OF_TEXT,
     StopReason.STOP: FINISH_REASON_STOP,
     StopReason.LENGTH: FINISH_REASON_LENGTH,
+}
+KINDS = {
+    TokenKind.UNKNOWN: TOKEN_KIND_UNSPECIFIED,
+    TokenKind.ACCEPTED: TOKEN_KIND_ACCEPTED,
+    TokenKind.RECOVERED: TOKEN_KIND_RECOVERED,
+    TokenKind.BONUS: TOKEN_KIND_BONUS,
+    TokenKind.UNCHECKED: TOKEN_KIND_UNCHECKED,
 }
 
 
@@ -43,7 +59,7 @@ def started(
             seed=plan.sampling.seed,
             num_prompt_tokens=len(plan.prompt),
             resumable=session.resumable,
-            resume_token=session.session.resume_token,
+            resume_token=session.session.claim.resume_token,
             model_fingerprint=kind_of(target.info),
             heartbeat_ms=round(heartbeat_s * 1e3),
         )
@@ -55,16 +71,34 @@ def heartbeat() -> GenerationEvent:
     return GenerationEvent(heartbeat=Heartbeat())
 
 
-def chunk(tokens: Sequence[EmittedToken], *, resumable: bool) -> GenerationEvent:
+def chunk(
+    tokens: Sequence[EmittedToken], token_bytes: TokenBytes, *, resumable: bool
+) -> GenerationEvent:
     """At least one token, each of them the successor of the one before."""
     return GenerationEvent(
         chunk=GenerationChunk(
             first_index=tokens[0].index,
             token_ids=[token.token_id for token in tokens],
             text="".join(token.text for token in tokens),
-            unchecked=[index for index, token in enumerate(tokens) if not token.checked],
+            text_lengths=[len(token.text) for token in tokens],
             resumable=resumable,
+            kinds=[KINDS[token.kind] for token in tokens],
+            logprobs=[
+                _logprobs(token.token_id, token.logprobs, token_bytes)
+                for token in tokens
+                if token.logprobs is not None
+            ],
         )
+    )
+
+
+def _logprobs(token_id: int, logprobs: Logprobs, token_bytes: TokenBytes) -> TokenLogprobs:
+    def one(token_id: int, logprob: float) -> TokenLogprob:
+        return TokenLogprob(token_id=token_id, logprob=logprob, text_bytes=token_bytes(token_id))
+
+    return TokenLogprobs(
+        chosen=one(token_id, logprobs.logprob),
+        top=map(one, logprobs.top_token_ids, logprobs.top_logprobs),
     )
 
 

@@ -7,19 +7,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.decoding.sampling import Sampling
+from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.thresholds import FilterOptions
+from specmesh.orchestrator.request_limits import (
+    MAX_STOP_STRING_CHARS,
+    MAX_STOP_STRINGS,
+    MAX_STOP_TOKENS,
+    MAX_TOP_LOGPROBS,
+    SEED_BITS,
+)
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.strategies.options import OPTIONS
 from specmesh.orchestrator.target import Target
 from specmesh.serving.errors import FailedPrecondition, NotFound
 from specmesh.serving.wire import check_tokens, read_filter_options, read_sampling
-from specmesh.v1 import generation_pb2, sampling_pb2
-
-MAX_STOP_TOKENS = 256
-MAX_STOP_STRINGS = 16
-MAX_STOP_STRING_CHARS = 256
+from specmesh.v1 import generation_pb2, model_pb2, sampling_pb2, speculation_pb2
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,14 @@ class RequestPlan:
     goal: Goal
     stop_strings: tuple[str, ...]
     filter_options: FilterOptions
+    num_top_logprobs: int | None = None
+    """How many of the likeliest tokens to tell with the log-probabilities; None for neither."""
+
+
+def check_model(name: str, target: Target) -> None:
+    """Raise ``NotFound`` for a model that isn't served here; an empty name is any."""
+    if name not in {"", target.info.name}:
+        raise NotFound("MODEL_NOT_FOUND", f"no model {name!r} here, only {target.info.name!r}")
 
 
 def make_plan(
@@ -49,20 +60,21 @@ def make_plan(
     defaults: Defaults,
     dice: random.Random,
 ) -> RequestPlan:
-    """Check ``request`` but for its prompt, whose tokens ``prompt`` are.
+    """Check ``request`` but for its model and its prompt, whose tokens ``prompt`` are.
 
-    ``dice`` give the seed of a request that names none. Raises ``InvalidField``, ``NotFound``, or
-    ``FailedPrecondition`` with reason KV_CACHE_TOO_SMALL for what no replica could finish.
+    ``dice`` give the seed of a request that names none. Raises ``InvalidField``, or
+    ``FailedPrecondition`` with reason KV_CACHE_TOO_SMALL for what no replica could finish, or
+    UNSUPPORTED_FEATURE for what one can't do.
     """
-    if request.model not in {"", target.info.name}:
-        raise NotFound(
-            "MODEL_NOT_FOUND", f"no model {request.model!r} here, only {target.info.name!r}"
-        )
     strategy = request.speculation.strategy or defaults.strategy
     if strategy not in STRATEGIES:
         known = ", ".join(STRATEGIES)
         raise InvalidField("speculation.strategy", f"{strategy!r} is none of: {known}")
-    sampling = read_sampling(request.sampling, seed=dice.getrandbits(64))
+    sampling = read_sampling(request.sampling, seed=dice.getrandbits(SEED_BITS))
+    if sampling.seed >> SEED_BITS:
+        raise InvalidField("sampling.seed", f"must be below 2**{SEED_BITS}")
+    if sampling.mode is AcceptanceMode.REJECTION:
+        target.require(model_pb2.MODEL_FEATURE_REJECTION_MODE)
     return RequestPlan(
         prompt=prompt,
         sampling=sampling,
@@ -70,6 +82,7 @@ def make_plan(
         goal=_goal(request, target, len(prompt), defaults, sampling.seed),
         stop_strings=_stop_strings(request.stopping),
         filter_options=_filter_options(request.speculation, strategy),
+        num_top_logprobs=_num_top_logprobs(request, strategy, target),
     )
 
 
@@ -116,15 +129,31 @@ def _max_tokens(stopping: sampling_pb2.StoppingCriteria, target: Target, num_pro
     return min(room, kv_room) if wanted is None else wanted
 
 
-def _filter_options(speculation: generation_pb2.SpeculationOptions, strategy: str) -> FilterOptions:
+def _filter_options(
+    speculation: speculation_pb2.SpeculationOptions, strategy: str
+) -> FilterOptions:
     field = "speculation.filter"
     if speculation.HasField("filter") and "filter" not in STRATEGIES[strategy].options:
         raise InvalidField(field, f"has no meaning for the strategy {strategy!r}")
     return read_filter_options(speculation.filter, field)
 
 
+def _num_top_logprobs(
+    request: generation_pb2.GenerateRequest, strategy: str, target: Target
+) -> int | None:
+    field = "num_top_logprobs"
+    if not request.HasField("num_top_logprobs"):
+        return None
+    if request.num_top_logprobs > MAX_TOP_LOGPROBS:
+        raise InvalidField(field, f"must be in [0, {MAX_TOP_LOGPROBS}]")
+    if not STRATEGIES[strategy].lossless:
+        raise InvalidField(field, f"the target does not see every token of {strategy!r}")
+    target.require(model_pb2.MODEL_FEATURE_LOGPROBS)
+    return request.num_top_logprobs
+
+
 def _strategy_options(
-    speculation: generation_pb2.SpeculationOptions, defaults: Defaults
+    speculation: speculation_pb2.SpeculationOptions, defaults: Defaults
 ) -> dict[str, Any]:
     given: dict[str, Any] = {"lookahead": defaults.lookahead}
     for field, value in speculation.ListFields():
@@ -136,9 +165,9 @@ def _strategy_options(
 
 
 def _stop_strings(stopping: sampling_pb2.StoppingCriteria) -> tuple[str, ...]:
-    stops = tuple(stopping.stop_strings)
-    if len(stops) > MAX_STOP_STRINGS:
+    if len(stopping.stop_strings) > MAX_STOP_STRINGS:
         raise InvalidField("stopping.stop_strings", f"holds more than {MAX_STOP_STRINGS}")
+    stops = tuple(stopping.stop_strings)
     if not all(0 < len(stop) <= MAX_STOP_STRING_CHARS for stop in stops):
         raise InvalidField(
             "stopping.stop_strings", f"each must have 1 to {MAX_STOP_STRING_CHARS} characters"

@@ -1,39 +1,52 @@
-"""Tokenizes prompts: sizes are checked first, and long texts do not block the event loop."""
+"""From a prompt to its tokens: sizes are checked first, and long texts do not block the event
+loop."""
 
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Sequence
 
 from specmesh.decoding.errors import InvalidField
+from specmesh.orchestrator.bounded_pool import BoundedPool
+from specmesh.orchestrator.chats.chat import check_size, ending_in_message, variables
+from specmesh.orchestrator.chats.renderer import ChatRenderer
 from specmesh.orchestrator.target import Target
-from specmesh.serving.errors import ResourceExhausted
+from specmesh.serving.errors import FailedPrecondition
 from specmesh.serving.wire import check_tokens
-from specmesh.v1 import generation_pb2
+from specmesh.v1 import chat_pb2, generation_pb2
 
 INLINE_CHARS = 2048
 """A text this short is tokenized in about a millisecond; a thread costs more than it saves."""
+INLINE_TOKENS = 512
+"""So few tokens are as quick to decode."""
 MAX_AT_WORK = 2
 """Long texts that are tokenized at once."""
 MAX_WAITING = 16
 """Long texts that wait for that; one more is refused."""
-RETRY_SECONDS = 1.0
 
 
 class PromptReader:
-    """Tokenizes the prompts of one orchestrator, the long ones in a few threads of its own."""
+    """Turns prompts into tokens and tokens into text, for all calls of one orchestrator; the long
+    ones in a few threads of its own."""
 
     def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(MAX_AT_WORK, thread_name_prefix="tokenize")
-        self._under_way: set[Future[tuple[int, ...]]] = set()
+        self._threads = BoundedPool(
+            "tokenize", MAX_AT_WORK, MAX_WAITING, "long texts are being tokenized"
+        )
+        self._chats = ChatRenderer()
+
+    async def close(self) -> None:
+        """End what is at work."""
+        await self._chats.close()
+        await asyncio.to_thread(self._threads.close)
 
     async def read(
         self, request: generation_pb2.GenerateRequest, target: Target
     ) -> tuple[int, ...]:
         """The prompt's tokens: at least one, and fewer than the context holds.
 
-        Raises ``InvalidField``, and ``ResourceExhausted`` with reason OVERLOADED when too many
-        long texts wait.
+        Raises ``InvalidField``; ``ResourceExhausted`` with reason OVERLOADED when too many long
+        texts wait; and for a chat what ``render`` raises.
         """
         match request.WhichOneof("prompt"):
             case "tokens":
@@ -42,44 +55,81 @@ class PromptReader:
                 check_tokens("tokens.ids", ids, target.info.vocab_size)
                 return tuple(ids)
             case "text":
-                return await self._tokenized(request.text, target)
+                tokens = await self.tokenize("text", request.text, target)
+                _check_room("text", len(tokens), target)
+                return tokens
+            case "chat":
+                text = await self.render(request.chat, target)
+                tokens = await self.tokenize("chat", text, target, add_special_tokens=False)
+                _check_room("chat", len(tokens), target)
+                return tokens
             case _:
-                raise InvalidField("prompt", "must be set, as text or as tokens")
+                raise InvalidField("prompt", "must be set, as text, as tokens or as a chat")
 
-    async def _tokenized(self, text: str, target: Target) -> tuple[int, ...]:
-        _check_length(text, target)
+    async def tokenize(
+        self, field: str, text: str, target: Target, *, add_special_tokens: bool = True
+    ) -> tuple[int, ...]:
+        """The tokens of ``text``, which came in ``field``; raises what ``read`` does."""
+        _check_length(field, text, target)
         if len(text) <= INLINE_CHARS:
-            return _encoded(text, target)
-        if len(self._under_way) >= MAX_AT_WORK + MAX_WAITING:
-            raise ResourceExhausted(
-                "OVERLOADED",
-                f"{len(self._under_way)} long texts are being tokenized already",
-                retry_after_s=RETRY_SECONDS,
+            return _encoded(text, target, add_special_tokens)
+        return await self._threads.run(_encoded, text, target, add_special_tokens)
+
+    async def detokenize(
+        self, token_ids: Sequence[int], target: Target, *, keep_special_tokens: bool
+    ) -> str:
+        """The text of ``token_ids``, which must be in the vocabulary; raises ``ResourceExhausted``
+        with reason OVERLOADED."""
+        if len(token_ids) <= INLINE_TOKENS:
+            return _decoded(token_ids, target, keep_special_tokens)
+        return await self._threads.run(_decoded, token_ids, target, keep_special_tokens)
+
+    async def render(self, chat: chat_pb2.Chat, target: Target) -> str:
+        """The prompt that the target's template makes of ``chat``.
+
+        Raises ``InvalidField``; ``FailedPrecondition`` with reason NO_CHAT_TEMPLATE;
+        ``InvalidArgument`` with reason CHAT_REFUSED; ``ResourceExhausted`` with reason OVERLOADED.
+        """
+        most = _most_bytes(target)
+        check_size(chat, most)
+        template = target.chat_template
+        if template is None:
+            raise FailedPrecondition(
+                "NO_CHAT_TEMPLATE", f"the model {target.info.name!r} has no chat template"
             )
-        # A text whose client has gone counts until its thread has finished with it.
-        work = self._threads.submit(_encoded, text, target)
-        self._under_way.add(work)
-        loop = asyncio.get_running_loop()
-        work.add_done_callback(
-            lambda done: loop.call_soon_threadsafe(self._under_way.discard, done)
-        )
-        return await asyncio.wrap_future(work)
+        given = variables(chat, template.special_tokens)
+        text = await self._chats.render(template.source, given, most)
+        _check_length("chat", text, target)
+        if chat.continue_final_message:
+            text = ending_in_message(text, chat.messages[-1].content)
+        return text
 
 
-def _encoded(text: str, target: Target) -> tuple[int, ...]:
+def _encoded(text: str, target: Target, add_special_tokens: bool) -> tuple[int, ...]:
     # Unlike ``encode``, this lets other threads run meanwhile.
-    (encoding,) = target.tokenizer.encode_batch([text])
-    _check_room("text", len(encoding), target)
+    (encoding,) = target.tokenizer.encode_batch([text], add_special_tokens=add_special_tokens)
     return tuple(encoding.ids)
 
 
-def _check_length(text: str, target: Target) -> None:
+def _decoded(token_ids: Sequence[int], target: Target, keep_special_tokens: bool) -> str:
+    (text,) = target.tokenizer.decode_batch(
+        [list(token_ids)], skip_special_tokens=not keep_special_tokens
+    )
+    return str(text)
+
+
+def _most_bytes(target: Target) -> int:
+    """How much text the context holds if all its tokens are the longest."""
+    return target.longest_token_bytes * target.info.context_tokens
+
+
+def _check_length(field: str, text: str, target: Target) -> None:
     """Refuse a text that cannot fit the context, even if all its tokens were the longest."""
-    most = target.longest_token_bytes * target.info.context_tokens
+    most = _most_bytes(target)
     length = len(text) if len(text) > most else len(text.encode())
     if length > most:
         raise InvalidField(
-            "text",
+            field,
             f"{length} bytes or more are beyond the {most} that {target.info.context_tokens} "
             f"tokens of at most {target.longest_token_bytes} bytes can hold",
         )

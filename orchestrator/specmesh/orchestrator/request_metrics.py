@@ -1,4 +1,4 @@
-"""Metrics of one request, recorded however it ends."""
+"""Watches one request from its arrival to its end, however it ends."""
 
 from __future__ import annotations
 
@@ -7,89 +7,77 @@ from types import TracebackType
 from typing import Self
 
 import grpc
-from opentelemetry import metrics
 
 from specmesh.decoding.errors import InvalidField
+from specmesh.orchestrator.plan import RequestPlan
+from specmesh.orchestrator.request_report import RequestReport
 from specmesh.orchestrator.request_stats import RequestStats
+from specmesh.orchestrator.session_log import SessionLog
+from specmesh.orchestrator.strategies.base import StopReason
+from specmesh.orchestrator.target import Target
+from specmesh.serving import conventions as names
 from specmesh.serving.errors import ServiceError, to_status
-from specmesh.serving.telemetry import ERROR_TYPE
-
-_meter = metrics.get_meter("specmesh.orchestrator")
-# Names, attributes and buckets are those of the OpenTelemetry GenAI conventions.
-_duration = _meter.create_histogram(
-    "gen_ai.server.request.duration",
-    unit="s",
-    description="from a request's arrival to its end, by error.type if it failed",
-    explicit_bucket_boundaries_advisory=(
-        *(0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64),
-        *(1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92),
-    ),
-)
-_time_to_first_token = _meter.create_histogram(
-    "gen_ai.server.time_to_first_token",
-    unit="s",
-    description="from a request's arrival to its first new token, if it says one",
-    explicit_bucket_boundaries_advisory=(
-        *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1),
-        *(0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0),
-    ),
-)
-_time_per_token = _meter.create_histogram(
-    "gen_ai.server.time_per_output_token",
-    unit="s",
-    description="time of each new token after the first, of requests that succeeded",
-    explicit_bucket_boundaries_advisory=(
-        *(0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5),
-    ),
-)
-_drafted = _meter.create_counter(
-    "specmesh.spec_decode.num_draft_tokens", "{token}", "draft tokens that were verified"
-)
-_accepted = _meter.create_counter(
-    "specmesh.spec_decode.num_accepted_tokens", "{token}", "draft tokens that were accepted"
-)
-_wasted = _meter.create_counter(
-    "specmesh.spec_decode.num_wasted_tokens",
-    "{token}",
-    "tokens drafted in vain: rejected, cancelled or cut off",
-)
-_unchecked = _meter.create_counter(
-    "specmesh.filter.num_unchecked_tokens", "{token}", "draft tokens said without the target"
-)
-_verified = _meter.create_counter(
-    "specmesh.spec_decode.num_verify_calls", "{call}", "verifications that were answered"
-)
+from specmesh.serving.listening import server_attributes
 
 ROUNDING = 0.01
 """gRPC may report to a server up to this share more time than its client set."""
 
 
 class RequestMetrics:
-    """Metrics of one Generate or Resume, from its arrival until this context manager is left.
+    """Of one request to ``method``, from its arrival until this context manager is left.
 
-    They are recorded exactly once. Only new tokens count: not those that a resumed answer replays
+    It is reported exactly once. Only new tokens count: not those that a resumed answer replays
     or that its client has. ``deadline`` is by the event loop's clock.
     """
 
-    def __init__(self, deadline: float) -> None:
+    def __init__(self, method: str, deadline: float) -> None:
         self.deadline = deadline
-        self.stats = RequestStats()
-        self.attributes = {
-            "gen_ai.operation.name": "text_completion",
-            "gen_ai.provider.name": "specmesh",
-        }
-        """Metric attributes, by the GenAI conventions; the model is added once it is known."""
-        self.first_token_ms = 0.0
-        """Time from the arrival to the first new token; 0 before that."""
+        self._report = RequestReport(
+            method,
+            {
+                names.OPERATION: names.TEXT_COMPLETION,
+                names.PROVIDER: names.SPECMESH,
+                **server_attributes(),
+            },
+        )
         self._now = asyncio.get_running_loop().time
         self._arrived = self._now()
-        self._num_new = 0
         self._ended = False
+        self._session: SessionLog | None = None
 
     @property
-    def elapsed_ms(self) -> float:
-        """Time since the arrival."""
-        return (self._now() - self._arrived) * 1e3
+    def num_output_tokens(self) -> int:
+        """New tokens that were sent to the client."""
+        return self._report.num_new
+
+    @property
+    def num_target_tokens(self) -> int:
+        """Nodes that were sent to verifiers."""
+        return self.stats.num_target_tokens
+
+    @property
+    def stats(self) -> RequestStats:
+        """What the answer takes of the mesh."""
+        return self._report.stats
+
+    @property
+    def attributes(self) -> dict[str, str | int]:
+        """Metric attributes, by the GenAI conventions; with the model once it is known."""
+        return self._report.attributes
+
+    @property
+    def first_token_ms(self) -> float:
+        """Time from the arrival to the first new token; 0 before that."""
+        return (self._report.first_token_s or 0.0) * 1e3
+
+    @property
+    def num_cached(self) -> int:
+        """Tokens of the prompt that were in a KV cache; 0 as long as it is not known."""
+        return self._report.num_cached or 0
+
+    @property
+    def _elapsed_s(self) -> float:
+        return self._now() - self._arrived
 
     def __enter__(self) -> Self:
         return self
@@ -101,40 +89,70 @@ class RequestMetrics:
         traceback: TracebackType | None,
     ) -> None:
         if not self._ended:
-            self._end(self.elapsed_ms, {} if error is None else {ERROR_TYPE: self._type(error)})
+            if error is not None:
+                self._report.status, self._report.reason = self._failure(error)
+            self._end()
+
+    def chat(self) -> None:
+        """Record that the prompt is a chat."""
+        self.attributes[names.OPERATION] = names.CHAT
+
+    def asked_for(self, session_id: str) -> None:
+        """Record the session that a client names, whether there is one or not."""
+        self._report.session_id = session_id[:64]
+
+    def planned(self, plan: RequestPlan, target: Target) -> None:
+        """Record what is settled before any work."""
+        report, model = self._report, target.info.name
+        report.model, report.strategy, report.num_prompt = model, plan.strategy, len(plan.prompt)
+        # Only now: names that a request alone gives would be labels without end.
+        self.attributes.update(
+            {
+                names.REQUEST_MODEL: model,
+                names.RESPONSE_MODEL: model,
+                names.STRATEGY: plan.strategy,
+            }
+        )
+
+    def answering(self, session: SessionLog, resumed_from: str | None) -> None:
+        """Record the session of the answer, and where its first tokens come from if an earlier
+        stream has said them: "store" or "client"."""
+        self._session = session
+        self._report.resumed_from = resumed_from
 
     def sent(self, num_new: int) -> None:
         """Record that ``num_new`` new tokens are sent to the client."""
-        if num_new and not self._num_new:
-            self.first_token_ms = self.elapsed_ms
-            _time_to_first_token.record(self.first_token_ms / 1e3, self.attributes)
-        self._num_new += num_new
+        if num_new and not self._report.num_new:
+            self._report.first_token_s = self._elapsed_s
+        self._report.num_new += num_new
 
-    def succeeded(self) -> float:
+    def cached(self, num_tokens: int) -> None:
+        """Record how many tokens of the prompt the first verification found in a KV cache."""
+        self._report.num_cached = num_tokens
+
+    def succeeded(self, reason: StopReason) -> float:
         """Record a complete answer, even if its last event is lost. Returns the duration in ms."""
-        duration_ms = self.elapsed_ms
-        if self._num_new > 1:
-            rest_s = (duration_ms - self.first_token_ms) / 1e3
-            _time_per_token.record(rest_s / (self._num_new - 1), self.attributes)
-        self._end(duration_ms, {})
-        return duration_ms
+        self._report.finish_reason = reason.name.lower()
+        self._end()
+        return self._report.duration_s * 1e3
 
-    def _end(self, duration_ms: float, failure: dict[str, str]) -> None:
+    def _end(self) -> None:
         self._ended = True
-        _duration.record(duration_ms / 1e3, self.attributes | failure)
-        _drafted.add(self.stats.num_verified_tokens)
-        _accepted.add(self.stats.num_accepted_tokens)
-        _wasted.add(self.stats.num_wasted_tokens)
-        _unchecked.add(self.stats.num_unchecked_tokens)
-        _verified.add(self.stats.num_verify_calls)
+        if self._session is not None:  # whose id is settled when the answer begins
+            self._report.session_id = self._session.session.session_id
+            self._report.epoch = self._session.epoch
+        self._report.duration_s = self._elapsed_s
+        self._report.tell()
 
-    def _type(self, error: BaseException) -> str:
-        """Name of the status that the client sees."""
-        if isinstance(error, ServiceError | InvalidField):
-            return to_status(error).code.name
+    def _failure(self, error: BaseException) -> tuple[str, str | None]:
+        """Name of the status that the client sees, and the reason that it is given, if any."""
+        if isinstance(error, ServiceError):
+            return to_status(error).code.name, error.reason
+        if isinstance(error, InvalidField):
+            return grpc.StatusCode.INVALID_ARGUMENT.name, "INVALID_FIELD"
         if not isinstance(error, asyncio.CancelledError | GeneratorExit):
-            return grpc.StatusCode.INTERNAL.name
+            return grpc.StatusCode.INTERNAL.name, "INTERNAL"
         # gRPC ends a call that runs out of time just as one that its client cancels.
         remaining_s = self.deadline - self._now()
         late = remaining_s <= ROUNDING * (self.deadline - self._arrived)
-        return (grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.CANCELLED).name
+        return (grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.CANCELLED).name, None

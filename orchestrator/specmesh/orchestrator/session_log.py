@@ -11,14 +11,17 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from random import Random
 
-from opentelemetry import metrics
-
+from specmesh.orchestrator.strategies.base import StopReason
+from specmesh.serving.conventions import NOT_RESUMABLE
 from specmesh.serving.errors import Aborted
 from specmesh.serving.session import (
+    Claim,
     Generated,
     Session,
+    SessionCancelled,
     SessionNotFound,
     StaleEpoch,
     StoreConflict,
@@ -34,12 +37,7 @@ FIRST_BACKOFF_S = 0.05
 LONGEST_BACKOFF_S = 1.0
 """Longest pause before a failed write is retried; its tokens stay in memory meanwhile."""
 
-_meter = metrics.get_meter("specmesh.orchestrator")
-_not_resumable = _meter.create_counter(
-    "specmesh.sessions.not_resumable",
-    unit="{session}",
-    description="answers that went out faster than they could be stored, for a time at least",
-)
+_not_resumable = NOT_RESUMABLE.instrument()
 
 
 class SessionLog:
@@ -68,8 +66,9 @@ class SessionLog:
         self._is_unchecked = [n in generated.unchecked for n in range(len(self._token_ids))]
         # None: the store lacks the session, as far as is known.
         self._num_stored = len(self._token_ids) if is_stored else None
-        self._finishing = False
-        self._finished = False
+        self._touch_is_due = False
+        self._finished: StopReason | None = None
+        self._stored_finished: StopReason | None = None
         self._catching_up: asyncio.Task[None] | None = None
         self._has_lagged = False
 
@@ -80,7 +79,25 @@ class SessionLog:
 
     @property
     def _is_caught_up(self) -> bool:
-        return self.resumable and self._finished == self._finishing
+        is_finished = self._stored_finished == self._finished
+        return self.resumable and is_finished and not self._touch_is_due
+
+    async def begin(self, claim: Claim) -> bool:
+        """Store the session as that of ``claim``, and tell whether there was none. Raises
+        ``SessionIdTaken`` or, if the store exceeds its patience, ``StoreUnavailable``, and changes
+        nothing then."""
+        store = self._store
+        assert store is not None
+        session = replace(self.session, claim=claim)
+        try:
+            async with asyncio.timeout(store.patience.seconds):
+                begun = await store.begin(session, self._writer, self._everything())
+        except TimeoutError as error:
+            raise StoreUnavailable(f"no answer within {store.patience.seconds:g} s") from error
+        if begun:
+            self.session = session
+            self._num_stored = len(self._token_ids)
+        return begun
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
@@ -95,7 +112,7 @@ class SessionLog:
 
     async def append(self, token_ids: Sequence[int], unchecked: Collection[int]) -> None:
         """Store tokens before the client sees them. Raises ``Aborted`` if another stream has taken
-        the session.
+        the session, or its client cancelled it.
 
         ``unchecked`` are the indexes in ``token_ids`` of those that the target did not check.
         """
@@ -104,9 +121,15 @@ class SessionLog:
         with tracer.start_as_current_span("specmesh.commit"):
             await self._flush()
 
-    async def finish(self) -> None:
-        """Mark the answer complete."""
-        self._finishing = True
+    async def touch(self) -> None:
+        """While there is nothing to store: keep the session from expiring, and learn whether it is
+        still ours. Raises ``Aborted`` as ``append`` does."""
+        self._touch_is_due = True
+        await self._flush()
+
+    async def finish(self, reason: StopReason) -> None:
+        """Mark the answer complete. Raises ``Aborted`` as ``append`` does."""
+        self._finished = reason
         await self._flush()
 
     async def _flush(self) -> None:
@@ -123,7 +146,7 @@ class SessionLog:
         )
         if self._catching_up.done():
             self._collect(self._catching_up)
-        elif not self._has_lagged:
+        elif not (self.resumable or self._has_lagged):
             self._has_lagged = True
             _not_resumable.add(1)
             log.warning("store lags", extra={"session": self.session.session_id})
@@ -139,9 +162,11 @@ class SessionLog:
                 "the client has resumed this session elsewhere",
                 {"current_epoch": str(error.current_epoch)},
             ) from error
+        except SessionCancelled as error:
+            raise Aborted("SESSION_CANCELLED", str(error)) from error
 
     async def _catch_up(self, store: SessionStore) -> None:
-        """Write until the store has everything. Raises ``StaleEpoch``."""
+        """Write until the store has everything. Raises ``StaleEpoch`` or ``SessionCancelled``."""
         backoff_s = FIRST_BACKOFF_S
         while not self._is_caught_up:
             try:
@@ -163,10 +188,9 @@ class SessionLog:
             len(self._token_ids),
         )
         if start is None:
-            everything = Generated(tuple(self._token_ids), frozenset(self._unchecked_from(0)))
-            await store.put(self.session, self._writer, everything)
+            await store.put(self.session, self._writer, self._everything())
             self._num_stored = num_tokens
-        elif start < num_tokens:
+        elif start < num_tokens or self._touch_is_due:
             await store.append(
                 session_id,
                 self._writer,
@@ -175,9 +199,13 @@ class SessionLog:
                 unchecked=self._unchecked_from(start),
             )
             self._num_stored = num_tokens
-        else:
-            await store.finish(session_id, self._writer)
-            self._finished = True
+            self._touch_is_due = False
+        elif self._finished is not None:
+            await store.finish(session_id, self._writer, num_tokens, self._finished.name)
+            self._stored_finished = self._finished
+
+    def _everything(self) -> Generated:
+        return Generated(tuple(self._token_ids), frozenset(self._unchecked_from(0)))
 
     def _unchecked_from(self, start: int) -> set[int]:
         flags = self._is_unchecked[start:]

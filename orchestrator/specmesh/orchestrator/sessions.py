@@ -9,17 +9,28 @@ from itertools import pairwise
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.thresholds import FilterOptions
 from specmesh.orchestrator.plan import RequestPlan
+from specmesh.orchestrator.request_limits import (
+    MAX_EPOCH,
+    MAX_RESUME_TOKEN_BYTES,
+    MAX_SESSION_ID_CHARS,
+)
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.strategies.options import OPTIONS
-from specmesh.serving.errors import Aborted, NotFound, Unavailable
+from specmesh.serving.caller import identity
+from specmesh.serving.errors import Aborted, AlreadyExists, InvalidArgument, NotFound, Unavailable
 from specmesh.serving.session import (
+    Claim,
     Generated,
+    Session,
+    SessionCancelled,
+    SessionIdTaken,
     SessionNotFound,
     StaleEpoch,
     StoreUnavailable,
 )
+from specmesh.serving.unknown_fields import unknown_field
 from specmesh.serving.wire import check_tokens, write_filter_options, write_sampling
-from specmesh.v1 import generation_pb2, sampling_pb2
+from specmesh.v1 import generation_pb2, sampling_pb2, session_pb2, speculation_pb2
 
 
 def settled(plan: RequestPlan, model: str) -> generation_pb2.GenerateRequest:
@@ -35,43 +46,84 @@ def settled(plan: RequestPlan, model: str) -> generation_pb2.GenerateRequest:
             stop_strings=plan.stop_strings,
             ignore_end_of_text=not goal.end_of_text_ids,
         ),
-        speculation=generation_pb2.SpeculationOptions(
+        speculation=speculation_pb2.SpeculationOptions(
             strategy=plan.strategy, **{name: getattr(goal, name) for name in OPTIONS}
         ),
+        num_top_logprobs=plan.num_top_logprobs,
     )
     if plan.filter_options != FilterOptions():
         request.speculation.filter.CopyFrom(write_filter_options(plan.filter_options))
     return request
 
 
+def stored_request(session: Session) -> generation_pb2.GenerateRequest:
+    """What ``settled`` has stored. Raises ``InvalidArgument`` if a newer orchestrator did, and with
+    fields that this one does not know: it would go on with another answer."""
+    request = generation_pb2.GenerateRequest.FromString(session.request)
+    path = unknown_field(request, session.request)
+    if path is not None:
+        raise InvalidArgument(
+            "UNKNOWN_FIELD",
+            "the session was begun by a newer orchestrator, and needs one to be carried on",
+            {"field": path},
+        )
+    return request
+
+
 def read_received(message: generation_pb2.Received, goal: Goal, vocab_size: int) -> Generated:
     """What a client says it has of an answer; raises ``InvalidField`` for what no answer to this
     request can be."""
-    token_ids, unchecked = tuple(message.token_ids), tuple(message.unchecked)
-    if len(token_ids) > goal.max_tokens:
+    num_tokens = len(message.token_ids)
+    if num_tokens > goal.max_tokens:
         raise InvalidField(
             "received.token_ids",
-            f"holds {len(token_ids)} tokens, more than the {goal.max_tokens} that the answer may "
-            "have",
+            f"holds {num_tokens} tokens, more than the {goal.max_tokens} that the answer may have",
         )
+    if len(message.unchecked) > num_tokens:
+        raise InvalidField("received.unchecked", "holds more than token_ids")
+    token_ids, unchecked = tuple(message.token_ids), tuple(message.unchecked)
     check_tokens("received.token_ids", token_ids, vocab_size)
     ends = goal.end_of_text_ids | goal.stop_token_ids
     if not ends.isdisjoint(token_ids[:-1]):
         raise InvalidField("received.token_ids", "goes on after a token that ends the answer")
     if any(later <= earlier for earlier, later in pairwise(unchecked)) or (
-        unchecked and unchecked[-1] >= len(token_ids)
+        unchecked and unchecked[-1] >= num_tokens
     ):
         raise InvalidField("received.unchecked", "must be ascending positions in token_ids")
     return Generated(token_ids, frozenset(unchecked))
 
 
+def read_claim(
+    request: generation_pb2.ResumeRequest
+    | session_pb2.GetSessionRequest
+    | session_pb2.CancelSessionRequest,
+) -> Claim:
+    """What the caller says is its session. Raises ``InvalidField`` for what can be nobody's."""
+    if not 1 <= len(request.session_id) <= MAX_SESSION_ID_CHARS:
+        raise InvalidField("session_id", f"must have 1 to {MAX_SESSION_ID_CHARS} characters")
+    if not 1 <= len(request.resume_token) <= MAX_RESUME_TOKEN_BYTES:
+        raise InvalidField("resume_token", f"must have 1 to {MAX_RESUME_TOKEN_BYTES} bytes")
+    return Claim(request.session_id, request.resume_token, identity())
+
+
+def read_epoch(request: generation_pb2.GenerateRequest | generation_pb2.ResumeRequest) -> int:
+    """The epoch that the client names. Raises ``InvalidField``."""
+    if not 1 <= request.epoch <= MAX_EPOCH:
+        raise InvalidField("epoch", f"must be in [1, {MAX_EPOCH}]")
+    return request.epoch
+
+
 @contextmanager
 def told() -> Iterator[None]:
-    """What a client is told where its session can't be taken over."""
+    """What a client is told where it can't have its session."""
     try:
         yield
     except SessionNotFound as error:
         raise NotFound("SESSION_NOT_FOUND", str(error)) from error
+    except SessionIdTaken as error:
+        raise AlreadyExists("REQUEST_ID_REUSED", "another request had this request_id") from error
+    except SessionCancelled as error:
+        raise Aborted("SESSION_CANCELLED", str(error)) from error
     except StaleEpoch as error:
         current = {"current_epoch": str(error.current_epoch)}
         raise Aborted("STALE_EPOCH", str(error), current) from error

@@ -3,6 +3,9 @@
 The first replica that comes up defines the target. Others must serve the very same model: an
 answer verified by two models would be neither's. Replicas of another model wait until none of the
 target's is left, as at the end of a rolling update.
+
+The chat template makes prompts and decides on no token after them, so replicas of one target may
+differ in it. The orchestrator uses that of the first, until no replica is left that has it.
 """
 
 from __future__ import annotations
@@ -11,13 +14,16 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from tokenizers import Tokenizer
 
 from specmesh.orchestrator.mesh.peer import Peer, PeerModel
 from specmesh.orchestrator.mesh.pool import Pool
+from specmesh.orchestrator.token_bytes import TokenBytes
+from specmesh.serving.chat_template import ChatTemplate
+from specmesh.serving.errors import FailedPrecondition, Unavailable
 from specmesh.serving.tokenizers import difference
 from specmesh.v1 import model_pb2
 
@@ -50,9 +56,11 @@ class Target:
     tokenizer: Tokenizer
     longest_token_bytes: int
     """No token decodes to more bytes of text."""
+    token_bytes: TokenBytes
     kv_capacity_tokens: int = 0
     """Tokens of one answer, prompt included, that the replica with the smallest KV cache can
     hold; 0 is no limit."""
+    chat_template: ChatTemplate | None = None
 
     @classmethod
     def of(cls, model: PeerModel) -> Self:
@@ -60,7 +68,30 @@ class Target:
         tokenizer = Tokenizer.from_str(model.tokenizer_json)
         # As the vocabulary spells them, which is never shorter than the text.
         longest = max(len(entry.encode()) for entry in tokenizer.get_vocab())
-        return cls(model.info, model.tokenizer_json, tokenizer, longest)
+        return cls(
+            *(model.info, model.tokenizer_json, tokenizer, longest, TokenBytes(tokenizer)),
+            chat_template=model.chat_template,
+        )
+
+    def served_by(self, replicas: Sequence[model_pb2.ModelInfo]) -> Self:
+        """The target with what all of its ``replicas``, at least one, can do."""
+        info = model_pb2.ModelInfo()
+        info.CopyFrom(self.info)
+        info.protocol_revision = min(each.protocol_revision for each in replicas)
+        able = set(self.info.features).intersection(*(each.features for each in replicas))
+        info.features[:] = sorted(able)
+        capacities = [each.kv_capacity_tokens for each in replicas]
+        return replace(self, info=info, kv_capacity_tokens=min(filter(None, capacities), default=0))
+
+    def require(self, feature: model_pb2.ModelFeature.ValueType) -> None:
+        """Raise ``FailedPrecondition`` unless all replicas have ``feature``."""
+        if feature not in self.info.features:
+            name = model_pb2.ModelFeature.Name(feature).removeprefix("MODEL_FEATURE_")
+            raise FailedPrecondition(
+                "UNSUPPORTED_FEATURE",
+                f"not every replica of {self.info.name!r} can do what this needs: {name}",
+                {"feature": name},
+            )
 
 
 class TargetRegistry:
@@ -79,6 +110,12 @@ class TargetRegistry:
         """The target, once a replica has come up."""
         return self._target.result() if self._target.done() else None
 
+    def required(self) -> Target:
+        """The target. Raises ``Unavailable`` with reason NO_VERIFIER before any has come up."""
+        if self.known is None:
+            raise Unavailable("NO_VERIFIER", "no replica of the target has come up yet")
+        return self.known
+
     def follow(self, verifiers: Pool, drafters: Pool) -> None:
         """From now on, move on to another target when none of its replicas is left."""
         self._verifiers, self._drafters = verifiers.peers, drafters.peers
@@ -92,7 +129,11 @@ class TargetRegistry:
             return "the target has no tokenizer"
         if not self._target.done():
             self._target.set_result(Target.of(model))
-        return _not_a_replica(self._target.result().info, model.info)
+        target = self._target.result()
+        refusal = _not_a_replica(target.info, model.info)
+        if refusal is None and model.chat_template != target.chat_template:
+            log.warning("replica with another chat template", extra={"model": model.info.name})
+        return refusal
 
     async def admit_drafter(self, model: PeerModel) -> str | None:
         """Why ``model`` cannot draft, None if it can. Waits until the target is known."""
@@ -103,8 +144,9 @@ class TargetRegistry:
         """Move on to another target if it is time: a verifier may have come or gone."""
         if self.known is None:
             return
-        if any(peer.serving and not peer.refusal for peer in self._verifiers):
+        if replicas := [peer for peer in self._verifiers if peer.serving and not peer.refusal]:
             self._stop_waiting()
+            self._choose_template([peer.model for peer in replicas if peer.model])
             return
         if self._timer is None:
             loop = asyncio.get_running_loop()
@@ -114,6 +156,18 @@ class TargetRegistry:
         # If every one of them serves another model, there is none to wait for.
         if candidates and (self._overdue or len(served) == len(self._verifiers)):
             self._move_on(candidates)
+
+    def _choose_template(self, replicas: Sequence[PeerModel]) -> None:
+        """Keep the chat template while one of ``replicas`` has it; else take that of the first."""
+        target = self._target.result()
+        templates = [model.chat_template for model in replicas]
+        if templates and target.chat_template not in templates:
+            log.warning("chat template replaced", extra={"model": target.info.name})
+            self._set(replace(target, chat_template=templates[0]))
+
+    def _set(self, target: Target) -> None:
+        self._target = asyncio.get_running_loop().create_future()
+        self._target.set_result(target)
 
     def _timed_out(self) -> None:
         self._overdue = True
@@ -132,8 +186,7 @@ class TargetRegistry:
         target = Target.of(candidates[identities.index(chosen)])
         old, new = self._target.result().info, target.info
         log.warning("target replaced", extra={"old": _words(old), "new": _words(new)})
-        self._target = asyncio.get_running_loop().create_future()
-        self._target.set_result(target)
+        self._set(target)
         for peer in self._drafters:
             if peer.model is not None:
                 peer.judge(_not_a_drafter(target, peer.model))

@@ -1,4 +1,4 @@
-"""The confidence process: ``specmesh confidence`` or ``python -m specmesh.confidence``."""
+"""The confidence process: ``specmesh serve confidence``."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from specmesh.decoding.calibration import Calibration
 from specmesh.decoding.confidence import CALIBRATED, SCORERS
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.thresholds import Constant, EscalationRate, FollowLoad, Rule
+from specmesh.mesh.v1alpha1 import confidence_pb2, confidence_pb2_grpc
+from specmesh.serving.command_line import parse
 from specmesh.serving.server import CannotStart, serve
-from specmesh.serving.settings import ServerSettings, parse
-from specmesh.v1 import confidence_pb2, confidence_pb2_grpc
+from specmesh.serving.settings import ServerSettings
 
 DEFAULT_RULE = EscalationRate(0.5)
 """A share means the same to every scorer and every pair of models; a threshold doesn't."""
@@ -153,5 +154,5 @@ def _calibration(file: Path | None) -> Calibration | None:
 
 
 if __name__ == "__main__":
-    settings = parse(ConfidenceSettings, sys.argv[1:], "specmesh confidence")
+    settings = parse(ConfidenceSettings, sys.argv[1:], "specmesh serve confidence")
     sys.exit(asyncio.run(serve(settings, ConfidenceService(settings))))

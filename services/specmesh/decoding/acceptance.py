@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from specmesh.decoding.bonus import Bonus, draw_own
 from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.logprobs import Logprobs
 from specmesh.decoding.noise import Purpose, uniforms
 from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling, choose, warp
 from specmesh.decoding.tree import TokenTree
@@ -28,13 +29,15 @@ class Verdict:
     ``recovered``, else the bonus token after a leaf. ``bonus``, only in rejection mode and if it
     was requested, is the target's distribution at the bonus token's position: draft tokens that
     exist for that position by then are tried against it, and ``next_token`` counts only if there
-    are none.
+    are none. ``logprobs``, if they were requested, are those of the accepted tokens and of
+    ``next_token``.
     """
 
     accepted_nodes: tuple[int, ...]
     next_token: int
     recovered: bool
     bonus: Bonus | None = None
+    logprobs: tuple[Logprobs, ...] = ()
 
 
 def verify(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class InvalidField(ValueError):
     """A field of a request is wrong: ``field`` says which, ``reason`` what must hold."""
@@ -10,3 +13,12 @@ class InvalidField(ValueError):
         super().__init__(f"{field}: {reason}")
         self.field = field
         self.reason = reason
+
+
+@contextmanager
+def within(field: str) -> Iterator[None]:
+    """Wrong fields of the message in ``field`` are named by their path from there."""
+    try:
+        yield
+    except InvalidField as error:
+        raise InvalidField(f"{field}.{error.field}", error.reason) from None

@@ -2,7 +2,9 @@
 
 A digest names all the tokens up to the end of its block, so equal digests mean equal prefixes, and
 a prefix that grows keeps the digests it has. Digest k is BLAKE2b-128(digest k - 1 || tokens of
-block k as little-endian uint32); the digest before the first block is empty.
+block k as little-endian uint32); before the first block comes the salt, which is empty or keeps the
+prefixes of one caller apart from everybody else's. It is longer than a digest, so that none of its
+chains can go on from another one.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import overload
 
 BLOCK_TOKENS = 16
 DIGEST_BYTES = 16
+SALT_BYTES = 32
 
 _BLOCK = Struct(f"<{BLOCK_TOKENS}I")
 
@@ -21,22 +24,29 @@ _BLOCK = Struct(f"<{BLOCK_TOKENS}I")
 class PrefixChain(Sequence[int]):
     """A prefix that grows and shrinks at its end, with its block digests up to date.
 
-    A copy of another ``PrefixChain`` computes no digest again.
+    A copy of another ``PrefixChain`` has its salt and computes no digest again. Raises
+    ``ValueError`` for a salt that is neither empty nor of ``SALT_BYTES``.
     """
 
-    def __init__(self, tokens: Iterable[int] = ()) -> None:
+    def __init__(self, tokens: Iterable[int] = (), salt: bytes = b"") -> None:
+        if not is_salt(salt):
+            raise ValueError(f"a salt of {len(salt)} bytes")
+        self.salt = salt
         self._tokens: list[int] = []
         self._digests: list[bytes] = []
         if isinstance(tokens, PrefixChain):
+            self.salt = tokens.salt
             self._tokens += tokens._tokens
             self._digests += tokens._digests
         else:
             self.append(tokens)
 
     @classmethod
-    def of_blocks(cls, blocks: Iterable[tuple[Sequence[int], bytes]]) -> PrefixChain:
+    def of_blocks(
+        cls, blocks: Iterable[tuple[Sequence[int], bytes]], salt: bytes = b""
+    ) -> PrefixChain:
         """A chain of full blocks, each given with its digest, which is not checked."""
-        chain = cls()
+        chain = cls(salt=salt)
         for tokens, digest in blocks:
             chain._tokens += tokens
             chain._digests.append(digest)
@@ -81,12 +91,17 @@ class PrefixChain(Sequence[int]):
     def digest_at(self, base_length: int) -> bytes:
         """The digest of the first ``base_length`` tokens, a multiple of the block size.
 
-        Empty for 0. Raises ``ValueError`` for any other length that has no digest.
+        The salt for 0. Raises ``ValueError`` for any other length that has no digest.
         """
         blocks, rest = divmod(base_length, BLOCK_TOKENS)
         if rest or not 0 <= blocks <= len(self._digests):
             raise ValueError(f"no digest at {base_length} of {len(self._tokens)} tokens")
-        return self._digests[blocks - 1] if blocks else b""
+        return self._digests[blocks - 1] if blocks else self.salt
+
+
+def is_salt(data: bytes) -> bool:
+    """Whether ``data`` may stand before the first block; no digest may."""
+    return len(data) in {0, SALT_BYTES}
 
 
 def _digests_after(digest: bytes, tokens: Sequence[int]) -> list[bytes]:

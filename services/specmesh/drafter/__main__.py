@@ -1,4 +1,4 @@
-"""The drafter process: ``specmesh drafter`` or ``python -m specmesh.drafter``."""
+"""The drafter process: ``specmesh serve drafter``."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from specmesh.inference.model import LanguageModel
 from specmesh.inference.models.simulated_settings import SimulatedDrafterSettings
 from specmesh.inference.service.prefixes import PrefixResolver
 from specmesh.inference.service.service import MODEL_SERVICE, InferenceService, InferenceSettings
+from specmesh.mesh.v1alpha1 import drafter_pb2, drafter_pb2_grpc
+from specmesh.serving.command_line import parse
 from specmesh.serving.server import serve
-from specmesh.serving.settings import parse
-from specmesh.v1 import drafter_pb2, drafter_pb2_grpc
 
 
 class DrafterSettings(InferenceSettings, SimulatedDrafterSettings):
@@ -78,5 +78,5 @@ class DrafterService(InferenceService):
 
 
 if __name__ == "__main__":
-    settings = parse(DrafterSettings, sys.argv[1:], "specmesh drafter")
+    settings = parse(DrafterSettings, sys.argv[1:], "specmesh serve drafter")
     sys.exit(asyncio.run(serve(settings, DrafterService(settings))))

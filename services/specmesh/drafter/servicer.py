@@ -18,6 +18,7 @@ from specmesh.inference.engine.job import Job, Steps
 from specmesh.inference.model import ForwardRequest, LanguageModel, SequenceState
 from specmesh.inference.service.accounts import add_cost, record_cost, round_to_blocks
 from specmesh.inference.service.prefixes import PrefixResolver
+from specmesh.mesh.v1alpha1 import cost_pb2, drafter_pb2, drafter_pb2_grpc
 from specmesh.serving.interceptors import exchange
 from specmesh.serving.wire import (
     MAX_TREE_NODES,
@@ -27,7 +28,6 @@ from specmesh.serving.wire import (
     write_choices,
     write_distributions,
 )
-from specmesh.v1 import drafter_pb2, drafter_pb2_grpc, model_pb2
 
 MAX_DEPTH = 256
 MAX_CHOICES = 16
@@ -62,7 +62,7 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
         def work(job: DraftJob) -> DraftSteps:
             return self._draft(job, prefix, tree, shape, sampling, levels_per_message)
 
-        total = model_pb2.ComputeCost()
+        total = cost_pb2.ComputeCost()
         first = True
         try:
             async with aclosing(self._engine.stream(work)) as responses:
@@ -139,9 +139,9 @@ class _CostMeter:
         self._since = time.perf_counter()
         self._computed = 0
 
-    def read(self) -> model_pb2.ComputeCost:
+    def read(self) -> cost_pb2.ComputeCost:
         now, computed = time.perf_counter(), self._sequence.num_computed_tokens
-        cost = model_pb2.ComputeCost(
+        cost = cost_pb2.ComputeCost(
             queue_ms=self._queue_ms,
             forward_ms=(now - self._since) * 1e3,
             num_cached_tokens=0 if self._computed else self._sequence.num_cached_tokens,

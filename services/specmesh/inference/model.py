@@ -14,6 +14,7 @@ import numpy.typing as npt
 from specmesh.decoding.prefix import PrefixChain
 from specmesh.decoding.tree import TokenTree
 from specmesh.inference.engine.blocks import BlockPool
+from specmesh.serving.chat_template import ChatTemplate
 
 Logits = npt.NDArray[np.float32]
 """``[rows, vocab]``; a row of −inf throughout means that the model has no guess."""
@@ -38,7 +39,8 @@ class ModelDescription:
     ``tokenizer_json`` is empty for models that work on any token ids; ``context_tokens`` is 0 for
     models without a limit. Models equal in ``weights_digest`` and ``dtype`` give the same answers,
     see ``digests.py``; ``dtype`` is empty without weights. ``revision`` is the Hugging Face commit,
-    if known.
+    if known, and ``chat_template`` None for a model without one. ``interruptible``: a forward pass
+    that nobody wants any more stops in the middle.
     """
 
     name: str
@@ -51,6 +53,8 @@ class ModelDescription:
     weights_digest: str
     dtype: str = ""
     revision: str = ""
+    interruptible: bool = False
+    chat_template: ChatTemplate | None = None
 
 
 class Cancellation(threading.Event):

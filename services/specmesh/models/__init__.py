@@ -28,10 +28,17 @@ class Prompt:
 
 
 def path(name: str) -> Path:
-    """Folder of the shipped model ``name``; KeyError if there is no such model."""
+    """Folder of the shipped model ``name``.
+
+    Raises KeyError if there is no such model, and ModuleNotFoundError without the distribution
+    specmesh-models, which has the weights.
+    """
     if name not in (TARGET, DRAFTER):
         raise KeyError(name)
-    return _FOLDER / name
+    folder = _FOLDER / name
+    if not folder.is_dir():
+        raise ModuleNotFoundError(f"no folder {folder}", name="specmesh-models")
+    return folder
 
 
 def heldout_prompts() -> list[Prompt]:

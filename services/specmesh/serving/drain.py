@@ -18,7 +18,8 @@ class RequestGate:
     """
 
     def __init__(self) -> None:
-        self._num_running = 0
+        self.num_running = 0
+        """Requests that are being answered."""
         self._closed = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -28,13 +29,13 @@ class RequestGate:
         """Let the request through and count it, or refuse it."""
         if self._closed:
             raise Unavailable("DRAINING", "this replica is shutting down")
-        self._num_running += 1
+        self.num_running += 1
         self._idle.clear()
         try:
             yield
         finally:
-            self._num_running -= 1
-            if not self._num_running:
+            self.num_running -= 1
+            if not self.num_running:
                 self._idle.set()
 
     async def close(self, timeout_s: float) -> int:
@@ -45,4 +46,4 @@ class RequestGate:
                 await self._idle.wait()
         except TimeoutError:
             pass
-        return self._num_running
+        return self.num_running

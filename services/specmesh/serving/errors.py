@@ -3,10 +3,13 @@
     ServiceError
       NotFound             NOT_FOUND            the thing named does not exist
       FailedPrecondition   FAILED_PRECONDITION  not in this state; repeating is useless
-      Aborted              ABORTED              lost a race against another writer
+      AlreadyExists        ALREADY_EXISTS       the name is taken by something else
+      Aborted              ABORTED              lost a race, or cancelled by somebody else
       ResourceExhausted    RESOURCE_EXHAUSTED   too much at once; come again later
       Unavailable          UNAVAILABLE          not here, not now; try another replica
       DeadlineExceeded     DEADLINE_EXCEEDED    the caller's time has run out
+      Unauthenticated      UNAUTHENTICATED      the caller hasn't proved who it is
+      PermissionDenied     PERMISSION_DENIED    the caller may not call this
       InvalidArgument      INVALID_ARGUMENT     the request as a whole can't be taken in
       Unimplemented        UNIMPLEMENTED        there is no such method
     InvalidField           INVALID_ARGUMENT     a field of the request is wrong
@@ -29,7 +32,7 @@ from grpc_status import rpc_status
 
 from specmesh.decoding.errors import InvalidField
 
-DOMAIN = "specmesh"
+DOMAIN = "specmesh.dev"
 
 MAX_MESSAGE_BYTES = 1024
 MAX_VALUE_BYTES = 256
@@ -68,8 +71,14 @@ class FailedPrecondition(ServiceError):
     code = grpc.StatusCode.FAILED_PRECONDITION
 
 
+class AlreadyExists(ServiceError):
+    """Something else has this name already."""
+
+    code = grpc.StatusCode.ALREADY_EXISTS
+
+
 class Aborted(ServiceError):
-    """Another writer won a race for the same thing."""
+    """Another writer won a race for the same thing, or somebody else has ended it."""
 
     code = grpc.StatusCode.ABORTED
 
@@ -101,6 +110,18 @@ class DeadlineExceeded(ServiceError):
     """The time that the caller gave has run out."""
 
     code = grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+class Unauthenticated(ServiceError):
+    """The caller has not proved who it is."""
+
+    code = grpc.StatusCode.UNAUTHENTICATED
+
+
+class PermissionDenied(ServiceError):
+    """The caller, whoever it is, may not call this method."""
+
+    code = grpc.StatusCode.PERMISSION_DENIED
 
 
 class InvalidArgument(ServiceError):
@@ -137,9 +158,10 @@ def to_status(error: ServiceError | InvalidField) -> grpc.Status:
     return _status(error.code, error.message, *details)
 
 
-def internal_status() -> grpc.Status:
-    """The status of an unexpected error. It says nothing about the cause: logs do."""
-    info = ErrorInfo(reason="INTERNAL", domain=DOMAIN)
+def internal_status(request_id: str) -> grpc.Status:
+    """The status of an unexpected error. It says nothing about the cause: the log does, under
+    ``request_id``."""
+    info = ErrorInfo(reason="INTERNAL", domain=DOMAIN, metadata={"request_id": request_id})
     return _status(grpc.StatusCode.INTERNAL, "internal error", info)
 
 

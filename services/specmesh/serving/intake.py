@@ -1,5 +1,5 @@
-"""From a request's bytes to its message; what is too large, or no message, is refused with a
-reason.
+"""From a request's bytes to its message; what is too large, or no message, or has fields that this
+process does not know, is refused with a reason.
 
 gRPC itself refuses either with a bare status, and would parse a message of any size on the event
 loop. So its own limits are wider than these.
@@ -8,11 +8,12 @@ loop. So its own limits are wider than these.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from specmesh.serving.errors import InvalidArgument, ResourceExhausted
+from specmesh.serving.unknown_fields import unknown_field
 
 MAX_REQUEST_BYTES = 32 * 2**20
 """Room for the sparse distributions of a wide tree over a large vocabulary."""
@@ -22,16 +23,34 @@ MAX_METADATA_BYTES = 16 * 2**10
 RETRY_SECONDS = 1.0
 
 
-class Received(NamedTuple):
-    """A decoded request and its size as it was sent."""
+class Arrival:
+    """A request as its bytes, which are read once its caller has been let in.
 
-    message: Any
-    num_bytes: int
+    A deserializer cannot do that: gRPC calls it first of all, and what it raises ends the call as
+    UNKNOWN.
+    """
 
+    __slots__ = ("_data", "_deserialize", "num_bytes")
 
-Taken: TypeAlias = Received | InvalidArgument
-"""An error is returned here and raised later, where the peer can be told: one that a deserializer
-raises ends the call as UNKNOWN."""
+    def __init__(self, data: bytes, deserialize: Callable[[bytes], Any] | None) -> None:
+        self._data = data
+        self._deserialize = deserialize
+        self.num_bytes = len(data)
+
+    def read(self) -> Any:
+        """The message, once; the bytes are let go. Raises ``InvalidArgument``."""
+        data, self._data = self._data, b""
+        try:
+            message = self._deserialize(data) if self._deserialize else data
+        except DecodeError:
+            raise InvalidArgument(
+                "UNDECODABLE", "these bytes are no message of this method"
+            ) from None
+        if isinstance(message, Message):
+            path = unknown_field(message, data)
+            if path is not None:
+                raise _does_not_know(path)
+        return message
 
 
 class Intake:
@@ -44,41 +63,44 @@ class Intake:
         self._max_bytes = max_request_bytes
         self._num_held = 0
 
-    def deserializer(self, deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], Taken]:
-        """``deserialize``, but it returns errors; without one, bytes are the message."""
+    def deserializer(
+        self, deserialize: Callable[[bytes], Any] | None
+    ) -> Callable[[bytes], Arrival]:
+        """What gRPC takes for ``deserialize``, which ``hold`` calls later; without one, bytes are
+        the message."""
+        return lambda data: Arrival(data, deserialize)
 
-        def taken(data: bytes) -> Taken:
-            if len(data) > self._max_bytes:
-                return InvalidArgument(
-                    "MESSAGE_TOO_LARGE",
-                    f"{len(data)} bytes are more than the {self._max_bytes} of a request",
-                    {"num_bytes": str(len(data)), "max_bytes": str(self._max_bytes)},
-                )
-            try:
-                return Received(deserialize(data) if deserialize else data, len(data))
-            except DecodeError:
-                return InvalidArgument("UNDECODABLE", "these bytes are no message of this method")
-
-        return taken
-
-    def hold(self, taken: Taken) -> Any:
-        """The message, whose bytes count until ``release``. Raises the error instead if it is one,
-        and ``ResourceExhausted`` if too many bytes are held."""
-        if isinstance(taken, InvalidArgument):
-            raise taken
-        if self._num_held + taken.num_bytes > MAX_HELD_BYTES:
+    def hold(self, arrival: Arrival) -> Any:
+        """The message, whose bytes count until ``release``. Raises ``InvalidArgument`` for what is
+        too large or no message, and ``ResourceExhausted`` if too many bytes are held."""
+        num_bytes = arrival.num_bytes
+        if num_bytes > self._max_bytes:
+            raise InvalidArgument(
+                "MESSAGE_TOO_LARGE",
+                f"{num_bytes} bytes are more than the {self._max_bytes} of a request",
+                {"num_bytes": str(num_bytes), "max_bytes": str(self._max_bytes)},
+            )
+        if self._num_held + num_bytes > MAX_HELD_BYTES:
             raise ResourceExhausted(
                 "OVERLOADED",
                 f"requests of {self._num_held} bytes are being answered already",
                 retry_after_s=RETRY_SECONDS,
             )
-        self._num_held += taken.num_bytes
-        return taken.message
+        message = arrival.read()
+        self._num_held += num_bytes
+        return message
 
-    def release(self, taken: Taken) -> None:
+    def release(self, arrival: Arrival) -> None:
         """Stop counting a request that ``hold`` has accepted."""
-        assert isinstance(taken, Received)
-        self._num_held -= taken.num_bytes
+        self._num_held -= arrival.num_bytes
+
+
+def _does_not_know(path: str) -> InvalidArgument:
+    return InvalidArgument(
+        "UNKNOWN_FIELD",
+        f"a field is set that this server does not know: {path or 'deep in the request'}",
+        {"field": path},
+    )
 
 
 def check_metadata(metadata: Any) -> None:

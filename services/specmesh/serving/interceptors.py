@@ -23,6 +23,7 @@ from contextlib import (
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
+from uuid import uuid4
 
 import grpc.aio
 
@@ -33,7 +34,7 @@ from specmesh.serving.errors import (
     internal_status,
     to_status,
 )
-from specmesh.serving.intake import Intake, Taken, check_metadata
+from specmesh.serving.intake import Arrival, Intake, check_metadata
 from specmesh.serving.stalls import Stalls
 
 log = logging.getLogger(__name__)
@@ -58,7 +59,7 @@ class ObservedRequest:
     """One request that is being answered: a call, or one of many on an open call."""
 
     method: str
-    """Full name: "specmesh.v1.VerifierService/Verify"."""
+    """Full name: "specmesh.mesh.v1alpha1.VerifierService/Verify"."""
     context: Context
     trace_context: Mapping[str, str] | None = None
     """The request's own W3C trace context; None if that of the call's metadata counts."""
@@ -79,7 +80,8 @@ def exchange(trace_context: Mapping[str, str]) -> AbstractAsyncContextManager[No
 
 
 class CallInterceptor(grpc.aio.ServerInterceptor):
-    """Runs every handler within ``layers``, the outermost first.
+    """Runs every handler within ``layers``, the outermost first, and lets in whom ``guard`` lets
+    in, once a call and before it reads anything.
 
     A handler that takes a stream of requests enters them itself, with ``exchange`` for each:
     between two requests the call is not counted or traced.
@@ -90,7 +92,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         layers: Sequence[Layer],
         intake: Intake | None = None,
         stall_s: float = STALL_SECONDS,
+        guard: Layer | None = None,
     ) -> None:
+        self._guarded = guard or _admitting_all
         self._around = _nested(layers)
         self._intake = intake or Intake()
         self._stalls = Stalls(stall_s)
@@ -121,30 +125,34 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         """The behaviour of ``handler`` within the layers, and the gRPC function that makes a
         handler of it."""
 
-        async def unary(taken: Taken, context: Context) -> object:
-            async with self._around(ObservedRequest(method, context)):
-                request = self._intake.hold(taken)
+        async def unary(arrival: Arrival, context: Context) -> object:
+            observed = ObservedRequest(method, context)
+            async with self._around(observed), self._guarded(observed):
+                request = self._intake.hold(arrival)
                 try:
                     return await behaviour(request, context)
                 finally:
-                    self._intake.release(taken)
+                    self._intake.release(arrival)
 
-        async def streaming(taken: Taken, context: Context) -> None:
-            async with self._around(ObservedRequest(method, context)):
-                request = self._intake.hold(taken)
+        async def streaming(arrival: Arrival, context: Context) -> None:
+            observed = ObservedRequest(method, context)
+            async with self._around(observed), self._guarded(observed):
+                request = self._intake.hold(arrival)
                 try:
                     await self._write_all(behaviour, request, context)
                 finally:
-                    self._intake.release(taken)
+                    self._intake.release(arrival)
 
-        async def exchanging(requests: AsyncIterator[Taken], context: Context) -> None:
+        async def exchanging(requests: AsyncIterator[Arrival], context: Context) -> None:
             # A client that cancels before it has received these leaks 100 bytes in gRPC
             # (github.com/grpc/grpc/issues/43360).
             await context.send_initial_metadata(())
             one = method.removesuffix("Each")
             _exchange.set(lambda carrier: self._around(ObservedRequest(one, context, carrier)))
+            observed = ObservedRequest(one, context)
             async with (
-                reporting_errors(ObservedRequest(one, context)),
+                reporting_errors(observed),
+                self._guarded(observed),
                 aclosing(self._each(requests)) as each,
             ):
                 await self._write_all(behaviour, each, context)
@@ -159,13 +167,13 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         behaviour = handler.unary_unary
         return unary, grpc.unary_unary_rpc_method_handler
 
-    async def _each(self, requests: AsyncIterator[Taken]) -> AsyncGenerator[Any, None]:
-        async for taken in requests:
-            request = self._intake.hold(taken)
+    async def _each(self, requests: AsyncIterator[Arrival]) -> AsyncGenerator[Any, None]:
+        async for arrival in requests:
+            request = self._intake.hold(arrival)
             try:
                 yield request
             finally:
-                self._intake.release(taken)
+                self._intake.release(arrival)
 
     async def _write_all(self, behaviour: Any, request: object, context: Context) -> None:
         """Send what a streaming handler yields.
@@ -199,6 +207,10 @@ def _nested(layers: Sequence[Layer]) -> Layer:
     return around
 
 
+def _admitting_all(request: ObservedRequest) -> AbstractAsyncContextManager[None]:  # noqa: ARG001
+    return nullcontext()
+
+
 def _refusing(error: ServiceError) -> grpc.RpcMethodHandler[Any, Any]:
     """A handler that answers a call of any kind with ``error``, and reads nothing."""
 
@@ -220,8 +232,9 @@ async def reporting_errors(request: ObservedRequest) -> AsyncIterator[None]:
     except (ServiceError, InvalidField) as error:
         await _abort(request.context, to_status(error))
     except Exception:
-        log.exception("call failed", extra={"method": request.method})
-        await _abort(request.context, internal_status())
+        request_id = uuid4().hex
+        log.exception("call failed", extra={"method": request.method, "request_id": request_id})
+        await _abort(request.context, internal_status(request_id))
 
 
 async def _abort(context: Context, status: grpc.Status) -> None:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 
 from opentelemetry import trace
 
-_LIBRARIES = ("grpc", "opentelemetry")
+_LIBRARIES = ("grpc", "opentelemetry", "sse_starlette", "uvicorn")
 _LIBRARY_INTERVAL_S = 60.0
 _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 

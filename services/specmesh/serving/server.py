@@ -7,20 +7,29 @@ import gc
 import logging
 import signal
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol, cast, runtime_checkable
 
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
+from opentelemetry.metrics import Observation
 
 from specmesh.serving import logging as json_logging
+from specmesh.serving.call_metrics import timed
+from specmesh.serving.conventions import CALLS_ACTIVE
 from specmesh.serving.drain import RequestGate
 from specmesh.serving.errors import Unavailable
+from specmesh.serving.identity.certificates import server_credentials, watched_certificate
+from specmesh.serving.identity.guard import Guard
+from specmesh.serving.identity.settings import is_loopback
+from specmesh.serving.identity.watched import UnusableFile
 from specmesh.serving.intake import MAX_METADATA_BYTES, MAX_REQUEST_BYTES, Intake
 from specmesh.serving.interceptors import CallInterceptor, Context, Layer, reporting_errors
-from specmesh.serving.settings import ServerSettings
-from specmesh.serving.telemetry import configure, tracing_enabled
+from specmesh.serving.listening import listens
+from specmesh.serving.scrape import Scrape
+from specmesh.serving.settings import ProcessSettings, ServerSettings
+from specmesh.serving.telemetry import configure, metrics_enabled, tracing_enabled
 from specmesh.serving.tracing import traced
 
 log = logging.getLogger(__name__)
@@ -81,6 +90,35 @@ class CannotStart(Exception):
     """The process cannot do its work as configured; the message is for whoever started it."""
 
 
+def check_plaintext(settings: ProcessSettings) -> None:
+    """Raises ``CannotStart`` if others on the network could read what should be among processes
+    of this machine."""
+    if not (is_loopback(settings.host) or settings.plaintext_beyond_loopback):
+        raise CannotStart(
+            f"{settings.host} is not loopback: give --tls-cert and --tls-key, or "
+            "--plaintext-beyond-loopback"
+        )
+
+
+class LifeCycle(Protocol):
+    """What a process serves, from its start to its end."""
+
+    async def listen(self) -> str:
+        """Open the port; return its address. Raises ``CannotStart``."""
+
+    async def start(self) -> None:
+        """Return once what calls need is there. Raises ``CannotStart``."""
+
+    async def broken(self) -> None:
+        """Return once no call can be answered any more, and log why."""
+
+    async def drain(self) -> None:
+        """Take in nothing new, and let what runs end."""
+
+    async def stop(self) -> None:
+        """Break off what still runs."""
+
+
 class Server:
     """One service behind one port, with health and reflection."""
 
@@ -91,12 +129,16 @@ class Server:
         self._handlers = _LateHandlers()
         self._health = health.aio.HealthServicer()
         layers: list[Layer] = [reporting_errors, self._gate.admit]
+        if metrics_enabled():
+            layers.insert(0, timed)
         if tracing_enabled():
             layers.insert(0, traced)
         intake = Intake(settings.max_request_bytes)
+        self._bearer = settings.bearer
+        guard = Guard(by_certificate=settings.requires_certificates, bearer=self._bearer).admit
         self._server = grpc.aio.server(
             handlers=[self._handlers],
-            interceptors=[CallInterceptor(layers, intake, settings.stall_seconds)],
+            interceptors=[CallInterceptor(layers, intake, settings.stall_seconds, guard)],
             options=(
                 *_OPTIONS,
                 ("grpc.max_receive_message_length", _UNTYPED_FACTOR * settings.max_request_bytes),
@@ -107,17 +149,44 @@ class Server:
         names = (*service.names, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._server)
 
+    @property
+    def num_running(self) -> int:
+        """Requests that are being answered."""
+        return self._gate.num_running
+
     async def listen(self) -> str:
         """Answer health checks, with NOT_SERVING; return the address. Raises ``CannotStart``."""
         host = self._settings.host
+        credentials = self._credentials()
         host = f"[{host}]" if ":" in host else host
+        address = f"{host}:{self._settings.port}"
         try:
-            port = self._server.add_insecure_port(f"{host}:{self._settings.port}")
+            if credentials is None:
+                port = self._server.add_insecure_port(address)
+            else:
+                port = self._server.add_secure_port(address, credentials)
         except RuntimeError as error:
-            raise CannotStart(f"cannot listen on {host}:{self._settings.port}") from error
+            raise CannotStart(f"cannot listen on {address}") from error
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        listens(self._settings.host, port)
         await self._server.start()
         return f"{host}:{port}"
+
+    def _credentials(self) -> grpc.ServerCredentials | None:
+        """What the port speaks TLS with, None for plain text. Raises ``CannotStart``."""
+        settings = self._settings
+        try:
+            if self._bearer is not None:
+                self._bearer.load()
+            if settings.tls is not None:
+                return server_credentials(
+                    watched_certificate(settings.tls),
+                    require_clients=settings.requires_certificates,
+                )
+        except UnusableFile as error:
+            raise CannotStart(str(error)) from error
+        check_plaintext(settings)
+        return None
 
     async def start(self) -> None:
         """Start the service, then answer its calls and report SERVING."""
@@ -185,18 +254,32 @@ _STARTING: grpc.RpcMethodHandler[Any, Any] = grpc.unary_unary_rpc_method_handler
 
 
 async def serve(settings: ServerSettings, service: Service) -> int:
-    """Run a whole process; return its exit status.
+    """Run the whole process of a gRPC service; return its exit status."""
+
+    def make() -> Server:
+        server = Server(settings, service)
+        CALLS_ACTIVE.observe(lambda: [Observation(server.num_running)])
+        return server
+
+    return await run_process(settings, service.role, make)
+
+
+async def run_process(settings: ProcessSettings, role: str, make: Callable[[], LifeCycle]) -> int:
+    """Run what ``make`` makes once logs and telemetry are on; return the process's exit status.
 
     SIGTERM or SIGINT drains it (status 0), a second one breaks off the calls that still run
     (status 1, as when it cannot start), a third one kills. A service that breaks ends it with
     status 1, so that it is started again.
     """
-    json_logging.configure(settings.log_level, service.role, settings.name)
-    telemetry = configure(service.role, settings.name)
-    server = Server(settings, service)
+    json_logging.configure(settings.log_level, role, settings.name)
+    scrape = None if settings.metrics_at is None else Scrape()
+    telemetry = configure(role, settings.name, scrape)
     status = 1
     try:
+        server = make()
         try:
+            if scrape is not None and settings.metrics_at is not None:
+                _open(scrape, *settings.metrics_at)
             status = await _live(server, _Signals())
         finally:
             await server.stop()
@@ -205,12 +288,23 @@ async def serve(settings: ServerSettings, service: Service) -> int:
     except Exception:
         log.exception("failed")
     finally:
+        if scrape is not None:
+            await asyncio.to_thread(scrape.close)
         await asyncio.to_thread(telemetry.shutdown)
         log.info("stopped", extra={"exit_status": status})
     return status
 
 
-async def _live(server: Server, signals: _Signals) -> int:
+def _open(scrape: Scrape, host: str, port: int) -> None:
+    """Let metrics be scraped: from the start, while a model is loaded, until the very end."""
+    try:
+        address = scrape.listen(host, port)
+    except OSError as error:
+        raise CannotStart(f"cannot serve metrics on {host}:{port}: {error}") from error
+    log.info("metrics", extra={"address": address})
+
+
+async def _live(server: LifeCycle, signals: _Signals) -> int:
     began = time.monotonic()
     address = await server.listen()
     log.info("starting", extra={"address": address})

@@ -1,7 +1,9 @@
 """A session as it is stored: its fixed part, its writer, its generated tokens, and errors.
 
 SessionError
-  SessionNotFound    no such session, or it expired, or the secret is wrong
+  SessionNotFound    no such session, or it expired, or the secret or its owner is wrong
+  SessionIdTaken     another session has the id
+  SessionCancelled   its client has cancelled it
   StaleEpoch         a later writer, or another one, has the session
   StoreConflict      the tokens do not continue those stored
   StoreUnavailable   no answer; whether the command ran is unknown
@@ -14,6 +16,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 TOKEN_BYTES = 4
+CANCELLED = "cancelled"
+"""How a session has ended that its client cancelled."""
 UNCHECKED = 1 << 31
 """The bit that marks a stored token which the target did not verify. No vocabulary reaches it."""
 
@@ -23,7 +27,15 @@ class SessionError(Exception):
 
 
 class SessionNotFound(SessionError):
-    """There is no such session, or it expired, or the secret is wrong."""
+    """There is no such session, or it expired, or the secret or its owner is wrong."""
+
+
+class SessionIdTaken(SessionError):
+    """There is another session of this id."""
+
+
+class SessionCancelled(SessionError):
+    """The session's client has cancelled it: nobody may write or take it."""
 
 
 class StaleEpoch(SessionError):
@@ -43,18 +55,31 @@ class StoreUnavailable(SessionError):
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
-    """What is fixed when an answer begins.
-
-    ``resume_token`` is the client's secret; only its hash is stored. ``model`` and ``request`` mean
-    nothing to the store. ``prompt`` must hold a token.
-    """
+class Claim:
+    """What makes a session a caller's: its secret, ``resume_token``, and ``owner``, the identity
+    that has begun it ("" where nobody proves one). Only a hash of both is stored."""
 
     session_id: str
     resume_token: bytes
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What is fixed when an answer begins.
+
+    ``model`` and ``request`` mean nothing to the store. ``prompt`` must hold a token.
+    """
+
+    claim: Claim
     model: str
     request: bytes
     prompt: tuple[int, ...]
+
+    @property
+    def session_id(self) -> str:
+        """Its name: no secret, unlike the rest of ``claim``."""
+        return self.claim.session_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +97,18 @@ class Generated:
 
     token_ids: tuple[int, ...] = ()
     unchecked: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSession:
+    """A session as it stands: ``ended`` says why its answer was complete, or is ``CANCELLED``, or
+    empty while more may come. It expires ``expires_in_s`` from now unless something is written."""
+
+    session: Session
+    epoch: int
+    generated: Generated
+    ended: str
+    expires_in_s: float
 
 
 def pack(token_ids: Sequence[int]) -> bytes:

@@ -4,7 +4,8 @@ A session is written by one orchestrator at a time, under an epoch that its clie
 stream that the client opens has a higher one than those before. Every write names its epoch and its
 writer, a random id, and changes nothing if the session has moved on, so an orchestrator that lost
 its session (to a pause, a partition, an impatient client) cannot write into its successor's answer.
-Since the client counts, no loss of the store's state can make an epoch occur twice.
+Since the client counts, no loss of the store's state can make an epoch occur twice; only who has
+lost count, as after a start whose answer was lost, leaves the choice to the store.
 ``lua/sessions.lua`` holds the transitions.
 
 Replication in Redis is asynchronous and its disk may lag, so after a failover or a restart the last
@@ -23,15 +24,20 @@ from typing import Any, Self
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from specmesh.serving import conventions as names
 from specmesh.serving.patience import StorePatience
 from specmesh.serving.redis_client import connect
 from specmesh.serving.session import (
     TOKEN_BYTES,
+    Claim,
     Generated,
     Session,
+    SessionCancelled,
+    SessionIdTaken,
     SessionNotFound,
     StaleEpoch,
     StoreConflict,
+    StoredSession,
     StoreUnavailable,
     Writer,
     pack,
@@ -39,9 +45,11 @@ from specmesh.serving.session import (
     read_generated,
     unpack,
 )
-from specmesh.serving.settings import DEFAULT_PREFIX
+from specmesh.serving.settings import DEFAULT_PREFIX, RedisTls
 
 _SCRIPT = files("specmesh.serving").joinpath("lua", "sessions.lua")
+
+_duration = names.STORE_DURATION.instrument()
 
 
 class SessionStore:
@@ -75,6 +83,7 @@ class SessionStore:
         cls,
         url: str,
         *,
+        tls: RedisTls | None = None,
         prefix: str = DEFAULT_PREFIX,
         timeout_s: float = 1.0,
         ttl_s: int = 600,
@@ -83,10 +92,10 @@ class SessionStore:
         """Make a store on a URL (see ``redis_client.connect``).
 
         Every key begins with ``prefix``, which keeps meshes apart. A session expires ``ttl_s``
-        after its last write, a finished one after ``finished_ttl_s``.
+        after its last write, one that was finished or cancelled after ``finished_ttl_s``.
         """
         return cls(
-            connect(url),
+            connect(url, tls),
             prefix=prefix,
             timeout_s=timeout_s,
             ttl_s=ttl_s,
@@ -97,26 +106,24 @@ class SessionStore:
         """Close all connections."""
         await self._client.aclose()
 
+    async def begin(self, session: Session, writer: Writer, generated: Generated) -> bool:
+        """Store a new session, and tell whether there was none: nothing changes if it is stored.
+
+        Raises SessionIdTaken if what is stored is another's, or another session; ValueError for an
+        empty prompt.
+        """
+        (begun,) = await self._run(
+            session.session_id, "begin", self._ttl_s, *_whole(session, writer, generated)
+        )
+        return bool(begun)
+
     async def put(self, session: Session, writer: Writer, generated: Generated) -> None:
         """Store a whole session, in place of what is stored under earlier epochs.
 
         If ``writer`` has stored it before, with these tokens or more of them, nothing changes.
-        Raises StaleEpoch, ValueError for an empty prompt.
+        Raises StaleEpoch, SessionCancelled, ValueError for an empty prompt.
         """
-        if not session.prompt:
-            raise ValueError("a session needs a prompt of at least one token")
-        await self._run(
-            session.session_id,
-            "put",
-            self._ttl_s,
-            writer.epoch,
-            writer.writer_id,
-            _hash(session.resume_token),
-            session.model,
-            session.request,
-            len(session.prompt),
-            pack(session.prompt) + pack_generated(generated.token_ids, generated.unchecked),
-        )
+        await self._run(session.session_id, "put", self._ttl_s, *_whole(session, writer, generated))
 
     async def append(
         self,
@@ -132,8 +139,8 @@ class SessionStore:
         ``unchecked`` are the indices in ``token_ids`` of those that the target did not verify;
         ``first_index`` is the number of generated tokens before them. Tokens that are stored
         already are passed over, so an append may be repeated, or begin earlier than the last one
-        ended. Raises StaleEpoch; SessionNotFound; StoreConflict if the tokens would leave a gap or
-        differ from those stored, or if the session is at an earlier epoch.
+        ended. Raises StaleEpoch; SessionCancelled; SessionNotFound; StoreConflict if the tokens
+        would leave a gap or differ from those stored, or if the session is at an earlier epoch.
         """
         if first_index < 0:
             raise ValueError(f"first_index must not be negative: {first_index}")
@@ -148,38 +155,58 @@ class SessionStore:
             packed,
         )
 
-    async def finish(self, session_id: str, writer: Writer) -> None:
-        """Let the session expire soon: the answer is complete.
+    async def finish(self, session_id: str, writer: Writer, num_generated: int, why: str) -> None:
+        """Let the session expire soon: the answer is complete with ``num_generated`` tokens, for
+        the reason ``why``, which means nothing to the store.
 
-        Raises SessionNotFound, StaleEpoch or StoreConflict.
+        Raises SessionNotFound, StaleEpoch, SessionCancelled, or StoreConflict, also if the store
+        has another number of tokens.
         """
-        await self._run(session_id, "finish", self._finished_ttl_s, writer.epoch, writer.writer_id)
+        await self._run(
+            *(session_id, "finish", self._finished_ttl_s, writer.epoch, writer.writer_id),
+            *(num_generated, why),
+        )
 
-    async def read(self, session_id: str, resume_token: bytes) -> Session:
-        """Return what was fixed when the answer began. Raises SessionNotFound."""
-        secret = _hash(resume_token)
-        model, request, prompt = await self._run(session_id, "read", self._ttl_s, secret)
-        return Session(session_id, resume_token, model.decode(), request, unpack(prompt))
+    async def cancel(self, claim: Claim) -> None:
+        """Let nobody write or take the session any more, and let it expire soon; nothing changes if
+        it has ended. Raises SessionNotFound."""
+        await self._run(claim.session_id, "cancel", self._finished_ttl_s, _proof(claim))
+
+    async def read(self, claim: Claim) -> StoredSession:
+        """Return the session as it stands, which keeps it no longer. Raises SessionNotFound."""
+        epoch, model, request, ended, ttl_ms, num_prompt_tokens, tokens = await self._run(
+            claim.session_id, "read", self._ttl_s, _proof(claim)
+        )
+        prompt_bytes = num_prompt_tokens * TOKEN_BYTES
+        session = Session(claim, model.decode(), request, unpack(tokens[:prompt_bytes]))
+        generated = read_generated(tokens[prompt_bytes:])
+        return StoredSession(session, epoch, generated, ended.decode(), ttl_ms / 1e3)
 
     async def take(
-        self, session_id: str, resume_token: bytes, writer: Writer, received: Generated
-    ) -> Generated:
-        """Let ``writer`` write the session from here on, and no writer of an earlier epoch.
+        self,
+        claim: Claim,
+        epoch: int | None,
+        writer_id: str,
+        received: Generated,
+        *,
+        exactly: bool = False,
+    ) -> tuple[Writer, Generated]:
+        """Let ``writer_id`` write the session from here on, and no writer of an earlier epoch.
 
-        Returns the tokens to continue from: those stored if they begin with ``received``, which the
-        client has, else ``received``, which then replaces them. Raises SessionNotFound, or
-        StaleEpoch if the session is at the writer's epoch or a later one.
+        Returns the writer, and the tokens to continue from: those stored if they begin with
+        ``received``, which the client has, else ``received``, which then replaces them; with
+        ``exactly`` it does in any case. Raises SessionNotFound, SessionCancelled, or StaleEpoch if
+        the session is at ``epoch`` or a later one. Without an epoch, for a client that has lost
+        count, the writer gets the next one; such a call that runs late takes the session from
+        whoever has it by then.
         """
-        (generated,) = await self._run(
-            session_id,
-            "take",
-            self._ttl_s,
-            _hash(resume_token),
-            writer.epoch,
-            writer.writer_id,
+        taken_epoch, generated = await self._run(
+            *(claim.session_id, "take", self._ttl_s, _proof(claim)),
+            *("" if epoch is None else epoch, writer_id),
             pack_generated(received.token_ids, received.unchecked),
+            int(exactly),
         )
-        return read_generated(generated)
+        return Writer(taken_epoch, writer_id), read_generated(generated)
 
     async def read_prefix(self, session_id: str, length: int) -> tuple[int, ...]:
         """Return the first ``length`` (at least 1) tokens, prompt and committed ones.
@@ -190,32 +217,38 @@ class SessionStore:
         if length < 1:
             raise ValueError(f"length must be at least 1: {length}")
         key = self._keys(session_id)[1]
-        tokens = await self._answer(self._client.getrange(key, 0, length * TOKEN_BYTES - 1))
+        tokens = await self._answer(
+            "read_prefix", self._client.getrange(key, 0, length * TOKEN_BYTES - 1)
+        )
         if not tokens:
             raise SessionNotFound(f"no session {session_id!r}")
         return read_generated(tokens).token_ids
 
     async def ping(self) -> None:
         """Return if Redis answers, else raise StoreUnavailable."""
-        await self._answer(self._client.ping())
+        await self._answer("ping", self._client.ping())
 
     async def _run(
         self, session_id: str, transition: str, ttl_s: int, *args: str | bytes | int
     ) -> list[Any]:
         """Run a transition of the script and return what follows its status."""
         reply: list[Any] = await self._answer(
-            self._script(keys=self._keys(session_id), args=[transition, ttl_s, *args])
+            transition, self._script(keys=self._keys(session_id), args=[transition, ttl_s, *args])
         )
         match reply:
             case [b"not_found"]:
                 raise SessionNotFound(f"no session {session_id!r}")
+            case [b"taken"]:
+                raise SessionIdTaken(f"another session has the id {session_id!r}")
+            case [b"cancelled"]:
+                raise SessionCancelled(f"session {session_id!r} was cancelled")
             case [b"stale", current_epoch]:
                 raise StaleEpoch(session_id, current_epoch)
             case [b"conflict", reason]:
                 raise StoreConflict(f"session {session_id!r}: {reason.decode()}")
         return reply[1:]
 
-    async def _answer(self, command: Awaitable[Any]) -> Any:
+    async def _answer(self, operation: str, command: Awaitable[Any]) -> Any:
         """Await a command's answer within the deadline, and learn how long the store takes."""
         now = asyncio.get_running_loop().time
         began = now()
@@ -223,19 +256,41 @@ class SessionStore:
             async with asyncio.timeout(self._timeout_s):
                 answer = await command
         except TimeoutError as error:
-            self.patience.failed()
+            self._failed(operation, now() - began, "timeout")
             raise StoreUnavailable(f"no answer from Redis in {self._timeout_s} s") from error
         except (RedisError, OSError) as error:
-            self.patience.failed()
+            self._failed(operation, now() - began, type(error).__name__)
             raise StoreUnavailable(f"Redis: {error}") from error
         self.patience.answered(now() - began)
+        _duration.record(now() - began, _attributes(operation))
         return answer
+
+    def _failed(self, operation: str, seconds: float, error_type: str) -> None:
+        self.patience.failed()
+        _duration.record(seconds, _attributes(operation) | {names.ERROR_TYPE: error_type})
 
     def _keys(self, session_id: str) -> list[str]:
         # The braces are a hash tag: a cluster keeps these keys on one node, as a script needs.
         return [f"{self._prefix}:{{{session_id}}}:{name}" for name in ("session", "tokens")]
 
 
-def _hash(resume_token: bytes) -> bytes:
-    """The hash that is stored: nobody who reads the store, or its traffic, can resume an answer."""
-    return hashlib.sha256(resume_token).digest()
+def _whole(session: Session, writer: Writer, generated: Generated) -> tuple[str | bytes | int, ...]:
+    """A session as ``begin`` and ``put`` store it."""
+    if not session.prompt:
+        raise ValueError("a session needs a prompt of at least one token")
+    return (
+        *(writer.epoch, writer.writer_id, _proof(session.claim)),
+        *(session.model, session.request, len(session.prompt)),
+        pack(session.prompt) + pack_generated(generated.token_ids, generated.unchecked),
+    )
+
+
+def _proof(claim: Claim) -> bytes:
+    """The hash that is stored: nobody who reads the store, or its traffic, can resume an answer,
+    and nobody but its owner, whatever else he knows."""
+    owner = hashlib.sha256(claim.owner.encode()).digest()
+    return hashlib.sha256(owner + claim.resume_token).digest()
+
+
+def _attributes(operation: str) -> dict[str, str]:
+    return {names.DB_SYSTEM: names.REDIS, names.DB_OPERATION: operation}

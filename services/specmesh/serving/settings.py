@@ -11,24 +11,24 @@ from __future__ import annotations
 import os
 import re
 import socket
-import sys
-from collections.abc import Sequence
-from typing import Annotated, Literal, TypeVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, ValidationError, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
+from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from specmesh.serving.identity.settings import TlsSettings
 from specmesh.serving.intake import MAX_REQUEST_BYTES
-
-Settings = TypeVar("Settings", bound=BaseSettings)
 
 DEFAULT_PREFIX = "specmesh"
 """The beginning of keys in Redis."""
 
-_INJECTED = re.compile(r"\b(tcp|udp|sctp)://")
+INJECTED = re.compile(r"\b(tcp|udp|sctp)://")
 """Found in what Kubernetes injects for a Service's port, and in no valid setting."""
-_PASSWORD = re.compile(r"://[^/@\s]*:[^/\s]+@|[?&]password=")
-"""Found in a URL with a password."""
+
+_ADDRESS = re.compile(r"((\[[\da-fA-F:.]+\]|[^\s:\[\]/]+):)?\d{1,5}", re.ASCII)
+MAX_PORT = 65535
 
 
 def host_pid() -> str:
@@ -36,8 +36,15 @@ def host_pid() -> str:
     return f"{socket.gethostname()}-{os.getpid()}"
 
 
-class ServerSettings(BaseSettings):
-    """Settings of every server.
+def _check_address(address: str) -> str:
+    """Refuse what is neither host:port nor a port."""
+    if not _ADDRESS.fullmatch(address) or int(address.rpartition(":")[2]) > MAX_PORT:
+        raise ValueError(f"must be a port of at most {MAX_PORT}, or host:port")
+    return address
+
+
+class ProcessSettings(TlsSettings):
+    """Settings of every process that serves.
 
     A role subclasses it, adds fields and sets ``env_prefix``, which ends in two underscores.
     """
@@ -53,17 +60,17 @@ class ServerSettings(BaseSettings):
         min_length=1,
         description="name of this instance in logs, traces and routing",
     )
+    # No "metrics_port": a Service called specmesh-verifier--metrics would set its variable.
+    metrics_address: Annotated[str, AfterValidator(_check_address)] | None = Field(
+        None,
+        description="where /metrics and /healthz are served over plain HTTP: host:port, or a port "
+        "alone, on the host of the service; port 0 takes any free one; by default nowhere",
+    )
     drain_seconds: float = Field(
         10.0, ge=0, description="how long running calls may go on after SIGTERM"
     )
     max_request_bytes: int = Field(
         MAX_REQUEST_BYTES, ge=1024, le=2**30, description="largest request that is taken in"
-    )
-    max_concurrent_streams: int = Field(
-        1024,
-        ge=1,
-        lt=2**31,
-        description="calls that one connection may have open; more wait at their client",
     )
     stall_seconds: float = Field(
         30.0, gt=0, description="how long a message may wait for a client that does not read"
@@ -72,18 +79,47 @@ class ServerSettings(BaseSettings):
         "info", description="least level that is logged"
     )
 
+    @property
+    def metrics_at(self) -> tuple[str, int] | None:
+        """Host and port of ``metrics_address``."""
+        if self.metrics_address is None:
+            return None
+        host, _, port = self.metrics_address.rpartition(":")
+        return host.strip("[]") or self.host, int(port)
+
     @field_validator("*", mode="before")
     @classmethod
     def _check_not_injected(cls, value: object) -> object:
-        if isinstance(value, str) and _INJECTED.search(value):
+        if isinstance(value, str) and INJECTED.search(value):
             raise ValueError("looks like what Kubernetes injects for a Service")
         return value
+
+
+class ServerSettings(ProcessSettings):
+    """Settings of every gRPC server."""
+
+    max_concurrent_streams: int = Field(
+        1024,
+        ge=1,
+        lt=2**31,
+        description="calls that one connection may have open; more wait at their client",
+    )
 
 
 def _check_redis_url(url: str) -> str:
     if not url.startswith(("redis://", "rediss://", "unix://")):
         raise ValueError("must start with redis://, rediss:// or unix://")
     return url
+
+
+@dataclass(frozen=True, slots=True)
+class RedisTls:
+    """PEM files for ``rediss://``: the CA to believe, by default the system's, and, where Redis
+    asks for them, a certificate and its key."""
+
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
 
 
 class RedisSettings(BaseSettings):
@@ -104,70 +140,30 @@ class RedisSettings(BaseSettings):
         description="what every key in Redis begins with: the same in all of a mesh, another in "
         "each mesh that shares a Redis",
     )
+    redis_ca: Path | None = Field(
+        None,
+        validation_alias="redis_ca",
+        description="CA in PEM that signed the certificate of a rediss:// Redis; by default the "
+        "system's",
+    )
+    redis_cert: Path | None = Field(
+        None,
+        validation_alias="redis_cert",
+        description="certificate in PEM for a Redis that asks for one",
+    )
+    redis_key: Path | None = Field(
+        None, validation_alias="redis_key", description="key of that certificate, in PEM"
+    )
 
+    @model_validator(mode="after")
+    def _check_redis_tls(self) -> Self:
+        if (self.redis_cert is None) != (self.redis_key is None):
+            raise ValueError("--redis-cert and --redis-key go together")
+        if self.redis_tls != RedisTls() and not (self.redis_url or "").startswith("rediss://"):
+            raise ValueError("--redis-ca and --redis-cert are for a rediss:// URL")
+        return self
 
-def parse(settings_class: type[Settings], argv: Sequence[str], prog: str) -> Settings:
-    """Settings from ``argv`` (without the program's name), else environment, else defaults.
-
-    A wrong value ends the process with status 2 and a line that names the field, as does a variable
-    under its former name; ``--help`` with status 0.
-    """
-    problems = [*_renamed(settings_class), *_exposed(argv)]
-    try:
-        settings = settings_class(
-            _cli_parse_args=list(argv),
-            _cli_prog_name=prog,
-            _cli_kebab_case=True,
-            _cli_implicit_flags=True,
-            _cli_hide_none_type=True,
-            _cli_avoid_json=True,
-            _cli_show_env_vars=True,
-        )
-    except ValidationError as error:
-        for problem in error.errors():
-            field = str(problem["loc"][0]) if problem["loc"] else "settings"
-            problems.append(f"{_spellings(settings_class, field)}: {problem['msg']}")
-    except SettingsError as error:
-        problems.append(str(error))
-    else:
-        if not problems:
-            return settings
-    for line in problems:
-        # For whoever typed the command, before any log exists.
-        print(f"{prog}: error: {line}", file=sys.stderr)  # noqa: T201
-    raise SystemExit(2)
-
-
-def _renamed(settings_class: type[BaseSettings]) -> list[str]:
-    """Errors for variables with one underscore after the role, which are former names.
-
-    Those that Kubernetes injected are ignored.
-    """
-    given = {name.upper(): value for name, value in os.environ.items()}
-    lines = []
-    for field in settings_class.model_fields:
-        variable = _variable(settings_class, field)
-        old = variable.replace("__", "_")
-        if old != variable and old in given and not _INJECTED.search(given[old]):
-            lines.append(f"{old} is called {variable} now")
-    return lines
-
-
-def _exposed(argv: Sequence[str]) -> list[str]:
-    """Errors for passwords among the arguments, which everybody on the machine can read."""
-    if not any(_PASSWORD.search(argument) for argument in argv):
-        return []
-    return ["a URL with a password is for the environment: ps shows arguments to everybody"]
-
-
-def _spellings(settings_class: type[BaseSettings], field: str) -> str:
-    """The flag and the variable by which ``field`` can be set."""
-    if field not in settings_class.model_fields:
-        return field
-    return f"--{field.replace('_', '-')} ({_variable(settings_class, field)})"
-
-
-def _variable(settings_class: type[BaseSettings], field: str) -> str:
-    aliased = settings_class.model_fields[field].validation_alias
-    prefix = "" if aliased else settings_class.model_config.get("env_prefix", "")
-    return f"{prefix}{field}".upper()
+    @property
+    def redis_tls(self) -> RedisTls:
+        """The files of TLS to Redis."""
+        return RedisTls(self.redis_ca, self.redis_cert, self.redis_key)

@@ -1,7 +1,7 @@
-"""OpenTelemetry: exporters of the process, and the spans around calls to other services.
+"""OpenTelemetry: exporters of the process, and the spans and durations of calls to other services.
 
-Without an OTLP endpoint in the environment nothing here costs or sends anything. Attribute names
-follow the RPC conventions of OpenTelemetry, ``specmesh.*`` where there is none.
+Without an OTLP endpoint in the environment, and without a port for metrics, nothing here costs or
+sends anything. Names are those of ``serving.conventions``.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
 
 import grpc.aio
 from opentelemetry import metrics, propagate, trace
@@ -20,29 +22,22 @@ from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Span, SpanKind, StatusCode
 from opentelemetry.util.types import AttributeValue
 
-RPC_SYSTEM = "rpc.system.name"
-RPC_METHOD = "rpc.method"
-RPC_STATUS = "rpc.response.status_code"
-ERROR_TYPE = "error.type"
-CANCELLED = "specmesh.cancelled"
-
-MILLISECONDS = (
-    *(0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0),
-    *(100.0, 200.0, 500.0, 1_000.0, 2_000.0, 5_000.0, 10_000.0),
-)
-"""Bucket boundaries for times in ms, from a small model's forward pass on."""
+from specmesh.serving import conventions as names
+from specmesh.serving.conventions import CANCELLED, ERROR_TYPE, RPC_STATUS
+from specmesh.serving.scrape import Scrape
 
 FLUSH_SECONDS = 2.0
 """How long a process that ends waits for a collector."""
 
 tracer = trace.get_tracer("specmesh")
+_client_duration = names.CLIENT_CALL_DURATION.instrument()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +69,19 @@ class Telemetry:
                 thread.join(FLUSH_SECONDS)
 
 
-def configure(role: str, instance: str) -> Telemetry:
-    """Send traces and metrics to where ``OTEL_EXPORTER_OTLP_*ENDPOINT`` says, if it says so.
+def configure(role: str, instance: str, scrape: Scrape | None = None) -> Telemetry:
+    """Send traces and metrics to where ``OTEL_EXPORTER_OTLP_*ENDPOINT`` says, if it says so, and
+    have metrics ready for ``scrape``.
 
     Sampling, headers and intervals follow the other standard ``OTEL_*`` variables. To be
     called once a process.
     """
     resource = Resource.create(
-        {"service.name": f"specmesh-{role}", "service.instance.id": instance}
+        {
+            names.SERVICE_NAME: f"specmesh-{role}",
+            names.SERVICE_INSTANCE: instance,
+            names.SERVICE_VERSION: _version(),
+        }
     )
     pipelines = []
     if _endpoint_set("TRACES"):
@@ -90,13 +90,24 @@ def configure(role: str, instance: str) -> Telemetry:
         tracer_provider.add_span_processor(BatchSpanProcessor(span_exporter))
         trace.set_tracer_provider(tracer_provider)
         pipelines.append(_Pipeline(tracer_provider.shutdown, span_exporter.shutdown))
+    readers: list[MetricReader] = [] if scrape is None else [scrape.reader]
+    give_up: Callable[[], None] = lambda: None  # noqa: E731
     if _endpoint_set("METRICS"):
         metric_exporter = OTLPMetricExporter()
-        reader = PeriodicExportingMetricReader(metric_exporter)
-        meter_provider = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
+        readers.append(PeriodicExportingMetricReader(metric_exporter))
+        give_up = metric_exporter.shutdown
+    if readers:
+        meter_provider = MeterProvider(readers, resource=resource, shutdown_on_exit=False)
         metrics.set_meter_provider(meter_provider)
-        pipelines.append(_Pipeline(meter_provider.shutdown, metric_exporter.shutdown))
+        pipelines.append(_Pipeline(meter_provider.shutdown, give_up))
     return Telemetry(pipelines)
+
+
+def _version() -> str:
+    try:
+        return version("specmesh")
+    except PackageNotFoundError:  # run from its sources
+        return "unknown"
 
 
 def _endpoint_set(signal: str) -> bool:
@@ -108,6 +119,11 @@ def tracing_enabled() -> bool:
     """Whether the process has a tracer provider."""
     absent = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
     return not isinstance(trace.get_tracer_provider(), absent)
+
+
+def metrics_enabled() -> bool:
+    """Whether the process has a meter provider."""
+    return isinstance(metrics.get_meter_provider(), MeterProvider)
 
 
 def annotate(**values: AttributeValue) -> None:
@@ -124,34 +140,65 @@ def client_span(
     attributes: Mapping[str, AttributeValue] | None = None,
     parent: Context | None = None,
 ) -> Iterator[tuple[Span, dict[str, str]]]:
-    """A CLIENT span around a call of ``method`` ("specmesh.v1.VerifierService/Verify") at
-    ``address`` ("host:port"), and the W3C trace context that the call must carry.
+    """A CLIENT span around a call, and the W3C trace context that the call must carry. The call's
+    duration is recorded too.
+
+    ``method`` is its full name, "specmesh.mesh.v1alpha1.VerifierService/Verify", ``address`` the
+    callee's "host:port".
 
     It is a child of ``parent`` (default: the current context) and is not made the current span, so
     it may live in an async generator that is closed in another context. A cancelled call is no
     error.
     """
     span = tracer.start_span(method, context=parent, kind=SpanKind.CLIENT)
-    if not span.get_span_context().is_valid:  # there is no tracer provider
-        yield span, {}
-        return
-    if span.is_recording():
-        host, _, port = address.rpartition(":")
-        span.set_attributes({RPC_SYSTEM: "grpc", RPC_METHOD: method, "server.address": host})
-        if port.isdecimal():
-            span.set_attribute("server.port", int(port))
-        span.set_attributes(attributes or {})
     carrier: dict[str, str] = {}
-    propagate.inject(carrier, context=trace.set_span_in_context(span, parent))
+    if span.get_span_context().is_valid:  # there is a tracer provider
+        propagate.inject(carrier, context=trace.set_span_in_context(span, parent))
+    if span.is_recording():
+        span.set_attributes({**_callee(method, address), **(attributes or {})})
+    status = grpc.StatusCode.OK.name
+    began = time.perf_counter()
     try:
         yield span, carrier
     except BaseException as error:
+        status = _status_of(error)
         _record_client_failure(span, error)
         raise
     else:
-        span.set_attribute(RPC_STATUS, grpc.StatusCode.OK.name)
+        span.set_attribute(RPC_STATUS, status)
     finally:
+        _client_duration.record(
+            time.perf_counter() - began, _call_attributes(method, address, status)
+        )
         span.end()
+
+
+@lru_cache(maxsize=1024)
+def _callee(method: str, address: str) -> dict[str, str | int]:
+    host, _, port = address.rpartition(":")
+    callee: dict[str, str | int] = {
+        names.RPC_SYSTEM: names.GRPC,
+        names.RPC_METHOD: method,
+        names.SERVER_ADDRESS: host,
+    }
+    return callee | {names.SERVER_PORT: int(port)} if port.isdecimal() else callee
+
+
+@lru_cache(maxsize=1024)
+def _call_attributes(method: str, address: str, status: str) -> dict[str, str | int]:
+    attributes = _callee(method, address) | {RPC_STATUS: status}
+    if status in {grpc.StatusCode.OK.name, grpc.StatusCode.CANCELLED.name}:
+        return attributes
+    return attributes | {ERROR_TYPE: status}
+
+
+def _status_of(error: BaseException) -> str:
+    """The status of a call that ended with ``error``."""
+    if isinstance(error, grpc.aio.AioRpcError):
+        return error.code().name
+    if isinstance(error, asyncio.CancelledError | GeneratorExit):
+        return grpc.StatusCode.CANCELLED.name
+    return grpc.StatusCode.UNKNOWN.name
 
 
 def _record_client_failure(span: Span, error: BaseException) -> None:

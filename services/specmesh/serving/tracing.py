@@ -11,27 +11,10 @@ from opentelemetry import propagate, trace
 from opentelemetry.context import attach, detach
 from opentelemetry.trace import Span, SpanKind
 
+from specmesh.serving.call_metrics import SERVER_FAULTS, status_of
+from specmesh.serving.conventions import CANCELLED, GRPC, RPC_METHOD, RPC_STATUS, RPC_SYSTEM
 from specmesh.serving.interceptors import Context, ObservedRequest
-from specmesh.serving.telemetry import (
-    CANCELLED,
-    RPC_METHOD,
-    RPC_STATUS,
-    RPC_SYSTEM,
-    record_error,
-    tracer,
-)
-
-_SERVER_FAULTS = frozenset(
-    {
-        grpc.StatusCode.UNKNOWN,
-        grpc.StatusCode.DEADLINE_EXCEEDED,
-        grpc.StatusCode.UNIMPLEMENTED,
-        grpc.StatusCode.INTERNAL,
-        grpc.StatusCode.UNAVAILABLE,
-        grpc.StatusCode.DATA_LOSS,
-    }
-)
-"""Errors by the RPC conventions for SERVER spans; any other status is the caller's fault."""
+from specmesh.serving.telemetry import record_error, tracer
 
 
 @asynccontextmanager
@@ -48,7 +31,7 @@ async def traced(request: ObservedRequest) -> AsyncIterator[None]:
         request.method,
         context=parent,
         kind=SpanKind.SERVER,
-        attributes={RPC_SYSTEM: "grpc", RPC_METHOD: request.method},
+        attributes={RPC_SYSTEM: GRPC, RPC_METHOD: request.method},
     )
     token = attach(trace.set_span_in_context(span, parent))
     try:
@@ -77,8 +60,7 @@ def _text_metadata(context: Context) -> dict[str, str]:
 
 
 def _record_status(span: Span, context: Context) -> None:
-    # Until a status is set, gRPC gives 0 here instead of a StatusCode.
-    code = context.code() or grpc.StatusCode.OK
+    code = status_of(context)
     span.set_attribute(RPC_STATUS, code.name)
-    if code in _SERVER_FAULTS:
+    if code in SERVER_FAULTS:
         record_error(span, code.name, context.details())

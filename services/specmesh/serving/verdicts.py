@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.bonus import Bonus
 from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.logprobs import Logprobs
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.tree import TokenTree
-from specmesh.v1 import model_pb2, verifier_pb2
+from specmesh.mesh.v1alpha1 import cost_pb2, verifier_pb2
 
 ROUNDING = 1e-3
 """By how much the probabilities of a distribution may miss a sum of 1."""
@@ -20,17 +23,19 @@ ROUNDING = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class VerificationRequest:
-    """The request that a verdict answers: ``tree`` below a prefix of ``position`` tokens, and with
-    how many candidates a bonus token's distribution was requested, 0 for none."""
+    """The request that a verdict answers: ``tree`` below a prefix of ``position`` tokens, with how
+    many candidates a bonus token's distribution was requested, 0 for none, and log-probabilities
+    with how many of the likeliest tokens', None for none."""
 
     tree: TokenTree
     position: int
     sampling: Sampling
     vocab_size: int
     num_bonus_candidates: int = 0
+    num_top_logprobs: int | None = None
 
 
-def write_verdict(verdict: Verdict, cost: model_pb2.ComputeCost) -> verifier_pb2.VerifyResponse:
+def write_verdict(verdict: Verdict, cost: cost_pb2.ComputeCost) -> verifier_pb2.VerifyResponse:
     """The message for ``verdict``, with its ``cost``."""
     return verifier_pb2.VerifyResponse(
         accepted_nodes=verdict.accepted_nodes,
@@ -40,6 +45,14 @@ def write_verdict(verdict: Verdict, cost: model_pb2.ComputeCost) -> verifier_pb2
         else verifier_pb2.NEXT_TOKEN_KIND_BONUS,
         bonus=None if verdict.bonus is None else _write_bonus(verdict.bonus),
         cost=cost,
+        logprobs=[
+            verifier_pb2.Logprobs(
+                logprob=each.logprob,
+                top_token_ids=each.top_token_ids,
+                top_logprobs=each.top_logprobs,
+            )
+            for each in verdict.logprobs
+        ],
     )
 
 
@@ -62,7 +75,9 @@ def read_verdict(response: verifier_pb2.VerifyResponse, asked: VerificationReque
             raise InvalidField("bonus", "gives the next token no probability")
     elif asked.num_bonus_candidates and not tree.children(end):
         raise InvalidField("bonus", "was asked for and is not given")
-    return Verdict(accepted, response.next_token_id, bool(tree.children(end)), bonus)
+    tokens = (*tree.tokens_on(accepted), response.next_token_id)
+    logprobs = _read_logprobs(response.logprobs, tokens, asked)
+    return Verdict(accepted, response.next_token_id, bool(tree.children(end)), bonus, logprobs)
 
 
 def _end_of_path(tree: TokenTree, accepted: Sequence[int]) -> int:
@@ -93,6 +108,41 @@ def _check_next_token(
     at_random = asked.sampling.mode is AcceptanceMode.REJECTION
     if not at_random and tree.child_with(end, token) is not None:
         raise InvalidField("next_token_id", f"{token} is a child of node {end}, not accepted")
+
+
+def _read_logprobs(
+    messages: Sequence[verifier_pb2.Logprobs], tokens: Sequence[int], asked: VerificationRequest
+) -> tuple[Logprobs, ...]:
+    num_expected = 0 if asked.num_top_logprobs is None else len(tokens)
+    if len(messages) != num_expected:
+        raise InvalidField("logprobs", f"must be {num_expected}, not {len(messages)}")
+    return tuple(
+        _read_logprobs_at(f"logprobs[{at}]", message, token, asked)
+        for at, (message, token) in enumerate(zip(messages, tokens, strict=False))
+    )
+
+
+def _read_logprobs_at(
+    field: str, message: verifier_pb2.Logprobs, token: int, asked: VerificationRequest
+) -> Logprobs:
+    """Those of ``token`` and of the likeliest at its position."""
+    top_ids, top = tuple(message.top_token_ids), tuple(message.top_logprobs)
+    if len(top_ids) != len(top) or len(top) > (asked.num_top_logprobs or 0):
+        raise InvalidField(
+            f"{field}.top_token_ids", "must be as many as top_logprobs and asked for"
+        )
+    if len(set(top_ids)) != len(top_ids) or max(top_ids, default=-1) >= asked.vocab_size:
+        raise InvalidField(f"{field}.top_token_ids", "must be tokens, none of them twice")
+    # Written so that a NaN is refused as well.
+    if not all(-math.inf < each <= ROUNDING for each in (message.logprob, *top)):
+        raise InvalidField(field, "must be finite and not above 0")
+    if any(later > earlier for earlier, later in pairwise(top)):
+        raise InvalidField(f"{field}.top_logprobs", "must never rise")
+    if sum(map(math.exp, top)) > 1 + ROUNDING:
+        raise InvalidField(f"{field}.top_logprobs", "must be of probabilities that add up to 1")
+    if dict(zip(top_ids, top, strict=True)).get(token, message.logprob) != message.logprob:
+        raise InvalidField(f"{field}.logprob", f"is not what token {token} has among the likeliest")
+    return Logprobs(message.logprob, top_ids, top)
 
 
 def _write_bonus(bonus: Bonus) -> verifier_pb2.BonusDistribution:

@@ -25,7 +25,8 @@ from specmesh.decoding.thresholds import (
     Rule,
 )
 from specmesh.decoding.tree import TokenTree
-from specmesh.v1 import confidence_pb2, drafter_pb2, sampling_pb2, tokens_pb2
+from specmesh.mesh.v1alpha1 import confidence_pb2, drafter_pb2, tokens_pb2
+from specmesh.v1 import sampling_pb2, speculation_pb2
 
 MAX_TREE_NODES = 1024
 """Bounds what one call can make a replica compute."""
@@ -215,7 +216,7 @@ def write_position(choices: TopK) -> confidence_pb2.DraftPosition:
 
 
 def read_filter_options(
-    message: confidence_pb2.FilterOptions, field: str = "options"
+    message: speculation_pb2.FilterOptions, field: str = "options"
 ) -> FilterOptions:
     """A request's options for the filter; ``field`` is the name of the message in the request."""
     kind = message.WhichOneof("rule")
@@ -230,9 +231,9 @@ def read_filter_options(
         raise InvalidField(f"{field}.{error.field}", error.reason) from None
 
 
-def write_filter_options(options: FilterOptions) -> confidence_pb2.FilterOptions:
+def write_filter_options(options: FilterOptions) -> speculation_pb2.FilterOptions:
     """The message for ``options``."""
-    message = confidence_pb2.FilterOptions(scorer=options.scorer or "")
+    message = speculation_pb2.FilterOptions(scorer=options.scorer or "")
     match options.rule:
         case Constant(threshold):
             message.threshold = threshold
@@ -245,7 +246,7 @@ def write_filter_options(options: FilterOptions) -> confidence_pb2.FilterOptions
     return message
 
 
-def _read_rule(message: confidence_pb2.FilterOptions) -> Rule | None:
+def _read_rule(message: speculation_pb2.FilterOptions) -> Rule | None:
     match message.WhichOneof("rule"):
         case "threshold":
             return Constant(message.threshold)

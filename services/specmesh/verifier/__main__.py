@@ -1,4 +1,4 @@
-"""The verifier process: ``specmesh verifier`` or ``python -m specmesh.verifier``.
+"""The verifier process: ``specmesh serve verifier``.
 
 Under torchrun its processes share one target: each holds a part of it, rank 0 serves.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal
 
 import grpc.aio
@@ -18,11 +19,12 @@ from specmesh.inference.model import LanguageModel, ModelNotLoadable
 from specmesh.inference.models.empty import EmptyModel
 from specmesh.inference.models.simulated_settings import SimulatedSettings
 from specmesh.inference.models.tensor_parallel import Ranks, follow
+from specmesh.inference.service.features import VERIFYING
 from specmesh.inference.service.prefixes import PrefixResolver
 from specmesh.inference.service.service import MODEL_SERVICE, InferenceService, InferenceSettings
+from specmesh.mesh.v1alpha1 import verifier_pb2, verifier_pb2_grpc
+from specmesh.serving.command_line import parse
 from specmesh.serving.server import serve
-from specmesh.serving.settings import parse
-from specmesh.v1 import verifier_pb2, verifier_pb2_grpc
 from specmesh.verifier.servicer import VerifierServicer
 
 
@@ -37,6 +39,10 @@ class VerifierSettings(InferenceSettings, SimulatedSettings):
         "once, to measure hops",
     )
     model: str = Field("", description="folder or Hugging Face id of the target")
+    chat_template: Path | None = Field(
+        None,
+        description="file with a chat template in Jinja, in place of the target's own",
+    )
 
 
 class VerifierService(InferenceService):
@@ -44,6 +50,7 @@ class VerifierService(InferenceService):
     target."""
 
     role = "verifier"
+    features = VERIFYING
 
     def __init__(self, settings: VerifierSettings, ranks: Ranks | None = None) -> None:
         super().__init__(settings)
@@ -65,18 +72,25 @@ class VerifierService(InferenceService):
                 f"backend {self._verifier.backend!r} has nothing to divide among "
                 f"{self._ranks.count} ranks"
             )
+        if self._verifier.chat_template and self._verifier.backend != "transformers":
+            raise ModelNotLoadable(
+                f"backend {self._verifier.backend!r} has no use for a chat template"
+            )
         if self._verifier.backend == "empty":
             return EmptyModel()
         if self._verifier.backend == "simulated":
             return self._verifier.simulated_target()
+        from specmesh.inference.models.chat_templates import read_template
         from specmesh.inference.models.transformers_model import TransformersModel
 
+        file = self._verifier.chat_template
         return TransformersModel.load(
             self._verifier.model,
             dtype=self._verifier.dtype,
             device=self._verifier.device,
             cache_bytes=self._verifier.cache_bytes,
             ranks=self._ranks,
+            chat_template=None if file is None else read_template(file),
         )
 
     def follow(self) -> None:
@@ -104,7 +118,7 @@ class VerifierService(InferenceService):
 
 
 if __name__ == "__main__":
-    settings = parse(VerifierSettings, sys.argv[1:], "specmesh verifier")
+    settings = parse(VerifierSettings, sys.argv[1:], "specmesh serve verifier")
     ranks = Ranks.from_environment()
     service = VerifierService(settings, ranks)
     if ranks is None or ranks.rank == 0:

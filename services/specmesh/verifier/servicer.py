@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 
 import grpc.aio
 
-from specmesh.decoding.acceptance import verify
+from specmesh.decoding.acceptance import Verdict, verify
 from specmesh.decoding.bonus import MAX_BONUS_CANDIDATES
 from specmesh.decoding.errors import InvalidField
-from specmesh.decoding.sampling import Distribution, Sampling
+from specmesh.decoding.logprobs import MAX_TOP_LOGPROBS, logprobs_along
 from specmesh.decoding.tree import TokenTree
 from specmesh.inference.engine.engine import Engine
 from specmesh.inference.engine.job import Job, Steps
-from specmesh.inference.model import ForwardRequest, LanguageModel
+from specmesh.inference.model import ForwardRequest, LanguageModel, Logits
 from specmesh.inference.service.accounts import record_cost, round_to_blocks
 from specmesh.inference.service.prefixes import PrefixResolver
+from specmesh.mesh.v1alpha1 import cost_pb2, verifier_pb2, verifier_pb2_grpc
 from specmesh.serving.interceptors import exchange
 from specmesh.serving.verdicts import write_verdict
 from specmesh.serving.wire import read_distributions, read_sampling, read_tree
-from specmesh.v1 import model_pb2, verifier_pb2, verifier_pb2_grpc
 
 VerifyJob = Job[verifier_pb2.VerifyResponse]
 VerifySteps = Steps[verifier_pb2.VerifyResponse]
@@ -63,11 +64,21 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         tree = read_tree(request.tree, self._model.description.vocab_size)
         distributions = read_distributions(request.tree.draft_distributions)
         num_bonus_candidates = _num_bonus_candidates(request)
+        num_top_logprobs = _num_top_logprobs(request)
         prefix = await self._prefixes.resolve(request.prefix)
         self._check_room(len(prefix), tree)
 
+        def judge(logits: Logits) -> Verdict:
+            verdict = verify(
+                tree, logits, sampling, len(prefix), distributions, num_bonus_candidates
+            )
+            if num_top_logprobs is None:
+                return verdict
+            path = (verdict.accepted_nodes, verdict.next_token)
+            return replace(verdict, logprobs=logprobs_along(tree, logits, *path, num_top_logprobs))
+
         def work(job: VerifyJob) -> VerifySteps:
-            return self._verify(job, prefix, tree, distributions, sampling, num_bonus_candidates)
+            return self._verify(job, prefix, tree, judge)
 
         response = await self._engine.run(work)
         record_cost(response.cost)
@@ -79,9 +90,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         job: VerifyJob,
         prefix: Sequence[int],
         tree: TokenTree,
-        distributions: dict[int, Distribution],
-        sampling: Sampling,
-        num_bonus_candidates: int,
+        judge: Callable[[Logits], Verdict],
     ) -> VerifySteps:
         began = time.perf_counter()
         sequence = self._model.open(prefix, job.cancellation, len(tree))
@@ -89,11 +98,9 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         try:
             logits = yield ForwardRequest(sequence, tree)
             forward_ms = (time.perf_counter() - began) * 1e3
-            verdict = verify(
-                tree, logits, sampling, len(prefix), distributions, num_bonus_candidates
-            )
+            verdict = judge(logits)
             accepted = verdict.accepted_nodes
-            cost = model_pb2.ComputeCost(
+            cost = cost_pb2.ComputeCost(
                 queue_ms=job.queue_ms,
                 forward_ms=forward_ms,
                 num_cached_tokens=sequence.num_cached_tokens,
@@ -118,3 +125,11 @@ def _num_bonus_candidates(request: verifier_pb2.VerifyRequest) -> int:
     if request.num_bonus_candidates > MAX_BONUS_CANDIDATES:
         raise InvalidField("num_bonus_candidates", f"must be in [0, {MAX_BONUS_CANDIDATES}]")
     return request.num_bonus_candidates
+
+
+def _num_top_logprobs(request: verifier_pb2.VerifyRequest) -> int | None:
+    if not request.HasField("num_top_logprobs"):
+        return None
+    if request.num_top_logprobs > MAX_TOP_LOGPROBS:
+        raise InvalidField("num_top_logprobs", f"must be in [0, {MAX_TOP_LOGPROBS}]")
+    return request.num_top_logprobs

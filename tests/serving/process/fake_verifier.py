@@ -16,6 +16,8 @@ from opentelemetry import metrics, trace
 from pydantic_settings import SettingsConfigDict
 
 from specmesh.decoding.errors import InvalidField
+from specmesh.mesh.v1alpha1 import drafter_pb2, drafter_pb2_grpc, verifier_pb2, verifier_pb2_grpc
+from specmesh.serving.command_line import parse
 from specmesh.serving.errors import (
     Aborted,
     FailedPrecondition,
@@ -25,9 +27,8 @@ from specmesh.serving.errors import (
 )
 from specmesh.serving.interceptors import exchange
 from specmesh.serving.server import CannotStart, serve
-from specmesh.serving.settings import ServerSettings, parse
+from specmesh.serving.settings import ServerSettings
 from specmesh.serving.telemetry import annotate, client_span
-from specmesh.v1 import drafter_pb2, drafter_pb2_grpc, verifier_pb2, verifier_pb2_grpc
 
 log = logging.getLogger("fake")
 
@@ -52,7 +53,7 @@ class FakeService(
     verifier_pb2_grpc.VerifierServiceServicer, drafter_pb2_grpc.DrafterServiceServicer
 ):
     role = "verifier"
-    names = ("specmesh.v1.VerifierService", "specmesh.v1.DrafterService")
+    names = ("specmesh.mesh.v1alpha1.VerifierService", "specmesh.mesh.v1alpha1.DrafterService")
 
     def __init__(self, settings: FakeSettings) -> None:
         self._settings = settings
@@ -136,7 +137,7 @@ class FakeService(
         request = verifier_pb2.VerifyRequest(prefix={"session_id": wish})
         async with grpc.aio.insecure_channel(address) as channel:
             stub = verifier_pb2_grpc.VerifierServiceStub(channel)
-            method = "specmesh.v1.VerifierService/Verify"
+            method = "specmesh.mesh.v1alpha1.VerifierService/Verify"
             with client_span(method, address, {"specmesh.round": 3}) as (_, carrier):
                 await stub.Verify(request, metadata=tuple(carrier.items()), timeout=10)
 

@@ -52,7 +52,7 @@ async def test_error_arrives_with_code_reason_and_metadata(
     for error in (await failure(calls.verify(wish)), await failure(stream.read())):
         info = error_info(error)
         assert error.code() is code
-        assert (info.domain, info.reason, dict(info.metadata)) == ("specmesh", reason, metadata)
+        assert (info.domain, info.reason, dict(info.metadata)) == ("specmesh.dev", reason, metadata)
         assert error.details().startswith(message)
 
 
@@ -83,8 +83,14 @@ async def test_unexpected_error_is_internal_and_logged_but_not_told(
     assert "4711" not in str(error)
     assert "4711" not in str(await call.trailing_metadata())
     line = await process.logged("call failed")
-    assert line["method"] == "specmesh.v1.VerifierService/Verify"
+    assert line["method"] == "specmesh.mesh.v1alpha1.VerifierService/Verify"
     assert "RuntimeError: secret 4711" in line["exception"]
+    assert dict(error_info(error).metadata) == {"request_id": line["request_id"]}
+
+
+async def test_each_unexpected_error_has_an_id_of_its_own(calls: Calls):
+    errors = [await failure(calls.verify("unexpected")) for _ in range(2)]
+    assert len({error_info(error).metadata["request_id"] for error in errors}) == 2
 
 
 async def test_unexpected_error_amid_a_stream_keeps_what_was_sent(calls: Calls):

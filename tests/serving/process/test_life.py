@@ -17,7 +17,7 @@ from specmesh.serving.errors import error_info
 if TYPE_CHECKING:
     from tests.serving.process.conftest import Calls, Connect, Launch
 
-NAMES = ["", "specmesh.v1.VerifierService", "specmesh.v1.DrafterService"]
+NAMES = ["", "specmesh.mesh.v1alpha1.VerifierService", "specmesh.mesh.v1alpha1.DrafterService"]
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
@@ -79,7 +79,9 @@ async def test_reflection_lists_the_services(launch: Launch, connect: Connect):
 
 async def test_unknown_method_is_unimplemented(launch: Launch, connect: Connect):
     process = await launch()
-    call = connect(process.address).channel.unary_unary("/specmesh.v1.VerifierService/Nothing")
+    call = connect(process.address).channel.unary_unary(
+        "/specmesh.mesh.v1alpha1.VerifierService/Nothing"
+    )
     assert (await refusal(call(b"")))[0] is grpc.StatusCode.UNIMPLEMENTED
 
 

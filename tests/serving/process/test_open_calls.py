@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
+from specmesh.mesh.v1alpha1 import drafter_pb2, drafter_pb2_grpc, verifier_pb2, verifier_pb2_grpc
 from specmesh.serving.errors import error_info
-from specmesh.v1 import drafter_pb2, drafter_pb2_grpc, verifier_pb2, verifier_pb2_grpc
 
 if TYPE_CHECKING:
     from tests.serving.process.conftest import Calls, Collector, Connect, Launch
 
-VERIFY = "specmesh.v1.VerifierService/Verify"
-DRAFT = "specmesh.v1.DrafterService/Draft"
+VERIFY = "specmesh.mesh.v1alpha1.VerifierService/Verify"
+DRAFT = "specmesh.mesh.v1alpha1.DrafterService/Draft"
 TRACES = ["0af7651916cd43dd8448eb211c80319c", "1af7651916cd43dd8448eb211c80319c"]
 PARENT_ID = "b7ad6b7169203331"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -14,8 +15,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 if TYPE_CHECKING:
     from tests.serving.process.conftest import Calls, Collector, Connect, Launch, ServerProcess
 
-VERIFY = "specmesh.v1.VerifierService/Verify"
-DRAFT = "specmesh.v1.DrafterService/Draft"
+VERIFY = "specmesh.mesh.v1alpha1.VerifierService/Verify"
+DRAFT = "specmesh.mesh.v1alpha1.DrafterService/Draft"
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 PARENT_ID = "b7ad6b7169203331"
 SAMPLED = (("traceparent", f"00-{TRACE_ID}-{PARENT_ID}-01"),)
@@ -53,6 +54,7 @@ async def test_call_continues_the_callers_trace(calls: Calls, collector: Collect
     }
     assert collector.resources[0]["service.name"] == "specmesh-verifier"
     assert collector.resources[0]["service.instance.id"] == "verifier-7"
+    assert collector.resources[0]["service.version"] == version("specmesh")
 
 
 async def test_spans_of_two_processes_hang_together(

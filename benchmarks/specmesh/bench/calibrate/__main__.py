@@ -57,7 +57,7 @@ def confidence(
     threads: Threads = 2,
     output: Annotated[
         Path | None,
-        typer.Option(help="File for 'specmesh confidence --calibration'.", show_default="none"),
+        typer.Option(help="File for --calibration of a confidence service.", show_default="none"),
     ] = None,
     json_: Json = False,
 ) -> None:

@@ -14,8 +14,9 @@ from rich.console import Console
 from specmesh.bench.chaos.pairs import ShippedPair, WaitingPair
 from specmesh.bench.chaos.report import as_json, bad, show, timeline
 from specmesh.bench.chaos.run import Chaos, ChaosPlan
-from specmesh.bench.kit.options import MAX_UINT64, Json
-from specmesh.cli.runner import FAILED, run, until_signalled
+from specmesh.bench.kit.options import MAX_SEED, Json
+from specmesh.cli.exit_status import ExitStatus
+from specmesh.cli.runner import run, until_signalled
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -26,7 +27,7 @@ def main(
     seed: Annotated[
         int,
         typer.Option(
-            min=0, max=MAX_UINT64, help="Of faults, requests, and what simulated models say."
+            min=0, max=MAX_SEED, help="Of faults, requests, and what simulated models say."
         ),
     ] = 0,
     streams: Annotated[int, typer.Option(min=1, help="Answers at once.")] = 8,
@@ -83,7 +84,7 @@ def main(
         else:
             show(figures, Console())
         found = any(bad(each) for phase in chaos.phases for each in phase.judged)
-        return status or (FAILED if found else 0)
+        return status or (ExitStatus.FAILED if found else 0)
 
     run(work())
 

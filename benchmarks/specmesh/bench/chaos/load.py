@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 
 from specmesh.bench.chaos.answers import ChaosAnswer
 from specmesh.bench.chaos.requests import ChaosRequest
-from specmesh.client import Chunk, Client, GenerationStream, SpecmeshError
+from specmesh.client import AsyncClient, Chunk, GenerationStream, SpecmeshError
 
 _AFTER_FAILURE_S = 1.0
 """A pause, so that a failure that comes at once isn't counted a hundred times."""
@@ -18,7 +18,7 @@ class ChaosLoad:
     """Runs the streams and calls ``done`` with each answer that has ended, well or not."""
 
     def __init__(
-        self, client: Client, began_s: float, done: Callable[[ChaosAnswer], Awaitable[None]]
+        self, client: AsyncClient, began_s: float, done: Callable[[ChaosAnswer], Awaitable[None]]
     ) -> None:
         self._client = client
         self._began_s = began_s

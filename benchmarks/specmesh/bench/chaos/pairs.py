@@ -17,9 +17,10 @@ from specmesh.bench.chaos.truth import (
 )
 from specmesh.bench.kit.prompts import read_prompts
 from specmesh.cli.local.models import Models, RealModels, WaitingModels
-from specmesh.client import Client
+from specmesh.client import AsyncClient
 from specmesh.decoding.simulated import SimulatedTarget
 from specmesh.models import DRAFTER, TARGET, path
+from specmesh.orchestrator.request_limits import SEED_BITS
 
 _TARGET_MS = 8.0
 _DRAFTER_MS = 2.0
@@ -38,7 +39,7 @@ class Pair(Protocol):
         """Draw a request for at most ``longest`` tokens."""
         ...
 
-    async def truth(self, client: Client, longest: int) -> Truth:
+    async def truth(self, client: AsyncClient, longest: int) -> Truth:
         """The right answers; called before the first fault, since it may query the mesh."""
         ...
 
@@ -61,14 +62,14 @@ class WaitingPair:
             rng,
             prompt=tuple(rng.randrange(vocab_size) for _ in range(num_prompt)),
             temperature=rng.choice((0.0, 0.8, DRAWING_TEMPERATURE)),
-            seed=rng.getrandbits(64),
+            seed=rng.getrandbits(SEED_BITS),
             longest=longest,
             stop_token_ids=stops,
         )
 
     async def truth(
         self,
-        client: Client,  # noqa: ARG002
+        client: AsyncClient,  # noqa: ARG002
         longest: int,  # noqa: ARG002
     ) -> Truth:
         """Computed without the mesh."""
@@ -92,7 +93,7 @@ class ShippedPair:
         prompt, temperature, seed = rng.choice(self._text_keys)
         return draw(rng, prompt=prompt, temperature=temperature, seed=seed, longest=longest)
 
-    async def truth(self, client: Client, longest: int) -> Truth:
+    async def truth(self, client: AsyncClient, longest: int) -> Truth:
         """What the mesh answers with the target alone; it is queried once."""
         if self._truth is None:
             # Longer than answers are, to see whether a wrong answer goes on with later tokens.
@@ -103,7 +104,7 @@ class ShippedPair:
         return self._truth
 
 
-async def _said(client: Client, key: TextKey, num_tokens: int) -> Sequence[int]:
+async def _said(client: AsyncClient, key: TextKey, num_tokens: int) -> Sequence[int]:
     """The text of the target alone."""
     prompt, temperature, seed = key
     stream = client.generate(
@@ -114,5 +115,5 @@ async def _said(client: Client, key: TextKey, num_tokens: int) -> Sequence[int]:
         max_tokens=num_tokens,
         ignore_end_of_text=True,
     )
-    await stream.text()
+    await stream
     return stream.result.token_ids

@@ -56,11 +56,12 @@ class Link:
         self._weather = Weather()
         self._changed = asyncio.Event()
         self._pairs: set[Pair] = set()
+        self._serving: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
     async def open(self) -> str:
         """Listen; return the address, host:port."""
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._begin, "127.0.0.1", 0)
         host, port = self._server.sockets[0].getsockname()
         return f"{host}:{port}"
 
@@ -76,6 +77,19 @@ class Link:
             for writer in pair:
                 _reset(writer)
 
+    async def close(self) -> None:
+        """Listen no more and reset all connections."""
+        assert self._server is not None
+        self._server.close()
+        for serving in self._serving:
+            serving.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
+
+    def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving = asyncio.create_task(self._serve(reader, writer))
+        self._serving.add(serving)
+        serving.add_done_callback(self._serving.discard)
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._weather.refuses:
             _reset(writer)
@@ -87,16 +101,14 @@ class Link:
             return
         pair = (writer, far_writer)
         self._pairs.add(pair)
+        requests = asyncio.create_task(self._pump(reader, far_writer, "requests_pass"))
+        replies = asyncio.create_task(self._pump(far_reader, writer, "replies_pass"))
         try:
-            requests = asyncio.create_task(self._pump(reader, far_writer, "requests_pass"))
-            replies = asyncio.create_task(self._pump(far_reader, writer, "replies_pass"))
-            done, pending = await asyncio.wait(
-                {requests, replies}, return_when=asyncio.FIRST_COMPLETED
-            )
-            for task in pending:
-                task.cancel()
-            await asyncio.gather(*done, *pending, return_exceptions=True)
+            await asyncio.wait({requests, replies}, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            for task in (requests, replies):
+                task.cancel()
+            await asyncio.gather(requests, replies, return_exceptions=True)
             self._pairs.discard(pair)
             for end in pair:
                 end.close()

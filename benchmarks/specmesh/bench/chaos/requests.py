@@ -40,7 +40,7 @@ class ChaosRequest:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The request as arguments of ``Client.generate``."""
+        """The request as arguments of ``AsyncClient.generate``."""
         filtered = self.strategy == FILTER
         return {
             "strategy": self.strategy,

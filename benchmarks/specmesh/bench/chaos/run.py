@@ -21,7 +21,7 @@ from specmesh.bench.chaos.requests import ChaosRequest
 from specmesh.bench.chaos.starvation import Watch
 from specmesh.bench.chaos.store import StoredSessions, Unreadable
 from specmesh.bench.chaos.truth import Truth
-from specmesh.client import Client
+from specmesh.client import AsyncClient
 
 GRACE_S = 45.0
 """How long the answers under way at the end may still take."""
@@ -82,7 +82,7 @@ class Chaos:
         faults = schedule(2 * self._plan.seed + number, duration_s, self._plan.shape)
         store = StoredSessions(mesh.redis_url)
         try:
-            async with Client(*mesh.addresses) as client, asyncio.TaskGroup() as group:
+            async with AsyncClient(*mesh.addresses) as client, asyncio.TaskGroup() as group:
                 truth = await self._plan.pair.truth(client, self._plan.longest)
                 began_s = time.monotonic()
                 carrying = FaultInjector(mesh, began_s)

@@ -26,9 +26,9 @@ from specmesh.bench.strategies.report import (
     run_and_show,
 )
 from specmesh.bench.strategies.summary import Comparison
+from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.mesh import MeshOptions
-from specmesh.cli.runner import FAILED
-from specmesh.client import Client
+from specmesh.client import AsyncClient
 from specmesh.orchestrator.strategies import LOSSLESS
 from specmesh.traces.breakdown import breakdown
 from specmesh.traces.cancellation import cancellations, stop_times
@@ -80,7 +80,7 @@ class Demo(Bench):
         found = {**self._sum_up(comparisons), **self._explain()}
         return self._judge(comparisons), found
 
-    async def _show(self, client: Client) -> None:
+    async def _show(self, client: AsyncClient) -> None:
         """Print answers to the first prompt as they stream."""
         self.say("The end of the first prompt, and what the target makes of it:")
         lines = self._first.splitlines(keepends=True)[-_NUM_PROMPT_LINES:]
@@ -128,7 +128,7 @@ class Demo(Bench):
             )
             for each in comparisons:
                 self.say(describe_speedup(each))
-        return FAILED if differing else 0
+        return ExitStatus.FAILED if differing else 0
 
     def _sum_up(self, comparisons: Sequence[Comparison]) -> dict[str, Any]:
         greedy = comparisons[0].strategies

@@ -17,9 +17,9 @@ from specmesh.bench.filter.thresholds import settings_at
 from specmesh.bench.kit.bench import Bench, Surroundings
 from specmesh.bench.kit.experiment import FILTER, Run
 from specmesh.bench.kit.setting import describe_setting
+from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.mesh import MeshOptions
-from specmesh.cli.runner import FAILED
-from specmesh.client import Client
+from specmesh.client import AsyncClient
 
 CROWD_SCORER = "calibrated"
 CROWD_SHARES = (SHARE, 0.6, 0.8)
@@ -74,10 +74,10 @@ class FilterBench(Bench):
             draw(summary.points, plan.figure)
         if plan.csv is not None:
             write_csv(summary.points, plan.csv)
-        return 0 if summary.end_points_exact else FAILED, as_json(summary, sessions)
+        return 0 if summary.end_points_exact else ExitStatus.FAILED, as_json(summary, sessions)
 
     async def _crowd(
-        self, client: Client, settings: Sequence[FilterSetting]
+        self, client: AsyncClient, settings: Sequence[FilterSetting]
     ) -> tuple[Crowd, Sequence[Round]]:
         crowd = Crowd(
             experiment=sweep(self._plan.crowd_prompts, settings, self._plan.num_tokens),

@@ -13,7 +13,7 @@ import psutil
 
 from specmesh.bench.filter.sweep import FilterSetting, speculation
 from specmesh.bench.kit.experiment import Experiment
-from specmesh.client import Client, GenerationResult
+from specmesh.client import AsyncClient, GenerationResult
 from specmesh.traces.spans import Span, SpanKind
 
 _BATCH_SIZE = "specmesh.filter.batch_size"
@@ -42,7 +42,7 @@ class Crowd:
     num_rounds: int
 
     async def answers(
-        self, client: Client, setting: FilterSetting | None
+        self, client: AsyncClient, setting: FilterSetting | None
     ) -> list[GenerationResult]:
         """The results of all sessions, once the last of them is done."""
         prompts, chosen = self.experiment.prompts, speculation(setting)
@@ -50,10 +50,10 @@ class Crowd:
             self.experiment.ask(client, prompts[n % len(prompts)], chosen)
             for n in range(self.count)
         ]
-        await asyncio.gather(*(stream.text() for stream in streams))
+        await asyncio.gather(*streams)
         return [stream.result for stream in streams]
 
-    async def measure(self, client: Client, pids: Mapping[str, int]) -> AsyncIterator[Round]:
+    async def measure(self, client: AsyncClient, pids: Mapping[str, int]) -> AsyncIterator[Round]:
         """Time rounds with the target alone and with each setting in turns, after an untimed one
         of each. ``pids`` are those of the mesh's processes."""
         turns = (None, *self.settings)
@@ -64,7 +64,7 @@ class Crowd:
                 yield await self._time(client, setting, {**pids, "client": os.getpid()})
 
     async def _time(
-        self, client: Client, setting: FilterSetting | None, pids: Mapping[str, int]
+        self, client: AsyncClient, setting: FilterSetting | None, pids: Mapping[str, int]
     ) -> Round:
         before = _cpu_s(pids)
         began = time.perf_counter()

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import grpc.aio
 
 from specmesh.bench.filter.sweep import FilterSetting
-from specmesh.v1 import confidence_pb2, confidence_pb2_grpc
+from specmesh.mesh.v1alpha1 import confidence_pb2, confidence_pb2_grpc
+from specmesh.v1 import speculation_pb2
 
 SCORERS = ("log-probability", "calibrated")
 PROBABILITIES = (0.25, 0.4, 0.55, 0.7, 0.82, 0.92, 0.98)
@@ -38,7 +39,7 @@ async def _scores(
             confidence_pb2.DraftPosition(token_ids=[0], probabilities=[each])
             for each in PROBABILITIES
         ],
-        options=confidence_pb2.FilterOptions(scorer=scorer, threshold=-math.inf),
+        options=speculation_pb2.FilterOptions(scorer=scorer, threshold=-math.inf),
         session_id="specmesh-bench-filter",
     )
     async for response in service.Assess(request, timeout=_CALL_SECONDS):

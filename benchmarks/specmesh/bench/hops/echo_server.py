@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator
 
 import grpc
 
-from specmesh.v1 import verifier_pb2 as pb
-from specmesh.v1 import verifier_pb2_grpc
+from specmesh.mesh.v1alpha1 import verifier_pb2 as pb
+from specmesh.mesh.v1alpha1 import verifier_pb2_grpc
 
 
 class EchoServicer(verifier_pb2_grpc.VerifierServiceServicer):

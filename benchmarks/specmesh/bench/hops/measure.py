@@ -1,11 +1,13 @@
-"""Calls a verifier that computes nothing and a bare echo, in turns."""
+"""Calls a verifier that computes nothing, the same over mTLS, and a bare echo, in turns."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -17,11 +19,14 @@ from specmesh.cli.local.cores import available, place
 from specmesh.cli.local.logs import serving_address
 from specmesh.cli.local.process import PORT, ProcessSpec
 from specmesh.cli.local.supervisor import Supervisor
-from specmesh.v1 import verifier_pb2 as pb
-from specmesh.v1.verifier_pb2_grpc import VerifierServiceStub
+from specmesh.mesh.v1alpha1 import verifier_pb2 as pb
+from specmesh.mesh.v1alpha1.verifier_pb2_grpc import VerifierServiceStub
+from specmesh.serving.certs.folder import bearers, make
+from specmesh.serving.identity.certificates import TlsFiles, role_channel, watched_certificate
+from specmesh.serving.identity.roles import ORCHESTRATOR, VERIFIER
 
 if TYPE_CHECKING:  # The asynchronous stub exists for the type checker only.
-    from specmesh.v1.verifier_pb2_grpc import VerifierServiceAsyncStub
+    from specmesh.mesh.v1alpha1.verifier_pb2_grpc import VerifierServiceAsyncStub
 
 _NUM_WARM_UP = 300
 _CALL_TIMEOUT_S = 10.0
@@ -29,6 +34,7 @@ _LONGEST_NS = 10**10
 _SIGNIFICANT_DIGITS = 3
 _NUM_PREFIX_TOKENS = 64
 _LOOKAHEAD = 4
+_TRUST_DOMAIN = "hops.internal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +53,37 @@ class HopTimes:
     open_p99_ms: float
     echo_open_p50_ms: float
     echo_open_p99_ms: float
+    tls_p50_ms: float
+    """The same verifier over mTLS, as the orchestrator of a mesh with certificates calls it."""
+    tls_p99_ms: float
+    tls_open_p50_ms: float
+    tls_open_p99_ms: float
+    tls_ratio: float
+    """``tls_p50_ms`` over ``p50_ms``."""
+    tls_open_ratio: float
+    """``tls_open_p50_ms`` over ``open_p50_ms``."""
 
 
 async def measure_hops(num_calls: int) -> HopTimes:
-    """Time ``num_calls`` calls to each of two fresh processes. Raises StartError.
+    """Time ``num_calls`` calls to each of three fresh processes. Raises StartError.
 
     They alternate, so that other load on the machine affects both alike.
     """
     with TemporaryDirectory(prefix="specmesh-hops-") as directory:
-        supervisor = Supervisor(
-            Path(directory), start_timeout_s=60, stop_timeout_s=5, report=_ignore
-        )
+        folder = Path(directory)
+        certs = folder / "certs"
+        make(certs, _TRUST_DOMAIN, bearers(_TRUST_DOMAIN, (), ()), timedelta(days=1), force=False)
+        supervisor = Supervisor(folder, start_timeout_s=60, stop_timeout_s=5, report=_ignore)
         try:
-            addresses = await supervisor.start(*_specs())
-            return await _measure(addresses[0], addresses[1], num_calls)
+            verifier, echo, tls = await supervisor.start(*_specs(certs))
+            mine = watched_certificate(_files(certs, ORCHESTRATOR)).current()
+            async with (
+                grpc.aio.insecure_channel(verifier) as one,
+                grpc.aio.insecure_channel(echo) as two,
+                role_channel(tls, VERIFIER, mine) as three,
+            ):
+                stubs = [VerifierServiceStub(channel) for channel in (one, two, three)]
+                return await _measure(stubs, num_calls)
         finally:
             await supervisor.stop()
 
@@ -69,38 +92,60 @@ def _ignore(line: str) -> None:
     """A server that dies makes the next call fail, which says enough."""
 
 
-def _specs() -> tuple[ProcessSpec, ProcessSpec]:
-    # Only one of the two works at a time, so they can share a core without harm.
+def _specs(certs: Path) -> tuple[ProcessSpec, ...]:
+    # Only one of them works at a time, so they can share a core without harm.
     cores = place(available(), num_verifiers=1, threads=1).verifiers[0]
-    empty = ("specmesh.verifier", "--backend", "empty", "--port", PORT, "--name", "empty")
-    return (
-        ProcessSpec("verifier", (sys.executable, "-m", *empty), serving_address, cores=cores),
-        ProcessSpec(
-            "echo",
-            (sys.executable, "-m", "specmesh.bench.hops.echo_server"),
-            serving_address,
-            cores=cores,
-        ),
+    empty = ("specmesh.verifier", "--backend", "empty", "--port", PORT, "--name")
+    files = _files(certs, VERIFIER)
+    tls = ("--tls-cert", str(files.cert), "--tls-key", str(files.key), "--tls-ca", str(files.ca))
+    commands = {
+        "verifier": (*empty, "verifier"),
+        "echo": ("specmesh.bench.hops.echo_server",),
+        "tls-verifier": (*empty, "tls-verifier", *tls),
+    }
+    return tuple(
+        ProcessSpec(name, (sys.executable, "-m", *command), serving_address, cores=cores)
+        for name, command in commands.items()
     )
 
 
-async def _measure(verifier: str, echo: str, num_calls: int) -> HopTimes:
-    async with grpc.aio.insecure_channel(verifier) as one, grpc.aio.insecure_channel(echo) as two:
-        stubs = (VerifierServiceStub(one), VerifierServiceStub(two))
-        calls: list[_Called | _OnOpenCall] = [_Called(stub) for stub in stubs]
-        calls += [_OnOpenCall(stub) for stub in stubs]
-        histograms = tuple(HdrHistogram(1, _LONGEST_NS, _SIGNIFICANT_DIGITS) for _ in calls)
-        for number in range(_NUM_WARM_UP + num_calls):
-            for call, histogram in zip(calls, histograms, strict=True):
-                elapsed_ns = await call()
-                if number >= _NUM_WARM_UP:
-                    histogram.record_value(elapsed_ns)
-    p50, p99, echo_p50, echo_p99, *on_open_calls = (
-        histogram.get_value_at_percentile(percentile) / 1e6
-        for histogram in histograms
-        for percentile in (50, 99)
+def _files(certs: Path, role: str) -> TlsFiles:
+    return TlsFiles(certs / f"{role}.pem", certs / f"{role}-key.pem", certs / "ca.pem")
+
+
+async def _measure(stubs: Sequence[VerifierServiceAsyncStub], num_calls: int) -> HopTimes:
+    """Time a verifier, an echo and a verifier over mTLS."""
+    calls: list[_Called | _OnOpenCall] = [*map(_Called, stubs), *map(_OnOpenCall, stubs)]
+    histograms = [HdrHistogram(1, _LONGEST_NS, _SIGNIFICANT_DIGITS) for _ in calls]
+    for number in range(_NUM_WARM_UP + num_calls):
+        for call, histogram in zip(calls, histograms, strict=True):
+            elapsed_ns = await call()
+            if number >= _NUM_WARM_UP:
+                histogram.record_value(elapsed_ns)
+    p50, echo_p50, tls_p50, open_p50, echo_open_p50, tls_open_p50 = _ms(histograms, 50)
+    p99, echo_p99, tls_p99, open_p99, echo_open_p99, tls_open_p99 = _ms(histograms, 99)
+    return HopTimes(
+        num_calls=num_calls,
+        p50_ms=p50,
+        p99_ms=p99,
+        echo_p50_ms=echo_p50,
+        echo_p99_ms=echo_p99,
+        ratio=p50 / echo_p50,
+        open_p50_ms=open_p50,
+        open_p99_ms=open_p99,
+        echo_open_p50_ms=echo_open_p50,
+        echo_open_p99_ms=echo_open_p99,
+        tls_p50_ms=tls_p50,
+        tls_p99_ms=tls_p99,
+        tls_open_p50_ms=tls_open_p50,
+        tls_open_p99_ms=tls_open_p99,
+        tls_ratio=tls_p50 / p50,
+        tls_open_ratio=tls_open_p50 / open_p50,
     )
-    return HopTimes(num_calls, p50, p99, echo_p50, echo_p99, p50 / echo_p50, *on_open_calls)
+
+
+def _ms(histograms: Sequence[HdrHistogram], percentile: int) -> list[float]:
+    return [histogram.get_value_at_percentile(percentile) / 1e6 for histogram in histograms]
 
 
 class _Called:

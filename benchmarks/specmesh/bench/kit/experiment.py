@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from specmesh.client import Client, Filter, GenerationResult, GenerationStream
+from specmesh.client import AsyncClient, Filter, GenerationResult, GenerationStream
 from specmesh.orchestrator.strategies.options import StrategyOptions
 
 AUTOREGRESSIVE = "autoregressive"
@@ -72,7 +72,7 @@ class Experiment:
 
     def ask(
         self,
-        client: Client,
+        client: AsyncClient,
         prompt: Prompt,
         speculation: Speculation,
         temperature: float = GREEDY,
@@ -91,13 +91,13 @@ class Experiment:
             **asdict(speculation.options),
         )
 
-    async def warm_up(self, client: Client) -> None:
+    async def warm_up(self, client: AsyncClient) -> None:
         """Answer each prompt with each strategy, so that no timed run pays for the prefill."""
         for prompt in self.prompts:
             for each in {each.strategy: each for each in self.speculations}.values():
-                await self.ask(client, prompt, each, num_tokens=_NUM_WARM_UP_TOKENS).text()
+                await self.ask(client, prompt, each, num_tokens=_NUM_WARM_UP_TOKENS)
 
-    async def measure(self, client: Client) -> AsyncIterator[Run]:
+    async def measure(self, client: AsyncClient) -> AsyncIterator[Run]:
         """Make the runs.
 
         The speculations take turns, also in going first, so that other load on the machine
@@ -109,7 +109,7 @@ class Experiment:
                 for each in (*self.speculations[first:], *self.speculations[:first]):
                     yield await self._time(client, number, each, temperature)
 
-    async def runs(self, client: Client, console: Console) -> list[Run]:
+    async def runs(self, client: AsyncClient, console: Console) -> list[Run]:
         """Warm up and make the runs, with a progress bar."""
         await self.warm_up(client)
         runs: list[Run] = []
@@ -123,11 +123,11 @@ class Experiment:
         return runs
 
     async def _time(
-        self, client: Client, number: int, speculation: Speculation, temperature: float
+        self, client: AsyncClient, number: int, speculation: Speculation, temperature: float
     ) -> Run:
         began = time.perf_counter()
         stream = self.ask(client, self.prompts[number], speculation, temperature)
-        await stream.text()
+        await stream
         seconds = time.perf_counter() - began
         return Run(number, speculation, temperature, stream.result, seconds)
 

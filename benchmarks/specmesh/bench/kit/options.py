@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-MAX_UINT64 = 2**64 - 1
+MAX_SEED = 2**53 - 1
 
 
 class Dtype(StrEnum):
@@ -31,7 +31,7 @@ Temperatures = Annotated[
         "--temperature", min=0, help="Several times for several.", show_default="0 and 0.8"
     ),
 ]
-Seed = Annotated[int, typer.Option(min=0, max=MAX_UINT64, help="Of the sampling.")]
+Seed = Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Of the sampling.")]
 Model = Annotated[
     str | None, typer.Option(help="Folder or Hugging Face id.", show_default="the shipped target")
 ]

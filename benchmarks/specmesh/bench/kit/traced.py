@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from specmesh.cli.local.cores import Placement, pinned_to
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
-from specmesh.client import Client, GenerationStream
+from specmesh.client import AsyncClient, GenerationStream
 from specmesh.traces.receiver import TraceReceiver
 from specmesh.traces.spans import Span, by_trace, root_of
 
@@ -63,7 +63,7 @@ class TracedMesh:
             self._mesh.kill()
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[Client]:
+    async def running(self) -> AsyncIterator[AsyncClient]:
         """The mesh, with a client of it. Raises StartError."""
         async with self._receiver:
             environment = {
@@ -77,7 +77,7 @@ class TracedMesh:
             self.placement = self._mesh.placement
             # Else the client would sometimes compete with the target.
             with pinned_to(self.placement.rest):
-                async with self._mesh, Client(self._mesh.address) as client:
+                async with self._mesh, AsyncClient(self._mesh.address) as client:
                     yield client
 
     async def trace(self, streams: Iterable[GenerationStream]) -> None:
@@ -87,7 +87,7 @@ class TracedMesh:
         """
         async with self.tracing():
             for stream in streams:
-                await stream.text()
+                await stream
 
     @asynccontextmanager
     async def tracing(self) -> AsyncIterator[None]:

@@ -18,12 +18,13 @@ from specmesh.bench.memory.measure import MemoryLoad, MemorySamples
 from specmesh.bench.memory.report import as_json, table
 from specmesh.bench.memory.samples import Sample
 from specmesh.bench.memory.summary import NUM_BLOCKS, summarise
+from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
 from specmesh.cli.local.models import WaitingModels
 from specmesh.cli.local.process import StartError
-from specmesh.cli.runner import FAILED, run, until_signalled
+from specmesh.cli.runner import run, until_signalled
 from specmesh.cli.up import RedisUrl, real_models, shipped_calibration
-from specmesh.client import Client
+from specmesh.client import AsyncClient
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -61,7 +62,7 @@ def main(
         else:
             Console().print(table(summaries))
             Console().print(", ".join(f"{n} {name}" for name, n in measured.outcomes.items()))
-        return 0 if all(each.growth.verdict == "flat" for each in summaries) else FAILED
+        return 0 if all(each.growth.verdict == "flat" for each in summaries) else ExitStatus.FAILED
 
     run(work())
 
@@ -88,7 +89,7 @@ async def _measure(
 ) -> MemorySamples:
     """Run the load. Raises StartError, also if a process of the mesh died."""
     texts = read_prompts(None)
-    async with mesh, Client(mesh.address) as client:
+    async with mesh, AsyncClient(mesh.address) as client:
         load = MemoryLoad(mesh, client, texts, num_requests, progress)
         try:
             return await load.run(num_sessions)

@@ -16,7 +16,7 @@ import psutil
 from specmesh.bench.memory.samples import Held, Sample, SampleLog
 from specmesh.bench.memory.traffic import TrafficRequest, request
 from specmesh.cli.local.mesh import LocalMesh
-from specmesh.client import Client, SpecmeshError
+from specmesh.client import AsyncClient, SpecmeshError
 
 CLIENT = "client"
 """The name of this process, which reads the answers with the SDK."""
@@ -38,7 +38,7 @@ class MemoryLoad:
     def __init__(
         self,
         mesh: LocalMesh,
-        client: Client,
+        client: AsyncClient,
         texts: Sequence[str],
         num_requests: int,
         progress: Callable[[Sample], None],
@@ -79,7 +79,7 @@ class MemoryLoad:
         try:
             async with aclosing(stream):
                 if sent.abandon_after is None:
-                    await stream.text()
+                    await stream
                     return "finished"
                 num_chunks = 0
                 async for _ in stream:

@@ -22,7 +22,7 @@ class TrafficRequest:
 
     prompt: str
     options: Mapping[str, Any]
-    """Keyword arguments of ``Client.generate``."""
+    """Keyword arguments of ``AsyncClient.generate``."""
     abandon_after: int | None
     """The chunk, from 0, at which its reader cancels; None if it reads all."""
 

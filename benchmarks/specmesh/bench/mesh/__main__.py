@@ -17,7 +17,8 @@ from specmesh.bench.mesh.report import table
 from specmesh.bench.mesh.simulated import simulate_row
 from specmesh.bench.mesh.summary import RowSummary, summarise
 from specmesh.bench.simulate.table2 import ROWS, PublishedRow
-from specmesh.cli.runner import FAILED, run
+from specmesh.cli.exit_status import ExitStatus
+from specmesh.cli.runner import run
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -56,7 +57,7 @@ def main(
             typer.echo(json.dumps({"rows": [asdict(each) for each in summaries]}))
         else:
             Console().print(table(summaries))
-        return 0 if all(each.identical for each in summaries) else FAILED
+        return 0 if all(each.identical for each in summaries) else ExitStatus.FAILED
 
     run(work())
 

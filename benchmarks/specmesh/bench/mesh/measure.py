@@ -11,7 +11,7 @@ from specmesh.bench.mesh.simulated import ExpectedRow, Setting
 from specmesh.bench.simulate.table2 import COMPARED
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
 from specmesh.cli.local.models import WaitingModels
-from specmesh.client import Client
+from specmesh.client import AsyncClient
 from specmesh.orchestrator.strategies.options import StrategyOptions
 
 NUM_VERIFIERS = 7
@@ -53,10 +53,10 @@ async def measure_row(
         seed=plan.seed,
     )
     options = MeshOptions(models=models, num_verifiers=NUM_VERIFIERS, drain_s=1.0)
-    async with LocalMesh(options, directory, report) as mesh, Client(mesh.address) as client:
+    async with LocalMesh(options, directory, report) as mesh, AsyncClient(mesh.address) as client:
         every = _experiment(plan, row.simulated_s)
         for each in every.speculations:  # latencies are learned, connections opened
-            await every.ask(client, _WARM_UP_PROMPT, each, num_tokens=_NUM_WARM_UP_TOKENS).text()
+            await every.ask(client, _WARM_UP_PROMPT, each, num_tokens=_NUM_WARM_UP_TOKENS)
         runs = [run async for run in every.measure(client)]
         for _ in range(plan.num_repeats):
             best = [row.best(strategy, fastest(runs)) for strategy in COMPARED]

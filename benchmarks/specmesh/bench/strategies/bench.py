@@ -22,9 +22,9 @@ from specmesh.bench.strategies.report import (
     describe_stops,
     run_and_show,
 )
+from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.mesh import MeshOptions
-from specmesh.cli.runner import FAILED
-from specmesh.client import Client, GenerationStream
+from specmesh.client import AsyncClient, GenerationStream
 from specmesh.orchestrator.strategies.options import StrategyOptions
 from specmesh.traces.cancellation import cancellations, stop_times
 from specmesh.traces.speculation import accepted_counts, latencies
@@ -54,7 +54,7 @@ class StrategiesBench(Bench):
             if not each.identical:
                 self.say(describe_difference(each))
         identical = all(each.identical for each in comparisons)
-        return 0 if identical else FAILED, {
+        return 0 if identical else ExitStatus.FAILED, {
             **setting_json(self, self._experiment),
             "identical": identical,
             "strategies": comparison_json(comparisons[0])["strategies"],
@@ -62,7 +62,7 @@ class StrategiesBench(Bench):
             **traced,
         }
 
-    def _answers_to_trace(self, client: Client) -> Iterator[GenerationStream]:
+    def _answers_to_trace(self, client: AsyncClient) -> Iterator[GenerationStream]:
         """Answers with cancellations, and speculative ones, whose latencies nothing disturbs."""
         chosen = [
             each

@@ -12,7 +12,7 @@ from specmesh.bench.kit.experiment import SPECULATIVE, Experiment
 from specmesh.bench.kit.tables import make_table, same
 from specmesh.bench.strategies.repeats import NUM_TOKENS
 from specmesh.bench.strategies.summary import Comparison, StrategyFigures, compare
-from specmesh.client import Client
+from specmesh.client import AsyncClient
 from specmesh.traces.cancellation import StopTimes
 from specmesh.traces.speculation import TracedLatencies
 
@@ -26,7 +26,7 @@ before. Small models go in loops at temperature 0, and loops are easy to draft.
 
 
 async def run_and_show(
-    experiment: Experiment, client: Client, console: Console
+    experiment: Experiment, client: AsyncClient, console: Console
 ) -> list[Comparison]:
     """Make the runs of an experiment; print and return a comparison for each temperature."""
     runs = await experiment.runs(client, console)

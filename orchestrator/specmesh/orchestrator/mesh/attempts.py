@@ -8,7 +8,6 @@ from contextlib import suppress
 
 import grpc
 import grpc.aio
-from opentelemetry import metrics
 
 from specmesh.orchestrator.mesh.blame import Blame
 from specmesh.orchestrator.mesh.faults import CallFault, fault_of
@@ -16,6 +15,7 @@ from specmesh.orchestrator.mesh.outliers import Cause
 from specmesh.orchestrator.mesh.peer import Peer
 from specmesh.orchestrator.mesh.pool import Pool, Reservation
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
+from specmesh.serving.conventions import QUARANTINES
 from specmesh.serving.errors import FailedPrecondition, retry_after_s
 
 MAX_ATTEMPTS = 6
@@ -27,11 +27,7 @@ MAX_BUSY_SECONDS = 1.0
 ALIVE_TIMEOUT_SECONDS = 1.0
 """Timeout of the check whether the process behind a broken connection is still alive."""
 
-_quarantines = metrics.get_meter("specmesh.orchestrator").create_counter(
-    "specmesh.quarantined.calls",
-    unit="{call}",
-    description="calls that broke several replicas in turn and were tried nowhere else",
-)
+_quarantines = QUARANTINES.instrument()
 
 
 class Quarantined(FailedPrecondition):

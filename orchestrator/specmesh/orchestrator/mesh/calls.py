@@ -17,6 +17,7 @@ from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.thresholds import FilterOptions
 from specmesh.orchestrator.admission import Admission
+from specmesh.orchestrator.judged_logprobs import JudgedLogprobs
 from specmesh.orchestrator.mesh.call_context import CallContext
 from specmesh.orchestrator.mesh.confidence_calls import ConfidenceCalls
 from specmesh.orchestrator.mesh.draft_calls import DraftCalls
@@ -24,7 +25,7 @@ from specmesh.orchestrator.mesh.hedging import HedgeBudget
 from specmesh.orchestrator.mesh.holders import PrefixHolders
 from specmesh.orchestrator.mesh.latency import Latencies
 from specmesh.orchestrator.mesh.pool import Pool
-from specmesh.orchestrator.mesh.prefix import CommittedPrefix
+from specmesh.orchestrator.mesh.prefix import CommittedPrefix, salt_of
 from specmesh.orchestrator.mesh.verify_calls import VerifyCalls
 from specmesh.orchestrator.strategies.base import (
     Assess,
@@ -35,6 +36,7 @@ from specmesh.orchestrator.strategies.base import (
     Released,
     Verify,
 )
+from specmesh.serving import caller
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +54,22 @@ class Mesh:
     holders: PrefixHolders = field(default_factory=PrefixHolders)
     dice: random.Random = field(default_factory=random.SystemRandom)
     """Source of seeds and ids: unguessable, unless a test needs repeatable ones."""
+    shares_prefixes: bool = False
+    """Whether callers of different identities share cached prefixes, and so may learn by timing
+    what others have sent."""
+
+    def prefix_salt(self) -> bytes:
+        """What keeps the caller's cached prefixes apart from those of others."""
+        return b"" if self.shares_prefixes else salt_of(caller.identity())
 
 
 class Calls:
     """All calls of one request to the mesh.
 
     ``deadline`` is the request's, by the event loop's clock; ``epoch`` the session's.
-    ``target`` is the kind of the model that must verify; None accepts any. Calls raise
-    ``AioRpcError`` or ``ServiceError`` once no replica is left to try, or no time.
+    ``target`` is the kind of the model that must verify; None accepts any. ``logprobs`` learn from
+    every verification. Calls raise ``AioRpcError`` or ``ServiceError`` once no replica is left to
+    try, or no time.
     """
 
     def __init__(
@@ -73,9 +83,11 @@ class Calls:
         target: str | None = None,
         epoch: int = 1,
         filter_options: FilterOptions | None = None,
+        logprobs: JudgedLogprobs | None = None,
     ) -> None:
         self._mesh = mesh
         self._prefix = prefix
+        self._logprobs = logprobs
         self._assessments = ConfidenceCalls(
             mesh.confidence, mesh.latencies, prefix.session_id, filter_options, deadline
         )
@@ -84,6 +96,7 @@ class Calls:
             vocab_size=vocab_size,
             deadline=deadline,
             target=target,
+            num_top_logprobs=None if logprobs is None else logprobs.num_top,
         )
         self._drafts = DraftCalls(
             *(mesh.drafters, mesh.latencies, prefix, sampling),
@@ -91,6 +104,11 @@ class Calls:
             deadline=deadline,
             epoch=epoch,
         )
+
+    @property
+    def num_cached_tokens(self) -> int:
+        """How many tokens the replica that answered the first verification held already."""
+        return self._verifications.num_cached_tokens or 0
 
     def call_context(self, parent: Context) -> CallContext:
         """The context of a command issued now."""
@@ -116,7 +134,10 @@ class Calls:
 
     async def verify(self, command: Verify, context: CallContext) -> Verdict:
         """The target's verdict, from any replica."""
-        return await self._verifications.verify(command, context)
+        verdict = await self._verifications.verify(command, context)
+        if self._logprobs is not None:
+            self._logprobs.learn(context.num_committed, command, verdict)
+        return verdict
 
     async def draft(
         self, command: Draft, context: CallContext, deliver: Callable[[Drafted], None]

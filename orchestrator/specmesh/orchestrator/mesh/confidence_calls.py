@@ -12,35 +12,31 @@ from contextlib import contextmanager
 from typing import TypeAlias
 
 import grpc.aio
-from opentelemetry import metrics, trace
+from opentelemetry import trace
 from opentelemetry.context import Context
 
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.thresholds import FilterOptions
+from specmesh.mesh.v1alpha1 import confidence_pb2
 from specmesh.orchestrator.mesh.call_context import CallContext
 from specmesh.orchestrator.mesh.latency import Latencies
 from specmesh.orchestrator.mesh.peer import Peer
 from specmesh.orchestrator.mesh.pool import Pool
 from specmesh.orchestrator.strategies.base import Assess, Assessed, Released
+from specmesh.serving.conventions import FILTER_FALLBACKS
 from specmesh.serving.errors import Unavailable, invalid_field
 from specmesh.serving.telemetry import client_span, tracer
 from specmesh.serving.wire import write_filter_options, write_position
-from specmesh.v1 import confidence_pb2
 
 ASSESS_SECONDS = 0.5
 """Timeout of an assessment, its wait in the request cache included. A healthy service always takes
 less; waiting longer for another would hold up every draft."""
-METHOD = "specmesh.v1.ConfidenceService/Assess"
+METHOD = "specmesh.mesh.v1alpha1.ConfidenceService/Assess"
 
 Deliver: TypeAlias = Callable[[Assessed | Released], None]
 """Receives the decisions on a draft, then its release."""
 
-_meter = metrics.get_meter("specmesh.orchestrator")
-_fallbacks = _meter.create_counter(
-    "specmesh.filter.fallbacks",
-    unit="{assessment}",
-    description="assessments that failed, so that the target was asked about every token",
-)
+_fallbacks = FILTER_FALLBACKS.instrument()
 
 
 class ConfidenceCalls:

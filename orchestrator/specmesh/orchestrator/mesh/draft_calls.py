@@ -12,6 +12,7 @@ from contextlib import closing
 import grpc.aio
 
 from specmesh.decoding.sampling import Sampling
+from specmesh.mesh.v1alpha1 import drafter_pb2
 from specmesh.orchestrator.mesh.attempts import Attempts, Quarantined
 from specmesh.orchestrator.mesh.call_context import CallContext
 from specmesh.orchestrator.mesh.incoming_draft import Deliver, IncomingDraft
@@ -23,9 +24,9 @@ from specmesh.orchestrator.strategies.base import Draft, Drafted, TaskId
 from specmesh.orchestrator.strategies.kit.draft_noise import draft_sampling
 from specmesh.serving.telemetry import client_span
 from specmesh.serving.wire import write_sampling, write_stop, write_tree
-from specmesh.v1 import drafter_pb2, sampling_pb2
+from specmesh.v1 import sampling_pb2
 
-METHOD = "specmesh.v1.DrafterService/Draft"
+METHOD = "specmesh.mesh.v1alpha1.DrafterService/Draft"
 
 
 class DraftCalls:

@@ -8,13 +8,13 @@ from opentelemetry.context import Context
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import EMPTY
+from specmesh.mesh.v1alpha1 import tokens_pb2, verifier_pb2
 from specmesh.orchestrator.mesh.peer import Peer
 from specmesh.serving.telemetry import client_span
 from specmesh.serving.verdicts import VerificationRequest, read_verdict
 from specmesh.serving.wire import write_sampling, write_tree
-from specmesh.v1 import tokens_pb2, verifier_pb2
 
-METHOD = "specmesh.v1.VerifierService/Verify"
+METHOD = "specmesh.mesh.v1alpha1.VerifierService/Verify"
 
 _GREEDY = Sampling(temperature=0.0)
 _HARMLESS = verifier_pb2.VerifyRequest(

@@ -12,12 +12,12 @@ import grpc
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import AcceptanceMode
 from specmesh.decoding.tree import TokenTree
+from specmesh.mesh.v1alpha1 import cost_pb2, drafter_pb2
 from specmesh.orchestrator.mesh.drafts import DraftPart, read_part
 from specmesh.orchestrator.mesh.latency import Latencies
 from specmesh.orchestrator.mesh.open_call import call_error
 from specmesh.orchestrator.mesh.peer import Peer
 from specmesh.orchestrator.strategies.base import Draft, Drafted
-from specmesh.v1 import drafter_pb2, model_pb2
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ class IncomingDraft:
             log.warning("bad draft", extra={"peer": self._peer.address, "reason": str(error)})
             raise call_error(grpc.StatusCode.INTERNAL, f"bad draft: {error}") from error
 
-    def _observe(self, cost: model_pb2.ComputeCost, size: int) -> None:
+    def _observe(self, cost: cost_pb2.ComputeCost, size: int) -> None:
         """Record the time per level, from the levels that were added to ``size`` nodes.
 
         Not if the drafter first had to compute much of the prefix: a drafter that is used only

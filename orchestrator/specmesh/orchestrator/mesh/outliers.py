@@ -84,7 +84,8 @@ class Outliers:
 
     def is_ejected(self, replica: str) -> bool:
         """Whether the replica is ejected."""
-        return self._record(replica).ejected_at is not None
+        record = self._records.get(replica)
+        return record is not None and record.ejected_at is not None
 
     def due(self, replica: str, now: float) -> bool:
         """Whether the replica was ejected long enough ago for one call to probe it."""

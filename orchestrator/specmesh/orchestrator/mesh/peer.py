@@ -4,52 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from specmesh.mesh.v1alpha1 import model_service_pb2, model_service_pb2_grpc
+from specmesh.mesh.v1alpha1.confidence_pb2 import AssessEachRequest, AssessEachResponse
+from specmesh.mesh.v1alpha1.drafter_pb2 import DraftEachRequest, DraftEachResponse
+from specmesh.mesh.v1alpha1.verifier_pb2 import VerifyEachRequest, VerifyEachResponse
+from specmesh.orchestrator.mesh.connection import Channels, Connection, PlainChannels
 from specmesh.orchestrator.mesh.stream_pool import StreamPool
-from specmesh.v1 import (
-    confidence_pb2_grpc,
-    drafter_pb2_grpc,
-    model_pb2,
-    model_pb2_grpc,
-    verifier_pb2_grpc,
-)
-from specmesh.v1.confidence_pb2 import AssessEachRequest, AssessEachResponse
-from specmesh.v1.drafter_pb2 import DraftEachRequest, DraftEachResponse
-from specmesh.v1.verifier_pb2 import VerifyEachRequest, VerifyEachResponse
+from specmesh.serving.chat_template import ChatTemplate
+from specmesh.v1 import model_pb2
 
 log = logging.getLogger(__name__)
 
-CHANNEL_OPTIONS = (
-    ("grpc.keepalive_time_ms", 5_000),
-    ("grpc.keepalive_timeout_ms", 2_000),
-    # Without this a frozen peer, whose kernel still answers, goes unnoticed.
-    ("grpc.http2.ping_timeout_ms", 2_000),
-    ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1_000),
-    ("grpc.max_receive_message_length", 32 * 2**20),
-    ("grpc.enable_retries", 0),  # the pool resends to another replica instead
-)
 HANDSHAKE_SECONDS = 5.0
 """Timeout of each call that asks a peer for its model."""
 RECONNECT_SECONDS = 0.2
 """Pause before a health stream that broke is opened again."""
-
-
-OpenChannel = Callable[[str], grpc.aio.Channel]
-"""Opens a channel to an address, host:port."""
-
-
-def insecure_channel(address: str) -> grpc.aio.Channel:
-    """A channel that notices within seconds that a peer is gone, or back."""
-    return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +33,7 @@ class PeerModel:
 
     info: model_pb2.ModelInfo
     tokenizer_json: str
+    chat_template: ChatTemplate | None = None
 
 
 def kind_of(model: model_pb2.ModelInfo) -> str:
@@ -81,10 +57,13 @@ class Peer:
         address: str,
         service: str,
         admit: Admit | None,
-        open_channel: OpenChannel = insecure_channel,
+        channels: Channels | None = None,
     ) -> None:
         self.address = address
-        self.channel = open_channel(address)
+        self._channels = channels or PlainChannels()
+        self._connection = Connection(self._channels, address)
+        self._replaced: set[asyncio.Task[None]] = set()
+        """Connections of former certificates, whose last calls are ending."""
         self.model: PeerModel | None = None
         self.kind = ""
         """The kind of the model it serves (``kind_of``); empty until it is known."""
@@ -103,24 +82,31 @@ class Peer:
         self._serving = False
         self._process_id = ""
         """Id of the process that served last; empty if it reported none."""
+        self._away_for = ""
+        """Why it did not answer last."""
         self._service = service
         self._admit = admit
         self._watcher = asyncio.create_task(self._watch(), name=f"watch {address}")
 
-    @cached_property
+    @property
+    def channel(self) -> grpc.aio.Channel:
+        """For calls other than those that are kept open."""
+        return self._connection.channel
+
+    @property
     def verifications(self) -> StreamPool[VerifyEachRequest, VerifyEachResponse]:
         """Open calls for verifications, if the peer is a replica of the target."""
-        return StreamPool(verifier_pb2_grpc.VerifierServiceStub(self.channel).VerifyEach)
+        return self._connection.verifications
 
-    @cached_property
+    @property
     def drafts(self) -> StreamPool[DraftEachRequest, DraftEachResponse]:
         """Open calls for drafts, if the peer is a drafter."""
-        return StreamPool(drafter_pb2_grpc.DrafterServiceStub(self.channel).DraftEach)
+        return self._connection.drafts
 
-    @cached_property
+    @property
     def assessments(self) -> StreamPool[AssessEachRequest, AssessEachResponse]:
         """Open calls for assessments, if the peer is a confidence service."""
-        return StreamPool(confidence_pb2_grpc.ConfidenceServiceStub(self.channel).AssessEach)
+        return self._connection.assessments
 
     @property
     def serving(self) -> bool:
@@ -133,16 +119,22 @@ class Peer:
         known = self._admit is None or self.model is not None
         return self._serving and known and self.refusal is None
 
+    def can(self, feature: model_pb2.ModelFeature.ValueType) -> bool:
+        """Whether the model that it serves, as far as is known, has ``feature``."""
+        return self.model is not None and feature in self.model.info.features
+
     def judge(self, refusal: str | None) -> None:
         """Admit (None) or refuse the peer anew, after the mesh has moved to another target."""
         self.refusal = refusal
         self._notify()
 
     async def close(self) -> None:
-        """Stop watching and close the channel."""
+        """Stop watching and close the connection."""
         self._watcher.cancel()
-        await asyncio.gather(self._watcher, return_exceptions=True)
-        await self.channel.close()
+        for retiring in self._replaced:
+            retiring.cancel()
+        await asyncio.gather(self._watcher, *self._replaced, return_exceptions=True)
+        await self._connection.close()
 
     async def serves_on(self, timeout_s: float) -> bool:
         """Whether the process that served last answers and has not been replaced. False if it
@@ -150,47 +142,69 @@ class Peer:
         process_id = self._process_id
         if not process_id:
             return False
-        stub = model_pb2_grpc.ModelServiceStub(self.channel)
+        stub = model_service_pb2_grpc.ModelServiceStub(self.channel)
         try:
-            model = await stub.GetModel(model_pb2.GetModelRequest(), timeout=timeout_s)
+            model = await stub.GetModel(model_service_pb2.GetModelRequest(), timeout=timeout_s)
         except grpc.aio.AioRpcError:
             return False
         return process_id == model.process_id == self._process_id
 
     async def _watch(self) -> None:
         """Follow the peer's health forever; open a new stream whenever one breaks."""
-        stub = health_pb2_grpc.HealthStub(self.channel)
         request = health_pb2.HealthCheckRequest(service=self._service)
         while True:
             try:
+                self._renew()
+                stub = health_pb2_grpc.HealthStub(self.channel)
                 async for response in stub.Watch(request):
                     serving = response.status == health_pb2.HealthCheckResponse.SERVING
                     if serving:
                         self._count(await self._handshake())
                     self._set_serving(serving)
             except grpc.aio.AioRpcError as error:
-                log.debug("peer away", extra={"peer": self.address, "code": error.code().name})
+                self._away(error)
             except Exception:  # no answer of a peer may end the watch
                 log.exception("peer not understood", extra={"peer": self.address})
             self._set_serving(False)
             await asyncio.sleep(RECONNECT_SECONDS)
 
+    def _renew(self) -> None:
+        """Use certificates that have changed, now that the connection is lost or is not made yet.
+
+        One that holds is kept: its calls go on under the certificates with which it began.
+        """
+        if self._connection.is_current:
+            return
+        former, self._connection = self._connection, Connection(self._channels, self.address)
+        retiring = asyncio.create_task(former.retire())
+        self._replaced.add(retiring)
+        retiring.add_done_callback(self._replaced.discard)
+
+    def _away(self, error: grpc.aio.AioRpcError) -> None:
+        """Log why the peer does not answer, once for each reason in a row."""
+        reason = error.details() or error.code().name
+        if reason != self._away_for:
+            log.info("peer away", extra={"peer": self.address, "reason": reason})
+        self._away_for = reason
+
     async def _handshake(self) -> str:
-        """Ask for the peer's model, which may have changed in a restart. Returns the id of its
-        process, empty if peers of this pool serve no model."""
+        """Ask for the peer's model, which may have changed in a restart, as may its chat template.
+        Returns the id of its process, empty if peers of this pool serve no model."""
         if self._admit is None:
             return ""
-        stub = model_pb2_grpc.ModelServiceStub(self.channel)
-        model = await stub.GetModel(model_pb2.GetModelRequest(), timeout=HANDSHAKE_SECONDS)
+        stub = model_service_pb2_grpc.ModelServiceStub(self.channel)
+        model = await stub.GetModel(model_service_pb2.GetModelRequest(), timeout=HANDSHAKE_SECONDS)
         known = self.model
-        if known is None or known.info != model.model:
+        restarted = not model.process_id or model.process_id != self._process_id
+        if known is None or restarted or known.info != model.model:
             pieces = [
-                piece.data
+                piece
                 async for piece in stub.GetTokenizer(
-                    model_pb2.GetTokenizerRequest(), timeout=HANDSHAKE_SECONDS
+                    model_service_pb2.GetTokenizerRequest(), timeout=HANDSHAKE_SECONDS
                 )
             ]
-            described = PeerModel(model.model, b"".join(pieces).decode())
+            tokenizer_json = b"".join(piece.data for piece in pieces).decode()
+            described = PeerModel(model.model, tokenizer_json, _chat_template(pieces))
             self.refusal = await self._admit(described)
             self.kind = kind_of(described.info)
             self.model = described  # last, so that an admission that raises is repeated
@@ -214,3 +228,13 @@ class Peer:
         self.changed.set()
         for watcher in list(self.watchers):
             watcher()
+
+
+def _chat_template(
+    pieces: Sequence[model_service_pb2.GetTokenizerResponse],
+) -> ChatTemplate | None:
+    for piece in pieces:
+        if piece.HasField("chat_template"):
+            template = piece.chat_template
+            return ChatTemplate(template.source, dict(template.special_tokens))
+    return None

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
 
-from opentelemetry import metrics
-
+from specmesh.orchestrator.mesh.connection import Channels
 from specmesh.orchestrator.mesh.outliers import Cause, Outliers
-from specmesh.orchestrator.mesh.peer import Admit, OpenChannel, Peer, insecure_channel
+from specmesh.orchestrator.mesh.peer import Admit, Peer
+from specmesh.serving.conventions import CAUSE, EJECTIONS, ROLE
 from specmesh.serving.errors import FailedPrecondition, Unavailable
 
 log = logging.getLogger(__name__)
 
-_ejections = metrics.get_meter("specmesh.orchestrator").create_counter(
-    "specmesh.replica.ejections",
-    unit="{ejection}",
-    description="replicas left out for a while since they failed or were slow",
-)
+STATES = ("ready", "down", "refused", "ejected")
+"""Of peers: can be called; has no health; serves what does not fit the mesh; is left out for a
+while."""
+
+_ejections = EJECTIONS.instrument()
 
 
 class Reservation:
@@ -74,13 +75,14 @@ class Pool:
         service: str,
         addresses: Sequence[str],
         admit: Admit | None,
-        open_channel: OpenChannel = insecure_channel,
+        channels: Channels | None = None,
         *,
         dispensable: bool = False,
     ) -> None:
-        self._role = role
+        self.role = role
+        """What its peers are: "verifier"."""
         self.outliers = Outliers(last_stays=not dispensable)
-        self.peers = [Peer(address, service, admit, open_channel) for address in addresses]
+        self.peers = [Peer(address, service, admit, channels) for address in addresses]
         self._num_starts = dict.fromkeys(addresses, 0)
         # Read several times per call, but changed only when a peer comes or goes.
         self._ready: list[Peer] = []
@@ -97,6 +99,18 @@ class Pool:
     def kinds(self) -> list[str]:
         """The different models that ready peers serve, in the order of their addresses."""
         return self._kinds
+
+    def states(self) -> dict[str, int]:
+        """How many peers are in each of ``STATES``."""
+        found = Counter(self._state(peer) for peer in self.peers)
+        return {state: found[state] for state in STATES}
+
+    def _state(self, peer: Peer) -> str:
+        if peer.refusal:
+            return "refused"
+        if not peer.ready:
+            return "down"
+        return "ejected" if self.outliers.is_ejected(peer.address) else "ready"
 
     def ready_for(self, kind: str | None, only: Collection[str] | None = None) -> list[Peer]:
         """Ready peers that serve the model ``kind`` and are in ``only``; None: any."""
@@ -198,7 +212,7 @@ class Pool:
 
     def _report(self, peer: Peer, cause: Cause | None) -> None:
         if cause is not None:
-            _ejections.add(1, {"specmesh.role": self._role, "specmesh.cause": cause.value})
+            _ejections.add(1, {ROLE: self.role, CAUSE: cause.value})
             log.warning("replica left out", extra={"peer": peer.address, "cause": cause.value})
 
     def _came_or_went(self, peer: Peer) -> None:
@@ -209,11 +223,11 @@ class Pool:
             self.outliers.restarted(peer.address, _now())
 
     def _none_usable(self) -> Exception:
-        role = self._role.upper()
+        role = self.role.upper()
         refusals = [f"{peer.address}: {peer.refusal}" for peer in self.peers if peer.refusal]
         if refusals and len(refusals) == len(self.peers):
             return FailedPrecondition(f"{role}_REFUSED", "; ".join(refusals))
-        problem = f"none of {len(self.peers)} {self._role}s is usable"
+        problem = f"none of {len(self.peers)} {self.role}s is usable"
         return Unavailable(f"NO_{role}", "; ".join((problem, *refusals)))
 
 

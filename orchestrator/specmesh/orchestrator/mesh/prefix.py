@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 
-from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
+from specmesh.decoding.prefix import BLOCK_TOKENS, SALT_BYTES, PrefixChain
+from specmesh.mesh.v1alpha1 import tokens_pb2
 from specmesh.orchestrator.mesh.holders import PrefixHolders
-from specmesh.v1 import tokens_pb2
+
+
+def salt_of(identity: str) -> bytes:
+    """The salt of an identity's prefixes, the same at every orchestrator; empty where nobody is
+    told apart."""
+    if not identity:
+        return b""
+    return blake2b(identity.encode(), digest_size=SALT_BYTES, person=b"specmesh prefix").digest()
 
 
 class CommittedPrefix:
     """The committed tokens of one request, and how many of them each replica holds.
 
     Tokens are only appended: what precedes a command's path stays the same after later commits.
+    Replicas share what they hold among prefixes of one ``salt``.
     """
 
     def __init__(
-        self, session_id: str, tokens: Sequence[int], holders: PrefixHolders | None = None
+        self,
+        session_id: str,
+        tokens: Sequence[int],
+        holders: PrefixHolders | None = None,
+        salt: bytes = b"",
     ) -> None:
         self.session_id = session_id
-        self._chain = PrefixChain(tokens)
+        self._chain = PrefixChain(tokens, salt)
         self._num_prompt = len(tokens)
         self._holders = holders or PrefixHolders()
         self.holds: dict[str, int] = self._holders.of(self._chain)
@@ -39,7 +53,8 @@ class CommittedPrefix:
         base_length = self._base_length(address, length)
         return tokens_pb2.Prefix(
             base_length=base_length,
-            base_digest=self._chain.digest_at(base_length),
+            base_digest=self._chain.digest_at(base_length) if base_length else b"",
+            salt=self._chain.salt,
             token_ids=[*self._chain[base_length:length], *path],
             session_id=self.session_id,
         )

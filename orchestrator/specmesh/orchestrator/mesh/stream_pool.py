@@ -65,6 +65,13 @@ class StreamPool(Generic[Request, Response]):
     def __init__(self, method: grpc.aio.StreamStreamMultiCallable[Request, Response]) -> None:
         self._method = method
         self._idle: deque[OpenCall[Request, Response]] = deque()
+        self._retired = False
+
+    def retire(self) -> None:
+        """End the calls that wait for a request now, and the others after theirs."""
+        self._retired = True
+        while self._idle:
+            self._idle.popleft().cancel()
 
     @asynccontextmanager
     async def send(
@@ -83,10 +90,10 @@ class StreamPool(Generic[Request, Response]):
             raise
         except BaseException:
             call.cancel()
-            while len(self._idle) < NUM_SPARE:
+            while len(self._idle) < NUM_SPARE and not self._retired:
                 self._idle.append(self._open())
             raise
-        if len(self._idle) < MAX_IDLE:
+        if len(self._idle) < MAX_IDLE and not self._retired:
             self._idle.append(call)
         else:
             call.cancel()

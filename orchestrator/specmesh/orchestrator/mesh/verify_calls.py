@@ -13,12 +13,12 @@ from contextlib import closing, contextmanager
 
 import grpc
 import grpc.aio
-from opentelemetry import metrics
 
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.bonus import MAX_BONUS_CANDIDATES
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
+from specmesh.mesh.v1alpha1 import cost_pb2, verifier_pb2
 from specmesh.orchestrator.admission import Admission, Spent
 from specmesh.orchestrator.mesh.attempts import Attempts
 from specmesh.orchestrator.mesh.call_context import CallContext
@@ -31,27 +31,25 @@ from specmesh.orchestrator.mesh.peer import Peer
 from specmesh.orchestrator.mesh.pool import Pool, Reservation
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.orchestrator.strategies.base import Verify
+from specmesh.serving.conventions import HEDGE_WON, HEDGES
 from specmesh.serving.errors import DeadlineExceeded, FailedPrecondition
 from specmesh.serving.telemetry import client_span
 from specmesh.serving.verdicts import VerificationRequest, read_verdict
 from specmesh.serving.wire import write_sampling, write_tree
-from specmesh.v1 import model_pb2, verifier_pb2
+from specmesh.v1 import model_pb2
 
 log = logging.getLogger(__name__)
 
 NO_VERIFIER_SECONDS = 5.0
 """How long a request waits for a replica of the target to become ready."""
 
-_hedges = metrics.get_meter("specmesh.orchestrator").create_counter(
-    "specmesh.verify.hedges",
-    unit="{call}",
-    description="second calls for verifications that were late, by whether they came first",
-)
+_hedges = HEDGES.instrument()
 
 
 class VerifyCalls:
     """Asks for verifications. ``deadline`` is the request's, by the event loop's clock;
-    ``target`` the kind of the model that must answer, None for any."""
+    ``target`` the kind of the model that must answer, None for any; ``num_top_logprobs`` what each
+    verdict's ``logprobs`` are to list, None for none."""
 
     def __init__(
         self,
@@ -65,7 +63,10 @@ class VerifyCalls:
         vocab_size: int,
         deadline: float,
         target: str | None,
+        num_top_logprobs: int | None,
     ) -> None:
+        self.num_cached_tokens: int | None = None
+        """How many tokens the replica that answered first held; None before."""
         self._pool = pool
         self._latencies = latencies
         self._hedges = hedges
@@ -76,6 +77,7 @@ class VerifyCalls:
         self._vocab_size = vocab_size
         self._deadline = deadline
         self._target = target
+        self._num_top_logprobs = num_top_logprobs
 
     async def verify(self, command: Verify, context: CallContext) -> Verdict:
         """The target's verdict.
@@ -121,7 +123,7 @@ class VerifyCalls:
                 if hedge.overtaken:
                     attempts.overtaken(peer, began)
                 if hedge.begun:
-                    _hedges.add(1, {"specmesh.hedge.won": hedge.overtaken})
+                    _hedges.add(1, {HEDGE_WON: hedge.overtaken})
 
     def _may_hedge(self, peer: Peer, attempts: Attempts) -> bool:
         if not attempts.can_reserve_another(peer):
@@ -171,7 +173,7 @@ class VerifyCalls:
         try:
             with client_span(METHOD, peer.address, attributes, context.parent) as (span, carrier):
                 span.update_name("specmesh.verify")
-                asked = self._asked(command, context)
+                asked = self._asked(peer, command, context)
                 message = self._message(peer, command, context, asked, carrier)
                 deadline = min(self._deadline, began + given_up_s)
                 async with peer.verifications.send(message, deadline) as exchange:
@@ -187,18 +189,27 @@ class VerifyCalls:
             return None
         pace = self._observe(peer, message.request, response.cost, loop.time() - began)
         attempts.answered(peer, began, pace)
+        if self.num_cached_tokens is None:
+            self.num_cached_tokens = response.cost.num_cached_tokens
         self._admit(response.cost, loop.time() - attempts.began)
         self._prefix.seen_by(peer.address, context.num_committed)
         return verdict
 
-    def _asked(self, command: Verify, context: CallContext) -> VerificationRequest:
-        at_random = self._sampling.mode is AcceptanceMode.REJECTION
+    def _asked(self, peer: Peer, command: Verify, context: CallContext) -> VerificationRequest:
+        wants_bonus = (
+            self._sampling.mode is AcceptanceMode.REJECTION
+            and command.drafting_on
+            and peer.can(model_pb2.MODEL_FEATURE_BONUS_DISTRIBUTION)
+            # The verdict has the log-probabilities of its own bonus token alone.
+            and self._num_top_logprobs is None
+        )
         return VerificationRequest(
             command.tree,
             context.num_committed + len(command.path),
             self._sampling,
             self._vocab_size,
-            MAX_BONUS_CANDIDATES if at_random and command.drafting_on else 0,
+            MAX_BONUS_CANDIDATES if wants_bonus else 0,
+            self._num_top_logprobs,
         )
 
     def _message(
@@ -214,6 +225,7 @@ class VerifyCalls:
             tree=write_tree(command.tree, command.distributions),
             sampling=self._sampling_message,
             num_bonus_candidates=asked.num_bonus_candidates,
+            num_top_logprobs=asked.num_top_logprobs,
         )
         return verifier_pb2.VerifyEachRequest(request=request, trace_context=carrier)
 
@@ -221,7 +233,7 @@ class VerifyCalls:
         self,
         peer: Peer,
         request: verifier_pb2.VerifyRequest,
-        cost: model_pb2.ComputeCost,
+        cost: cost_pb2.ComputeCost,
         seconds: float,
     ) -> float:
         """Record the time that a call took; returns its pace."""
@@ -235,7 +247,7 @@ class VerifyCalls:
         num_sent = len(request.prefix.token_ids) + num_drafted
         return latencies.verifications.add(peer.address, num_computed or num_sent, seconds)
 
-    def _admit(self, cost: model_pb2.ComputeCost, seconds: float) -> None:
+    def _admit(self, cost: cost_pb2.ComputeCost, seconds: float) -> None:
         """Report to admission how long a verification took, failed attempts included."""
         spent = Spent.of(seconds * 1e3, cost.queue_ms, cost.forward_ms)
         self._admission.verified(len(self._pool.ready), spent)
@@ -256,6 +268,6 @@ def _read(response: verifier_pb2.VerifyResponse, asked: VerificationRequest, pee
         raise call_error(grpc.StatusCode.INTERNAL, f"bad verdict: {error}") from error
 
 
-def _load(cost: model_pb2.ComputeCost) -> float:
+def _load(cost: cost_pb2.ComputeCost) -> float:
     """Time that a call waited at the replica, divided by its forward time; at most 1."""
     return cost.queue_ms / cost.forward_ms if cost.queue_ms < cost.forward_ms else 1.0

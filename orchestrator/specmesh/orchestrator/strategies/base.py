@@ -65,6 +65,21 @@ class StopReason(Enum):
     LENGTH = auto()
 
 
+class TokenKind(Enum):
+    """How a token of an answer came about."""
+
+    UNKNOWN = auto()
+    """In an earlier part of the answer; the target checked it."""
+    ACCEPTED = auto()
+    """Drafted, and accepted by the target."""
+    RECOVERED = auto()
+    """The target's own, in place of a draft token that it rejected."""
+    BONUS = auto()
+    """The target's own, after a draft that it accepted whole, or without one."""
+    UNCHECKED = auto()
+    """Drafted; the target was not asked."""
+
+
 # Commands
 
 
@@ -131,12 +146,24 @@ class Cancel:
 class Commit:
     """These tokens are the answer's next, for good.
 
-    ``num_accepted`` of them are the drafter's; ``checked`` unless the target was not asked.
+    The first ``num_accepted`` are the drafter's; ``checked`` unless the target was not asked about
+    any. A token after those accepted is the target's own, ``recovered`` if in place of a draft
+    token that it rejected.
     """
 
     token_ids: tuple[int, ...]
     num_accepted: int
     checked: bool = True
+    recovered: bool = False
+
+    @property
+    def kinds(self) -> tuple[TokenKind, ...]:
+        """How each token came about."""
+        if not self.checked:
+            return (TokenKind.UNCHECKED,) * len(self.token_ids)
+        own = TokenKind.RECOVERED if self.recovered else TokenKind.BONUS
+        num_own = len(self.token_ids) - self.num_accepted
+        return (TokenKind.ACCEPTED,) * self.num_accepted + (own,) * num_own
 
 
 @dataclass(frozen=True, slots=True)

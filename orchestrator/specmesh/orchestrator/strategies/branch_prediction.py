@@ -169,7 +169,8 @@ class BranchPrediction(Strategy):
         self._round += 1
         self._learn(num_accepted, token)
         self._check = None
-        commands = self._progress.commit([*self._chain.tokens[:num_accepted], token], num_accepted)
+        tokens = [*self._chain.tokens[:num_accepted], token]
+        commands = self._progress.commit(tokens, num_accepted, recovered=verdict.recovered)
         if self._progress.ended:
             return commands
         node = self._right_branch(num_accepted, token)

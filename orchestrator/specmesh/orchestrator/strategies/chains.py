@@ -111,6 +111,11 @@ class InFlightVerification:
         """Its tokens from ``position`` on, verified by it or not."""
         return self.tokens[position - self.origin :]
 
+    def asks_after(self, position: int, tokens: tuple[int, ...]) -> bool:
+        """Whether it verifies a draft token after ``tokens``, the first at ``position``."""
+        at = position + len(tokens)
+        return self.start <= at < self.end and self.assumed(position)[: len(tokens)] == tokens
+
     def accepted(self) -> tuple[int, ...]:
         """The tokens from ``start`` on that the target accepts; there must be a verdict."""
         assert self.verdict is not None

@@ -126,7 +126,7 @@ class DSI(Strategy):
             # In rejection mode two verifications may give different tokens for one position: the
             # first to end decides, and what follows the other's token is of no use.
             if list(tokens[:known]) == self._text[check.start :]:
-                commands += self._commit(tokens[known:])
+                commands += self._commit(tokens[known:], check)
                 if self._progress.ended:
                     return commands
         return commands + self._go_on()
@@ -145,12 +145,17 @@ class DSI(Strategy):
         )
         return verdict.bonus.meet([drawn for drawn in drafts if drawn is not None])
 
-    def _commit(self, tokens: tuple[int, ...]) -> list[Command]:
+    def _commit(self, tokens: tuple[int, ...], check: InFlightVerification) -> list[Command]:
+        """Commit ``tokens``, the answer's next, which ``check`` has brought."""
         if not tokens:
             return []
         position = len(self._text)
+        # Its last token also answers what the verifications under way ask about that position.
+        recovered = any(
+            each.asks_after(position, tokens[:-1]) for each in (check, *self._checks.values())
+        )
         drafted = max((chain.learn(position, tokens) for chain in self._chains), default=0)
-        commands = self._progress.commit(tokens, drafted)
+        commands = self._progress.commit(tokens, drafted, recovered=recovered)
         if self._progress.ended:
             return commands
         return commands + self._terminate(position)

@@ -168,7 +168,7 @@ class ConfidenceFilter(Strategy):
         tokens = [*chain.tokens[:num_accepted], verdict.next_token][: max(1, self._num_unsure)]
         agreed = [drafted == token for drafted, token in zip(chain.tokens, tokens, strict=False)]
         self._standing.learn(chain.confidences, agreed)
-        commands = self._progress.commit(tokens, num_accepted)
+        commands = self._progress.commit(tokens, num_accepted, recovered=verdict.recovered)
         if self._progress.ended:
             return commands
         if all(agreed):

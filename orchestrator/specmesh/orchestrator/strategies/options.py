@@ -15,6 +15,8 @@ from typing import Annotated, TypeAlias, get_type_hints
 from specmesh.decoding.lookahead import MAX_LOOKAHEAD
 from specmesh.decoding.predictors import PREDICTORS
 
+MAX_BRANCHES = 64
+
 
 @dataclass(frozen=True, slots=True)
 class WholeBetween:
@@ -58,7 +60,7 @@ class StrategyOptions:
 
     lookahead: Annotated[int | None, WholeBetween(1, MAX_LOOKAHEAD)] = None
     """The number of draft tokens that a verification covers (γ)."""
-    num_branches: Annotated[int | None, WholeBetween(1, 64)] = None
+    num_branches: Annotated[int | None, WholeBetween(1, MAX_BRANCHES)] = None
     """The number of outcomes of a verification that are drafted on while it runs."""
     predictor: Annotated[str | None, OneOf(PREDICTORS)] = None
     """What ranks those outcomes."""

@@ -11,7 +11,7 @@ from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
+from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain, is_salt
 
 Tokens = tuple[int, ...]
 
@@ -76,9 +76,10 @@ class BlockRegistry:
             entry = self._entries[block]
             blocks.append((entry.tokens, digest))
             digest = entry.parent
-        if digest or len(blocks) * BLOCK_TOKENS != length:
+        # What comes before the first block is the salt; a digest there is that of a missing block.
+        if not is_salt(digest) or len(blocks) * BLOCK_TOKENS != length:
             return None
-        return PrefixChain.of_blocks(reversed(blocks))
+        return PrefixChain.of_blocks(reversed(blocks), digest)
 
     def add(self, block: int, chain: PrefixChain, index: int) -> int:
         """Register ``block`` for the tokens of ``chain`` in its block ``index``, full or not.

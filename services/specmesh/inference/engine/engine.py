@@ -57,7 +57,7 @@ class Engine:
         self._broken.set_running_or_notify_cancel()
         self._running: list[Job[Any]] = []
         self._pulse = Pulse()
-        self._max_queue = max_queue
+        self.max_queue = max_queue
         self._thread = threading.Thread(target=self._live, args=(load,), name="engine", daemon=True)
         self._thread.start()
 
@@ -69,6 +69,11 @@ class Engine:
     def queue_depth(self) -> int:
         """How many jobs wait to be started."""
         return len(self._waiting)
+
+    @property
+    def num_running(self) -> int:
+        """How many jobs share the next forward."""
+        return len(self._running)
 
     async def broken(self) -> str:
         """Return the reason, once it ``is_broken``; its jobs have failed by then."""
@@ -113,9 +118,9 @@ class Engine:
             self._thread.join()
 
     def _enqueue(self, work: Work[T]) -> Job[T]:
-        if self.queue_depth >= self._max_queue:
+        if self.queue_depth >= self.max_queue:
             raise ResourceExhausted(
-                "QUEUE_FULL", f"{self._max_queue} calls wait already", retry_after_s=0.05
+                "QUEUE_FULL", f"{self.max_queue} calls wait already", retry_after_s=0.05
             )
         job = Job(work)
         with self._lock:

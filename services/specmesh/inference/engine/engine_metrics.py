@@ -5,75 +5,48 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from opentelemetry import metrics
-from opentelemetry.metrics import CallbackOptions, Observation
+from opentelemetry.metrics import Observation
 
 from specmesh.inference.engine.blocks import BlockPool
-from specmesh.serving.telemetry import MILLISECONDS
+from specmesh.serving import conventions as names
+from specmesh.serving.instruments import Count, Level
 
 if TYPE_CHECKING:
     from specmesh.inference.engine.engine import Engine
 
-_meter = metrics.get_meter("specmesh.inference")
-_forward = _meter.create_histogram(
-    "specmesh.engine.forward.duration",
-    unit="ms",
-    description="one forward, whoever shares it",
-    explicit_bucket_boundaries_advisory=MILLISECONDS,
-)
-_batch = _meter.create_histogram(
-    "specmesh.engine.batch.size",
-    unit="{sequence}",
-    description="sequences that share a forward",
-    explicit_bucket_boundaries_advisory=[1 << n for n in range(9)],
-)
-_tokens = _meter.create_histogram(
-    "specmesh.engine.batch.tokens",
-    unit="{token}",
-    description="tokens of a forward, all together",
-    explicit_bucket_boundaries_advisory=[1 << n for n in range(12)],
-)
+_forward = names.FORWARD_DURATION.instrument()
+_batch = names.BATCH_SIZE.instrument()
+_tokens = names.BATCH_TOKENS.instrument()
 
 
 def record_forward(duration_ms: float, kind: str, num_sequences: int, num_tokens: int) -> None:
     """Account for a forward pass. ``kind`` is what ``kind_of`` says of its parts."""
     # Widths by power of two: few enough to be an attribute.
     width = 1 << (num_tokens - 1).bit_length()
-    attributes: dict[str, str | int] = {
-        "specmesh.forward.kind": kind,
-        "specmesh.forward.width": width,
-    }
-    _forward.record(duration_ms, attributes)
+    attributes: dict[str, str | int] = {names.FORWARD_KIND: kind, names.FORWARD_WIDTH: width}
+    _forward.record(duration_ms / 1e3, attributes)
     _batch.record(num_sequences)
     _tokens.record(num_tokens)
 
 
 def observe(engine: Engine, pool: BlockPool | None) -> None:
-    """Report the queue, and the blocks of ``pool`` if there is one, with each export of metrics."""
-    _gauge("specmesh.engine.queue.depth", "{call}", lambda: engine.queue_depth)
+    """Report the batch, the queue, and the blocks of ``pool`` if there is one."""
+    _report(names.JOBS, lambda: engine.num_running)
+    _report(names.QUEUE_DEPTH, lambda: engine.queue_depth)
+    _report(names.QUEUE_LIMIT, lambda: engine.max_queue)
     if pool is None:
         return
 
-    def blocks(_: CallbackOptions) -> Iterable[Observation]:
-        counts = {
-            "used": pool.num_used,
-            "shared": pool.num_shared,
-            "cached": pool.num_cached,
-            "free": pool.num_free,
-        }
-        return [Observation(n, {"specmesh.kv.state": state}) for state, n in counts.items()]
+    def blocks() -> Iterable[Observation]:
+        counts = {"used": pool.num_used, "cached": pool.num_cached, "free": pool.num_free}
+        return [Observation(n, {names.STATE: state}) for state, n in counts.items()]
 
-    _meter.create_observable_gauge(
-        "specmesh.kv.blocks", [blocks], "{block}", "shared ones are among the used"
-    )
-    _counter("specmesh.kv.evictions", "{block}", lambda: pool.num_evicted)
-    _counter("specmesh.kv.prefix.tokens", "{token}", lambda: pool.num_looked_up_tokens)
-    _counter("specmesh.kv.prefix.hits", "{token}", lambda: pool.num_hit_tokens)
+    names.KV_BLOCKS.observe(blocks)
+    _report(names.KV_SHARED, lambda: pool.num_shared)
+    _report(names.KV_EVICTIONS, lambda: pool.num_evicted)
+    _report(names.KV_LOOKED_UP, lambda: pool.num_looked_up_tokens)
+    _report(names.KV_HITS, lambda: pool.num_hit_tokens)
 
 
-def _gauge(name: str, unit: str, read: Callable[[], int]) -> None:
-    _meter.create_observable_gauge(name, [lambda _: [Observation(read())]], unit)
-
-
-def _counter(name: str, unit: str, read: Callable[[], int]) -> None:
-    _meter.create_observable_counter(name, [lambda _: [Observation(read())]], unit)
+def _report(metric: Level | Count, read: Callable[[], int]) -> None:
+    metric.observe(lambda: [Observation(read())])

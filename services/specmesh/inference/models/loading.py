@@ -15,6 +15,7 @@ from transformers.utils import logging as transformers_logging
 from transformers.utils.hub import cached_file, extract_commit_hash
 
 from specmesh.inference.model import ModelDescription, ModelNotLoadable
+from specmesh.inference.models.chat_templates import template_of
 from specmesh.inference.models.digests import digest_of_weights
 from specmesh.inference.models.tensor_parallel import Ranks
 
@@ -43,8 +44,13 @@ class LoadedModel:
                 f"{self.name!r} has layers without full attention: not supported"
             )
 
-    def describe(self, dtype: str, ranks: Ranks | None) -> ModelDescription:
-        """What peers are told of the model; its digest is that of the weights as they are now."""
+    def describe(
+        self, dtype: str, ranks: Ranks | None, chat_template: str | None
+    ) -> ModelDescription:
+        """What peers are told of the model; its digest is that of the weights as they are now.
+
+        ``chat_template`` stands in for the model's own.
+        """
         return ModelDescription(
             name=Path(self.name).name if Path(self.name).exists() else self.name,
             vocab_size=self.config.vocab_size,
@@ -58,6 +64,8 @@ class LoadedModel:
             ),
             dtype=dtype,
             revision=extract_commit_hash(cached_file(self.name, CONFIG_NAME), None) or "",
+            interruptible=ranks is None,  # ranks must not disagree where to stop
+            chat_template=template_of(self.name, self.tokenizer, chat_template),
         )
 
     def move_to(self, device: str) -> None:

@@ -71,6 +71,7 @@ class PrefixCache(Generic[State]):
             (
                 (length + _shared(self._entries[key].chain[length:], chain, length), key)
                 for key in holders
+                if self._entries[key].chain.salt == chain.salt
             ),
             default=(0, None),
         )

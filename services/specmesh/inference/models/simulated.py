@@ -75,6 +75,7 @@ class SimulatedModel:
             num_parameters=0,
             backend="simulated",
             weights_digest=digest_of(backend="simulated", speaker=asdict(speaker)),
+            interruptible=True,
         )
         self._latency = latency
         self._cache: PrefixCache[list[int]] = PrefixCache(CACHED_TOKENS)

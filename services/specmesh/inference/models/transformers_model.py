@@ -84,17 +84,18 @@ class TransformersModel:
         cache_bytes: int | None = None,
         chunk_tokens: int = CHUNK_TOKENS,
         ranks: Ranks | None = None,
+        chat_template: str | None = None,
     ) -> TransformersModel:
         """Load a local folder or a Hugging Face id; raises ``ModelNotLoadable``.
 
         KV takes ``cache_bytes`` of memory at most (None: a default for the device); prefixes go
         through forward passes in chunks of ``chunk_tokens``. With ``ranks`` each of them loads its
-        part, and returns once all have.
+        part, and returns once all have. ``chat_template`` stands in for the model's own.
         """
         loaded = read_model(name, dtype, device, ranks)
         loaded.check_supported()
         model = loaded.model
-        description = loaded.describe(dtype, ranks)  # of the weights before layers are packed
+        description = loaded.describe(dtype, ranks, chat_template)  # before layers are packed
         model.eval()
         if ranks is None:
             loaded.move_to(device)

@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-from opentelemetry import metrics
-
 from specmesh.decoding.prefix import BLOCK_TOKENS
-from specmesh.serving.telemetry import MILLISECONDS, annotate
-from specmesh.v1 import model_pb2
+from specmesh.mesh.v1alpha1 import cost_pb2
+from specmesh.serving import conventions as names
+from specmesh.serving.telemetry import annotate
 
-_meter = metrics.get_meter("specmesh.inference")
-_queue_time = _meter.create_histogram(
-    "specmesh.queue.duration",
-    unit="ms",
-    description="time from arrival to the first forward",
-    explicit_bucket_boundaries_advisory=MILLISECONDS,
-)
-_forward_time = _meter.create_histogram(
-    "specmesh.forward.duration",
-    unit="ms",
-    description="time of a call spent in forwards",
-    explicit_bucket_boundaries_advisory=MILLISECONDS,
-)
-_computed = _meter.create_counter(
-    "specmesh.tokens.computed", unit="{token}", description="tokens that went through a forward"
-)
-_cached = _meter.create_counter(
-    "specmesh.tokens.cached", unit="{token}", description="prefix tokens whose KV was held"
-)
+_queue_time = names.CALL_QUEUE.instrument()
+_forward_time = names.CALL_FORWARD.instrument()
+_computed = names.COMPUTED_TOKENS.instrument()
+_cached = names.CACHED_TOKENS.instrument()
 
 
-def record_cost(cost: model_pb2.ComputeCost) -> None:
+def record_cost(cost: cost_pb2.ComputeCost) -> None:
     """Account for a call that is ending, on the event loop and inside its span."""
     annotate(
         queue_ms=cost.queue_ms,
@@ -37,13 +21,13 @@ def record_cost(cost: model_pb2.ComputeCost) -> None:
         cached_tokens=cost.num_cached_tokens,
         computed_tokens=cost.num_computed_tokens,
     )
-    _queue_time.record(cost.queue_ms)
-    _forward_time.record(cost.forward_ms)
+    _queue_time.record(cost.queue_ms / 1e3)
+    _forward_time.record(cost.forward_ms / 1e3)
     _computed.add(cost.num_computed_tokens)
     _cached.add(cost.num_cached_tokens)
 
 
-def round_to_blocks(cost: model_pb2.ComputeCost, num_prefix_tokens: int) -> None:
+def round_to_blocks(cost: cost_pb2.ComputeCost, num_prefix_tokens: int) -> None:
     """Round what ``cost`` says of the prefix to whole blocks, before the caller sees it.
 
     What is cached may be somebody else's text. Exact counts would reveal it token by token: each
@@ -58,7 +42,7 @@ def round_to_blocks(cost: model_pb2.ComputeCost, num_prefix_tokens: int) -> None
     cost.num_computed_tokens = max(0, cost.num_computed_tokens - read + rounded_read)
 
 
-def add_cost(total: model_pb2.ComputeCost, part: model_pb2.ComputeCost) -> None:
+def add_cost(total: cost_pb2.ComputeCost, part: cost_pb2.ComputeCost) -> None:
     """Add one message's cost to the total of its call."""
     total.queue_ms += part.queue_ms
     total.forward_ms += part.forward_ms

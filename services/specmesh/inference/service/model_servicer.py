@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from uuid import uuid4
 
 import grpc.aio
 
 from specmesh.inference.model import LanguageModel
+from specmesh.inference.service.features import PROTOCOL_REVISION
+from specmesh.mesh.v1alpha1 import model_service_pb2, model_service_pb2_grpc
+from specmesh.serving.chat_template import ChatTemplate
 from specmesh.serving.tokenizers import fingerprint
-from specmesh.v1 import model_pb2, model_pb2_grpc
+from specmesh.v1 import model_pb2
 
 PIECE_BYTES = 1 << 20
 
 
-class ModelServicer(model_pb2_grpc.ModelServiceServicer):
-    """Answers with the description and the tokenizer of a model, which never change."""
+class ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
+    """Answers with the description, the tokenizer and the chat template of a model, which never
+    change."""
 
-    def __init__(self, model: LanguageModel) -> None:
+    def __init__(
+        self, model: LanguageModel, features: Sequence[model_pb2.ModelFeature.ValueType]
+    ) -> None:
+        """``features`` are those of the process's other services."""
         description = model.description
         self._process_id = uuid4().hex
         self._tokenizer = description.tokenizer_json.encode()
+        self._chat_template = _message(description.chat_template)
         self._info = model_pb2.ModelInfo(
             name=description.name,
             vocab_size=description.vocab_size,
@@ -33,24 +41,40 @@ class ModelServicer(model_pb2_grpc.ModelServiceServicer):
             dtype=description.dtype,
             revision=description.revision,
             kv_capacity_tokens=model.pool.capacity_tokens if model.pool is not None else 0,
+            protocol_revision=PROTOCOL_REVISION,
+            features=features,
         )
+        if description.interruptible:
+            self._info.features.append(model_pb2.MODEL_FEATURE_INTERRUPTION)
 
     async def GetModel(  # noqa: N802
         self,
-        request: model_pb2.GetModelRequest,  # noqa: ARG002
-        context: grpc.aio.ServicerContext[model_pb2.GetModelRequest, model_pb2.GetModelResponse],  # noqa: ARG002
-    ) -> model_pb2.GetModelResponse:
+        request: model_service_pb2.GetModelRequest,  # noqa: ARG002
+        context: grpc.aio.ServicerContext[  # noqa: ARG002
+            model_service_pb2.GetModelRequest, model_service_pb2.GetModelResponse
+        ],
+    ) -> model_service_pb2.GetModelResponse:
         """The model's description, and a random id of this process."""
-        return model_pb2.GetModelResponse(model=self._info, process_id=self._process_id)
+        return model_service_pb2.GetModelResponse(model=self._info, process_id=self._process_id)
 
     async def GetTokenizer(  # noqa: N802
         self,
-        request: model_pb2.GetTokenizerRequest,  # noqa: ARG002
+        request: model_service_pb2.GetTokenizerRequest,  # noqa: ARG002
         context: grpc.aio.ServicerContext[  # noqa: ARG002
-            model_pb2.GetTokenizerRequest, model_pb2.GetTokenizerResponse
+            model_service_pb2.GetTokenizerRequest, model_service_pb2.GetTokenizerResponse
         ],
-    ) -> AsyncIterator[model_pb2.GetTokenizerResponse]:
-        """The tokenizer's JSON, in pieces of ``PIECE_BYTES``."""
+    ) -> AsyncIterator[model_service_pb2.GetTokenizerResponse]:
+        """The tokenizer's JSON, in pieces of ``PIECE_BYTES``, the first with the chat template."""
         for start in range(0, len(self._tokenizer), PIECE_BYTES):
             piece = self._tokenizer[start : start + PIECE_BYTES]
-            yield model_pb2.GetTokenizerResponse(data=piece)
+            yield model_service_pb2.GetTokenizerResponse(
+                data=piece, chat_template=None if start else self._chat_template
+            )
+
+
+def _message(template: ChatTemplate | None) -> model_service_pb2.ChatTemplate | None:
+    if template is None:
+        return None
+    return model_service_pb2.ChatTemplate(
+        source=template.source, special_tokens=template.special_tokens
+    )

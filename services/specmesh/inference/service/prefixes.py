@@ -6,13 +6,13 @@ import asyncio
 import logging
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
+from specmesh.decoding.prefix import BLOCK_TOKENS, SALT_BYTES, PrefixChain, is_salt
 from specmesh.inference.model import LanguageModel
+from specmesh.mesh.v1alpha1 import tokens_pb2
 from specmesh.serving.errors import FailedPrecondition
 from specmesh.serving.session import SessionError
 from specmesh.serving.sessions import SessionStore
 from specmesh.serving.wire import check_tokens
-from specmesh.v1 import tokens_pb2
 
 log = logging.getLogger(__name__)
 
@@ -38,10 +38,15 @@ class PrefixResolver:
         check_tokens("prefix.token_ids", prefix.token_ids, self._model.description.vocab_size)
         if length % BLOCK_TOKENS:
             raise InvalidField("prefix.base_length", f"must be a multiple of {BLOCK_TOKENS}")
-        chain = PrefixChain()
+        if not is_salt(prefix.salt):
+            raise InvalidField("prefix.salt", f"must be empty or {SALT_BYTES} bytes")
+        chain = PrefixChain(salt=prefix.salt)
         if length:
             held = self._model.find_base(length, digest)
-            chain = await self._read(prefix.session_id, length, digest) if held is None else held
+            if held is not None and held.salt == prefix.salt:
+                chain = held
+            else:
+                chain = await self._read(prefix)
         if len(prefix.token_ids) < MANY_TOKENS:
             chain.append(prefix.token_ids)
         else:
@@ -57,15 +62,17 @@ class PrefixResolver:
                 "prefix", f"{length} tokens are more than the context of {limit} tokens"
             )
 
-    async def _read(self, session_id: str, length: int, digest: bytes) -> PrefixChain:
-        if self._store is not None and session_id:
+    async def _read(self, prefix: tokens_pb2.Prefix) -> PrefixChain:
+        """The base from the store."""
+        length = prefix.base_length
+        if self._store is not None and prefix.session_id:
             try:
-                tokens = await self._store.read_prefix(session_id, length)
+                tokens = await self._store.read_prefix(prefix.session_id, length)
             except SessionError as error:
                 log.info("prefix not in the store", extra={"reason": type(error).__name__})
             else:
-                chain = PrefixChain(tokens)
-                if len(chain) == length and chain.digest_at(length) == digest:
+                chain = PrefixChain(tokens, prefix.salt)
+                if len(chain) == length and chain.digest_at(length) == prefix.base_digest:
                     return chain
         raise FailedPrecondition(
             "PREFIX_UNKNOWN", f"no prefix of {length} tokens with that digest is known here"

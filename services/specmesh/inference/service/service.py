@@ -7,7 +7,7 @@ import logging
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import grpc.aio
 from pydantic import Field
@@ -18,10 +18,11 @@ from specmesh.inference.engine.engine_metrics import observe
 from specmesh.inference.model import Cancellation, ForwardRequest, LanguageModel, ModelNotLoadable
 from specmesh.inference.service.model_servicer import ModelServicer
 from specmesh.inference.service.prefixes import PrefixResolver
+from specmesh.mesh.v1alpha1 import model_service_pb2, model_service_pb2_grpc
 from specmesh.serving.server import CannotStart
 from specmesh.serving.sessions import SessionStore
 from specmesh.serving.settings import RedisSettings, ServerSettings
-from specmesh.v1 import model_pb2, model_pb2_grpc
+from specmesh.v1.model_pb2 import ModelFeature
 
 log = logging.getLogger(__name__)
 
@@ -52,11 +53,15 @@ class InferenceService(ABC):
     """A model, the engine that runs it, and the services in front of them."""
 
     role: str
+    features: ClassVar[Sequence[ModelFeature.ValueType]] = ()
+    """What the role's servicer can do that peers must know of."""
 
     def __init__(self, settings: InferenceSettings) -> None:
         self._settings = settings
         self._store = (
-            SessionStore.from_url(settings.redis_url, prefix=settings.redis_prefix)
+            SessionStore.from_url(
+                settings.redis_url, tls=settings.redis_tls, prefix=settings.redis_prefix
+            )
             if settings.redis_url is not None
             else None
         )
@@ -102,7 +107,9 @@ class InferenceService(ABC):
         """Add the servicers of the role and of ModelService."""
         prefixes = PrefixResolver(self._model, self._store)
         self.add_servicer(server, self._model, prefixes)
-        model_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(self._model), server)
+        model_service_pb2_grpc.add_ModelServiceServicer_to_server(
+            ModelServicer(self._model, self.features), server
+        )
 
     @property
     def is_broken(self) -> bool:
@@ -132,7 +139,7 @@ class InferenceService(ABC):
             torch.set_num_threads(self._settings.threads)
 
 
-MODEL_SERVICE = model_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name
+MODEL_SERVICE = model_service_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name
 
 
 def _warm_up(model: LanguageModel) -> None:

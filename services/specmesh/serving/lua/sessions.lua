@@ -1,7 +1,8 @@
 -- The transitions of one session. Redis runs a script alone, from start to end, so each
 -- transition happens entirely or not at all. sessions.py says what they mean.
 --
--- KEYS  session  hash: epoch, writer, secret, model, request, num_prompt_tokens
+-- KEYS  session  hash: epoch, writer, secret, model, request, num_prompt_tokens and, once it has
+--                ended, ended: why the answer was complete, or CANCELLED
 --       tokens   string: prompt and committed tokens, each a little-endian uint32
 --                whose highest bit is for the caller
 -- ARGV  transition, time to live in s, then the transition's own
@@ -12,10 +13,11 @@
 local session, tokens = KEYS[1], KEYS[2]
 local transition, ttl_s = ARGV[1], ARGV[2]
 local TOKEN_BYTES = 4
+local CANCELLED = 'cancelled'
 
 local stored = {}
-stored.epoch, stored.writer, stored.secret, stored.num_prompt_tokens =
-  unpack(redis.call('HMGET', session, 'epoch', 'writer', 'secret', 'num_prompt_tokens'))
+stored.epoch, stored.writer, stored.secret, stored.num_prompt_tokens, stored.ended =
+  unpack(redis.call('HMGET', session, 'epoch', 'writer', 'secret', 'num_prompt_tokens', 'ended'))
 local exists = stored.epoch
   -- Short of memory, Redis may have evicted one key of the session and left the other.
   and redis.call('STRLEN', tokens) >= stored.num_prompt_tokens * TOKEN_BYTES
@@ -39,11 +41,33 @@ local function begins_with(text, start)
   return text:sub(1, #start) == start
 end
 
+local function write(epoch, writer, secret, model, request, num_prompt_tokens, all)
+  redis.call('DEL', session)
+  redis.call('HSET', session, 'epoch', epoch, 'writer', writer, 'secret', secret,
+    'model', model, 'request', request, 'num_prompt_tokens', num_prompt_tokens)
+  redis.call('SET', tokens, all)
+  keep_alive()
+end
+
+local function begin(epoch, writer, secret, ...)
+  if not exists then
+    write(epoch, writer, secret, ...)
+    return {'ok', 1}
+  end
+  if stored.secret ~= secret then
+    return {'taken'}
+  end
+  return {'ok', 0}
+end
+
 local function put(epoch, writer, secret, model, request, num_prompt_tokens, all)
   if exists then
     local ahead = ahead_of(epoch, writer)
     if ahead > 0 or stored.secret ~= secret then
       return {'stale', tonumber(stored.epoch)}
+    end
+    if stored.ended == CANCELLED then
+      return {'cancelled'}
     end
     -- A put that runs late must not take back what its writer has appended since.
     if ahead == 0 and begins_with(redis.call('GET', tokens), all) then
@@ -51,10 +75,7 @@ local function put(epoch, writer, secret, model, request, num_prompt_tokens, all
       return {'ok'}
     end
   end
-  redis.call('HSET', session, 'epoch', epoch, 'writer', writer, 'secret', secret,
-    'model', model, 'request', request, 'num_prompt_tokens', num_prompt_tokens)
-  redis.call('SET', tokens, all)
-  keep_alive()
+  write(epoch, writer, secret, model, request, num_prompt_tokens, all)
   return {'ok'}
 end
 
@@ -69,56 +90,84 @@ local function append(first_index, new)
   end
   if #old < #new then
     redis.call('APPEND', tokens, new:sub(#old + 1))
+    if stored.ended then
+      redis.call('HDEL', session, 'ended')
+    end
   end
+  keep_alive()
+  return {'ok'}
+end
+
+local function finish(num_generated, why)
+  local num_bytes = (stored.num_prompt_tokens + num_generated) * TOKEN_BYTES
+  if redis.call('STRLEN', tokens) ~= num_bytes then
+    return {'conflict', 'these are not all of its tokens'}
+  end
+  redis.call('HSET', session, 'ended', why)
   keep_alive()
   return {'ok'}
 end
 
 local function read()
   local model, request = unpack(redis.call('HMGET', session, 'model', 'request'))
-  return {'ok', model, request,
-    redis.call('GETRANGE', tokens, 0, stored.num_prompt_tokens * TOKEN_BYTES - 1)}
+  return {'ok', tonumber(stored.epoch), model, request, stored.ended or '',
+    redis.call('PTTL', session), tonumber(stored.num_prompt_tokens), redis.call('GET', tokens)}
 end
 
-local function take(epoch, writer, received)
-  if ahead_of(epoch, writer) >= 0 then
+-- Under the epoch after the session's if the taker names none.
+local function take(epoch, writer, received, exactly)
+  if stored.ended == CANCELLED then
+    return {'cancelled'}
+  end
+  if epoch == '' then
+    epoch = stored.epoch + 1
+  elseif ahead_of(epoch, writer) >= 0 then
     return {'stale', tonumber(stored.epoch)}
   end
   local prompt_bytes = stored.num_prompt_tokens * TOKEN_BYTES
   local generated = redis.call('GETRANGE', tokens, prompt_bytes, -1)
-  if not begins_with(generated, received) then
+  if exactly == '1' or not begins_with(generated, received) then
     generated = received
     redis.call('SET', tokens, redis.call('GETRANGE', tokens, 0, prompt_bytes - 1) .. received)
+    redis.call('HDEL', session, 'ended')
   end
   redis.call('HSET', session, 'epoch', epoch, 'writer', writer)
   keep_alive()
-  return {'ok', generated}
+  return {'ok', tonumber(epoch), generated}
 end
 
-if transition == 'put' then
+local function cancel()
+  if not stored.ended then
+    redis.call('HSET', session, 'ended', CANCELLED)
+    keep_alive()
+  end
+  return {'ok'}
+end
+
+if transition == 'begin' then
+  return begin(unpack(ARGV, 3))
+elseif transition == 'put' then
   return put(unpack(ARGV, 3))
 end
 if not exists then
   return {'not_found'}
 end
-if transition == 'read' or transition == 'take' then
+local of_its_client = {read = read, take = take, cancel = cancel}
+if of_its_client[transition] then
   if stored.secret ~= ARGV[3] then
     return {'not_found'} -- whoever doesn't know the secret isn't told that there is one
   end
-  if transition == 'read' then
-    return read()
-  end
-  return take(unpack(ARGV, 4))
+  return of_its_client[transition](unpack(ARGV, 4))
 end
 local ahead = ahead_of(ARGV[3], ARGV[4])
 if ahead > 0 then
   return {'stale', tonumber(stored.epoch)}
 end
+if stored.ended == CANCELLED then
+  return {'cancelled'}
+end
 if ahead < 0 then
   return {'conflict', 'the session stands at an earlier epoch'}
 end
-if transition == 'append' then
-  return append(unpack(ARGV, 5))
-end
-keep_alive() -- 'finish': with the time to live of a finished session
-return {'ok'}
+local of_its_writer = {append = append, finish = finish}
+return of_its_writer[transition](unpack(ARGV, 5))

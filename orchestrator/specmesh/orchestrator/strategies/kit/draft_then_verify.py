@@ -104,5 +104,5 @@ class DraftThenVerify(Strategy):
         num_accepted = len(verdict.accepted_nodes)
         self._learn(self._chain, num_accepted)
         tokens = (*self._chain.tokens[:num_accepted], verdict.next_token)
-        commands = self._progress.commit(tokens, num_accepted)
+        commands = self._progress.commit(tokens, num_accepted, recovered=verdict.recovered)
         return commands if self._progress.ended else [*commands, self._begin_round()]

@@ -27,11 +27,17 @@ class Progress:
         return self._goal.max_tokens - 1
 
     def commit(
-        self, token_ids: Sequence[int], num_accepted: int, *, checked: bool = True
+        self,
+        token_ids: Sequence[int],
+        num_accepted: int,
+        *,
+        checked: bool = True,
+        recovered: bool = False,
     ) -> list[Command]:
         """Commit verified tokens, or unchecked ones, cut where the answer ends.
 
-        The first ``num_accepted`` were drafted. The last command is ``Finish`` if it ends.
+        The first ``num_accepted`` were drafted; the one after them is ``recovered`` or a bonus
+        token. The last command is ``Finish`` if the answer ends.
         """
         tokens = token_ids[: self.remaining]
         reason = None
@@ -42,7 +48,10 @@ class Progress:
         self.token_ids += tokens
         if reason is None and not self.remaining:
             reason = StopReason.LENGTH
-        commit = Commit(tuple(tokens), min(num_accepted, len(tokens)), checked)
+        num_accepted = min(num_accepted, len(tokens))
+        commit = Commit(
+            tuple(tokens), num_accepted, checked, recovered and num_accepted < len(tokens)
+        )
         self.ended = reason is not None
         return [commit] if reason is None else [commit, Finish(reason)]
 

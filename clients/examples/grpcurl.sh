@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# A mesh from a shell: grpcurl.sh [HOST:PORT] [PROMPT]
+set -euo pipefail
+target=${1:-127.0.0.1:50051}
+prompt=${2:-def fibonacci(n):}
+
+call() { grpcurl -plaintext -d "$2" "$target" "specmesh.v1.GenerationService/$1"; }
+
+request=$(printf '{"text": "%s", "sampling": {"temperature": 0}, "stopping": {"max_tokens": 16}}' "$prompt")
+
+grpcurl -plaintext "$target" list
+call ListModels '{}'
+call Generate "$request"
+call Complete "{\"request\": $request}"

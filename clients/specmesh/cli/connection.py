@@ -1,0 +1,78 @@
+"""Where a command calls, whom it trusts and who it is: the options of all commands that call."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from specmesh.client import Tls, TokenFile
+from specmesh.client.credentials import is_loopback
+
+DEFAULT_TARGET = "127.0.0.1:50051"
+
+Targets = Annotated[
+    list[str],
+    typer.Option(
+        "--target",
+        "-t",
+        envvar="SPECMESH_TARGET",
+        help="Orchestrator, host:port; repeat it for several.",
+    ),
+]
+_PANEL = "Who calls whom"
+TlsCa = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="SPECMESH_TLS_CA",
+        exists=True,
+        help="Certificates of whoever may sign an orchestrator's; turns TLS on.",
+        rich_help_panel=_PANEL,
+    ),
+]
+TlsCert = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="SPECMESH_TLS_CERT",
+        exists=True,
+        help="Certificate of this client's own.",
+        rich_help_panel=_PANEL,
+    ),
+]
+TlsKey = Annotated[
+    Path | None,
+    typer.Option(envvar="SPECMESH_TLS_KEY", exists=True, help="Its key.", rich_help_panel=_PANEL),
+]
+TokenPath = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file",
+        envvar="SPECMESH_TOKEN_FILE",
+        exists=True,
+        help="File with a bearer token; or the token itself as SPECMESH_TOKEN.",
+        rich_help_panel=_PANEL,
+    ),
+]
+
+
+def client_options(
+    targets: Sequence[str],
+    ca: Path | None,
+    cert: Path | None,
+    key: Path | None,
+    token_file: Path | None,
+) -> dict[str, Any]:
+    """The keywords of ``Client`` and ``AsyncClient`` for ``targets`` and these files. Raises
+    BadParameter."""
+    if (cert is None) != (key is None):
+        raise typer.BadParameter("goes with --tls-key", param_hint="--tls-cert")
+    tls = None
+    if ca or cert:
+        tls = Tls(root_certificates=ca, certificate_chain=cert, private_key=key)
+    token = TokenFile(token_file) if token_file else os.environ.get("SPECMESH_TOKEN")
+    if token and tls is None and not all(map(is_loopback, targets)):
+        raise typer.BadParameter("a token is not sent in clear text: give --tls-ca as well")
+    return {"tls": tls, "token": token}

@@ -1,0 +1,68 @@
+"""``specmesh models``: what is served."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from specmesh.cli.connection import (
+    DEFAULT_TARGET,
+    Targets,
+    TlsCa,
+    TlsCert,
+    TlsKey,
+    TokenPath,
+    client_options,
+)
+from specmesh.cli.runner import run
+from specmesh.client import AsyncClient, Model, ServedModel, Strategy
+
+
+def models(
+    target: Targets = [DEFAULT_TARGET],  # noqa: B006 - typer copies it
+    json_: Annotated[bool, typer.Option("--json", help="Print one JSON array.")] = False,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    token_file: TokenPath = None,
+) -> None:
+    """List the models served, their drafters and strategies."""
+    connection = client_options(target, tls_ca, tls_cert, tls_key, token_file)
+
+    async def work() -> int:
+        async with AsyncClient(*target, **connection) as client:
+            served = await client.list_models()
+        if json_:
+            typer.echo(json.dumps([asdict(each) for each in served]))
+        else:
+            for each in served:
+                typer.echo("\n".join(_lines(each)))
+        return 0
+
+    run(work(), json_errors=json_)
+
+
+def _lines(served: ServedModel) -> Iterable[str]:
+    yield f"{_describe(served.target)}, {served.num_verifiers} verifier(s)"
+    for drafter in served.drafters:
+        yield f"  drafter     {_describe(drafter)}"
+    yield f"  strategies  {_list(served.strategies)}"
+    lookahead = served.default_lookahead or "what suits the strategy"
+    yield f"  default     {served.default_strategy}, lookahead {lookahead}"
+    yield f"  chat        {'by its template' if served.has_chat_template else 'no template'}"
+
+
+def _list(strategies: Iterable[Strategy]) -> str:
+    """Their names; those that can't be asked for in parentheses."""
+    return ", ".join(each.name if each.available else f"({each.name})" for each in strategies)
+
+
+def _describe(model: Model) -> str:
+    size = f"{model.num_parameters / 1e6:.1f} M parameters" if model.num_parameters else ""
+    digest = f"digest {model.weights_digest[:12]}" if model.weights_digest else ""
+    words = filter(None, (size, model.backend, model.dtype, digest))
+    return f"{model.name} ({', '.join(words)})"

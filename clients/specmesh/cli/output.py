@@ -1,0 +1,111 @@
+"""The forms in which an answer is printed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from enum import Enum, auto
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from specmesh.client import Chunk, GenerationResult, GenerationStream, TokenKind
+
+STYLES = {
+    TokenKind.ACCEPTED: "green",
+    TokenKind.RECOVERED: "red",
+    TokenKind.BONUS: "blue",
+    TokenKind.UNCHECKED: "yellow",
+    TokenKind.UNSPECIFIED: "",
+}
+LEGEND = {
+    TokenKind.ACCEPTED: "drafted and accepted",
+    TokenKind.RECOVERED: "the target's, in place of a draft token",
+    TokenKind.BONUS: "the target's own",
+    TokenKind.UNCHECKED: "drafted and not checked",
+}
+
+
+class Form(Enum):
+    """What ``write`` makes of an answer."""
+
+    TEXT = auto()
+    """The text as it comes."""
+    SPECULATION = auto()
+    """The same, coloured by how each token came about."""
+    JSON = auto()
+    """One object at the end."""
+    NDJSON = auto()
+    """An object a line: ``{"chunk": ...}`` as they come, then ``{"result": ...}``."""
+
+
+async def write(stream: GenerationStream, form: Form) -> None:
+    """Read ``stream`` to its end and print it on standard output."""
+    match form:
+        case Form.JSON:
+            typer.echo(_dumps(_result(await stream)))
+        case Form.NDJSON:
+            async for chunk in stream:
+                typer.echo(_dumps({"chunk": asdict(chunk)}))
+            typer.echo(_dumps({"result": _result(stream.result)}))
+        case Form.SPECULATION:
+            await _write_coloured(stream)
+        case Form.TEXT:
+            async for chunk in stream:
+                typer.echo(chunk.text, nl=False)
+            typer.echo()
+
+
+async def _write_coloured(stream: GenerationStream) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    async for chunk in stream:
+        console.print(coloured(chunk), end="")
+    console.print()
+    counts = stream.result.kinds
+    for kind, meaning in LEGEND.items():
+        if kind in counts:
+            line = Text(f"{counts.count(kind):>6} {kind}", STYLES[kind])
+            Console(stderr=True, highlight=False).print(line.append(f"  {meaning}", "dim"))
+
+
+def coloured(chunk: Chunk) -> Text:
+    """The text of ``chunk``, the part of each token in the style of its kind."""
+    if not chunk.token_ids:  # what was held back until the end
+        return Text(chunk.text)
+    return Text.assemble(
+        *((text, STYLES[kind]) for text, kind in zip(chunk.texts, chunk.kinds, strict=True))
+    )
+
+
+def in_words(result: GenerationResult) -> str:
+    """One line about what the answer took."""
+    stats = result.stats
+    speed = stats.num_output_tokens / stats.duration_ms * 1000 if stats.duration_ms else 0.0
+    words = [
+        f"{stats.num_output_tokens} tokens in {stats.duration_ms:.0f} ms ({speed:.1f} tokens/s)",
+        f"first after {stats.time_to_first_token_ms:.0f} ms",
+        f"{result.strategy}, seed {result.seed}",
+        f"{stats.num_verify_calls} verify calls",
+    ]
+    if stats.acceptance is not None:
+        words.append(f"acceptance {stats.acceptance:.0%}")
+    if stats.num_unchecked_tokens:
+        words.append(f"{stats.num_unchecked_tokens} tokens not checked by the target")
+    return "; ".join((*words, f"ended by {result.finish_reason.replace('_', ' ')}"))
+
+
+def _result(result: GenerationResult) -> dict[str, Any]:
+    return {**asdict(result), "acceptance": result.stats.acceptance}
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, default=_bytes)
+
+
+def _bytes(value: object) -> list[int]:
+    """The bytes of a token, which need not be a text."""
+    if not isinstance(value, bytes):
+        raise TypeError(f"{value!r} can't be written as JSON")
+    return list(value)

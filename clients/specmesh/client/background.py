@@ -1,0 +1,126 @@
+"""The event loop behind the synchronous client: one thread for all clients of a process.
+
+A fork leaves threads behind, and gRPC with calls under way does not outlive one. So before a
+fork all connections are closed; parent and child then make their own when they need them. An
+answer that is being read breaks by that like one whose connection is lost, and goes on in the
+parent; the child has no part in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import gc
+import logging
+import os
+import threading
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar
+from weakref import WeakSet
+
+from specmesh.client.client import AsyncClient
+
+T = TypeVar("T")
+
+logger = logging.getLogger("specmesh.client")
+
+_PATIENCE_S = 5.0
+"""How long the end of the process, or a fork, waits for connections to close."""
+_STEPS_TO_LET_GO = 10
+"""Of the event loop, in which readers of calls that were closed let go of them."""
+
+
+class Background:
+    """An event loop in a thread that is started when it is first needed, in each process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._clients: WeakSet[AsyncClient] = WeakSet()
+
+    def serves(self, client: AsyncClient) -> None:
+        """Record whose connections are to be closed at the end, and before a fork."""
+        self._clients.add(client)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """What ``work`` returns; it sees the caller's context variables.
+
+        An exception in the waiting thread, KeyboardInterrupt say, cancels it.
+        """
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise RuntimeError("a hook can't call the client that it belongs to")
+        future = asyncio.run_coroutine_threadsafe(work, self._running())
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def before_fork(self) -> None:
+        """Close all connections, and open none until `after_fork_in_parent`."""
+        self._lock.acquire()
+        self._close_connections()
+
+    def after_fork_in_parent(self) -> None:
+        """Go on."""
+        if self._loop is not None:
+            for client in self._clients:
+                self._loop.call_soon_threadsafe(client.reopen)
+        self._lock.release()
+
+    def after_fork_in_child(self) -> None:
+        """Begin anew: the thread has stayed with the parent."""
+        self._loop = self._thread = None
+        self._lock = threading.Lock()
+
+    def stop(self) -> None:
+        """End the calls under way, and the thread."""
+        with self._lock:
+            self._close_connections()
+            if self._loop is not None and self._thread is not None:
+                self._loop.call_soon_threadsafe(self._loop.stop)
+                self._thread.join(_PATIENCE_S)
+                if not self._thread.is_alive():
+                    self._loop.close()
+            self._loop = self._thread = None
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(
+                    target=self._loop.run_forever, name="specmesh-client", daemon=True
+                )
+                self._thread.start()
+            return self._loop
+
+    def _close_connections(self) -> None:
+        """Of a loop that runs; gives up after a while, for what comes next must not hang."""
+        if self._loop is None or threading.current_thread() is self._thread:
+            return
+        closed = asyncio.run_coroutine_threadsafe(_suspend(tuple(self._clients)), self._loop)
+        try:
+            closed.result(_PATIENCE_S)
+        except TimeoutError:
+            logger.warning("connections did not close within %g s", _PATIENCE_S)
+
+
+async def _suspend(clients: Iterable[AsyncClient]) -> None:
+    for client in clients:
+        await client.suspend()
+    for _ in range(_STEPS_TO_LET_GO):
+        await asyncio.sleep(0)
+    # gRPC shuts down with the last object of its own: calls that broke are in cycles.
+    gc.collect()
+
+
+background = Background()
+atexit.register(background.stop)
+if hasattr(os, "register_at_fork"):  # Not on Windows, which has no fork either.
+    os.register_at_fork(
+        before=background.before_fork,
+        after_in_parent=background.after_fork_in_parent,
+        after_in_child=background.after_fork_in_child,
+    )

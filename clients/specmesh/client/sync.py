@@ -1,0 +1,239 @@
+"""The synchronous client: the asynchronous one, driven from any thread."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Self, TypedDict, Unpack
+
+import grpc
+
+from specmesh.client.answers import (
+    ChatPrompt,
+    Chunk,
+    GenerationResult,
+    GenerationStats,
+    ServedModel,
+)
+from specmesh.client.background import background
+from specmesh.client.channels import Metadata
+from specmesh.client.client import AsyncClient
+from specmesh.client.credentials import Tls, TokenSource
+from specmesh.client.errors import SpecmeshError
+from specmesh.client.hooks import Hooks
+from specmesh.client.requests import (
+    ChatMessage,
+    ChatOptions,
+    GenerateOptions,
+    Prompt,
+    TemplateOptions,
+)
+from specmesh.client.sessions import SavedSession, Session
+from specmesh.client.stream import GenerationStream
+from specmesh.client.timeouts import Timeouts
+
+
+class ClientOptions(TypedDict, total=False):
+    """The keywords of `AsyncClient`, which describes them."""
+
+    tls: Tls | None
+    token: TokenSource | None
+    send_token_in_clear_text: bool
+    metadata: Metadata
+    interceptors: Sequence[grpc.aio.ClientInterceptor]
+    channel_options: Sequence[tuple[str, str | int]]
+    timeouts: Timeouts | None
+    max_retries: int
+    max_resumes: int
+    hooks: Hooks | None
+
+
+class BlockingStream:
+    """The chunks of one answer: ``for chunk in stream``, once; or all of it, by `complete`.
+
+    See `GenerationStream`, whose properties it has. Leaving the loop early cancels all work
+    behind it. Belongs to the process that began it, but for a fork's parent, where it goes on.
+    """
+
+    def __init__(self, stream: GenerationStream) -> None:
+        self._stream = stream
+        self._pid = os.getpid()
+
+    @property
+    def text(self) -> str:
+        """The text so far."""
+        return self._stream.text
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """The tokens so far."""
+        return self._stream.token_ids
+
+    @property
+    def session_id(self) -> str:
+        """Identifies the answer in logs and traces; empty before it has begun."""
+        return self._stream.session_id
+
+    @property
+    def seed(self) -> int | None:
+        """The seed at work, given or drawn; None before the answer has begun."""
+        return self._stream.seed
+
+    @property
+    def stats(self) -> GenerationStats | None:
+        """What the answer took; None before its end."""
+        return self._stream.stats
+
+    @property
+    def session(self) -> SavedSession | None:
+        """What carries the answer on from here, in any process; None before it has begun."""
+        return self._stream.session
+
+    @property
+    def result(self) -> GenerationResult:
+        """The whole answer. Raises RuntimeError before the stream has ended."""
+        return self._stream.result
+
+    def complete(self) -> GenerationResult:
+        """Read the answer to its end."""
+        for _ in self:
+            pass
+        return self.result
+
+    def close(self) -> None:
+        """Cancel the answer and all work behind it; harmless after the end."""
+        if self._pid == os.getpid():
+            background.run(self._stream.aclose())
+
+    def __iter__(self) -> Iterator[Chunk]:
+        if self._pid != os.getpid():
+            raise RuntimeError("an answer stays with the process that asked for it")
+        chunks = self._stream.__aiter__()
+        try:
+            while (chunk := background.run(_next(chunks))) is not None:
+                yield chunk
+        except GeneratorExit:
+            if self._pid == os.getpid():
+                background.run(chunks.aclose())
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Client:
+    """`AsyncClient` for code that waits: the same calls, from any thread, also before and after a
+    fork.
+
+    It may be a global; ``with`` closes its connections. Connections live in an event loop in the
+    background, one thread for all clients of the process, in which hooks and interceptors are
+    called. KeyboardInterrupt cancels the call that is waited for.
+
+    After ``os.fork``, and so in the workers of pre-forking servers, parent and child may both
+    go on using it: connections are closed before and opened anew on both sides, and answers that
+    are being read go on in the parent. That holds as long as nobody else in the process uses
+    grpc.aio at that moment, as an `AsyncClient` with open connections does: gRPC then can't be
+    used in the child.
+    """
+
+    def __init__(self, *targets: str, **options: Unpack[ClientOptions]) -> None:
+        self._client = AsyncClient(*targets, **options)
+        background.serves(self._client)
+
+    def generate(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> BlockingStream:
+        """See `AsyncClient.generate`."""
+        return BlockingStream(self._client.generate(prompt, **options))
+
+    def chat(
+        self,
+        messages: Sequence[ChatMessage | Mapping[str, str]],
+        **options: Unpack[ChatOptions],
+    ) -> BlockingStream:
+        """See `AsyncClient.chat`."""
+        return BlockingStream(self._client.chat(messages, **options))
+
+    def complete(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> GenerationResult:
+        """See `AsyncClient.complete`."""
+        return background.run(self._client.complete(prompt, **options))
+
+    def generate_many(
+        self,
+        prompts: Iterable[Prompt],
+        *,
+        concurrency: int = 8,
+        **options: Unpack[GenerateOptions],
+    ) -> list[GenerationResult | SpecmeshError]:
+        """See `AsyncClient.generate_many`."""
+        many = self._client.generate_many(prompts, concurrency=concurrency, **options)
+        return background.run(many)
+
+    def resume(self, saved: SavedSession, *, timeout_s: float | None = None) -> BlockingStream:
+        """See `AsyncClient.resume`."""
+        return BlockingStream(self._client.resume(saved, timeout_s=timeout_s))
+
+    def get_session(self, session_id: str, resume_token: bytes) -> Session:
+        """See `AsyncClient.get_session`."""
+        return background.run(self._client.get_session(session_id, resume_token))
+
+    def cancel_session(self, session_id: str, resume_token: bytes) -> None:
+        """See `AsyncClient.cancel_session`."""
+        background.run(self._client.cancel_session(session_id, resume_token))
+
+    def tokenize(
+        self, text: str, *, add_special_tokens: bool = True, model: str = ""
+    ) -> tuple[int, ...]:
+        """See `AsyncClient.tokenize`."""
+        return background.run(
+            self._client.tokenize(text, add_special_tokens=add_special_tokens, model=model)
+        )
+
+    def detokenize(
+        self, token_ids: Sequence[int], *, keep_special_tokens: bool = False, model: str = ""
+    ) -> str:
+        """See `AsyncClient.detokenize`."""
+        return background.run(
+            self._client.detokenize(token_ids, keep_special_tokens=keep_special_tokens, model=model)
+        )
+
+    def apply_chat_template(
+        self,
+        messages: Sequence[ChatMessage | Mapping[str, str]],
+        *,
+        model: str = "",
+        **template: Unpack[TemplateOptions],
+    ) -> ChatPrompt:
+        """See `AsyncClient.apply_chat_template`."""
+        return background.run(self._client.apply_chat_template(messages, model=model, **template))
+
+    def list_models(self) -> tuple[ServedModel, ...]:
+        """See `AsyncClient.list_models`."""
+        return background.run(self._client.list_models())
+
+    def close(self) -> None:
+        """Close the connections; whoever still reads a stream sees it cancelled."""
+        background.run(self._client.aclose())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+async def _next(chunks: AsyncGenerator[Chunk, None]) -> Chunk | None:
+    """The next chunk, None at the end."""
+    return await anext(chunks, None)

@@ -1,0 +1,351 @@
+"""A mesh that says what a test tells it to, over real gRPC: for the tests of those who use the SDK.
+
+::
+
+    with FakeMesh() as mesh, Client(mesh.address) as client:
+        mesh.answer("Hello, ", "world", breaks_after=1)
+        assert client.complete("Greet me").text == "Hello, world"
+        assert mesh.requests[0].text == "Greet me"
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+import grpc
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
+from google.rpc.status_pb2 import Status
+from grpc_status import rpc_status
+
+from specmesh.v1 import events_pb2, served_model_pb2, session_pb2, tokenizer_pb2
+from specmesh.v1 import generation_pb2 as pb
+from specmesh.v1.generation_pb2_grpc import (
+    GenerationServiceServicer,
+    add_GenerationServiceServicer_to_server,
+)
+from specmesh.v1.tokenizer_pb2_grpc import (
+    TokenizerServiceServicer,
+    add_TokenizerServiceServicer_to_server,
+)
+
+_OPTIONS = (
+    # Clients may ping this often, as those of an orchestrator: others would cut them off.
+    ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+)
+_MODEL = "fake"
+_SEED = 7
+
+
+@dataclass(slots=True)
+class _Failure:
+    code: grpc.StatusCode
+    message: str
+    reason: str = ""
+    retry_after_s: float | None = None
+    field: str = ""
+
+
+@dataclass(slots=True)
+class _Session:
+    """An answer: each of ``texts`` is a token and comes in a chunk of its own."""
+
+    session_id: str
+    texts: tuple[str, ...]
+    breaks: deque[int]
+    epoch: int = 0
+    num_said: int = 0
+    cancelled: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def resume_token(self) -> bytes:
+        return f"secret of {self.session_id}".encode()
+
+
+class FakeMesh:
+    """Answers on a free port of the loopback interface, in the order that it was told to.
+
+    Usable from any thread; ``with`` starts and stops it. Tokens of texts are their bytes.
+    """
+
+    def __init__(self, credentials: grpc.ServerCredentials | None = None) -> None:
+        self.requests: list[pb.GenerateRequest] = []
+        """What Generate was asked, in order."""
+        self.resumes: list[pb.ResumeRequest] = []
+        """What Resume was asked, in order."""
+        self.metadata: list[dict[str, str | bytes]] = []
+        """That of each call, in order."""
+        self._lock = threading.Lock()
+        self._script: deque[_Session | _Failure] = deque()
+        self._sessions: dict[str, _Session] = {}
+        self._by_request: dict[str, _Session] = {}
+        self._server = grpc.server(ThreadPoolExecutor(max_workers=32), options=_OPTIONS)
+        add_GenerationServiceServicer_to_server(_Generation(self), self._server)
+        add_TokenizerServiceServicer_to_server(_Tokenizer(self), self._server)
+        address = "127.0.0.1:0"
+        port = (
+            self._server.add_insecure_port(address)
+            if credentials is None
+            else self._server.add_secure_port(address, credentials)
+        )
+        self.address = f"127.0.0.1:{port}"
+        """Where it is, for a client."""
+
+    def answer(self, *texts: str, breaks_after: int | Iterable[int] = ()) -> None:
+        """Answer the next request with ``texts``, each a token in a chunk of its own.
+
+        The call breaks after so many tokens of the answer, once, or at each of several places;
+        a client that resumes gets the rest.
+        """
+        breaks = (breaks_after,) if isinstance(breaks_after, int) else tuple(breaks_after)
+        with self._lock:
+            number = len(self._sessions) + len(self._script) + 1
+            self._script.append(_Session(f"fake-{number}", texts, deque(sorted(breaks))))
+
+    def fail(
+        self,
+        code: grpc.StatusCode,
+        reason: str = "",
+        message: str = "as the test wants it",
+        *,
+        retry_after_s: float | None = None,
+        field: str = "",
+    ) -> None:
+        """Refuse the next request. ``field`` is the one that is wrong, of INVALID_ARGUMENT."""
+        with self._lock:
+            self._script.append(_Failure(code, message, reason, retry_after_s, field))
+
+    def __enter__(self) -> Self:
+        self._server.start()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for session in self._sessions.values():
+            session.cancelled.set()
+        self._server.stop(None).wait()
+
+    def called(self, context: grpc.ServicerContext) -> None:
+        """Note a call's metadata."""
+        self.metadata.append(dict(context.invocation_metadata()))
+
+    def begin(self, request: pb.GenerateRequest, context: grpc.ServicerContext) -> _Session:
+        """The session that ``request`` begins or carries on; ends the call if it must fail."""
+        with self._lock:
+            self.requests.append(request)
+            known = self._by_request.get(request.request_id)
+            if known is not None:
+                return known
+            step = self._script.popleft() if self._script else None
+            if isinstance(step, _Session):
+                self._sessions[step.session_id] = step
+                if request.request_id:
+                    self._by_request[request.request_id] = step
+                return step
+        failure = step or _Failure(
+            grpc.StatusCode.FAILED_PRECONDITION, message="the test gave no answer for this"
+        )
+        raise _abort(context, failure.code, failure.message, *_details(failure))
+
+    def find(self, session_id: str, resume_token: bytes, context: grpc.ServicerContext) -> _Session:
+        """Ends the call if there is no such session."""
+        session = self._sessions.get(session_id)
+        if session is None or session.resume_token != resume_token:
+            info = ErrorInfo(reason="SESSION_NOT_FOUND", domain="specmesh.dev")
+            raise _abort(context, grpc.StatusCode.NOT_FOUND, "no such session", info)
+        return session
+
+
+def _events(
+    session: _Session, epoch: int, num_received: int, context: grpc.ServicerContext
+) -> Iterator[events_pb2.GenerationEvent]:
+    session.epoch = epoch
+    yield events_pb2.GenerationEvent(started=_started(session))
+    for number, text in enumerate(session.texts):
+        if session.breaks and session.breaks[0] <= number:
+            session.breaks.popleft()
+            raise _abort(context, grpc.StatusCode.UNAVAILABLE, "the test breaks the call here")
+        if session.cancelled.is_set():
+            info = ErrorInfo(reason="SESSION_CANCELLED", domain="specmesh.dev")
+            raise _abort(context, grpc.StatusCode.ABORTED, "the session was cancelled", info)
+        if number >= num_received:
+            yield events_pb2.GenerationEvent(chunk=_chunk(number, text))
+            session.num_said = number + 1
+    yield events_pb2.GenerationEvent(finished=_finished(session))
+
+
+def _started(session: _Session) -> events_pb2.GenerationStarted:
+    return events_pb2.GenerationStarted(
+        session_id=session.session_id,
+        resume_token=session.resume_token,
+        epoch=session.epoch,
+        model=_MODEL,
+        strategy="autoregressive",
+        seed=_SEED,
+        num_prompt_tokens=1,
+        resumable=True,
+    )
+
+
+def _chunk(number: int, text: str) -> events_pb2.GenerationChunk:
+    return events_pb2.GenerationChunk(
+        first_index=number,
+        token_ids=[number],
+        text=text,
+        text_lengths=[len(text)],
+        kinds=[events_pb2.TOKEN_KIND_BONUS],
+        resumable=True,
+    )
+
+
+def _finished(session: _Session) -> events_pb2.GenerationFinished:
+    return events_pb2.GenerationFinished(
+        finish_reason=events_pb2.FINISH_REASON_STOP,
+        resumable=True,
+        stats=events_pb2.GenerationStats(num_prompt_tokens=1, num_output_tokens=len(session.texts)),
+    )
+
+
+def _details(failure: _Failure) -> Iterator[Message]:
+    if failure.reason:
+        yield ErrorInfo(reason=failure.reason, domain="specmesh.dev")
+    if failure.retry_after_s is not None:
+        delay = Duration()
+        delay.FromNanoseconds(round(failure.retry_after_s * 1e9))
+        yield RetryInfo(retry_delay=delay)
+    if failure.field:
+        violation = BadRequest.FieldViolation(field=failure.field, description=failure.message)
+        yield BadRequest(field_violations=[violation])
+
+
+def _abort(
+    context: grpc.ServicerContext, code: grpc.StatusCode, message: str, *details: Message
+) -> AssertionError:
+    """Raises what gRPC raises; what it returns is for the type checker."""
+    status = Status(code=code.value[0], message=message)
+    for detail in details:
+        status.details.add().Pack(detail)
+    context.abort_with_status(rpc_status.to_status(status))
+    return AssertionError("abort_with_status raises")
+
+
+class _Generation(GenerationServiceServicer):
+    def __init__(self, mesh: FakeMesh) -> None:
+        self._mesh = mesh
+
+    def Generate(  # noqa: N802
+        self, request: pb.GenerateRequest, context: grpc.ServicerContext
+    ) -> Iterator[pb.GenerateResponse]:
+        self._mesh.called(context)
+        session = self._mesh.begin(request, context)
+        num_received = len(request.received.token_ids)
+        for event in _events(session, request.epoch or session.epoch + 1, num_received, context):
+            yield pb.GenerateResponse(event=event)
+
+    def Resume(  # noqa: N802
+        self, request: pb.ResumeRequest, context: grpc.ServicerContext
+    ) -> Iterator[pb.ResumeResponse]:
+        self._mesh.called(context)
+        self._mesh.resumes.append(request)
+        session = self._mesh.find(request.session_id, request.resume_token, context)
+        num_received = len(request.received.token_ids)
+        for event in _events(session, request.epoch, num_received, context):
+            yield pb.ResumeResponse(event=event)
+
+    def Complete(  # noqa: N802
+        self, request: pb.CompleteRequest, context: grpc.ServicerContext
+    ) -> pb.CompleteResponse:
+        self._mesh.called(context)
+        session = self._mesh.begin(request.request, context)
+        session.epoch += 1
+        return pb.CompleteResponse(
+            started=_started(session),
+            chunk=events_pb2.GenerationChunk(
+                token_ids=range(len(session.texts)), text="".join(session.texts)
+            ),
+            finished=_finished(session),
+        )
+
+    def GetSession(  # noqa: N802
+        self, request: session_pb2.GetSessionRequest, context: grpc.ServicerContext
+    ) -> session_pb2.GetSessionResponse:
+        self._mesh.called(context)
+        session = self._mesh.find(request.session_id, request.resume_token, context)
+        state = session_pb2.SESSION_STATE_ACTIVE
+        reason = events_pb2.FINISH_REASON_UNSPECIFIED
+        if session.cancelled.is_set():
+            state = session_pb2.SESSION_STATE_CANCELLED
+        elif session.num_said == len(session.texts):
+            state = session_pb2.SESSION_STATE_FINISHED
+            reason = events_pb2.FINISH_REASON_STOP
+        found = session_pb2.Session(
+            session_id=session.session_id,
+            state=state,
+            epoch=session.epoch,
+            model=_MODEL,
+            strategy="autoregressive",
+            seed=_SEED,
+            num_prompt_tokens=1,
+            token_ids=range(session.num_said),
+            text="".join(session.texts[: session.num_said]),
+            finish_reason=reason,
+        )
+        return session_pb2.GetSessionResponse(session=found)
+
+    def CancelSession(  # noqa: N802
+        self, request: session_pb2.CancelSessionRequest, context: grpc.ServicerContext
+    ) -> session_pb2.CancelSessionResponse:
+        self._mesh.called(context)
+        session = self._mesh.find(request.session_id, request.resume_token, context)
+        session.cancelled.set()
+        return session_pb2.CancelSessionResponse()
+
+    def ListModels(  # noqa: N802
+        self,
+        request: served_model_pb2.ListModelsRequest,  # noqa: ARG002
+        context: grpc.ServicerContext,
+    ) -> served_model_pb2.ListModelsResponse:
+        self._mesh.called(context)
+        model = served_model_pb2.ServedModel(num_verifiers=1, has_chat_template=True)
+        model.target.name = _MODEL
+        return served_model_pb2.ListModelsResponse(models=[model])
+
+
+class _Tokenizer(TokenizerServiceServicer):
+    def __init__(self, mesh: FakeMesh) -> None:
+        self._mesh = mesh
+
+    def Tokenize(  # noqa: N802
+        self, request: tokenizer_pb2.TokenizeRequest, context: grpc.ServicerContext
+    ) -> tokenizer_pb2.TokenizeResponse:
+        self._mesh.called(context)
+        return tokenizer_pb2.TokenizeResponse(token_ids=request.text.encode())
+
+    def Detokenize(  # noqa: N802
+        self, request: tokenizer_pb2.DetokenizeRequest, context: grpc.ServicerContext
+    ) -> tokenizer_pb2.DetokenizeResponse:
+        self._mesh.called(context)
+        text = bytes(each % 256 for each in request.token_ids).decode(errors="replace")
+        return tokenizer_pb2.DetokenizeResponse(text=text)
+
+    def ApplyChatTemplate(  # noqa: N802
+        self, request: tokenizer_pb2.ApplyChatTemplateRequest, context: grpc.ServicerContext
+    ) -> tokenizer_pb2.ApplyChatTemplateResponse:
+        self._mesh.called(context)
+        lines = [f"{each.role}: {each.content}" for each in request.chat.messages]
+        if not request.chat.continue_final_message:
+            lines.append("assistant:")
+        text = "\n".join(lines)
+        return tokenizer_pb2.ApplyChatTemplateResponse(text=text, token_ids=text.encode())

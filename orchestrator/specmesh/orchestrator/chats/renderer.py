@@ -1,0 +1,107 @@
+"""Has chats rendered in a process of its own, ``sandbox.py``, started whenever there is none."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from specmesh.orchestrator.bounded_pool import BoundedPool
+from specmesh.orchestrator.chats import sandbox
+from specmesh.serving.errors import InvalidArgument
+
+MAX_WAITING = 1024
+"""Chats that wait for those before them, each of which takes about a millisecond."""
+MOST_SECONDS = 30.0
+"""How long a chat may take by the clock; a process that takes longer hangs, and is killed."""
+INHERITED = ("LD_LIBRARY_PATH", "PATH", "PYTHONHOME", "PYTHONPATH", "TZ")
+"""What the process gets of the environment, where passwords are as well."""
+
+
+class ChatRenderer:
+    """Renders one chat at a time."""
+
+    def __init__(self) -> None:
+        self._thread = BoundedPool("chat", 1, MAX_WAITING, "chats wait for their template")
+        self._process: subprocess.Popen[bytes] | None = None
+        """Used by the thread alone."""
+
+    async def render(self, source: str, variables: Mapping[str, Any], max_bytes: int) -> str:
+        """What the template ``source`` makes of ``variables``; if that is longer than ``max_bytes``
+        in UTF-8, only a part that is too.
+
+        Raises ``InvalidArgument`` with reason CHAT_REFUSED, ``ResourceExhausted`` with reason
+        OVERLOADED.
+        """
+        job = {"source": source, "variables": variables, "max_bytes": max_bytes}
+        return await self._thread.run(self._render, job)
+
+    async def close(self) -> None:
+        """End the process, after the chat it is at."""
+        await asyncio.to_thread(self._thread.close)
+        if self._process is not None:
+            self._end(self._process)
+
+    def _render(self, job: dict[str, Any]) -> str:
+        process = self._running()
+        answer = _exchange(process, job)
+        if answer is None:
+            status = self._end(process)
+            if status != -signal.SIGPROF:
+                raise RuntimeError(f"the process that renders chats ended with status {status}")
+            raise _refused(f"it takes more than {sandbox.CPU_SECONDS:g} s of processor time")
+        if "text" not in answer:
+            raise _refused(answer["refused"])
+        return str(answer["text"])
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is not None and self._process.poll() is not None:
+            self._end(self._process)
+        if self._process is None:
+            self._process = _started()
+        return self._process
+
+    def _end(self, process: subprocess.Popen[bytes]) -> int:
+        """End ``process`` if it hasn't ended; its status."""
+        self._process = None
+        process.kill()
+        status = process.wait()
+        with suppress(BrokenPipeError), process:  # closes pipes that it may not have read
+            pass
+        return status
+
+
+def _exchange(process: subprocess.Popen[bytes], job: dict[str, Any]) -> dict[str, Any] | None:
+    """The answer to ``job``, None if the process ended over it."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    watchdog = threading.Timer(MOST_SECONDS, process.kill)
+    watchdog.start()
+    try:
+        sandbox.write_frame(process.stdin, job)
+        return sandbox.read_frame(process.stdout)
+    except BrokenPipeError:
+        return None
+    finally:
+        watchdog.cancel()
+
+
+def _started() -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", sandbox.__name__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={name: os.environ[name] for name in INHERITED if name in os.environ},
+        # What a terminal sends to the orchestrator, such as Ctrl-C, is not for it.
+        start_new_session=True,
+    )
+
+
+def _refused(reason: str) -> InvalidArgument:
+    return InvalidArgument("CHAT_REFUSED", f"the model's chat template refuses the chat: {reason}")

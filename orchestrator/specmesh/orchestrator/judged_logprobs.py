@@ -1,0 +1,73 @@
+"""The log-probabilities of an answer's tokens, from the verifications that judged them.
+
+Strategies know nothing of them: of several verifications of a position they commit what one has
+said, and here that one is found again. It is one that followed the very tokens of the answer, and
+has said the same next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specmesh.decoding.acceptance import Verdict
+from specmesh.decoding.logprobs import Logprobs
+from specmesh.orchestrator.strategies.base import Verify
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """``tokens`` from position ``origin`` on, of which the last have ``logprobs``."""
+
+    origin: int
+    tokens: tuple[int, ...]
+    logprobs: tuple[Logprobs, ...]
+
+    @property
+    def end(self) -> int:
+        return self.origin + len(self.tokens)
+
+    def at(self, position: int) -> Logprobs | None:
+        """Those at ``position``, if it has any."""
+        index = position - self.end  # counted from the end, so below 0
+        return self.logprobs[index] if -len(self.logprobs) <= index < 0 else None
+
+
+class JudgedLogprobs:
+    """Keeps what verifications tell until their tokens are committed.
+
+    ``num_top`` is how many of the likeliest tokens the request asks for; ``position`` that of the
+    first token to be committed.
+    """
+
+    def __init__(self, num_top: int, position: int) -> None:
+        self.num_top = num_top
+        self._position = position
+        self._text: list[int] = []
+        self._judged: list[_Judged] = []
+
+    def learn(self, num_committed: int, command: Verify, verdict: Verdict) -> None:
+        """Keep what came of ``command``, given when ``num_committed`` tokens were committed."""
+        accepted = command.tree.tokens_on(verdict.accepted_nodes)
+        tokens = (*command.path, *accepted, verdict.next_token)
+        self._judged.append(_Judged(num_committed, tokens, verdict.logprobs))
+
+    def commit(self, token_ids: Sequence[int]) -> list[Logprobs]:
+        """Those of the answer's next tokens; there is a verification that gave each of them."""
+        found = []
+        for token in token_ids:
+            self._text.append(token)
+            found.append(self._latest())
+        end = self._position + len(self._text)
+        self._judged = [judged for judged in self._judged if judged.end > end]
+        return found
+
+    def _latest(self) -> Logprobs:
+        """Those of the last token committed."""
+        end = self._position + len(self._text)
+        for judged in self._judged:
+            logprobs = judged.at(end - 1)
+            since = tuple(self._text[judged.origin - self._position :])
+            if logprobs is not None and judged.tokens[: len(since)] == since:
+                return logprobs
+        raise LookupError(f"no verification has given the token at position {end - 1}")

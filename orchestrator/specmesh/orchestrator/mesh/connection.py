@@ -1,0 +1,110 @@
+"""The way to one replica: a channel and the calls kept open on it."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Protocol
+
+import grpc.aio
+
+from specmesh.mesh.v1alpha1 import confidence_pb2_grpc, drafter_pb2_grpc, verifier_pb2_grpc
+from specmesh.mesh.v1alpha1.confidence_pb2 import AssessEachRequest, AssessEachResponse
+from specmesh.mesh.v1alpha1.drafter_pb2 import DraftEachRequest, DraftEachResponse
+from specmesh.mesh.v1alpha1.verifier_pb2 import VerifyEachRequest, VerifyEachResponse
+from specmesh.orchestrator.mesh.stream_pool import StreamPool
+from specmesh.serving.identity.certificates import Certificate, role_channel
+from specmesh.serving.identity.watched import Watched
+
+CHANNEL_OPTIONS = (
+    ("grpc.keepalive_time_ms", 5_000),
+    ("grpc.keepalive_timeout_ms", 2_000),
+    # Without this a frozen peer, whose kernel still answers, goes unnoticed.
+    ("grpc.http2.ping_timeout_ms", 2_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.max_receive_message_length", 32 * 2**20),
+    ("grpc.enable_http_proxy", 0),  # a proxy is for the way out, not within a mesh
+    ("grpc.enable_retries", 0),  # the pool resends to another replica instead
+)
+RETIRE_SECONDS = 30.0
+"""How long calls of a connection that has been replaced may go on."""
+
+
+class Channels(Protocol):
+    """Opens channels to the replicas of one role."""
+
+    @property
+    def version(self) -> object:
+        """Another object once channels opened from now on differ from those before."""
+
+    def open(self, address: str) -> grpc.aio.Channel:
+        """A channel to ``address``, host:port."""
+
+
+class PlainChannels:
+    """Channels without TLS, which notice within seconds that a peer is gone, or back."""
+
+    version = None
+
+    def open(self, address: str) -> grpc.aio.Channel:
+        """A channel to ``address``, host:port."""
+        return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+
+
+class TlsChannels:
+    """The same with TLS, to peers whose certificate is for ``role``."""
+
+    def __init__(self, certificate: Watched[Certificate], role: str) -> None:
+        self._certificate = certificate
+        self._role = role
+
+    @property
+    def version(self) -> object:
+        """Our certificate of the moment: a channel keeps what it was opened with."""
+        return self._certificate.current()
+
+    def open(self, address: str) -> grpc.aio.Channel:
+        """A channel to ``address``, host:port."""
+        return role_channel(address, self._role, self._certificate.current(), CHANNEL_OPTIONS)
+
+
+class Connection:
+    """A channel to one replica and the calls kept open on it."""
+
+    def __init__(self, channels: Channels, address: str) -> None:
+        self._channels = channels
+        self._version = channels.version
+        self.channel = channels.open(address)
+
+    @cached_property
+    def verifications(self) -> StreamPool[VerifyEachRequest, VerifyEachResponse]:
+        """Open calls for verifications, if the peer is a replica of the target."""
+        return StreamPool(verifier_pb2_grpc.VerifierServiceStub(self.channel).VerifyEach)
+
+    @cached_property
+    def drafts(self) -> StreamPool[DraftEachRequest, DraftEachResponse]:
+        """Open calls for drafts, if the peer is a drafter."""
+        return StreamPool(drafter_pb2_grpc.DrafterServiceStub(self.channel).DraftEach)
+
+    @cached_property
+    def assessments(self) -> StreamPool[AssessEachRequest, AssessEachResponse]:
+        """Open calls for assessments, if the peer is a confidence service."""
+        return StreamPool(confidence_pb2_grpc.ConfidenceServiceStub(self.channel).AssessEach)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether a connection made now would be the same."""
+        return self._version is self._channels.version
+
+    async def retire(self) -> None:
+        """Let running calls end, and those that wait for a request end at once."""
+        for name in ("verifications", "drafts", "assessments"):
+            if name in vars(self):  # has been used
+                getattr(self, name).retire()
+        await self.channel.close(RETIRE_SECONDS)
+
+    async def close(self) -> None:
+        """Break off all calls."""
+        await self.channel.close()

@@ -1,0 +1,31 @@
+"""What an orchestrator reports of its mesh and its entrance with each scrape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from opentelemetry.metrics import Observation
+
+from specmesh.orchestrator.entrance import Entrance
+from specmesh.orchestrator.mesh.calls import Mesh
+from specmesh.serving import conventions as names
+
+
+def observe(mesh: Mesh, entrance: Entrance) -> None:
+    """Report replicas by state, and answers at work and waiting. Once a process."""
+    admission = mesh.admission
+
+    def replicas() -> Iterable[Observation]:
+        return [
+            Observation(number, {names.ROLE: pool.role, names.STATE: state})
+            for pool in (mesh.verifiers, mesh.drafters, mesh.confidence)
+            if pool.peers
+            for state, number in pool.states().items()
+        ]
+
+    names.REPLICAS.observe(replicas)
+    names.REQUESTS_RUNNING.observe(lambda: [Observation(admission.num_running)])
+    names.REQUESTS_WAITING.observe(lambda: [Observation(entrance.num_waiting)])
+    names.REQUESTS_ROOM.observe(
+        lambda: [Observation(admission.room.size(len(mesh.verifiers.ready)))]
+    )

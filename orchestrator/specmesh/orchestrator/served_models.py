@@ -1,0 +1,65 @@
+"""What ListModels tells: the target, its drafters, and the strategies that can be asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from specmesh.decoding.errors import InvalidField
+from specmesh.orchestrator.mesh.calls import Mesh
+from specmesh.orchestrator.plan import Defaults
+from specmesh.orchestrator.strategies import STRATEGIES
+from specmesh.orchestrator.target import Target
+from specmesh.serving.errors import FailedPrecondition
+from specmesh.v1 import served_model_pb2
+
+
+def check_page(request: served_model_pb2.ListModelsRequest) -> None:
+    """Raise ``InvalidField`` for a page that there isn't: all models fit on one."""
+    if request.page_size < 0:
+        raise InvalidField("page_size", "must not be negative")
+    if request.page_token:
+        raise InvalidField("page_token", "is none that a response has given")
+
+
+def served_model(target: Target, mesh: Mesh, defaults: Defaults) -> served_model_pb2.ServedModel:
+    """The model of ``mesh``, as clients see it."""
+    return served_model_pb2.ServedModel(
+        target=target.info,
+        drafters=[peer.model.info for peer in mesh.drafters.ready if peer.model],
+        num_verifiers=len(mesh.verifiers.ready),
+        strategies=_strategies(mesh),
+        default_strategy=defaults.strategy,
+        default_lookahead=defaults.lookahead or 0,
+        has_chat_template=target.chat_template is not None,
+    )
+
+
+def missing(strategy: str, mesh: Mesh) -> FailedPrecondition | None:
+    """What ``mesh`` can never give ``strategy``; None if nothing.
+
+    A drafter or confidence service that is only away is not missing: without it the target does
+    all the work.
+    """
+    if STRATEGIES[strategy].needs_confidence and not mesh.confidence.peers:
+        return FailedPrecondition(
+            "NO_CONFIDENCE_SERVICE",
+            f"strategy {strategy!r} needs a confidence service: none is configured",
+        )
+    peers = mesh.drafters.peers
+    if STRATEGIES[strategy].needs_drafter and all(peer.refusal for peer in peers):
+        reasons = "; ".join(f"{peer.address}: {peer.refusal}" for peer in peers)
+        return FailedPrecondition(
+            "NO_FITTING_DRAFTER",
+            f"strategy {strategy!r} needs a drafter: {reasons or 'none is configured'}",
+        )
+    return None
+
+
+def _strategies(mesh: Mesh) -> Iterable[served_model_pb2.StrategyInfo]:
+    for name, strategy in STRATEGIES.items():
+        yield served_model_pb2.StrategyInfo(
+            name=name,
+            lossless=strategy.lossless,
+            available=missing(name, mesh) is None,
+            options=sorted(strategy.options),
+        )

@@ -1,0 +1,57 @@
+"""What a client learns of a session that it does not take."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from specmesh.orchestrator.events import REASONS
+from specmesh.orchestrator.strategies.base import StopReason
+from specmesh.orchestrator.target import Target
+from specmesh.orchestrator.text import TextStream
+from specmesh.serving.session import CANCELLED, StoredSession
+from specmesh.v1 import events_pb2, generation_pb2, session_pb2
+
+
+async def described(stored: StoredSession, target: Target) -> session_pb2.Session:
+    """The session as clients see it; ``target`` is the model that answers."""
+    settled = generation_pb2.GenerateRequest.FromString(stored.session.request)
+    state, finish_reason = _state(stored.ended)
+    described = session_pb2.Session(
+        session_id=stored.session.session_id,
+        state=state,
+        epoch=stored.epoch,
+        model=settled.model,
+        strategy=settled.speculation.strategy,
+        seed=settled.sampling.seed,
+        num_prompt_tokens=len(stored.session.prompt),
+        token_ids=stored.generated.token_ids,
+        unchecked=sorted(stored.generated.unchecked),
+        # A long answer takes a while to decode.
+        text=await asyncio.to_thread(_text, stored, tuple(settled.stopping.stop_strings), target),
+        finish_reason=finish_reason,
+    )
+    described.expire_time.FromMilliseconds(round((time.time() + stored.expires_in_s) * 1e3))
+    return described
+
+
+def _state(
+    ended: str,
+) -> tuple[session_pb2.SessionState.ValueType, events_pb2.FinishReason.ValueType]:
+    if not ended:
+        return session_pb2.SESSION_STATE_ACTIVE, events_pb2.FINISH_REASON_UNSPECIFIED
+    if ended == CANCELLED:
+        return session_pb2.SESSION_STATE_CANCELLED, events_pb2.FINISH_REASON_UNSPECIFIED
+    return session_pb2.SESSION_STATE_FINISHED, REASONS[StopReason[ended]]
+
+
+def _text(stored: StoredSession, stop_strings: tuple[str, ...], target: Target) -> str:
+    """As much as its stream has said of it, or would have."""
+    stream = TextStream(target.tokenizer, stored.session.prompt, stop_strings)
+    texts = []
+    for token in stored.generated.token_ids:
+        texts.append(stream.push(token))
+        if stream.stopped:
+            break
+    is_finished = stored.ended not in {"", CANCELLED}
+    return "".join(texts) + (stream.flush() if is_finished else "")

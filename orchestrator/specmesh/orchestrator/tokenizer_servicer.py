@@ -1,0 +1,75 @@
+"""TokenizerService: the target's tokenizer and chat template, for clients that have neither."""
+
+from __future__ import annotations
+
+import grpc.aio
+
+from specmesh.decoding.errors import InvalidField
+from specmesh.orchestrator.plan import check_model
+from specmesh.orchestrator.prompts import PromptReader
+from specmesh.orchestrator.target import Target, TargetRegistry
+from specmesh.serving.wire import check_tokens
+from specmesh.v1 import tokenizer_pb2, tokenizer_pb2_grpc
+
+TokenizeContext = grpc.aio.ServicerContext[
+    tokenizer_pb2.TokenizeRequest, tokenizer_pb2.TokenizeResponse
+]
+DetokenizeContext = grpc.aio.ServicerContext[
+    tokenizer_pb2.DetokenizeRequest, tokenizer_pb2.DetokenizeResponse
+]
+ApplyContext = grpc.aio.ServicerContext[
+    tokenizer_pb2.ApplyChatTemplateRequest, tokenizer_pb2.ApplyChatTemplateResponse
+]
+
+
+class TokenizerServicer(tokenizer_pb2_grpc.TokenizerServiceServicer):
+    """Implements TokenizerService for one mesh, with the ``prompts`` that answers are begun by."""
+
+    def __init__(self, targets: TargetRegistry, prompts: PromptReader) -> None:
+        self._targets = targets
+        self._prompts = prompts
+
+    async def Tokenize(  # noqa: N802
+        self,
+        request: tokenizer_pb2.TokenizeRequest,
+        context: TokenizeContext,  # noqa: ARG002
+    ) -> tokenizer_pb2.TokenizeResponse:
+        """The tokens of a text, also if they are too many for a prompt."""
+        target = self._target(request.model)
+        special = request.add_special_tokens if request.HasField("add_special_tokens") else True
+        token_ids = await self._prompts.tokenize(
+            "text", request.text, target, add_special_tokens=special
+        )
+        return tokenizer_pb2.TokenizeResponse(token_ids=token_ids)
+
+    async def Detokenize(  # noqa: N802
+        self,
+        request: tokenizer_pb2.DetokenizeRequest,
+        context: DetokenizeContext,  # noqa: ARG002
+    ) -> tokenizer_pb2.DetokenizeResponse:
+        """The text of tokens, no more of them than the context holds."""
+        target = self._target(request.model)
+        num_tokens, most = len(request.token_ids), target.info.context_tokens
+        if num_tokens > most:
+            raise InvalidField("token_ids", f"{num_tokens} are more than the context of {most}")
+        check_tokens("token_ids", request.token_ids, target.info.vocab_size)
+        text = await self._prompts.detokenize(
+            request.token_ids, target, keep_special_tokens=request.keep_special_tokens
+        )
+        return tokenizer_pb2.DetokenizeResponse(text=text)
+
+    async def ApplyChatTemplate(  # noqa: N802
+        self,
+        request: tokenizer_pb2.ApplyChatTemplateRequest,
+        context: ApplyContext,  # noqa: ARG002
+    ) -> tokenizer_pb2.ApplyChatTemplateResponse:
+        """The prompt that a chat becomes, also if it is too long for an answer."""
+        target = self._target(request.model)
+        text = await self._prompts.render(request.chat, target)
+        token_ids = await self._prompts.tokenize("chat", text, target, add_special_tokens=False)
+        return tokenizer_pb2.ApplyChatTemplateResponse(text=text, token_ids=token_ids)
+
+    def _target(self, model: str) -> Target:
+        target = self._targets.required()
+        check_model(model, target)
+        return target

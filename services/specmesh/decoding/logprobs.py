@@ -1,0 +1,67 @@
+"""Log-probabilities of an answer's tokens, by the target's own distribution.
+
+They are of the softmax of the target's logits as they are: temperature, top-k and top-p change what
+is drawn, not what the target thinks of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specmesh.decoding.sampling import likeliest, require_peak
+from specmesh.decoding.tree import TokenTree
+
+MAX_TOP_LOGPROBS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Logprobs:
+    """Natural logarithms of probabilities at one position, rounded to float32.
+
+    ``logprob`` is that of the token there; ``top_token_ids`` are the likeliest tokens, best first,
+    the lower id on ties, and ``top_logprobs`` theirs.
+    """
+
+    logprob: float
+    top_token_ids: tuple[int, ...] = ()
+    top_logprobs: tuple[float, ...] = ()
+
+
+def logprobs_at(logits: NDArray[np.floating[Any]], token: int, num_top: int) -> Logprobs:
+    """Those of ``token`` and of the ``num_top`` likeliest by ``logits`` ``[vocab]``; fewer where
+    the others are impossible (a logit of -inf).
+
+    Raises ``FloatingPointError`` if the logits hold NaN or no finite maximum.
+    """
+    peak = logits.max()
+    require_peak(peak)
+    shifted = logits.astype(np.float64) - float(peak)
+    logprobs = (shifted - np.log(np.exp(shifted).sum())).astype(np.float32)
+    top = likeliest(logits, num_top) if num_top else np.empty(0, np.int64)
+    top = top[logits[top] > -np.inf]
+    return Logprobs(
+        float(logprobs[token]), tuple(top.tolist()), tuple(logprobs[top].astype(float).tolist())
+    )
+
+
+def logprobs_along(
+    tree: TokenTree,
+    logits: NDArray[np.floating[Any]],
+    accepted_nodes: Sequence[int],
+    next_token: int,
+    num_top: int,
+) -> tuple[Logprobs, ...]:
+    """Those of a verdict's tokens: of the accepted nodes' and of the next one.
+
+    Row k of ``logits`` ``[len(tree) + 1, vocab]`` holds the target's logits after node k.
+    """
+    nodes = (0, *accepted_nodes)
+    tokens = (*tree.tokens_on(accepted_nodes), next_token)
+    return tuple(
+        logprobs_at(logits[node], token, num_top) for node, token in zip(nodes, tokens, strict=True)
+    )

@@ -1,0 +1,28 @@
+"""The gateway process: ``specmesh serve gateway``."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from specmesh.gateway.app import make_app
+from specmesh.gateway.http_server import HttpServer
+from specmesh.gateway.mesh import Mesh
+from specmesh.gateway.settings import GatewaySettings
+from specmesh.serving.command_line import parse
+from specmesh.serving.identity.watched import UnusableFile
+from specmesh.serving.server import CannotStart, run_process
+
+
+def make_server(settings: GatewaySettings) -> HttpServer:
+    """The gateway, not listening yet. Raises ``CannotStart``."""
+    try:
+        mesh = Mesh(settings)
+    except (ValueError, UnusableFile) as error:
+        raise CannotStart(str(error)) from error
+    return HttpServer(settings, make_app(settings, mesh), mesh.aclose)
+
+
+if __name__ == "__main__":
+    settings = parse(GatewaySettings, sys.argv[1:], "specmesh serve gateway")
+    sys.exit(asyncio.run(run_process(settings, "gateway", lambda: make_server(settings))))

@@ -1,0 +1,190 @@
+"""The routes, and what each does."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from http import HTTPStatus
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from specmesh.client import ServedModel, SpecmeshError
+from specmesh.gateway import answers
+from specmesh.gateway.answers import Answers
+from specmesh.gateway.body import read_object
+from specmesh.gateway.chats import ChatStyle
+from specmesh.gateway.completions import CompletionStyle
+from specmesh.gateway.connection import ClientGone, unless_gone
+from specmesh.gateway.errors import ApiError, from_mesh, internal
+from specmesh.gateway.identity import Caller
+from specmesh.gateway.mesh import Mesh
+from specmesh.gateway.observed import Observed
+from specmesh.gateway.requests import Request, chat_request, completion_request
+from specmesh.gateway.responses import Envelope, Json
+from specmesh.gateway.settings import GatewaySettings
+from specmesh.gateway.sse import stream
+
+BODY_SECONDS = 30.0
+"""How long a body may take to arrive."""
+CLIENT_CLOSED_REQUEST = 499
+"""For the log: there is nobody to send it to."""
+
+
+class Routes:
+    """What the gateway serves."""
+
+    def __init__(self, settings: GatewaySettings, mesh: Mesh) -> None:
+        self._settings = settings
+        self._mesh = mesh
+        self._began = int(time.time())
+
+    async def list_models(self, request: HttpRequest) -> Response:
+        """GET /v1/models."""
+        models = await self._models(request)
+        return JSONResponse({"object": "list", "data": [self._described(each) for each in models]})
+
+    async def model(self, request: HttpRequest) -> Response:
+        """GET /v1/models/{id}."""
+        name = request.path_params["model"]
+        for each in await self._models(request):
+            if each.target.name == name:
+                return JSONResponse(self._described(each))
+        message = f"there is no model {name[:64]!r} here"
+        raise ApiError(HTTPStatus.NOT_FOUND, message, param="model", code="model_not_found")
+
+    async def complete(self, request: HttpRequest) -> Response:
+        """POST /v1/completions."""
+        caller, given = await self._received(request)
+        asked = completion_request(given)
+        self._check_count(len(asked.prompts) * asked.n, "prompt" if asked.n == 1 else "n")
+        wanted = answers.complete(
+            caller.client, asked, caller.identity, self._settings.request_seconds
+        )
+        return await self._respond(request, asked, wanted, Envelope(CompletionStyle(), asked.model))
+
+    async def chat(self, request: HttpRequest) -> Response:
+        """POST /v1/chat/completions."""
+        caller, given = await self._received(request)
+        asked = chat_request(given)
+        self._check_count(asked.n, "n")
+        wanted = answers.chat(caller.client, asked, caller.identity, self._settings.request_seconds)
+        return await self._respond(request, asked, wanted, Envelope(ChatStyle(), asked.model))
+
+    async def health(self, request: HttpRequest) -> Response:  # noqa: ARG002
+        """GET /healthz."""
+        if await self._mesh.is_there():
+            return JSONResponse({"status": "ok"})
+        return JSONResponse({"status": "no orchestrator answers"}, HTTPStatus.SERVICE_UNAVAILABLE)
+
+    async def _models(self, request: HttpRequest) -> tuple[ServedModel, ...]:
+        return await unless_gone(request, self._admitted(request).client.list_models())
+
+    def _admitted(self, request: HttpRequest) -> Caller:
+        caller = self._mesh.door.admit(request)
+        request.state.record.identity = caller.identity
+        return caller
+
+    async def _received(self, request: HttpRequest) -> tuple[Caller, dict[str, object]]:
+        """Who sent the body, and what is in it; a body is read only from who is let in."""
+        caller = self._admitted(request)
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                return caller, await read_object(request, self._settings.max_request_bytes)
+        except TimeoutError:
+            message = f"the body did not arrive within {BODY_SECONDS:.0f} s"
+            raise ApiError(HTTPStatus.REQUEST_TIMEOUT, message, code="body_timeout") from None
+
+    def _check_count(self, num_answers: int, param: str) -> None:
+        if num_answers > self._settings.max_answers:
+            raise ApiError.invalid(
+                param,
+                f"{num_answers} answers are asked for; a request may ask for "
+                f"{self._settings.max_answers}, all its prompts and choices together",
+            )
+
+    async def _respond(
+        self, request: HttpRequest, asked: Request, wanted: Answers, envelope: Envelope
+    ) -> Response:
+        record = request.state.record
+        record.model = asked.model
+        record.is_stream = asked.stream
+        if asked.stream:
+            return await stream(
+                request,
+                wanted,
+                envelope,
+                include_usage=asked.include_usage,
+                ping_s=self._settings.ping_seconds,
+                stall_s=self._settings.stall_seconds,
+            )
+        results = await unless_gone(request, wanted.whole())
+        record.answered(results)
+        return JSONResponse(envelope.response(results, asked.n))
+
+    def _described(self, model: ServedModel) -> Json:
+        described = {
+            "context_tokens": model.target.context_tokens,
+            "has_chat_template": model.has_chat_template,
+            "default_strategy": model.default_strategy,
+            "strategies": [each.name for each in model.strategies if each.available],
+        }
+        return {
+            "id": model.target.name,
+            "object": "model",
+            "created": self._began,
+            "owned_by": "specmesh",
+            "specmesh": described,
+        }
+
+
+def make_app(settings: GatewaySettings, mesh: Mesh) -> ASGIApp:
+    """The application."""
+    routes = Routes(settings, mesh)
+    return Observed(
+        Starlette(
+            routes=[
+                Route("/v1/models", routes.list_models),
+                Route("/v1/models/{model:path}", routes.model),
+                Route("/v1/completions", routes.complete, methods=["POST"]),
+                Route("/v1/chat/completions", routes.chat, methods=["POST"]),
+                Route("/healthz", routes.health),
+                Route("/health", routes.health),  # where load generators look
+            ],
+            exception_handlers={
+                ApiError: _tell,
+                SpecmeshError: _tell,
+                HTTPException: _tell_http,
+                ClientGone: _tell_nobody,
+                Exception: _tell_internal,
+            },
+        )
+    )
+
+
+async def _tell(request: HttpRequest, error: Exception) -> Response:
+    assert isinstance(error, ApiError | SpecmeshError)
+    told = from_mesh(error) if isinstance(error, SpecmeshError) else error
+    request.state.record.failed(told)
+    return JSONResponse(told.body, told.status, told.headers)
+
+
+async def _tell_http(request: HttpRequest, error: Exception) -> Response:
+    """Starlette's own: no such path, or not with that method."""
+    assert isinstance(error, HTTPException)
+    message = f"{request.method} {request.url.path[:128]}: {error.detail}"
+    told = ApiError(error.status_code, message, code=HTTPStatus(error.status_code).name.lower())
+    request.state.record.failed(told)
+    return JSONResponse(told.body, told.status, {**(error.headers or {}), **told.headers})
+
+
+async def _tell_internal(request: HttpRequest, error: Exception) -> Response:  # noqa: ARG001
+    return await _tell(request, internal(request.state.record.request_id))
+
+
+async def _tell_nobody(request: HttpRequest, error: Exception) -> Response:  # noqa: ARG001
+    return Response(status_code=CLIENT_CLOSED_REQUEST)

@@ -1,0 +1,137 @@
+"""The life cycle of an HTTP server, by uvicorn: listen, serve, drain, end."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from specmesh.gateway.settings import GatewaySettings
+from specmesh.serving.identity.certificates import TlsFiles, watched_certificate
+from specmesh.serving.identity.watched import UnusableFile
+from specmesh.serving.server import CannotStart, check_plaintext
+
+KEEP_ALIVE_SECONDS = 75
+"""How long an idle connection is kept: longer than load balancers do, lest one sends a request into
+a connection that is being closed."""
+
+
+class HttpServer:
+    """Serves ``app``; ``close`` is called at the end."""
+
+    def __init__(
+        self, settings: GatewaySettings, app: ASGIApp, close: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._settings = settings
+        self._app = app
+        self._close = close
+        self._server: uvicorn.Server | None = None
+        self._ticking: asyncio.Task[None] | None = None
+
+    async def listen(self) -> str:
+        """Serve; return the address. Raises ``CannotStart``."""
+        if self._settings.tls is None:
+            check_plaintext(self._settings)
+        listener = self._bind()
+        server = uvicorn.Server(self._config())
+        server.config.load()
+        server.lifespan = server.config.lifespan_class(server.config)
+        await server.startup(sockets=[listener])
+        self._server = server
+        self._ticking = asyncio.create_task(server.main_loop())
+        host, port = listener.getsockname()[:2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    async def start(self) -> None:
+        """Nothing more: orchestrators may come and go."""
+
+    async def broken(self) -> None:
+        """Never return."""
+        await asyncio.Event().wait()
+
+    async def drain(self) -> None:
+        """Close the port and idle connections, let requests end within ``drain_seconds``, and then
+        break them off."""
+        if self._server is not None and self._ticking is not None:
+            self._server.should_exit = True
+            await self._ticking
+            await self._server.shutdown()
+
+    async def stop(self) -> None:
+        """Break off what still runs, and close the connections to the mesh."""
+        running = list(self._server.server_state.tasks) if self._server else []
+        for task in running:
+            if not task.cancelling():
+                task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        await self._close()
+
+    def _bind(self) -> socket.socket:
+        host, port = self._settings.host, self._settings.port
+        try:
+            (family, *_, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            return socket.create_server(address, family=family)
+        except OSError as error:
+            raise CannotStart(f"cannot listen on {host}:{port}: {error}") from error
+
+    def _config(self) -> uvicorn.Config:
+        """Raises ``CannotStart``."""
+        return uvicorn.Config(
+            self._app,
+            http="h11",
+            ws="none",
+            loop="asyncio",
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=math.ceil(self._settings.drain_seconds),
+            ssl_context_factory=self._tls(),
+        )
+
+    def _tls(self) -> Callable[..., ssl.SSLContext] | None:
+        files = self._settings.tls
+        if files is None:
+            return None
+        try:
+            context = renewed_context(files, require_clients=self._settings.requires_certificates)
+        except (UnusableFile, ssl.SSLError) as error:
+            raise CannotStart(str(error)) from error
+        return lambda *_: context
+
+
+def renewed_context(files: TlsFiles, *, require_clients: bool) -> ssl.SSLContext:
+    """TLS of a port: each new connection has what ``files`` hold at the moment.
+
+    Raises ``UnusableFile`` and SSLError.
+    """
+    certificate = watched_certificate(files)
+    known = certificate.current()
+    context = _context(files, require_clients=require_clients)
+    newest = context
+
+    def on_hello(connection: ssl.SSLObject, *_: object) -> None:
+        nonlocal known, newest
+        if (now := certificate.current()) is not known:
+            newest = _context(files, require_clients=require_clients)
+            known = now
+        connection.context = newest
+
+    context.sni_callback = on_hello
+    return context
+
+
+def _context(files: TlsFiles, *, require_clients: bool) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.cert, files.key)
+    if require_clients and files.ca is not None:
+        context.load_verify_locations(files.ca)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context

@@ -1,0 +1,87 @@
+"""The orchestrators, as the SDK calls them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from specmesh.client import (
+    AsyncClient,
+    DeadlineExceeded,
+    SpecmeshError,
+    Timeouts,
+    Tls,
+    TokenFile,
+    Unavailable,
+)
+from specmesh.gateway.identity import Door, GuardedDoor, OpenDoor, callers_token
+from specmesh.gateway.settings import GatewaySettings
+from specmesh.serving.identity.roles import ORCHESTRATOR, host_of
+
+PROBE_SECONDS = 2.0
+PROBE_AGE_SECONDS = 1.0
+"""How long an orchestrator that answered counts as there."""
+
+
+class Mesh:
+    """The orchestrators that ``settings`` name. Raises ValueError if tokens would go to them in
+    plain text, and ``UnusableFile`` for a file of tokens."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        self._settings = settings
+        self._clients: list[AsyncClient] = []
+        self._anonymous = self._client()
+        self.door = self._door()
+        self._probing = asyncio.Lock()
+        self._answered_s = -PROBE_AGE_SECONDS
+
+    async def is_there(self) -> bool:
+        """Whether an orchestrator answers, if only to ask who calls."""
+        async with self._probing:
+            if time.monotonic() - self._answered_s >= PROBE_AGE_SECONDS:
+                try:
+                    async with asyncio.timeout(PROBE_SECONDS):
+                        await self._anonymous.list_models()
+                except (Unavailable, DeadlineExceeded, TimeoutError):
+                    return False
+                except SpecmeshError:
+                    pass
+                self._answered_s = time.monotonic()
+            return True
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        for client in self._clients:
+            await client.aclose()
+
+    def _door(self) -> Door:
+        bearer, token_file = self._settings.bearer, self._settings.mesh_token_file
+        if bearer is None:
+            return OpenDoor(self._anonymous, self._client(token=callers_token))
+        bearer.load()
+        if token_file is None:
+            return GuardedDoor(self._anonymous, bearer)
+        return GuardedDoor(self._client(token=TokenFile(token_file)), bearer)
+
+    def _client(self, **credentials: Any) -> AsyncClient:
+        settings = self._settings
+        tls = None
+        if settings.mesh_ca is not None:
+            tls = Tls(
+                root_certificates=settings.mesh_ca,
+                certificate_chain=settings.mesh_cert,
+                private_key=settings.mesh_key,
+                server_name=host_of(ORCHESTRATOR),
+            )
+        client = AsyncClient(
+            *settings.targets,
+            tls=tls,
+            send_token_in_clear_text=settings.plaintext_tokens,
+            timeouts=Timeouts(generate_s=settings.request_seconds),
+            # Whoever calls the gateway is told to come again, and decides.
+            max_retries=0,
+            **credentials,
+        )
+        self._clients.append(client)
+        return client

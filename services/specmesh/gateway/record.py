@@ -1,0 +1,79 @@
+"""What is told of a request once it is over, in its log line, its span and the metrics."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from specmesh.client import GenerationResult
+from specmesh.gateway.errors import ApiError
+
+
+@dataclass(slots=True)
+class Record:
+    """Filled in as the request is answered."""
+
+    request_id: str
+    method: str
+    path: str
+    began_s: float = field(default_factory=time.monotonic)
+    route: str = ""
+    """The path with names in place of values; empty for one that there isn't."""
+    status: int = 0
+    """Of the response; 0 if none began."""
+    complete: bool = False
+    """Whether the response was sent to its end."""
+    identity: str = ""
+    model: str = ""
+    is_stream: bool = False
+    error: ApiError | None = None
+    results: Sequence[GenerationResult] = ()
+    first_said_s: float | None = None
+
+    def said(self) -> None:
+        """Note the time of the first tokens."""
+        if self.first_said_s is None:
+            self.first_said_s = time.monotonic()
+
+    def answered(self, results: Sequence[GenerationResult]) -> None:
+        """Note the answers."""
+        self.results = results
+
+    def failed(self, error: ApiError) -> None:
+        """Note the error that the client is told."""
+        self.error = error
+
+    @property
+    def outcome(self) -> str:
+        """ok, error, or cancelled if the client hung up before the end."""
+        if self.error is not None:
+            return "error"
+        return "ok" if self.complete else "cancelled"
+
+    def fields(self) -> dict[str, object]:
+        """The log line; what there isn't is left out."""
+        now_s = time.monotonic()
+        stats = [result.stats for result in self.results]
+        told: dict[str, object] = {
+            "method": self.method,
+            "path": self.path,
+            "status": self.status,
+            "outcome": self.outcome,
+            "duration_ms": _ms(now_s - self.began_s),
+            "request_id": self.request_id,
+            "identity": self.identity,
+            "model": self.model,
+            "stream": self.is_stream or None,
+            "error": self.error and self.error.code,
+            "param": self.error and self.error.param,
+            "sessions": [result.session_id for result in self.results],
+            "prompt_tokens": sum(each.num_prompt_tokens for each in stats),
+            "output_tokens": sum(each.num_output_tokens for each in stats),
+            "first_tokens_ms": self.first_said_s and _ms(self.first_said_s - self.began_s),
+        }
+        return {name: value for name, value in told.items() if value}
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1e3, 1)

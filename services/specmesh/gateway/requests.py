@@ -1,0 +1,325 @@
+"""What the two calls take: the fields that are supported or ignored, with their types.
+
+Types are checked here; ranges by the orchestrator, before any work, and its refusals come back
+under the names of these fields. So each limit stands in one place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
+
+from google.protobuf.descriptor import FieldDescriptor
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    create_model,
+    model_validator,
+)
+
+from specmesh.client import AcceptanceMode, Filter
+from specmesh.gateway.errors import ApiError
+from specmesh.gateway.parameters import CHAT, COMPLETIONS, EXTENSION, Parameters, taken
+from specmesh.v1 import speculation_pb2
+
+MAX_STOP = 16
+MAX_TOP_LOGPROBS = 20
+DEFAULT_COMPLETION_TOKENS = 16
+"""OpenAI's own default for completions. Chats end where the model ends them."""
+SEED_BITS = 53
+
+Uint32 = Annotated[int, Field(ge=0, lt=2**32)]
+Uint64 = Annotated[int, Field(ge=0, lt=2**64)]
+Float32 = Annotated[float, Field(ge=-3.4e38, le=3.4e38, allow_inf_nan=False)]
+
+
+def _shape(value: object) -> str:
+    """Which of the forms of a field ``value`` has: the tag of a union's member."""
+    if not isinstance(value, list):
+        return "<one>"
+    first = value[0] if value else None
+    if isinstance(first, list):
+        return "<lists of ids>"
+    return "<ids>" if isinstance(first, int) else "<many>"
+
+
+class _Fields(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class FilterFields(_Fields):
+    """Which draft tokens the strategy ``filter`` keeps; the SDK's ``Filter``."""
+
+    scorer: str = ""
+    threshold: Float32 | None = None
+    escalation_rate: Float32 | None = None
+    follow_load: Annotated[list[Float32], Field(min_length=2, max_length=2)] | None = None
+
+    @model_validator(mode="after")
+    def _check_one_rule(self) -> Self:
+        assert self.chosen
+        return self
+
+    @property
+    def chosen(self) -> Filter:
+        """Raises ValueError if there is more than one rule."""
+        bounds = None if self.follow_load is None else (self.follow_load[0], self.follow_load[1])
+        return Filter(self.scorer, self.threshold, self.escalation_rate, bounds)
+
+
+class _Extension(_Fields):
+    strategy: str = ""
+    filter: FilterFields | None = None
+    acceptance_mode: Annotated[AcceptanceMode, Field(strict=False)] | None = None
+    top_k: Uint32 | None = None
+    stop_token_ids: list[Uint32] = []
+    ignore_end_of_text: bool = False
+    request_id: Annotated[str, Field(max_length=128)] = ""
+
+
+_OPTION_TYPES: Mapping[int, Any] = {
+    FieldDescriptor.CPPTYPE_UINT32: Uint32,
+    FieldDescriptor.CPPTYPE_STRING: str,
+}
+_OPTIONS = {
+    field.name: (_OPTION_TYPES[field.cpp_type] | None, None)
+    for field in speculation_pb2.SpeculationOptions.DESCRIPTOR.fields
+    if field.name not in _Extension.model_fields
+}
+"""The options of strategies, as the protocol has them."""
+
+if TYPE_CHECKING:
+
+    class Extension(_Extension):
+        """What OpenAI's calls don't have: the field ``specmesh`` of a request."""
+else:
+    Extension = create_model("Extension", __base__=_Extension, **_OPTIONS)
+
+HINTS = {
+    **{name: f"{EXTENSION}.{name}" for name in Extension.model_fields},
+    "max_completion_tokens": "max_tokens",
+}
+"""Where names of other servers' extensions go here."""
+
+
+class StreamOptions(_Fields):
+    """How a stream is told."""
+
+    include_usage: bool | None = None
+    include_obfuscation: Literal[False] | None = None
+    continuous_usage_stats: bool | None = None
+    """Ignored; load generators send it. Usage comes once, at the end."""
+
+
+class Request(_Fields):
+    """What both calls take."""
+
+    model: Annotated[str, Field(min_length=1, max_length=512)]
+    temperature: Float32 | None = None
+    top_p: Float32 | None = None
+    n: Annotated[int, Field(ge=1, lt=2**31)] = 1
+    stop: (
+        Annotated[
+            Annotated[str, Tag("<one>")]
+            | Annotated[list[str], Field(max_length=MAX_STOP), Tag("<many>")],
+            Discriminator(lambda value: "<many>" if isinstance(value, list) else "<one>"),
+        ]
+        | None
+    ) = None
+    seed: Uint64 | None = None
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    max_tokens: Uint32 | None = None
+    user: str | None = None
+    ignore_eos: bool = False
+    specmesh: Extension = Field(default_factory=Extension)
+
+    @model_validator(mode="after")
+    def _check_stream_options(self) -> Self:
+        if self.stream_options is not None and not self.stream:
+            raise ApiError.invalid("stream_options", "has no meaning unless 'stream' is true")
+        return self
+
+    @property
+    def include_usage(self) -> bool:
+        """Whether a stream ends with a chunk about usage."""
+        return self.stream_options is not None and bool(self.stream_options.include_usage)
+
+    def keywords(self, identity: str, number: int, num_answers: int) -> dict[str, Any]:
+        """The keywords of the SDK's ``generate`` and ``chat`` that are the same for both, for the
+        answer ``number`` of ``num_answers`` to ``identity``."""
+        more = self.specmesh
+        stops = [self.stop] if isinstance(self.stop, str) else self.stop
+        return {
+            "model": self.model,
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "top_k": more.top_k,
+            "seed": seed_of(self.seed, number % self.n),
+            "acceptance_mode": more.acceptance_mode,
+            "stop_strings": stops or (),
+            "stop_token_ids": more.stop_token_ids,
+            "ignore_end_of_text": more.ignore_end_of_text or self.ignore_eos,
+            "strategy": more.strategy,
+            "filter": None if more.filter is None else more.filter.chosen,
+            "request_id": _request_id(identity, more.request_id, number, num_answers),
+            **{name: getattr(more, name) for name in _OPTIONS},
+        }
+
+
+class CompletionRequest(Request):
+    """The body of POST /v1/completions."""
+
+    prompt: Annotated[
+        Annotated[str, Tag("<one>")]
+        | Annotated[list[str], Field(min_length=1), Tag("<many>")]
+        | Annotated[list[Uint32], Tag("<ids>")]
+        | Annotated[list[list[Uint32]], Tag("<lists of ids>")],
+        Discriminator(_shape),
+    ]
+    logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+
+    @property
+    def prompts(self) -> list[str] | list[list[int]]:
+        """Each prompt."""
+        if isinstance(self.prompt, str):
+            return [self.prompt]
+        if isinstance(self.prompt[0], int):
+            return [self.prompt]
+        return self.prompt
+
+    @property
+    def token_limit(self) -> int:
+        """What an answer may have."""
+        return DEFAULT_COMPLETION_TOKENS if self.max_tokens is None else self.max_tokens
+
+
+class TextPart(_Fields):
+    """A part of a message's content."""
+
+    type: Literal["text"]
+    text: str
+
+
+def _without_nothing(value: object) -> object:
+    """A message without its fields that hold nothing, as answers given back have many."""
+    if not isinstance(value, dict):
+        return value
+    return {name: each for name, each in value.items() if each is not None and each != []}
+
+
+class Message(_Fields):
+    """A message of a chat."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: Annotated[
+        Annotated[str, Tag("<one>")] | Annotated[list[TextPart], Tag("<many>")],
+        Discriminator(lambda value: "<many>" if isinstance(value, list) else "<one>"),
+    ]
+
+    @property
+    def spoken(self) -> dict[str, str]:
+        """As the chat template takes it: it knows developers as the system."""
+        parts = self.content
+        text = parts if isinstance(parts, str) else "".join(part.text for part in parts)
+        return {"role": "system" if self.role == "developer" else self.role, "content": text}
+
+
+class ChatRequest(Request):
+    """The body of POST /v1/chat/completions."""
+
+    messages: Annotated[
+        list[Annotated[Message, BeforeValidator(_without_nothing)]], Field(min_length=1)
+    ]
+    max_completion_tokens: Uint32 | None = None
+    logprobs: bool = False
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+    # Ignored.
+    metadata: dict[str, str] | None = None
+    store: bool | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_options: dict[str, Any] | None = None
+    prompt_cache_retention: str | None = None
+
+    @model_validator(mode="after")
+    def _check_pairs(self) -> Self:
+        if self.top_logprobs is not None and not self.logprobs:
+            raise ApiError.invalid("top_logprobs", "has no meaning unless 'logprobs' is true")
+        if self.max_tokens not in {None, self.max_completion_tokens} and (
+            self.max_completion_tokens is not None
+        ):
+            raise ApiError.invalid("max_tokens", "differs from 'max_completion_tokens'")
+        return self
+
+    @property
+    def token_limit(self) -> int | None:
+        """What an answer may have; None leaves it to the context."""
+        given = self.max_completion_tokens
+        return self.max_tokens if given is None else given
+
+    @property
+    def num_top_logprobs(self) -> int | None:
+        """How many likeliest tokens are told at each place; None if no log-probability is."""
+        return (self.top_logprobs or 0) if self.logprobs else None
+
+
+def seed_of(seed: int | None, number: int) -> int | None:
+    """The seed of choice ``number`` of a prompt: the first has the request's own, so that it is
+    the answer to a request for one; the others have different ones that follow from it."""
+    if seed is None or number == 0:
+        return seed
+    digest = hashlib.sha256(f"{seed}/{number}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> (64 - SEED_BITS)
+
+
+def _request_id(identity: str, given: str, number: int, num_answers: int) -> str:
+    """The id by which the mesh knows an answer again. Callers whom the gateway tells apart are one
+    to the mesh, so theirs are kept apart here."""
+    if not given:
+        return ""
+    own = hashlib.sha256(f"{identity}/{given}".encode()).hexdigest() if identity else given
+    return f"{own}/{number}" if num_answers > 1 else own
+
+
+R = TypeVar("R", bound=Request)
+
+
+def completion_request(given: Mapping[str, object]) -> CompletionRequest:
+    """The request in the body ``given``. Raises ``ApiError``."""
+    return _read(CompletionRequest, given, COMPLETIONS)
+
+
+def chat_request(given: Mapping[str, object]) -> ChatRequest:
+    """The request in the body ``given``. Raises ``ApiError``."""
+    return _read(ChatRequest, given, CHAT)
+
+
+def _read(request_class: type[R], given: Mapping[str, object], parameters: Parameters) -> R:
+    try:
+        return request_class.model_validate(taken(given, parameters, HINTS))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+    param = _path(first["loc"])
+    if first["type"] == "missing":
+        raise ApiError.invalid(param, f"{param!r} is missing", code="missing_required_parameter")
+    if first["type"] == "extra_forbidden":
+        raise ApiError.invalid(param, f"there is no {param!r} here", code="unknown_parameter")
+    raise ApiError.invalid(param, f"{param!r}: {first['msg']}")
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    """``messages[0].content``; the tags of unions are left out."""
+    path = ""
+    for part in location:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        elif not part.startswith("<"):
+            path += f".{part}" if path else part
+    return path

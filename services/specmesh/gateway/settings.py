@@ -1,0 +1,76 @@
+"""Settings of the gateway."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Self
+
+from pydantic import Field, model_validator
+from pydantic_settings import SettingsConfigDict
+
+from specmesh.serving.identity.settings import BearerSettings
+from specmesh.serving.settings import ProcessSettings
+
+
+class GatewaySettings(BearerSettings, ProcessSettings):
+    """Serves OpenAI's API over HTTP: answers come from orchestrators.
+
+    Without --tokens and --jwks, callers' bearer tokens are passed on to the orchestrators.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="SPECMESH_GATEWAY__")
+
+    orchestrators: str = Field(
+        "127.0.0.1:50051", description="addresses of orchestrators, comma-separated"
+    )
+    max_request_bytes: int = Field(
+        8 * 2**20, ge=1024, le=2**30, description="largest body that is taken in"
+    )
+    max_answers: int = Field(
+        64, ge=1, le=1024, description="answers that one request may ask for: prompts times n"
+    )
+    request_seconds: float = Field(
+        600.0, gt=0, le=86_400, description="how long an answer may take, its wait included"
+    )
+    ping_seconds: float = Field(
+        15.0,
+        gt=0,
+        le=3600,
+        description="how long a stream may be silent before a comment shows that it lives",
+    )
+    mesh_ca: Path | None = Field(
+        None, description="CA in PEM that signs the orchestrators' certificates: calls use TLS"
+    )
+    mesh_cert: Path | None = Field(
+        None, description="certificate in PEM, of the role gateway, for orchestrators to see"
+    )
+    mesh_key: Path | None = Field(None, description="key of that certificate, in PEM")
+    mesh_token_file: Path | None = Field(
+        None,
+        description="file with the bearer token that orchestrators are shown, for all callers "
+        "that --tokens or --jwks let in",
+    )
+    plaintext_tokens: bool = Field(
+        False,
+        description="send bearer tokens to orchestrators on other hosts without TLS, so that "
+        "whoever is on the way can use them",
+    )
+
+    @model_validator(mode="after")
+    def _check_mesh(self) -> Self:
+        if (self.mesh_cert is None) != (self.mesh_key is None):
+            raise ValueError("--mesh-cert and --mesh-key go together")
+        if self.mesh_cert is not None and self.mesh_ca is None:
+            raise ValueError("--mesh-cert needs --mesh-ca")
+        if self.mesh_token_file is not None and self.tokens is None and self.jwks is None:
+            raise ValueError(
+                "--mesh-token-file needs --tokens or --jwks: anybody could call with that token"
+            )
+        if not self.targets:
+            raise ValueError("--orchestrators names none")
+        return self
+
+    @property
+    def targets(self) -> list[str]:
+        """Each orchestrator, host:port."""
+        return [each.strip() for each in self.orchestrators.split(",") if each.strip()]

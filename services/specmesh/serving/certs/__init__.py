@@ -1,0 +1,1 @@
+"""A development CA and its certificates: ``specmesh certs``."""

@@ -1,0 +1,92 @@
+"""``specmesh certs`` or ``python -m specmesh.serving.certs``."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from specmesh.serving.certs.authority import CA_DAYS
+from specmesh.serving.certs.folder import KEY, FolderError, bearers, make, renew
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+NAME = r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*"
+
+USE = """\
+Each process of the mesh:  --tls-cert {0}/ROLE.pem --tls-key {0}/ROLE-key.pem --tls-ca {0}/ca.pem
+A client:                  the same with ROLE = client
+Who has {0}/ca-key.pem can make certificates of any role: keep it off the machines that serve."""
+
+
+@app.command()
+def main(
+    out: Annotated[Path, typer.Option(help="Folder to write to.")],
+    host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Name or address at which clients reach orchestrators and gateways, besides "
+            "loopback; may be repeated."
+        ),
+    ] = None,
+    client: Annotated[
+        list[str] | None,
+        typer.Option(help="A client with an identity of its own; may be repeated."),
+    ] = None,
+    trust_domain: Annotated[
+        str, typer.Option(help="Whose identities they are, the host of their SPIFFE ids.")
+    ] = "specmesh.internal",
+    days: Annotated[
+        int, typer.Option(min=1, max=CA_DAYS, help="How long the certificates are valid.")
+    ] = 90,
+    renew_: Annotated[
+        bool,
+        typer.Option("--renew", help="Replace the certificates, for the same bearers, not the CA."),
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the CA and everything.")] = False,
+) -> None:
+    """Make a development CA and a certificate for each role of a mesh."""
+    if renew_ and force:
+        raise typer.BadParameter("--renew and --force exclude each other")
+    if renew_ and (host or client):
+        raise typer.BadParameter("--renew changes neither hosts nor clients")
+    certified = bearers(
+        _name(trust_domain), [_host(h) for h in host or ()], [_client(c) for c in client or ()]
+    )
+    valid = timedelta(days=days)
+    try:
+        if renew_:
+            written = renew(out, valid)
+        else:
+            written = make(out, trust_domain, certified, valid, force=force)
+    except (FolderError, OSError) as error:
+        typer.echo(f"specmesh: {error}", err=True)
+        raise typer.Exit(1) from error
+    for path in written:
+        typer.echo(f"{path} and {path.stem}{KEY}")
+    typer.echo(USE.format(out))
+
+
+def _host(host: str) -> str:
+    if not host or not host.isascii():
+        raise typer.BadParameter(f"{host!r} must be a name in ASCII, xn--..., or an address")
+    return host
+
+
+def _client(name: str) -> str:
+    if f"-{name}.pem".endswith(KEY):
+        raise typer.BadParameter(f"{name!r}: its certificate would overwrite another's key")
+    return _name(name)
+
+
+def _name(name: str) -> str:
+    if not re.fullmatch(NAME, name):
+        raise typer.BadParameter(f"{name!r} must be letters, digits, '-', '_' and single dots")
+    return name
+
+
+if __name__ == "__main__":
+    app(prog_name="specmesh certs")

@@ -1,0 +1,102 @@
+"""The folder that ``specmesh certs`` fills: a CA, and a certificate for each role."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+from cryptography import x509
+
+from specmesh.serving.certs.authority import Authority, Bearer, Issued
+from specmesh.serving.identity.roles import CLIENT, ROLES, host_of, spiffe_id
+
+CA = "ca"
+KEY = "-key.pem"
+"""The end of a key's name, whose certificate's ends in .pem."""
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+class FolderError(Exception):
+    """The folder holds what must not be overwritten, or not what is needed."""
+
+
+def bearers(trust_domain: str, hosts: Sequence[str], clients: Sequence[str]) -> dict[str, Bearer]:
+    """Who gets a certificate, by the name of its files: every role, and the named clients."""
+    found = {
+        role: Bearer(
+            role,
+            spiffe_id(trust_domain, role),
+            () if role == CLIENT else (host_of(role), *dict.fromkeys((*LOOPBACK, *hosts))),
+        )
+        for role in ROLES
+    }
+    for name in clients:
+        bearer = Bearer(name, spiffe_id(trust_domain, CLIENT, name))
+        found[f"{CLIENT}-{name}"] = bearer
+    return found
+
+
+def make(
+    folder: Path, trust_domain: str, certified: dict[str, Bearer], valid: timedelta, *, force: bool
+) -> list[Path]:
+    """Write a new CA and its certificates; return the paths of the certificates.
+
+    Raises ``FolderError`` if one of the files is there and not ``force``.
+    """
+    if not force:
+        _check_free(folder, (CA, *certified))
+    folder.mkdir(parents=True, exist_ok=True)
+    authority = Authority.new(trust_domain)
+    return [_write(folder, CA, authority.own), *_issue(folder, authority, certified, valid)]
+
+
+def renew(folder: Path, valid: timedelta) -> list[Path]:
+    """Replace all certificates in the folder but the CA's by new ones for the same bearers, each
+    file at once; return their paths. Raises ``FolderError``."""
+    certificate, key = _paths(folder, CA)
+    keys = sorted(path for path in folder.glob(f"*{KEY}") if path != key)
+    try:
+        authority = Authority.load(certificate.read_bytes(), key.read_bytes())
+        certified = {
+            name: Bearer.of(x509.load_pem_x509_certificate(_paths(folder, name)[0].read_bytes()))
+            for name in (path.name.removesuffix(KEY) for path in keys)
+        }
+    except (OSError, ValueError) as error:
+        raise FolderError(f"cannot renew what is in {folder}: {error}") from None
+    return _issue(folder, authority, certified, valid)
+
+
+def _issue(
+    folder: Path, authority: Authority, certified: dict[str, Bearer], valid: timedelta
+) -> list[Path]:
+    return [
+        _write(folder, name, authority.issue(bearer, valid)) for name, bearer in certified.items()
+    ]
+
+
+def _check_free(folder: Path, names: Iterable[str]) -> None:
+    taken = [path for name in names for path in _paths(folder, name) if path.exists()]
+    if taken:
+        raise FolderError(f"{taken[0]} exists: --renew keeps the CA, --force replaces everything")
+
+
+def _paths(folder: Path, name: str) -> tuple[Path, Path]:
+    return folder / f"{name}.pem", folder / f"{name}{KEY}"
+
+
+def _write(folder: Path, name: str, issued: Issued) -> Path:
+    certificate, key = _paths(folder, name)
+    _replace(key, issued.key_pem, 0o600)
+    _replace(certificate, issued.certificate_pem, 0o644)
+    return certificate
+
+
+def _replace(path: Path, data: bytes, mode: int) -> None:
+    """Write a file that nobody sees half written, or for a moment with another mode."""
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(data)
+    fresh.replace(path)

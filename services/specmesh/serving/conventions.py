@@ -1,0 +1,284 @@
+"""The names, units and buckets of all metrics, and of the attributes on metrics and spans.
+
+Where OpenTelemetry has a convention it is followed, as of: GenAI, semantic-conventions-genai at
+004902b (in development); RPC and database, semantic-conventions 1.45. What has none is called
+``specmesh.*``. docs/operations.md says what each metric tells an operator. Every attribute of a
+metric has few values: no session, no text, and no name that only a request gives.
+"""
+
+from __future__ import annotations
+
+from specmesh.serving.instruments import Count, Distribution, Level
+
+# Attributes.
+
+SERVICE_NAME = "service.name"
+SERVICE_INSTANCE = "service.instance.id"
+SERVICE_VERSION = "service.version"
+
+OPERATION = "gen_ai.operation.name"
+TEXT_COMPLETION = "text_completion"
+CHAT = "chat"
+PROVIDER = "gen_ai.provider.name"
+SPECMESH = "specmesh"
+REQUEST_MODEL = "gen_ai.request.model"
+RESPONSE_MODEL = "gen_ai.response.model"
+RESPONSE_ID = "gen_ai.response.id"
+FINISH_REASONS = "gen_ai.response.finish_reasons"
+MAX_TOKENS = "gen_ai.request.max_tokens"
+TEMPERATURE = "gen_ai.request.temperature"
+INPUT_TOKENS = "gen_ai.usage.input_tokens"
+CACHED_INPUT_TOKENS = "gen_ai.usage.cache_read.input_tokens"
+OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
+TOKEN_TYPE = "gen_ai.token.type"  # noqa: S105 - no secret
+
+RPC_SYSTEM = "rpc.system.name"
+GRPC = "grpc"
+RPC_METHOD = "rpc.method"
+RPC_STATUS = "rpc.response.status_code"
+SERVER_ADDRESS = "server.address"
+SERVER_PORT = "server.port"
+ERROR_TYPE = "error.type"
+
+HTTP_METHOD = "http.request.method"
+HTTP_ROUTE = "http.route"
+HTTP_STATUS = "http.response.status_code"
+URL_SCHEME = "url.scheme"
+
+DB_SYSTEM = "db.system.name"
+REDIS = "redis"
+DB_OPERATION = "db.operation.name"
+
+STRATEGY = "specmesh.strategy"
+LOOKAHEAD = "specmesh.lookahead"
+ACCEPTANCE = "specmesh.acceptance"
+REASON = "specmesh.reason"
+CANCELLED = "specmesh.cancelled"
+RESUMED_FROM = "specmesh.resumed_from"
+ROLE = "specmesh.role"
+STATE = "specmesh.state"
+CAUSE = "specmesh.cause"
+HEDGE_WON = "specmesh.hedge.won"
+FORWARD_KIND = "specmesh.forward.kind"
+FORWARD_WIDTH = "specmesh.forward.width"
+FILTER_DECISION = "specmesh.filter.decision"
+FILTER_SCORER = "specmesh.filter.scorer"
+
+# Buckets.
+
+SECONDS = (
+    *(0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05),
+    *(0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0),
+)
+"""From a small model's forward on."""
+_RPC_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+
+# A request, at the orchestrator.
+
+REQUEST_DURATION = Distribution(
+    "gen_ai.server.request.duration",
+    "s",
+    "from a request's arrival to its end, by error.type if it failed",
+    (*(0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64), *(1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)),
+)
+TIME_TO_FIRST_TOKEN = Distribution(
+    "gen_ai.server.time_to_first_token",
+    "s",
+    "from a request's arrival to its first new token, if it says one; recorded at its end, by "
+    "error.type if it failed then",
+    (
+        *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1),
+        *(0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0),
+    ),
+)
+TIME_PER_OUTPUT_TOKEN = Distribution(
+    "gen_ai.server.time_per_output_token",
+    "s",
+    "time of each new token after the first, until the end, by error.type if it failed",
+    (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5),
+)
+TOKEN_USAGE = Distribution(
+    # gen_ai.client.token.usage, but it is a client's: counted here as well, it would be twice.
+    "specmesh.token.usage",
+    "{token}",
+    "tokens of a request, by gen_ai.token.type: of its prompt, or new ones of its answer",
+    tuple(float(4**n) for n in range(14)),
+)
+REQUESTS = Count(
+    "specmesh.requests",
+    "{request}",
+    "requests that ended, by status and, if they failed, by specmesh.reason (errors.proto)",
+)
+REQUESTS_RUNNING = Level("specmesh.requests.running", "{request}", "answers at work")
+REQUESTS_WAITING = Level("specmesh.requests.waiting", "{request}", "answers that wait to begin")
+REQUESTS_ROOM = Level("specmesh.requests.room", "{request}", "answers that may be at work at once")
+RESUMED = Count(
+    "specmesh.requests.resumed",
+    "{request}",
+    "answers that went on after their stream broke, from the store or from what the client has",
+)
+NOT_RESUMABLE = Count(
+    "specmesh.sessions.not_resumable",
+    "{session}",
+    "answers that went out faster than they could be stored, for a time at least",
+)
+
+# Speculation. The names are those of GenerationStats.
+
+DRAFTED_TOKENS = Count(
+    "specmesh.spec_decode.num_drafted_tokens",
+    "{token}",
+    "all tokens that drafters sent, verified or not",
+)
+VERIFIED_TOKENS = Count(
+    "specmesh.spec_decode.num_verified_tokens", "{token}", "draft tokens that the target judged"
+)
+ACCEPTED_TOKENS = Count(
+    "specmesh.spec_decode.num_accepted_tokens", "{token}", "draft tokens that were accepted"
+)
+WASTED_TOKENS = Count(
+    "specmesh.spec_decode.num_wasted_tokens",
+    "{token}",
+    "tokens drafted in vain: rejected, cancelled or cut off",
+)
+UNCHECKED_TOKENS = Count(
+    "specmesh.spec_decode.num_unchecked_tokens", "{token}", "draft tokens said without the target"
+)
+TARGET_TOKENS = Count(
+    "specmesh.spec_decode.num_target_tokens",
+    "{token}",
+    "positions that the target was asked for, also by verifications that were cancelled",
+)
+VERIFY_CALLS = Count(
+    "specmesh.spec_decode.num_verify_calls", "{call}", "verifications that were answered"
+)
+
+# The mesh, as an orchestrator sees it.
+
+REPLICAS = Level(
+    "specmesh.replicas",
+    "{replica}",
+    "replicas by specmesh.role and specmesh.state: ready, down, refused (another model) or "
+    "ejected (left out for a while)",
+)
+EJECTIONS = Count(
+    "specmesh.replica.ejections",
+    "{ejection}",
+    "replicas left out for a while since they failed or were slow",
+)
+QUARANTINES = Count(
+    "specmesh.quarantined.calls",
+    "{call}",
+    "calls that broke several replicas in turn and were tried nowhere else",
+)
+HEDGES = Count(
+    "specmesh.verify.hedges",
+    "{call}",
+    "second calls for verifications that were late, by whether they came first",
+)
+TASK_FAILURES = Count(
+    "specmesh.task.failures", "{task}", "drafts and verifications that failed for good"
+)
+FILTER_FALLBACKS = Count(
+    "specmesh.filter.fallbacks",
+    "{assessment}",
+    "assessments that failed, so that the target was asked about every token",
+)
+
+# Calls, of every process.
+
+SERVER_CALL_DURATION = Distribution(
+    "rpc.server.call.duration", "s", "requests answered here, by method and status", _RPC_SECONDS
+)
+CLIENT_CALL_DURATION = Distribution(
+    "rpc.client.call.duration",
+    "s",
+    "calls to other services, by method, callee and status",
+    _RPC_SECONDS,
+)
+CALLS_ACTIVE = Level("specmesh.rpc.active", "{request}", "requests that are being answered here")
+STORE_DURATION = Distribution(
+    "db.client.operation.duration",
+    "s",
+    "commands to Redis, by what they do",
+    (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0),
+)
+
+# A model's process.
+
+CALL_QUEUE = Distribution(
+    "specmesh.queue.duration", "s", "time of a call from arrival to the first forward", SECONDS
+)
+CALL_FORWARD = Distribution(
+    "specmesh.forward.duration", "s", "time of a call spent in forwards", SECONDS
+)
+COMPUTED_TOKENS = Count("specmesh.tokens.computed", "{token}", "tokens that went through a forward")
+CACHED_TOKENS = Count("specmesh.tokens.cached", "{token}", "prefix tokens whose KV was held")
+FORWARD_DURATION = Distribution(
+    "specmesh.engine.forward.duration", "s", "one forward, whoever shares it", SECONDS
+)
+BATCH_SIZE = Distribution(
+    "specmesh.engine.batch.size",
+    "{sequence}",
+    "sequences that share a forward",
+    tuple(float(1 << n) for n in range(9)),
+)
+BATCH_TOKENS = Distribution(
+    "specmesh.engine.batch.tokens",
+    "{token}",
+    "tokens of a forward, all together",
+    tuple(float(1 << n) for n in range(12)),
+)
+JOBS = Level("specmesh.engine.jobs", "{call}", "calls in the engine's batch")
+QUEUE_DEPTH = Level("specmesh.engine.queue.depth", "{call}", "calls that wait for the engine")
+QUEUE_LIMIT = Level(
+    "specmesh.engine.queue.limit", "{call}", "calls that may wait; one more is refused"
+)
+KV_BLOCKS = Level(
+    "specmesh.kv.blocks",
+    "{block}",
+    "blocks of the KV cache by specmesh.state: used, cached (may be evicted) or free",
+)
+KV_SHARED = Level("specmesh.kv.blocks.shared", "{block}", "used blocks with several users")
+KV_EVICTIONS = Count("specmesh.kv.evictions", "{block}", "cached blocks that had to make room")
+KV_LOOKED_UP = Count("specmesh.kv.prefix.tokens", "{token}", "tokens looked up in the KV cache")
+KV_HITS = Count("specmesh.kv.prefix.hits", "{token}", "of these, those that were found")
+
+# The confidence service.
+
+FILTER_TOKENS = Count(
+    "specmesh.filter.tokens",
+    "{token}",
+    "draft tokens decided on, by specmesh.filter.decision: kept or escalated",
+)
+FILTER_ASSESSED = Count("specmesh.filter.assessed", "{token}", "draft tokens that were scored")
+FILTER_THRESHOLD = Level(
+    "specmesh.filter.threshold",
+    "1",
+    "what scores were compared with last, by specmesh.filter.scorer; finite ones",
+)
+FILTER_BATCH_SIZE = Distribution(
+    "specmesh.filter.batch.size",
+    "{request}",
+    "requests released together, counted by the replica that released them",
+    tuple(float(1 << n) for n in range(9)),
+)
+FILTER_WAIT = Distribution(
+    "specmesh.filter.wait.duration", "s", "time of a request in the request cache", SECONDS
+)
+
+# A request, at the gateway.
+
+HTTP_DURATION = Distribution(
+    "http.server.request.duration",
+    "s",
+    "how long HTTP requests take, streams to their end, by error.type if they failed",
+    (*_RPC_SECONDS, 30.0, 60.0),
+)
+HTTP_ACTIVE = Level("http.server.active_requests", "{request}", "HTTP requests being answered")
+TIME_TO_FIRST_TOKENS = Distribution(
+    "specmesh.gateway.time_to_first_tokens",
+    "s",
+    "from a streaming request's arrival to the first tokens of any of its answers",
+    (*_RPC_SECONDS, 30.0, 60.0),
+)

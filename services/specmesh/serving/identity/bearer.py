@@ -1,0 +1,43 @@
+"""Who sent a bearer token.
+
+The orchestrator finds it in a call's metadata, a gateway in a request's header ``Authorization``.
+"""
+
+from __future__ import annotations
+
+from specmesh.serving.errors import Unauthenticated
+from specmesh.serving.identity.jwts import JsonWebTokens, unauthenticated
+from specmesh.serving.identity.tokens import StaticTokens
+
+SCHEME = "bearer"
+
+
+class Bearer:
+    """Tells who a caller is by its token."""
+
+    def __init__(self, tokens: StaticTokens | None, jwts: JsonWebTokens | None) -> None:
+        self._tokens = tokens
+        self._jwts = jwts
+
+    def load(self) -> None:
+        """Read the files. Raises ``UnusableFile``."""
+        if self._tokens is not None:
+            self._tokens.load()
+        if self._jwts is not None:
+            self._jwts.load()
+
+    def identify(self, authorization: str | None) -> str:
+        """The identity of who sent ``authorization``, "Bearer TOKEN": ``token:NAME`` or
+        ``jwt:ISSUER|SUBJECT``. Raises ``Unauthenticated``."""
+        if authorization is None:
+            raise Unauthenticated("UNAUTHENTICATED", "the call has no bearer token")
+        scheme, _, token = authorization.partition(" ")
+        if scheme.lower() != SCHEME:
+            raise Unauthenticated("UNAUTHENTICATED", "the authorization is no bearer token")
+        if not token.isascii():
+            raise unauthenticated("it has characters that no token has")
+        if self._tokens is not None and (identity := self._tokens.identify(token)):
+            return identity
+        if self._jwts is not None:
+            return self._jwts.identify(token)
+        raise unauthenticated("it is not known here")

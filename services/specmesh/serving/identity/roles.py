@@ -1,0 +1,52 @@
+"""Roles: what a certificate says its bearer is, and which methods each may call.
+
+The role is the last segment of a SPIFFE id, ``spiffe://TRUST-DOMAIN/specmesh/verifier``; what comes
+before it tells bearers of one role apart. A server's certificate is also for the host name of its
+role (``host_of``), by which the orchestrator knows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from urllib.parse import urlsplit
+
+VERIFIER = "verifier"
+DRAFTER = "drafter"
+CONFIDENCE = "confidence"
+ORCHESTRATOR = "orchestrator"
+GATEWAY = "gateway"
+CLIENT = "client"
+ROLES = (VERIFIER, DRAFTER, CONFIDENCE, ORCHESTRATOR, GATEWAY, CLIENT)
+
+CALLERS: Mapping[str, Sequence[str]] = {
+    "specmesh.mesh.v1alpha1.VerifierService": (ORCHESTRATOR,),
+    "specmesh.mesh.v1alpha1.DrafterService": (ORCHESTRATOR,),
+    "specmesh.mesh.v1alpha1.ConfidenceService": (ORCHESTRATOR,),
+    "specmesh.mesh.v1alpha1.ModelService": (ORCHESTRATOR,),
+    "specmesh.v1.GenerationService": (CLIENT, GATEWAY),
+    "specmesh.v1.TokenizerService": (CLIENT, GATEWAY),
+}
+"""By service: the roles that may call its methods. Health and reflection are for everybody whom TLS
+lets in."""
+
+
+def host_of(role: str) -> str:
+    """The host name that every certificate of a role is for, wherever its bearer runs."""
+    return f"{role}.specmesh.internal"
+
+
+def spiffe_id(trust_domain: str, role: str, name: str = "") -> str:
+    """The SPIFFE id of a role, of the bearer ``name`` if it is one of several."""
+    return "/".join(filter(None, (f"spiffe://{trust_domain}/specmesh", name, role)))
+
+
+def role_of(identity: str) -> str:
+    """The role that a SPIFFE id names; empty if it is none of ours."""
+    path = urlsplit(identity).path.strip("/").split("/")
+    ours = identity.startswith("spiffe://") and len(path) > 1 and path[0] == "specmesh"
+    return path[-1] if ours else ""
+
+
+def may_call(role: str, method: str) -> bool:
+    """Whether ``role`` may call a method, "specmesh.v1.GenerationService/Generate"."""
+    return role in CALLERS.get(method.partition("/")[0], ())

@@ -1,0 +1,110 @@
+"""Settings of who may call a server and how it proves who it is."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Self
+
+from pydantic import Field, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from specmesh.serving.identity.bearer import Bearer
+from specmesh.serving.identity.certificates import TlsFiles
+from specmesh.serving.identity.jwts import JsonWebTokens
+from specmesh.serving.identity.tokens import StaticTokens
+
+
+class TlsSettings(BaseSettings):
+    """Mixin for every server."""
+
+    model_config = SettingsConfigDict(frozen=True)
+
+    tls_cert: Path | None = Field(
+        None, description="certificate in PEM, its chain after it; the port then speaks TLS alone"
+    )
+    tls_key: Path | None = Field(None, description="key of the certificate, in PEM")
+    tls_ca: Path | None = Field(
+        None,
+        description="CA in PEM that signs the certificates of the mesh: each caller must then have "
+        "one, of a role that may call",
+    )
+    plaintext_beyond_loopback: bool = Field(
+        False,
+        description="listen beyond loopback without TLS, so that whoever is on the way reads and "
+        "changes everything",
+    )
+
+    @model_validator(mode="after")
+    def _check_tls(self) -> Self:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("--tls-cert and --tls-key go together")
+        if self.tls_ca is not None and self.tls_cert is None:
+            raise ValueError("--tls-ca needs --tls-cert and --tls-key")
+        return self
+
+    @property
+    def tls(self) -> TlsFiles | None:
+        """The files of TLS; None for plain text."""
+        if self.tls_cert is None or self.tls_key is None:
+            return None
+        return TlsFiles(self.tls_cert, self.tls_key, self.tls_ca)
+
+    @property
+    def requires_certificates(self) -> bool:
+        """Whether callers must have a certificate."""
+        return self.tls_ca is not None
+
+    @property
+    def bearer(self) -> Bearer | None:
+        """What tells callers by their tokens; None if none are asked for."""
+        return None
+
+
+class BearerSettings(TlsSettings):
+    """Mixin for the roles that clients call."""
+
+    tokens: Path | None = Field(
+        None,
+        description="JSON file of tokens, of which each call must have one: "
+        '[{"name": "...", "sha256": "..."}]',
+    )
+    jwks: Path | None = Field(
+        None,
+        description="JSON Web Key Set: each call must have a token that one of its keys signed",
+    )
+    jwt_issuer: str = Field("", description="the claim iss of such a token")
+    jwt_audience: str = Field("", description="what its claim aud must hold")
+    client_certificates: bool = Field(
+        True, description="whether clients need a certificate as well, where there is a --tls-ca"
+    )
+
+    @model_validator(mode="after")
+    def _check_jwt(self) -> Self:
+        given = [self.jwks is not None, bool(self.jwt_issuer), bool(self.jwt_audience)]
+        if any(given) and not all(given):
+            raise ValueError("--jwks, --jwt-issuer and --jwt-audience go together")
+        return self
+
+    @property
+    def requires_certificates(self) -> bool:
+        """Whether callers must have a certificate."""
+        return super().requires_certificates and self.client_certificates
+
+    @property
+    def bearer(self) -> Bearer | None:
+        """What tells callers by their tokens; None if none are asked for."""
+        if self.tokens is None and self.jwks is None:
+            return None
+        return Bearer(
+            StaticTokens(self.tokens) if self.tokens else None,
+            JsonWebTokens(self.jwks, self.jwt_issuer, self.jwt_audience) if self.jwks else None,
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what listens on ``host``."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,54 @@
+"""Tokens that an operator hands out: a file lists the names and hashes of those that are valid."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from specmesh.serving.identity.watched import UnusableFile, Watched
+
+
+class NamedToken(BaseModel):
+    """A token by its SHA-256, so that who reads the file cannot use it. One name may have several:
+    the next is handed out before the last is taken away."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(min_length=1)
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+
+
+_FILE = TypeAdapter(list[NamedToken])
+
+
+class StaticTokens:
+    """The tokens of a JSON file: ``[{"name": "alice", "sha256": "9f86..."}]``."""
+
+    def __init__(self, path: Path) -> None:
+        self._tokens = Watched([path], lambda: _read(path))
+
+    def load(self) -> None:
+        """Read the file. Raises ``UnusableFile``."""
+        self._tokens.current()
+
+    def identify(self, token: str) -> str | None:
+        """The identity of a token, None if it is not in the file."""
+        digest = hashlib.sha256(token.encode()).hexdigest()
+        found = None
+        for known in self._tokens.current():  # all of them, lest the time tell which is near
+            if hmac.compare_digest(known.sha256, digest):
+                found = f"token:{known.name}"
+        return found
+
+
+def _read(path: Path) -> Sequence[NamedToken]:
+    try:
+        return _FILE.validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise UnusableFile(f"{path}: {' '.join(filter(None, (where, first['msg'])))}") from None

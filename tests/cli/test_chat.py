@@ -1,0 +1,50 @@
+"""``specmesh chat`` with a mesh that says what it is told to."""
+
+import grpc
+from typer.testing import CliRunner
+
+from specmesh.cli.app import app
+from specmesh.client.testing import FakeMesh
+
+
+def talk(mesh, *lines, options=()):
+    text = "".join(f"{line}\n" for line in lines)
+    return CliRunner().invoke(app, ["chat", "-t", mesh.address, *options], input=text)
+
+
+def said(request):
+    return [(message.role, message.content) for message in request.chat.messages]
+
+
+def test_each_message_is_sent_with_all_that_was_said_before():
+    with FakeMesh() as mesh:
+        mesh.answer("Hel", "lo")
+        mesh.answer("Bye")
+        result = talk(mesh, "Hi", "", "Go", options=["--system", "Be brief", "-o", "lookahead=3"])
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout == "Hello\nBye\n"
+    beginning = [("system", "Be brief"), ("user", "Hi")]
+    assert [said(request) for request in mesh.requests] == [
+        beginning,
+        [*beginning, ("assistant", "Hello"), ("user", "Go")],
+    ]
+    assert mesh.requests[0].speculation.lookahead == 3
+
+
+def test_a_reset_forgets_and_an_exit_ends():
+    with FakeMesh() as mesh:
+        mesh.answer("one")
+        mesh.answer("two")
+        result = talk(mesh, "a", "/reset", "b", "/exit", "c")
+    assert result.stdout == "one\ntwo\n"
+    assert said(mesh.requests[1]) == [("user", "b")]
+    assert len(mesh.requests) == 2
+
+
+def test_a_model_without_a_template_says_so_and_ends_where_nobody_watches():
+    with FakeMesh() as mesh:
+        mesh.fail(grpc.StatusCode.FAILED_PRECONDITION, "NO_CHAT_TEMPLATE", "there is none")
+        result = talk(mesh, "Hi", "again")
+    assert result.exit_code == 6
+    assert result.stderr == "specmesh: there is none [NO_CHAT_TEMPLATE]\n"
+    assert len(mesh.requests) == 1

@@ -1,0 +1,210 @@
+"""The synchronous client: the same answers, from any thread, across a fork."""
+
+import asyncio
+import inspect
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+
+from specmesh.client import AsyncClient, Client, ClientOptions, Hooks, InvalidRequest, SpecmeshError
+from specmesh.client.testing import FakeMesh
+
+WORDS = ("one ", "two ", "three ", "four")
+
+
+@pytest.fixture
+def mesh():
+    with FakeMesh() as mesh:
+        yield mesh
+
+
+@pytest.fixture
+def client(mesh):
+    with Client(mesh.address) as client:
+        yield client
+
+
+def test_it_has_the_calls_and_the_keywords_of_the_asynchronous_one():
+    def public(kind):
+        return {name for name in vars(kind) if not name.startswith("_")}
+
+    in_the_loop = {"aclose", "suspend", "reopen"}
+    assert public(Client) == public(AsyncClient) - in_the_loop | {"close"}
+    keywords = set(inspect.signature(AsyncClient).parameters) - {"targets"}
+    assert set(ClientOptions.__annotations__) == keywords
+
+
+def test_chunks_come_as_they_are_said_and_properties_tell_of_them_at_any_time(mesh, client):
+    mesh.answer(*WORDS)
+    stream = client.generate("count")
+    assert (stream.text, stream.session_id, stream.seed, stream.stats) == ("", "", None, None)
+    for number, chunk in enumerate(stream):
+        assert chunk.text == WORDS[number]
+        assert stream.text == "".join(WORDS[: number + 1])
+        assert (stream.session_id, stream.seed, stream.stats) == ("fake-1", 7, None)
+    assert stream.stats.num_output_tokens == len(WORDS)
+    assert stream.result.text == "".join(WORDS)
+
+
+def test_a_broken_answer_goes_on(mesh, client):
+    mesh.answer(*WORDS, breaks_after=(1, 3))
+    result = client.complete("count")
+    assert (result.text, result.num_resumes) == ("".join(WORDS), 2)
+
+
+def test_an_error_leaves_what_was_said(mesh):
+    mesh.answer(*WORDS, breaks_after=2)
+    with Client(mesh.address, max_resumes=0) as client:
+        stream = client.generate("count")
+        with pytest.raises(SpecmeshError, match="breaks"):
+            stream.complete()
+    assert (stream.text, stream.token_ids, stream.stats) == ("one two ", (0, 1), None)
+
+
+def test_leaving_the_loop_cancels_the_answer_and_ends_its_hooks(mesh):
+    ended = []
+    mesh.answer(*WORDS)
+    with Client(mesh.address, hooks=Hooks(on_finish=ended.append)) as client:
+        for _ in client.generate("count"):
+            break
+    assert [(each.session_id, each.result, each.error) for each in ended] == [
+        ("fake-1", None, None)
+    ]
+
+
+def test_many_threads_share_one_client(mesh, client):
+    for number in range(20):
+        mesh.answer(f"answer {number}")
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda n: client.complete(f"prompt {n}").text, range(20)))
+    assert sorted(answers) == sorted(f"answer {number}" for number in range(20))
+    loops = [thread for thread in threading.enumerate() if thread.name == "specmesh-client"]
+    assert len(loops) == 1
+
+
+def test_the_other_calls_are_there_as_well(mesh, client):
+    assert client.detokenize(client.tokenize("née")) == "née"
+    chat = [{"role": "user", "content": "hi"}]
+    assert client.apply_chat_template(chat).text == "user: hi\nassistant:"
+    assert [each.target.name for each in client.list_models()] == ["fake"]
+    mesh.fail(grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD", field="text")
+    with pytest.raises(InvalidRequest) as caught:
+        client.complete("")
+    assert [each.field for each in caught.value.field_violations] == ["text"]
+
+
+def test_the_callers_event_loop_and_the_clients_do_not_meet(mesh, client):
+    async def blocking_call_in_a_loop():
+        return client.complete("count").text
+
+    mesh.answer(*WORDS)
+    assert asyncio.run(blocking_call_in_a_loop()) == "".join(WORDS)
+
+
+def test_an_interrupt_cancels_the_call_that_is_waited_for():
+    """A real SIGINT, in a process of its own, while the mesh is silent."""
+    ended = run_program(INTERRUPTED)
+    assert ended == ["waiting", "interrupted", "cancelled at the mesh", "answered again"]
+
+
+def test_a_fork_leaves_a_used_client_usable_on_both_sides_and_an_answer_going_on():
+    told = run_program(FORKED)
+    assert sorted(told) == [
+        "child: a second answer",
+        "child: an answer stays with the process that asked for it",
+        "child: exit 0",
+        "parent: a first answer",
+        "parent: one two three four, resumed",
+        "parent: yet another",
+    ]
+
+
+def run_program(program):
+    ended = subprocess.run(
+        [sys.executable, "-c", PREAMBLE + program],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout.splitlines()
+
+
+PREAMBLE = """
+import os, signal, subprocess, sys, threading
+from specmesh.client import Client
+"""
+
+INTERRUPTED = """
+import threading
+from specmesh.client import testing
+
+silent, gone = threading.Event(), threading.Event()
+class Silent(testing._Generation):
+    def Generate(self, request, context):
+        if silent.is_set():
+            yield from super().Generate(request, context)
+            return
+        silent.set()
+        context.add_callback(gone.set)
+        print("waiting", flush=True)
+        os.kill(os.getpid(), signal.SIGINT)
+        gone.wait(20)
+testing._Generation = Silent
+with testing.FakeMesh() as mesh, Client(mesh.address) as client:
+    try:
+        client.complete("hello")
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    if gone.wait(20):
+        print("cancelled at the mesh", flush=True)
+    mesh.answer("answered again")
+    print(client.complete("hello").text)
+"""
+
+# The mesh is another process: gRPC's own threads, which serve, do not survive a fork.
+MESH = """
+import sys
+from specmesh.client.testing import FakeMesh
+with FakeMesh() as mesh:
+    mesh.answer("a first answer")
+    mesh.answer("one ", "two ", "three ", "four")
+    mesh.answer("a second answer")
+    mesh.answer("yet another")
+    print(mesh.address, flush=True)
+    sys.stdin.read()
+"""
+
+FORKED = f"""
+mesh = subprocess.Popen(
+    [sys.executable, "-c", {MESH!r}], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+)
+client = Client(mesh.stdout.readline().strip())
+print("parent:", client.complete("hello").text, flush=True)
+stream = client.generate("count")
+chunks = iter(stream)
+next(chunks)
+child = os.fork()
+if not child:
+    print("child:", client.complete("hello").text, flush=True)
+    try:
+        next(iter(stream))
+    except RuntimeError as error:
+        print("child:", error, flush=True)
+    sys.stdout.flush()
+    sys.exit(0)
+_, status = os.waitpid(child, 0)
+print("child: exit", os.waitstatus_to_exitcode(status), flush=True)
+for _ in chunks:
+    pass
+resumed = ", resumed" if stream.result.num_resumes else ""
+print("parent:", stream.text + resumed, flush=True)
+print("parent:", client.complete("hello").text, flush=True)
+mesh.stdin.close()
+mesh.wait()
+"""

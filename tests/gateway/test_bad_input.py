@@ -1,0 +1,261 @@
+"""What can't be answered is refused by its name, before the mesh hears of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specmesh.gateway.body import parse_object
+from specmesh.gateway.errors import ApiError
+from specmesh.gateway.parameters import CHAT, COMPLETIONS
+from specmesh.gateway.requests import Extension, chat_request, completion_request
+
+COMPLETION = {"model": "toy", "prompt": "hello"}
+MESSAGES = [{"role": "user", "content": "hello"}]
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.sampled_from([2**32, 2**53, 2**64, -1, 10**40, 1e308, -0.0, "", "auto", "text"])
+    | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=6,
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"model": ""}, "model"),
+        ({"model": 3}, "model"),
+        ({"model": None}, "model"),
+        ({"prompt": None}, "prompt"),
+        ({"prompt": 3}, "prompt"),
+        ({"prompt": {}}, "prompt"),
+        ({"prompt": []}, "prompt"),
+        ({"prompt": ["a", 1]}, "prompt[1]"),
+        ({"prompt": [1, "a"]}, "prompt[1]"),
+        ({"prompt": [1, True]}, "prompt[1]"),
+        ({"prompt": [-1]}, "prompt[0]"),
+        ({"prompt": [2**32]}, "prompt[0]"),
+        ({"prompt": [[1], [1.5]]}, "prompt[1][0]"),
+        ({"max_tokens": "5"}, "max_tokens"),
+        ({"max_tokens": 5.0}, "max_tokens"),
+        ({"max_tokens": True}, "max_tokens"),
+        ({"max_tokens": -1}, "max_tokens"),
+        ({"max_tokens": 2**32}, "max_tokens"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"temperature": 1e39}, "temperature"),
+        ({"temperature": 10**400}, "temperature"),
+        ({"top_p": []}, "top_p"),
+        ({"n": 0}, "n"),
+        ({"n": 2**40}, "n"),
+        ({"seed": -1}, "seed"),
+        ({"seed": 2**64}, "seed"),
+        ({"stop": 3}, "stop"),
+        ({"stop": ["a", None]}, "stop[1]"),
+        ({"stop": ["a"] * 17}, "stop"),
+        ({"stream": 1}, "stream"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"stream": True, "stream_options": {"include_usage": 1}}, "stream_options.include_usage"),
+        ({"stream": True, "stream_options": {"other": 1}}, "stream_options.other"),
+        ({"logprobs": True}, "logprobs"),
+        ({"logprobs": 21}, "logprobs"),
+        ({"user": 3}, "user"),
+        ({"best_of": 2}, "best_of"),
+        ({"echo": True}, "echo"),
+        ({"suffix": "x"}, "suffix"),
+        ({"logit_bias": {"1": 5}}, "logit_bias"),
+        ({"top_k": 5}, "top_k"),
+        ({"messages": MESSAGES}, "messages"),
+        ({"specmesh": 3}, "specmesh"),
+        ({"specmesh": {"other": 3}}, "specmesh.other"),
+        ({"specmesh": {"lookahead": -1}}, "specmesh.lookahead"),
+        ({"specmesh": {"acceptance_mode": "lossy"}}, "specmesh.acceptance_mode"),
+        ({"specmesh": {"request_id": "x" * 129}}, "specmesh.request_id"),
+        ({"specmesh": {"stop_token_ids": [1, "a"]}}, "specmesh.stop_token_ids[1]"),
+        ({"specmesh": {"filter": {"follow_load": [1]}}}, "specmesh.filter.follow_load"),
+        (
+            {"specmesh": {"filter": {"threshold": 1, "escalation_rate": 0.5}}},
+            "specmesh.filter",
+        ),
+    ],
+)
+def test_a_wrong_field_of_completions_is_named(change, param):
+    with pytest.raises(ApiError) as raised:
+        completion_request({**COMPLETION, **change})
+    assert (raised.value.status, raised.value.param) == (400, param)
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"messages": []}, "messages"),
+        ({"messages": "hello"}, "messages"),
+        ({"messages": ["hello"]}, "messages[0]"),
+        ({"messages": [{"role": "user"}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": None}]}, "messages[0].content"),
+        ({"messages": [{"content": "hello"}]}, "messages[0].role"),
+        ({"messages": [{"role": "tool", "content": "hello"}]}, "messages[0].role"),
+        ({"messages": [{"role": "user", "content": "x", "name": "a"}]}, "messages[0].name"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+            "messages[0].content[0].type",
+        ),
+        ({"max_tokens": 3, "max_completion_tokens": 4}, "max_tokens"),
+        ({"top_logprobs": 3}, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ({"logprobs": 3}, "logprobs"),
+        ({"tools": [{"type": "function"}]}, "tools"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"functions": [{}]}, "functions"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"modalities": ["text", "audio"]}, "modalities"),
+        ({"reasoning_effort": "high"}, "reasoning_effort"),
+        ({"service_tier": "flex"}, "service_tier"),
+        ({"web_search_options": {}}, "web_search_options"),
+        ({"metadata": {"a": 1}}, "metadata.a"),
+        ({"prompt": "hello"}, "prompt"),
+    ],
+)
+def test_a_wrong_field_of_chats_is_named(change, param):
+    with pytest.raises(ApiError) as raised:
+        chat_request({"model": "toy", "messages": MESSAGES, **change})
+    assert (raised.value.status, raised.value.param) == (400, param)
+
+
+@pytest.mark.parametrize(
+    ("path", "change", "param"),
+    [
+        ("/v1/completions", {"n": 65}, "n"),
+        ("/v1/completions", {"prompt": ["a"] * 65}, "prompt"),
+        ("/v1/completions", {"prompt": ["a"] * 33, "n": 2}, "n"),
+        ("/v1/completions", {"temperature": "hot"}, "temperature"),
+        ("/v1/chat/completions", {"messages": MESSAGES, "prompt": None, "n": 65}, "n"),
+    ],
+)
+async def test_the_mesh_hears_nothing_of_what_is_refused(
+    gateway, orchestrator, path, change, param
+):
+    asked = {**COMPLETION, **change}
+    if "messages" in change:
+        del asked["prompt"]
+    response = await gateway.post(path, asked)
+    assert response.status_code == 400, response.text
+    assert response.json()["error"]["param"] == param
+    assert orchestrator.requests == []
+
+
+def test_a_name_of_another_servers_extension_is_told_where_it_goes():
+    with pytest.raises(ApiError, match=r"'specmesh\.top_k'"):
+        completion_request({**COMPLETION, "top_k": 5})
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "not valid JSON"),
+        (b"hello", "not valid JSON"),
+        (b'"hello"', "must be an object"),
+        (b"\xff\xfe", "not valid JSON"),
+        (b'{"prompt": "\\ud800"}', "not valid JSON"),
+        (b'{"temperature": NaN}', "NaN is no JSON"),
+        (b'{"temperature": -Infinity}', "-Infinity is no JSON"),
+        (b'{"n": ' + b"1" * 5000 + b"}", "not valid JSON"),
+        (b"[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_a_body_that_is_no_json_object_is_refused(body, said):
+    with pytest.raises(ApiError, match=said) as raised:
+        parse_object(body)
+    assert (raised.value.status, raised.value.code) == (400, "invalid_json")
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        (b'{"model": "a", "n": 1, "n": 2}', "n"),
+        (b'{"model": "a", "prompt": "b", "specmesh": {"top_k": 1, "top_k": 2}}', "top_k"),
+    ],
+)
+def test_a_name_that_is_there_twice_is_refused(body, param):
+    with pytest.raises(ApiError) as raised:
+        parse_object(body)
+    assert (raised.value.status, raised.value.param) == (400, param)
+
+
+async def test_a_body_of_another_type_is_refused(gateway):
+    for told in ({"content-type": "text/plain"}, {"content-type": "application/x-json"}):
+        response = await gateway.post("/v1/completions", COMPLETION, **told)
+        assert response.status_code == 415
+    response = await gateway.http.post("/v1/completions", content=b"{}")
+    assert response.status_code == 415
+
+
+async def test_a_body_that_is_too_large_is_refused_before_all_of_it_is_read(
+    open_gateway, orchestrator
+):
+    gateway = await open_gateway(orchestrator.address, max_request_bytes=1024)
+    response = await gateway.post("/v1/completions", {**COMPLETION, "prompt": "x" * 1024})
+    assert (response.status_code, response.json()["error"]["code"]) == (413, "body_too_large")
+
+    host, port = gateway.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, port)
+    writer.write(
+        b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        b"transfer-encoding: chunked\r\n\r\n401\r\n" + b" " * 1025 + b"\r\n"
+    )
+    assert b" 413 " in await asyncio.wait_for(reader.readline(), 10)
+    writer.close()
+    await writer.wait_closed()
+
+
+def refusal(read) -> ApiError | None:
+    """The error that ``read`` raises, if it does; no other is expected."""
+    try:
+        read()
+    except ApiError as error:
+        return error
+    return None
+
+
+def assert_refused_by_name(read, asked: dict[str, object]) -> None:
+    """``asked`` is read, or refused with status 400 and the name of a field of it."""
+    error = refusal(lambda: read(parse_object(json.dumps(asked).encode())))
+    if error is not None:
+        assert error.status == 400
+        assert error.code == "invalid_json" or error.param
+        assert error.message
+
+
+@given(name=st.sampled_from([*COMPLETIONS, "specmesh", "other"]), value=JSON)
+def test_no_value_of_a_field_of_completions_is_more_than_a_bad_request(name, value):
+    assert_refused_by_name(completion_request, {**COMPLETION, name: value})
+
+
+@given(name=st.sampled_from([*CHAT, "specmesh", "other"]), value=JSON)
+def test_no_value_of_a_field_of_chats_is_more_than_a_bad_request(name, value):
+    asked = {"model": "toy", "messages": MESSAGES, "stream": True, name: value}
+    assert_refused_by_name(chat_request, asked)
+
+
+@given(name=st.sampled_from([*Extension.model_fields]), value=JSON)
+def test_no_value_in_the_extension_is_more_than_a_bad_request(name, value):
+    assert_refused_by_name(completion_request, {**COMPLETION, "specmesh": {name: value}})
+
+
+@given(messages=JSON | st.lists(st.fixed_dictionaries({"role": JSON, "content": JSON}), max_size=3))
+def test_no_messages_are_more_than_a_bad_request(messages):
+    assert_refused_by_name(chat_request, {"model": "toy", "messages": messages})
+
+
+@given(body=st.binary(max_size=64) | st.text(max_size=64).map(str.encode))
+def test_no_bytes_are_more_than_a_bad_request(body):
+    error = refusal(lambda: parse_object(body))
+    assert error is None or error.status == 400

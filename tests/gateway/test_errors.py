@@ -1,0 +1,180 @@
+"""Errors have OpenAI's shape and statuses, and say whether to come again."""
+
+from __future__ import annotations
+
+import grpc
+import openai
+import pytest
+from google.rpc.error_details_pb2 import BadRequest, RetryInfo
+from tests.client.conftest import chunks, refuses, started, whole_answer
+
+from specmesh.gateway.errors import param_of
+
+ASKED = {"model": "toy", "prompt": "hello"}
+CODE = grpc.StatusCode
+
+
+def field(name: str) -> BadRequest:
+    return BadRequest(field_violations=[BadRequest.FieldViolation(field=name, description="no")])
+
+
+def soon() -> RetryInfo:
+    retry = RetryInfo()
+    retry.retry_delay.FromMilliseconds(1500)
+    return retry
+
+
+@pytest.mark.parametrize(
+    ("script", "error", "status", "code", "param"),
+    [
+        (
+            refuses(CODE.INVALID_ARGUMENT, "bad", "INVALID_FIELD", field("sampling.top_k")),
+            openai.BadRequestError,
+            *(400, "invalid_field", "specmesh.top_k"),
+        ),
+        (
+            refuses(CODE.FAILED_PRECONDITION, "no drafter", "NO_FITTING_DRAFTER"),
+            openai.BadRequestError,
+            *(400, "no_fitting_drafter", "specmesh.strategy"),
+        ),
+        (
+            refuses(CODE.FAILED_PRECONDITION, "too small", "KV_CACHE_TOO_SMALL"),
+            openai.BadRequestError,
+            *(400, "kv_cache_too_small", "max_tokens"),
+        ),
+        (
+            refuses(CODE.UNAUTHENTICATED, "who?", "UNAUTHENTICATED"),
+            openai.AuthenticationError,
+            *(401, "invalid_api_key", None),
+        ),
+        (
+            refuses(CODE.PERMISSION_DENIED, "not you", "WRONG_ROLE"),
+            openai.PermissionDeniedError,
+            *(403, "permission_denied", None),
+        ),
+        (
+            refuses(CODE.NOT_FOUND, "no model", "MODEL_NOT_FOUND"),
+            openai.NotFoundError,
+            *(404, "model_not_found", "model"),
+        ),
+        (
+            refuses(CODE.ALREADY_EXISTS, "again", "REQUEST_ID_REUSED"),
+            openai.ConflictError,
+            *(409, "request_id_reused", "specmesh.request_id"),
+        ),
+        (
+            refuses(CODE.RESOURCE_EXHAUSTED, "full", "OVERLOADED", soon()),
+            openai.RateLimitError,
+            *(429, "overloaded", None),
+        ),
+        (
+            refuses(CODE.FAILED_PRECONDITION, "broke", "REQUEST_BREAKS_REPLICAS"),
+            openai.InternalServerError,
+            *(500, "request_breaks_replicas", None),
+        ),
+        (
+            refuses(CODE.UNAVAILABLE, "none up", "NO_VERIFIER"),
+            openai.InternalServerError,
+            *(503, "no_verifier", None),
+        ),
+        (
+            refuses(CODE.DEADLINE_EXCEEDED, "late", "DEADLINE"),
+            openai.InternalServerError,
+            *(504, "deadline", None),
+        ),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_meshs_errors_have_openais_statuses(
+    gateway, orchestrator, script, error, status, code, param, stream
+):
+    orchestrator.generate_scripts = [script]
+    with pytest.raises(error) as raised:
+        await gateway.openai.completions.create(**ASKED, stream=stream)
+    assert (raised.value.status_code, raised.value.code) == (status, code)
+    assert raised.value.param == param
+    assert raised.value.request_id
+
+
+async def test_overload_says_when_to_come_again(gateway, orchestrator):
+    orchestrator.generate_scripts = [refuses(CODE.RESOURCE_EXHAUSTED, "", "OVERLOADED", soon())]
+    response = await gateway.post("/v1/completions", ASKED)
+    assert response.headers["retry-after"] == "2"
+    assert response.headers["retry-after-ms"] == "1500"
+    assert response.headers["x-should-retry"] == "true"
+    assert response.json()["error"]["type"] == "rate_limit_error"
+
+
+async def test_openais_client_comes_again_by_itself(open_gateway, orchestrator):
+    gateway = await open_gateway(orchestrator.address, drain_seconds=0)
+    orchestrator.generate_scripts = [
+        refuses(CODE.RESOURCE_EXHAUSTED, "", "OVERLOADED"),
+        whole_answer,
+    ]
+    client = gateway.openai.with_options(max_retries=1)
+    assert (await client.completions.create(**ASKED)).choices
+
+
+async def test_what_would_fail_again_is_not_tried_again(gateway, orchestrator):
+    orchestrator.generate_scripts = [refuses(CODE.ALREADY_EXISTS, "", "REQUEST_ID_REUSED")]
+    response = await gateway.post("/v1/completions", ASKED)
+    assert response.headers["x-should-retry"] == "false"
+    orchestrator.generate_scripts = [refuses(CODE.DEADLINE_EXCEEDED, "", "DEADLINE")]
+    with pytest.raises(openai.InternalServerError):
+        await gateway.openai.with_options(max_retries=5).completions.create(**ASKED)
+    assert len(orchestrator.requests) == 2
+
+
+async def test_an_unreachable_mesh_is_a_503(open_gateway):
+    gateway = await open_gateway("127.0.0.1:1")
+    response = await gateway.post("/v1/completions", ASKED)
+    assert (response.status_code, response.headers["retry-after"]) == (503, "1")
+    assert response.headers["x-should-retry"] == "true"
+    assert (await gateway.http.get("/healthz")).status_code == 503
+
+
+async def test_a_stream_that_fails_after_its_beginning_says_so_in_the_stream(gateway, orchestrator):
+    async def breaks(context):
+        yield started()
+        for event in chunks(0, 4):
+            yield event
+        async for _ in refuses(CODE.FAILED_PRECONDITION, "replaced", "TARGET_REPLACED")(context):
+            pass
+
+    orchestrator.generate_scripts = [breaks] * 2
+    *_, error = await gateway.events("/v1/completions", ASKED)
+    assert error["error"]["code"] == "target_replaced"
+    stream = await gateway.openai.completions.create(**ASKED, stream=True)
+    with pytest.raises(openai.APIError, match="replaced"):
+        async for _ in stream:
+            pass
+
+
+@pytest.mark.parametrize(
+    ("field", "param"),
+    [
+        ("sampling.temperature", "temperature"),
+        ("sampling.acceptance_mode", "specmesh.acceptance_mode"),
+        ("stopping.max_tokens", "max_tokens"),
+        ("stopping.stop_strings[2]", "stop[2]"),
+        ("stopping.stop_token_ids", "specmesh.stop_token_ids"),
+        ("speculation.filter.scorer", "specmesh.filter.scorer"),
+        ("prompt", "prompt"),
+        ("text", "prompt"),
+        ("tokens.ids[7]", "prompt[7]"),
+        ("chat.messages[1].role", "messages[1].role"),
+        ("num_top_logprobs", "logprobs"),
+        ("request_id", "specmesh.request_id"),
+        ("something.new", "something.new"),
+    ],
+)
+def test_fields_of_the_mesh_go_by_openais_names(field, param):
+    assert param_of(field) == param
+
+
+async def test_unknown_paths_and_methods_have_openais_shape(gateway):
+    missing = await gateway.post("/v1/embeddings", {})
+    assert (missing.status_code, missing.json()["error"]["code"]) == (404, "not_found")
+    wrong = await gateway.http.get("/v1/completions")
+    assert (wrong.status_code, wrong.headers["allow"]) == (405, "POST")
+    assert wrong.json()["error"]["type"] == "invalid_request_error"

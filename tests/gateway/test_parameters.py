@@ -1,0 +1,79 @@
+"""Every parameter of OpenAI's calls is named in our table, and in the docs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+from openai.types import completion_create_params
+from openai.types.chat import completion_create_params as chat_create_params
+
+from specmesh.gateway.errors import ApiError
+from specmesh.gateway.parameters import (
+    CHAT,
+    COMPLETIONS,
+    EXTENSION,
+    IGNORE_EOS,
+    Standing,
+    taken,
+)
+from specmesh.gateway.requests import ChatRequest, CompletionRequest, Extension
+
+DOCS = Path(__file__).parents[2] / "docs" / "openai.md"
+
+CALLS = [
+    (COMPLETIONS, completion_create_params, CompletionRequest),
+    (CHAT, chat_create_params, ChatRequest),
+]
+
+
+def openais(params) -> set[str]:
+    """The parameters of a call, by the signature of the package that is installed."""
+    variants = (params.CompletionCreateParamsNonStreaming, params.CompletionCreateParamsStreaming)
+    return {name for each in variants for name in get_type_hints(each)}
+
+
+@pytest.mark.parametrize(("table", "params", "_"), CALLS)
+def test_the_table_names_every_parameter_of_the_openai_package_and_no_other(table, params, _):
+    assert openais(params) - set(table) == set(), "not in the table"
+    assert set(table) - openais(params) == set(), "not in the package"
+
+
+@pytest.mark.parametrize(("table", "_", "request_class"), CALLS)
+def test_what_is_not_refused_has_a_field_with_a_type(table, _, request_class):
+    read = {name for name, each in table.items() if each.standing is not Standing.REFUSED}
+    assert read | {EXTENSION, IGNORE_EOS} == set(request_class.model_fields)
+
+
+@pytest.mark.parametrize(("heading", "table"), [("Completions", COMPLETIONS), ("Chats", CHAT)])
+def test_the_docs_have_the_same_table(heading, table):
+    section = DOCS.read_text().partition(f"### {heading}\n")[2].partition("\n#")[0]
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \|", section, re.MULTILINE)
+    assert dict(rows) == {name: each.standing.value for name, each in table.items()}
+    assert len(rows) == len(table)
+
+
+def test_the_docs_name_every_field_of_the_extension():
+    section = DOCS.read_text().partition("## Speculation\n")[2].partition("\n## ")[0]
+    named = set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE))
+    assert set(Extension.model_fields) <= named
+
+
+@pytest.mark.parametrize("table", [COMPLETIONS, CHAT])
+def test_a_refused_parameter_is_taken_only_where_it_says_nothing(table):
+    for name, parameter in table.items():
+        if parameter.standing is Standing.REFUSED:
+            for neutral in (None, *parameter.neutral):
+                assert taken({name: neutral}, table, {}) == {}
+            with pytest.raises(ApiError) as raised:
+                taken({name: ["anything else"]}, table, {})
+            assert (raised.value.param, raised.value.code) == (name, "unsupported_parameter")
+
+
+def test_false_is_not_zero():
+    with pytest.raises(ApiError):
+        taken({"presence_penalty": False}, CHAT, {})
+    with pytest.raises(ApiError):
+        taken({"echo": 0}, COMPLETIONS, {})

@@ -1,0 +1,163 @@
+"""Streams and their clients: who hangs up, who doesn't read, and who waits."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+from tests.client.conftest import chunks, started, whole_answer
+from tests.gateway.conftest import never_begins, never_ends
+
+from specmesh.v1 import events_pb2
+
+ASKED = {"model": "toy", "prompt": "hello"}
+SOON = 10
+
+
+@asynccontextmanager
+async def connected(gateway, asked, path="/v1/completions"):
+    """A connection on which ``asked`` has been sent."""
+    host, port = gateway.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, port)
+    body = json.dumps(asked).encode()
+    head = (
+        f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        f"content-length: {len(body)}\r\n\r\n"
+    )
+    writer.write(head.encode() + body)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+@pytest.mark.parametrize("script", [never_begins, never_ends])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_client_that_hangs_up_cancels_its_answer(gateway, orchestrator, script, stream):
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def noted(context):
+        begun.set()
+        try:
+            async for event in script(context):
+                yield event
+        finally:
+            ended.set()
+
+    orchestrator.generate_scripts = [noted]
+    async with connected(gateway, {**ASKED, "stream": stream}), asyncio.timeout(SOON):
+        await begun.wait()
+    async with asyncio.timeout(SOON):
+        await ended.wait()
+
+
+async def test_a_client_that_hangs_up_in_the_midst_of_a_stream_cancels_its_answer(
+    gateway, orchestrator
+):
+    orchestrator.generate_scripts = [never_ends]
+    async with connected(gateway, {**ASKED, "stream": True}) as (reader, _):
+        await asyncio.wait_for(reader.readuntil(b'"text":"100 101 "'), SOON)
+    async with asyncio.timeout(SOON):
+        await orchestrator.cancelled.wait()
+
+
+async def test_openais_client_cancels_by_closing_the_stream(gateway, orchestrator):
+    orchestrator.generate_scripts = [never_ends]
+    stream = await gateway.openai.completions.create(**ASKED, stream=True)
+    assert (await anext(aiter(stream))).choices[0].text == "100 101 "
+    await stream.close()
+    async with asyncio.timeout(SOON):
+        await orchestrator.cancelled.wait()
+
+
+async def test_a_silent_stream_begins_and_shows_that_it_lives(open_gateway, orchestrator):
+    orchestrator.generate_scripts = [never_begins]
+    gateway = await open_gateway(orchestrator.address, ping_seconds=0.05, drain_seconds=0)
+    async with connected(gateway, {**ASKED, "stream": True}) as (reader, _):
+        await asyncio.wait_for(reader.readuntil(b" 200 OK\r\n"), SOON)
+        for _ in range(2):
+            await asyncio.wait_for(reader.readuntil(b": ping"), SOON)
+
+
+async def test_comments_are_no_chunks_to_openais_client(open_gateway, orchestrator):
+    async def slow(context):
+        yield started()
+        for event in chunks(0, 4):
+            await asyncio.sleep(0.1)
+            yield event
+        async for event in whole_answer(context):
+            if event.HasField("finished"):
+                yield event
+
+    orchestrator.generate_scripts = [slow]
+    gateway = await open_gateway(orchestrator.address, ping_seconds=0.02)
+    stream = await gateway.openai.completions.create(**ASKED, stream=True)
+    assert "".join([part.choices[0].text async for part in stream]) == "100 101 102 103 "
+
+
+async def test_a_client_that_does_not_read_is_cut_off_and_its_answer_cancelled(
+    open_gateway, orchestrator
+):
+    gone = asyncio.Event()
+
+    async def floods(_):
+        try:
+            yield started()
+            for index in range(100_000):
+                chunk = events_pb2.GenerationChunk(
+                    first_index=index, token_ids=[1], text="x" * 10_000
+                )
+                yield events_pb2.GenerationEvent(chunk=chunk)
+        finally:
+            gone.set()
+
+    orchestrator.generate_scripts = [floods]
+    gateway = await open_gateway(orchestrator.address, stall_seconds=0.2, drain_seconds=0)
+    async with connected(gateway, {**ASKED, "stream": True}), asyncio.timeout(SOON):
+        await gone.wait()
+
+
+async def test_what_runs_ends_while_the_gateway_drains_and_nothing_new_is_taken_in(
+    open_gateway, orchestrator
+):
+    go_on = asyncio.Event()
+
+    async def waits(context):
+        yield started()
+        for event in chunks(0, 2):
+            yield event
+        await go_on.wait()
+        async for event in whole_answer(context):
+            if event.HasField("finished"):
+                yield event
+
+    orchestrator.generate_scripts = [waits]
+    gateway = await open_gateway(orchestrator.address, drain_seconds=SOON)
+    async with connected(gateway, {**ASKED, "stream": True}) as (reader, _):
+        await asyncio.wait_for(reader.readuntil(b'"text":"100 101 "'), SOON)
+        draining = asyncio.create_task(gateway.server.drain())
+        host, port = gateway.url.removeprefix("http://").split(":")
+        async with asyncio.timeout(SOON):
+            while True:
+                try:
+                    _, other = await asyncio.open_connection(host, port)
+                except ConnectionError:
+                    break
+                other.close()
+                with suppress(ConnectionError):
+                    await other.wait_closed()
+        go_on.set()
+        await asyncio.wait_for(reader.readuntil(b"data: [DONE]\n\n"), SOON)
+        await draining
+
+
+async def test_what_takes_longer_than_the_drain_is_broken_off(open_gateway, orchestrator):
+    orchestrator.generate_scripts = [never_ends]
+    gateway = await open_gateway(orchestrator.address, drain_seconds=0)
+    async with connected(gateway, {**ASKED, "stream": True}) as (reader, _):
+        await asyncio.wait_for(reader.readuntil(b'"text":"100 101 "'), SOON)
+        await asyncio.wait_for(gateway.server.drain(), SOON)
+        await asyncio.wait_for(orchestrator.cancelled.wait(), SOON)

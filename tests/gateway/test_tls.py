@@ -1,0 +1,121 @@
+"""HTTPS at the door, and mTLS on the way to the orchestrators."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from contextlib import asynccontextmanager
+
+import grpc
+import httpx2
+import pytest
+from cryptography import x509
+from tests.client.conftest import FakeOrchestrator, whole_answer
+from tests.serving.identity.conftest import (
+    DAY,
+    authority_in,
+    certs,
+    client_of,
+    flags,
+    issued,
+    put,
+)
+
+from specmesh.v1.generation_pb2_grpc import add_GenerationServiceServicer_to_server
+
+__all__ = ["certs", "issued"]
+
+ASKED = {"model": "toy", "prompt": "hello"}
+
+
+def trusting(certs, name=None):
+    """What a client of the door trusts, and shows of itself."""
+    context = ssl.create_default_context(cafile=str(certs / "ca.pem"))
+    if name is not None:
+        context.load_cert_chain(certs / f"{name}.pem", certs / f"{name}-key.pem")
+    return context
+
+
+async def serial(url, context):
+    """The serial number of the certificate that a new connection is shown."""
+    host, port = url.rpartition("/")[2].split(":")
+    _, writer = await asyncio.open_connection(host, port, ssl=context)
+    shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    writer.close()
+    await writer.wait_closed()
+    return x509.load_der_x509_certificate(shown).serial_number
+
+
+@asynccontextmanager
+async def over_tls(certs):
+    """An orchestrator that lets in who has a certificate of the mesh."""
+    fake = FakeOrchestrator()
+    server = grpc.aio.server()
+    add_GenerationServiceServicer_to_server(fake, server)
+    pair = [(certs / f"orchestrator{part}.pem").read_bytes() for part in ("-key", "")]
+    credentials = grpc.ssl_server_credentials(
+        [tuple(pair)], (certs / "ca.pem").read_bytes(), require_client_auth=True
+    )
+    fake.address = f"127.0.0.1:{server.add_secure_port('127.0.0.1:0', credentials)}"
+    await server.start()
+    try:
+        yield fake
+    finally:
+        await server.stop(None)
+
+
+async def test_the_door_speaks_https(open_gateway, orchestrator, certs):
+    orchestrator.generate_scripts = [whole_answer]
+    settings = flags(certs, "gateway") | {"tls_ca": None}
+    gateway = await open_gateway(orchestrator.address, **settings)
+    async with httpx2.AsyncClient(verify=trusting(certs)) as http:
+        url = gateway.url.replace("http:", "https:")
+        assert (await http.post(f"{url}/v1/completions", json=ASKED)).status_code == 200
+    with pytest.raises(httpx2.HTTPError):
+        await gateway.http.get("/healthz")
+
+
+async def test_a_changed_certificate_is_taken_up_by_new_connections(
+    open_gateway, orchestrator, certs
+):
+    settings = flags(certs, "gateway") | {"tls_ca": None}
+    gateway = await open_gateway(orchestrator.address, **settings)
+    before = await serial(gateway.url, trusting(certs))
+    put(certs, "gateway", authority_in(certs).issue(client_of("gateway"), DAY))
+    os.utime(certs / "gateway.pem")
+    after = await serial(gateway.url, unchecked())
+    assert before != after
+    assert after == await serial(gateway.url, unchecked())
+
+
+def unchecked():
+    """Connects to whoever it is: the new certificate is for no host name."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+async def test_a_door_with_a_ca_lets_in_who_has_a_certificate(open_gateway, orchestrator, certs):
+    gateway = await open_gateway(orchestrator.address, **flags(certs, "gateway"))
+    url = gateway.url.replace("http:", "https:")
+    async with httpx2.AsyncClient(verify=trusting(certs, "client-alice")) as http:
+        assert (await http.get(f"{url}/healthz")).status_code == 200
+    async with httpx2.AsyncClient(verify=trusting(certs)) as http:
+        with pytest.raises(httpx2.HTTPError):
+            await http.get(f"{url}/healthz")
+
+
+async def test_orchestrators_are_called_over_mtls(open_gateway, certs):
+    async with over_tls(certs) as orchestrator:
+        orchestrator.generate_scripts = [whole_answer]
+        gateway = await open_gateway(
+            orchestrator.address,
+            mesh_ca=certs / "ca.pem",
+            mesh_cert=certs / "gateway.pem",
+            mesh_key=certs / "gateway-key.pem",
+        )
+        assert (await gateway.post("/v1/completions", ASKED)).status_code == 200
+        stranger = await open_gateway(orchestrator.address, mesh_ca=certs / "ca.pem")
+        assert (await stranger.post("/v1/completions", ASKED)).status_code == 503

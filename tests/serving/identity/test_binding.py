@@ -1,0 +1,58 @@
+"""Plain text stays on loopback unless its flag is given."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+from tests.serving.identity.conftest import Serve, Settings, flags
+from tests.serving.process.conftest import Launch, launch
+
+from specmesh.serving.identity.settings import is_loopback
+from specmesh.serving.server import CannotStart
+
+__all__ = ["launch"]
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+async def test_plain_text_beyond_loopback_is_refused(host: str, serve: Serve):
+    with pytest.raises(CannotStart, match="--plaintext-beyond-loopback"):
+        await serve(host=host)
+
+
+async def test_the_process_ends_and_says_why(launch: Launch):
+    process = await launch("--host", "0.0.0.0", until="cannot start")
+    assert "--plaintext-beyond-loopback" in process.log[-1]["reason"]
+    assert await process.ended() == 1
+
+
+async def test_with_tls_or_the_flag_it_is_not(serve: Serve, certs: Path):
+    assert await serve(host="0.0.0.0", **flags(certs, "verifier"))
+    assert await serve(host="0.0.0.0", plaintext_beyond_loopback=True)
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [
+        *(("127.0.0.1", True), ("127.8.8.8", True), ("::1", True), ("localhost", True)),
+        *(("0.0.0.0", False), ("::", False), ("10.0.0.1", False), ("example.org", False)),
+    ],
+)
+def test_what_is_loopback(host: str, loopback: bool):
+    assert is_loopback(host) is loopback
+
+
+@pytest.mark.parametrize("given", [{"tls_cert"}, {"tls_key"}, {"tls_ca"}, {"tls_ca", "tls_key"}])
+def test_files_that_go_together_are_given_together(given: set[str]):
+    with pytest.raises(ValueError, match="--tls-cert and --tls-key"):
+        Settings(**dict.fromkeys(given, Path("file")))
+
+
+async def test_a_process_logs_which_certificate_it_serves_with(
+    serve: Serve, certs: Path, caplog: pytest.LogCaptureFixture
+):
+    with caplog.at_level(logging.INFO):
+        await serve(**flags(certs, "verifier"))
+    (record,) = [each for each in caplog.records if each.msg == "certificate read"]
+    assert vars(record)["subject"] == "CN=verifier"

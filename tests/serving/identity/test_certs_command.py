@@ -1,0 +1,114 @@
+"""``specmesh certs``."""
+
+from __future__ import annotations
+
+import stat
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from typer.testing import CliRunner
+
+from specmesh.serving.certs.__main__ import app
+from specmesh.serving.identity.roles import ROLES, host_of
+
+
+def certs(*arguments: str | Path, status: int = 0) -> str:
+    done = CliRunner().invoke(app, [*map(str, arguments)])
+    assert done.exit_code == status, done.output
+    return str(done.output)
+
+
+def read(folder: Path, name: str) -> x509.Certificate:
+    return x509.load_pem_x509_certificate((folder / f"{name}.pem").read_bytes())
+
+
+def names(certificate: x509.Certificate, kind: type[x509.GeneralName]) -> list[str]:
+    found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    return [*map(str, found.value.get_values_for_type(kind))]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    certs("--out", tmp_path / "certs", "--host", "mesh.example", "--client", "alice")
+    return tmp_path / "certs"
+
+
+def test_every_role_gets_a_certificate_that_the_ca_signed(folder: Path):
+    ca = read(folder, "ca")
+    for role in ROLES:
+        certificate = read(folder, role)
+        certificate.verify_directly_issued_by(ca)
+        (uri,) = names(certificate, x509.UniformResourceIdentifier)
+        assert uri == f"spiffe://specmesh.internal/specmesh/{role}"
+
+
+def test_servers_answer_at_loopback_the_named_hosts_and_the_name_of_their_role(folder: Path):
+    verifier = read(folder, "verifier")
+    hosts = {host_of("verifier"), "localhost", "mesh.example"}
+    assert set(names(verifier, x509.DNSName)) == hosts
+    assert set(names(verifier, x509.IPAddress)) == {"127.0.0.1", "::1"}
+    assert names(read(folder, "client"), x509.DNSName) == []
+
+
+def test_a_named_client_has_an_identity_of_its_own(folder: Path):
+    (uri,) = names(read(folder, "client-alice"), x509.UniformResourceIdentifier)
+    assert uri == "spiffe://specmesh.internal/specmesh/alice/client"
+
+
+def test_keys_are_for_their_owner_alone(folder: Path):
+    keys = [*folder.glob("*-key.pem")]
+    assert len(keys) == len(ROLES) + 2
+    assert {stat.S_IMODE(path.stat().st_mode) for path in keys} == {0o600}
+
+
+def test_nothing_is_overwritten_unless_asked(folder: Path):
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    assert "--force" in certs("--out", folder, status=1)
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    certs("--out", folder, "--force")
+    assert read(folder, "ca").serial_number not in {
+        x509.load_pem_x509_certificate(data).serial_number
+        for path, data in before.items()
+        if path.name == "ca.pem"
+    }
+
+
+def test_renewed_are_the_certificates_for_the_same_bearers_and_not_the_ca(folder: Path):
+    stems = [*ROLES, "client-alice"]
+    before = {stem: read(folder, stem) for stem in ["ca", *stems]}
+    certs("--out", folder, "--renew", "--days", "7")
+    assert read(folder, "ca") == before["ca"]
+    for stem in stems:
+        renewed = read(folder, stem)
+        assert renewed.serial_number != before[stem].serial_number
+        assert renewed.subject == before[stem].subject
+        for kind in (x509.DNSName, x509.IPAddress, x509.UniformResourceIdentifier):
+            assert names(renewed, kind) == names(before[stem], kind)
+        left = renewed.not_valid_after_utc - datetime.now(UTC)
+        assert timedelta(days=6.9) < left < timedelta(days=7.1)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--renew", "--force"),
+        ("--renew", "--host", "x"),
+        ("--days", "0"),
+        ("--trust-domain", "a/b"),
+        ("--client", "../x"),
+        ("--client", ""),
+        ("--client", "key"),  # client-key.pem is the key of the role client
+        ("--client", "alice", "--client", "alice-key"),
+        ("--host", "münchen.example"),
+        ("--host", ""),
+    ],
+)
+def test_what_makes_no_sense_is_refused(arguments: tuple[str, ...], tmp_path: Path):
+    certs("--out", tmp_path / "certs", *arguments, status=2)
+    assert not (tmp_path / "certs").exists()
+
+
+def test_without_a_ca_nothing_can_be_renewed(tmp_path: Path):
+    assert "cannot renew" in certs("--out", tmp_path, "--renew", status=1)

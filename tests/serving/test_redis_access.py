@@ -1,0 +1,131 @@
+"""Redis behind TLS, and as an ACL user."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+from tests.serving.conftest import RedisServer
+
+from specmesh.serving.certs.authority import Authority
+from specmesh.serving.certs.folder import bearers, make
+from specmesh.serving.session import Claim, Generated, Session, StoreUnavailable, Writer
+from specmesh.serving.sessions import SessionStore
+from specmesh.serving.settings import RedisSettings, RedisTls
+
+DAY = timedelta(days=1)
+DOCS = Path(__file__).parents[2] / "docs" / "security.md"
+
+
+@pytest.fixture(scope="module")
+def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("certs")
+    make(folder, "test.internal", bearers("test.internal", (), ()), DAY, force=False)
+    return folder
+
+
+@pytest.fixture
+async def tls_port(redis_server: RedisServer, certs: Path) -> AsyncIterator[int]:
+    """A port that speaks TLS, asks for a certificate, and hands on to the real Redis: the binary of
+    the tests is built without TLS."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=certs / "ca.pem")
+    context.load_cert_chain(certs / "gateway.pem", certs / "gateway-key.pem")
+    context.verify_mode = ssl.CERT_REQUIRED
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await reader.read(65536):
+                writer.write(data)
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        onward = await asyncio.open_connection("127.0.0.1", redis_server.port)
+        await asyncio.gather(pump(reader, onward[1]), pump(onward[0], writer))
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    yield server.sockets[0].getsockname()[1]
+    server.close()
+
+
+async def works(store: SessionStore) -> bool:
+    """Whether a session can go through all that happens to one, by the script and without it."""
+    claim = Claim(uuid.uuid4().hex, b"secret", "owner")
+    session, writer = Session(claim, "m", b"request", (1, 2, 3)), Writer(1, "w")
+    try:
+        await store.ping()
+        assert await store.begin(session, writer, Generated())
+        await store.put(session, writer, Generated((4,)))
+        await store.finish(session.session_id, writer, 1, "LENGTH")
+        await store.append(session.session_id, writer, first_index=1, token_ids=[5])
+        assert (await store.read(claim)).session == session
+        assert await store.read_prefix(session.session_id, 4) == (1, 2, 3, 4)
+        _, kept = await store.take(claim, 2, "v", Generated((4,)), exactly=True)
+        assert kept == Generated((4,))
+        await store.cancel(claim)
+    except StoreUnavailable:
+        return False
+    finally:
+        await store.aclose()
+    return True
+
+
+def tls(certs: Path, ca: str = "ca.pem") -> RedisTls:
+    return RedisTls(certs / ca, certs / "orchestrator.pem", certs / "orchestrator-key.pem")
+
+
+async def test_the_store_is_reached_over_tls_with_a_certificate(tls_port: int, certs: Path):
+    url = f"rediss://localhost:{tls_port}"
+    assert await works(SessionStore.from_url(url, tls=tls(certs), timeout_s=10))
+
+
+async def test_a_redis_that_another_ca_vouches_for_is_not_believed(tls_port: int, certs: Path):
+    (certs / "other.pem").write_bytes(Authority.new("other.internal").own.certificate_pem)
+    url = f"rediss://localhost:{tls_port}"
+    assert not await works(SessionStore.from_url(url, tls=tls(certs, "other.pem"), timeout_s=10))
+    assert not await works(SessionStore.from_url(url, timeout_s=10))
+
+
+async def test_a_redis_under_another_name_is_not_believed(tls_port: int, certs: Path):
+    url = f"rediss://127.0.0.2:{tls_port}"
+    assert not await works(SessionStore.from_url(url, tls=tls(certs), timeout_s=10))
+
+
+async def test_an_acl_user_needs_its_keys_and_the_commands_in_the_docs(redis_server: RedisServer):
+    user, password = uuid.uuid4().hex, uuid.uuid4().hex
+    commands = re.findall(r"\+[a-z|]+", DOCS.read_text())
+    assert len(commands) > 10
+    async with Redis.from_url(redis_server.url) as admin:
+        rules = ["reset", "on", f">{password}", "~mesh:*", *commands]
+        await admin.execute_command("ACL", "SETUSER", user, *rules)
+        try:
+            url = f"redis://{user}:{password}@127.0.0.1:{redis_server.port}"
+            assert await works(SessionStore.from_url(url, prefix="mesh", timeout_s=10))
+            assert not await works(SessionStore.from_url(url, prefix="other", timeout_s=10))
+            wrong = f"redis://{user}:wrong@127.0.0.1:{redis_server.port}"
+            assert not await works(SessionStore.from_url(wrong, prefix="mesh", timeout_s=10))
+        finally:
+            await admin.execute_command("ACL", "DELUSER", user)
+
+
+@pytest.mark.parametrize(
+    ("given", "fault"),
+    [
+        ({"redis_url": "rediss://x", "redis_cert": "c"}, "--redis-cert and --redis-key"),
+        ({"redis_url": "redis://x", "redis_ca": "c"}, "rediss:// URL"),
+        ({"redis_ca": "c"}, "rediss:// URL"),
+    ],
+)
+def test_files_that_would_not_be_used_are_refused(
+    given: dict[str, str], fault: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv("REDIS_URL", raising=False)
+    with pytest.raises(ValueError, match=fault):
+        RedisSettings(**given)
