@@ -54,6 +54,8 @@ async def test_a_request_that_one_replica_could_not_serve_is_refused(
 async def test_a_replica_without_bonus_distributions_is_not_asked_for_any(connect, serve):
     others = [each for each in ALL_FEATURES if each != model_pb2.MODEL_FEATURE_BONUS_DISTRIBUTION]
     verifiers = [Verifier(), Verifier(features=others)]
+    for verifier, other in (verifiers, verifiers[::-1]):  # so that both are asked
+        verifier.faults.append(other.arrived.wait)
     stub = await serve(await connect(verifiers, [Drafter()]))
     asked = request(sampling=REJECTION, speculation={"strategy": "dsi"})
     assert len((await collect(stub.Generate(asked))).tokens) == NUM_TOKENS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from typing import Any, cast
 
@@ -79,3 +80,22 @@ async def test_a_write_that_is_cancelled_is_left_to_grpc_to_end():
     reader.reads.set()
     await asyncio.sleep(0.01)
     assert (reader.num_broken_off, reader.messages) == (0, ["message"])
+
+
+async def test_the_write_of_a_call_that_was_cancelled_may_fail_without_a_word(caplog):
+    class Gone(Reader):
+        async def write(self, message: object) -> None:
+            await super().write(message)
+            raise ConnectionError("nobody listens")
+
+    stalls, reader = Stalls(STALL_S), Gone()
+    sent = sending(stalls, reader)
+    await asyncio.sleep(0)
+    sent.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sent
+    reader.reads.set()
+    await asyncio.sleep(0.01)
+    gc.collect()
+    assert reader.messages == ["message"]
+    assert not caplog.records

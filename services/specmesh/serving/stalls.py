@@ -37,12 +37,15 @@ class Stalls:
         self._since[task] = self._num_checks
         if not self._check_due:
             self._check_later()
+        writing = None
         try:
             # Cancelled while awaited, it would leak 240 bytes in gRPC
             # (github.com/grpc/grpc/issues/43360); it ends with the call anyway.
             if (writing := begin(context.write(message))) is not None:
                 await asyncio.shield(writing)
         except asyncio.CancelledError:
+            if writing is not None:
+                writing.add_done_callback(_retrieve)
             if task not in self._cut or task.uncancel():
                 raise
             raise Unavailable(
@@ -65,3 +68,9 @@ class Stalls:
         self._check_due = False
         if self._since:
             self._check_later()
+
+
+def _retrieve(writing: asyncio.Task[None]) -> None:
+    # How the write of a cancelled call ends tells nothing; asyncio would log its error.
+    if not writing.cancelled():
+        writing.exception()
