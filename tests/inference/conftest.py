@@ -127,11 +127,12 @@ def load(folders: dict[str, Path]) -> Callable[..., TransformersModel]:
 
 
 class Plain:
-    """A model alone: no cache, no mask, no batch."""
+    """A model alone: no cache, no mask, no batch; in double precision, so that differences are
+    the rounding of what it is compared with, whatever the processor."""
 
     def __init__(self, folder: Path) -> None:
         self.architecture = folder.name
-        self._model = AutoModelForCausalLM.from_pretrained(folder).eval()
+        self._model = AutoModelForCausalLM.from_pretrained(folder).double().eval()
         self._known: dict[tuple[int, ...], np.ndarray] = {}
 
     def after(self, tokens: Sequence[int]) -> np.ndarray:

@@ -15,7 +15,9 @@ from specmesh.inference.model import Cancellation, ForwardRequest, Interrupted
 from specmesh.inference.models.cpu.linear import PackedLinear
 
 NEVER = Cancellation()
-TOLERANCE = 1e-5
+TOLERANCE = 5e-5
+"""The rounding of single precision: transformers' own forwards miss the reference by up to 2e-5 on
+some processors. Attention to a wrong token shows in the first digits."""
 VOCAB_SIZE = 60
 TOKENS = [int(token) for token in np.random.default_rng(5).integers(0, VOCAB_SIZE, 120)]
 BRANCHING = TokenTree((10, 11, 12, 13, 14, 15, 16), (0, 0, 1, 1, 3, 2, 5))
