@@ -94,7 +94,7 @@ async def test_request_ids_of_different_callers_never_meet(open_gateway, orchest
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"orchestrators": "mesh.example:1"}, "clear text"),
+        ({"orchestrators": "mesh.example:1"}, "mesh.example:1 is not loopback: give --mesh-ca"),
         ({"host": "0.0.0.0"}, "not loopback"),
         ({"tokens": "/nowhere"}, "nowhere"),
     ],

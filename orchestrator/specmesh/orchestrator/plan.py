@@ -167,9 +167,10 @@ def _strategy_options(
 def _stop_strings(stopping: sampling_pb2.StoppingCriteria) -> tuple[str, ...]:
     if len(stopping.stop_strings) > MAX_STOP_STRINGS:
         raise InvalidField("stopping.stop_strings", f"holds more than {MAX_STOP_STRINGS}")
-    stops = tuple(stopping.stop_strings)
-    if not all(0 < len(stop) <= MAX_STOP_STRING_CHARS for stop in stops):
-        raise InvalidField(
-            "stopping.stop_strings", f"each must have 1 to {MAX_STOP_STRING_CHARS} characters"
-        )
-    return stops
+    for index, stop in enumerate(stopping.stop_strings):
+        if not 0 < len(stop) <= MAX_STOP_STRING_CHARS:
+            raise InvalidField(
+                f"stopping.stop_strings[{index}]",
+                f"must have 1 to {MAX_STOP_STRING_CHARS} characters",
+            )
+    return tuple(stopping.stop_strings)

@@ -7,7 +7,7 @@ import gc
 import logging
 import signal
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Protocol, cast, runtime_checkable
 
 import grpc.aio
@@ -98,6 +98,18 @@ def check_plaintext(settings: ProcessSettings) -> None:
             f"{settings.host} is not loopback: give --tls-cert and --tls-key, or "
             "--plaintext-beyond-loopback"
         )
+
+
+def check_plaintext_calls(settings: ProcessSettings, addresses: Iterable[str], ca: str) -> None:
+    """Raises ``CannotStart`` if calls to ``addresses``, host:port each, would leave this machine in
+    plain text. ``ca`` is the option that makes them TLS."""
+    if settings.plaintext_beyond_loopback:
+        return
+    for address in addresses:
+        if not is_loopback(address.rpartition(":")[0].strip("[]")):
+            raise CannotStart(
+                f"{address} is not loopback: give {ca}, or --plaintext-beyond-loopback"
+            )
 
 
 class LifeCycle(Protocol):
