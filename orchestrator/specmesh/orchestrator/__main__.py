@@ -28,9 +28,11 @@ from specmesh.orchestrator.target import TargetRegistry
 from specmesh.orchestrator.tokenizer_servicer import TokenizerServicer
 from specmesh.serving.command_line import parse
 from specmesh.serving.identity.certificates import watched_certificate
+from specmesh.serving.identity.plaintext import check_plaintext_calls
 from specmesh.serving.identity.roles import CONFIDENCE, DRAFTER, VERIFIER
 from specmesh.serving.identity.settings import BearerSettings
-from specmesh.serving.server import CannotStart, check_plaintext_calls, serve
+from specmesh.serving.process import CannotStart
+from specmesh.serving.server import serve
 from specmesh.serving.sessions import SessionStore
 from specmesh.serving.settings import RedisSettings, ServerSettings
 from specmesh.v1 import generation_pb2, generation_pb2_grpc, tokenizer_pb2, tokenizer_pb2_grpc

@@ -10,8 +10,9 @@ from specmesh.gateway.http_server import HttpServer
 from specmesh.gateway.mesh import Mesh
 from specmesh.gateway.settings import GatewaySettings
 from specmesh.serving.command_line import parse
+from specmesh.serving.identity.plaintext import check_plaintext_calls
 from specmesh.serving.identity.watched import UnusableFile
-from specmesh.serving.server import CannotStart, check_plaintext_calls, run_process
+from specmesh.serving.process import CannotStart, run_process
 
 
 def make_server(settings: GatewaySettings) -> HttpServer:
