@@ -91,6 +91,8 @@ def test_a_wrong_field_of_completions_is_named(change, param):
     with pytest.raises(ApiError) as raised:
         completion_request({**COMPLETION, **change})
     assert (raised.value.status, raised.value.param) == (400, param)
+    assert repr(param) in raised.value.message
+    assert "instance of" not in raised.value.message  # of a class that is ours
 
 
 @pytest.mark.parametrize(
@@ -104,6 +106,10 @@ def test_a_wrong_field_of_completions_is_named(change, param):
         ({"messages": [{"content": "hello"}]}, "messages[0].role"),
         ({"messages": [{"role": "tool", "content": "hello"}]}, "messages[0].role"),
         ({"messages": [{"role": "user", "content": "x", "name": "a"}]}, "messages[0].name"),
+        (
+            {"messages": [{"role": "assistant", "content": None, "tool_calls": [{}]}]},
+            "messages[0].tool_calls",
+        ),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
             "messages[0].content[0].type",
@@ -128,6 +134,8 @@ def test_a_wrong_field_of_chats_is_named(change, param):
     with pytest.raises(ApiError) as raised:
         chat_request({"model": "toy", "messages": MESSAGES, **change})
     assert (raised.value.status, raised.value.param) == (400, param)
+    assert repr(param) in raised.value.message
+    assert "instance of" not in raised.value.message  # of a class that is ours
 
 
 @pytest.mark.parametrize(
