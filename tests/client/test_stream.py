@@ -178,6 +178,34 @@ async def test_the_end_of_a_with_block_cancels_the_call_on_the_server(serve):
             await fake.cancelled.wait()
 
 
+async def test_an_answer_that_is_read_to_its_end_is_not_cancelled_on_the_server(serve):
+    ended = asyncio.Event()
+
+    async def slow_to_end(context):
+        async for event in whole_answer(context):
+            yield event
+        await asyncio.sleep(0.05)
+        ended.set()
+
+    fake = await serve(FakeOrchestrator([slow_to_end]))
+    async with AsyncClient(fake.address) as client:
+        assert (await client.generate("hello")).text == TEXT
+    assert ended.is_set()
+    assert not fake.cancelled.is_set()
+
+
+async def test_a_call_that_does_not_end_after_its_answer_is_cancelled(serve):
+    async def endless_end(context):
+        async for event in whole_answer(context):
+            yield event
+        await asyncio.Event().wait()
+
+    fake = await serve(FakeOrchestrator([endless_end]))
+    async with AsyncClient(fake.address) as client, asyncio.timeout(5):
+        assert (await client.generate("hello")).text == TEXT
+        await fake.cancelled.wait()
+
+
 async def test_the_deadline_ends_the_call_on_both_sides(serve):
     fake = await serve(FakeOrchestrator([endless]))
     async with AsyncClient(fake.address) as client:

@@ -115,6 +115,7 @@ class GenerationStream:
                 if event.HasField("finished"):
                     self._result = self._answer.result(call, event.finished)
                     span.finished(self._result)
+                    await call.end()
                     return
         except Exception as raised:
             error = raised
