@@ -8,7 +8,7 @@ import sys
 import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
-from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
 from tests.client.conftest import (
     TOKENS,
     FakeOrchestrator,
@@ -28,6 +28,7 @@ from specmesh.client import (
     DeadlineExceeded,
     FinishReason,
     Internal,
+    NotFound,
     SessionTaken,
     Strategy,
     Timeouts,
@@ -408,6 +409,19 @@ async def test_a_break_that_a_proxy_words_is_a_break(serve, code):
     fake = await serve(FakeOrchestrator([breaks], [rest_of_answer(4)]))
     async with AsyncClient(fake.address) as client:
         assert (await client.generate("hello")).text == TEXT
+
+
+async def test_a_reason_of_another_domain_is_the_word_of_a_proxy(serve):
+    theirs = ErrorInfo(reason="UPSTREAM_RESET", domain="proxy.example.org")
+    resets = refuses(grpc.StatusCode.INTERNAL, "reset", "", theirs)
+    fake = await serve(FakeOrchestrator([breaks_after(4)], [resets, rest_of_answer(4)]))
+    async with AsyncClient(fake.address) as client:
+        assert (await client.generate("hello")).text == TEXT
+    refusing = await serve(FakeOrchestrator([refuses(grpc.StatusCode.NOT_FOUND, "no", "", theirs)]))
+    async with AsyncClient(refusing.address) as client:
+        with pytest.raises(NotFound) as caught:
+            await client.generate("hello")
+    assert (caught.value.reason, caught.value.metadata) == ("", {})
 
 
 @pytest.mark.parametrize(
