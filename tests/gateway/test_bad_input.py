@@ -172,9 +172,6 @@ def test_a_name_of_another_servers_extension_is_told_where_it_goes():
         (b"hello", "not valid JSON"),
         (b'"hello"', "must be an object"),
         (b"\xff\xfe", "not valid JSON"),
-        (b'{"prompt": "\\ud800"}', "not valid JSON"),
-        (b'{"temperature": NaN}', "NaN is no JSON"),
-        (b'{"temperature": -Infinity}', "-Infinity is no JSON"),
         (b'{"n": ' + b"1" * 5000 + b"}", "not valid JSON"),
         (b"[" * 100_000, "nested too deeply"),
     ],
@@ -189,13 +186,23 @@ def test_a_body_that_is_no_json_object_is_refused(body, said):
     ("body", "param"),
     [
         (b'{"model": "a", "n": 1, "n": 2}', "n"),
-        (b'{"model": "a", "prompt": "b", "specmesh": {"top_k": 1, "top_k": 2}}', "top_k"),
+        (b'{"model": "a", "specmesh": {"top_k": 1, "top_k": 2}}', "specmesh.top_k"),
+        (b'{"model": "a", "temperature": NaN}', "temperature"),
+        (
+            b'{"model": "a", "specmesh": {"filter": {"threshold": -Infinity}}}',
+            "specmesh.filter.threshold",
+        ),
+        (b'{"model": "a", "prompt": ["b", "\\ud800"]}', "prompt[1]"),
+        (b'{"messages": [{"role": "user", "content": "\\udfff!"}]}', "messages[0].content"),
+        (b'{"metadata": {"\\ud800": "x"}}', "metadata"),
+        (b'{"\\ud800": 1}', None),
     ],
 )
-def test_a_name_that_is_there_twice_is_refused(body, param):
+def test_what_no_field_can_hold_is_refused_by_its_path(body, param):
     with pytest.raises(ApiError) as raised:
         parse_object(body)
     assert (raised.value.status, raised.value.param) == (400, param)
+    assert raised.value.message.encode()
 
 
 async def test_a_body_of_another_type_is_refused(gateway):

@@ -50,7 +50,12 @@ class RequestPlan:
 def check_model(name: str, target: Target) -> None:
     """Raise ``NotFound`` for a model that isn't served here; an empty name is any."""
     if name not in {"", target.info.name}:
-        raise NotFound("MODEL_NOT_FOUND", f"no model {name!r} here, only {target.info.name!r}")
+        served = target.info.name
+        raise NotFound(
+            "MODEL_NOT_FOUND",
+            f"no model {name!r} here, only {served!r}",
+            {"model": name, "served": served},
+        )
 
 
 def make_plan(
