@@ -26,8 +26,8 @@ logger = logging.getLogger("specmesh.client")
 
 _PATIENCE_S = 5.0
 """How long the end of the process, or a fork, waits for connections to close."""
-_STEPS_TO_LET_GO = 10
-"""Of the event loop, in which readers of calls that were closed let go of them."""
+_PAUSES_S = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+"""Between looks at whether gRPC has shut down: calls that were closed end in threads of its own."""
 
 
 class Background:
@@ -110,10 +110,19 @@ class Background:
 async def _suspend(clients: Iterable[AsyncClient]) -> None:
     for client in clients:
         await client.suspend()
-    for _ in range(_STEPS_TO_LET_GO):
-        await asyncio.sleep(0)
-    # gRPC shuts down with the last object of its own: calls that broke are in cycles.
-    gc.collect()
+    for pause_s in _PAUSES_S:
+        await asyncio.sleep(pause_s)
+        # gRPC shuts down with the last object of its own: calls that broke are in cycles.
+        gc.collect()
+        if not _grpc_polls():
+            return
+    logger.debug("gRPC goes on: others in this process use it")
+
+
+def _grpc_polls() -> bool:
+    """Whether gRPC's thread for event loops runs, which is its last to be ended. A child that is
+    forked before that waits for ever for what the thread would have brought."""
+    return any("_poll_wrapper" in thread.name for thread in threading.enumerate())
 
 
 background = Background()
