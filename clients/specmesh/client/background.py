@@ -28,6 +28,7 @@ _PATIENCE_S = 5.0
 """How long the end of the process, or a fork, waits for connections to close."""
 _STEPS_TO_LET_GO = 10
 """Of the event loop, in which readers of calls that were closed let go of them."""
+_TIMES_TO_COLLECT = 2
 
 
 class Background:
@@ -110,10 +111,12 @@ class Background:
 async def _suspend(clients: Iterable[AsyncClient]) -> None:
     for client in clients:
         await client.suspend()
-    for _ in range(_STEPS_TO_LET_GO):
-        await asyncio.sleep(0)
-    # gRPC shuts down with the last object of its own: calls that broke are in cycles.
-    gc.collect()
+    # gRPC shuts down with the last object of its own. Calls that broke are in cycles; those with
+    # interceptors are read by generators besides, which the loop closes once they are found.
+    for _ in range(_TIMES_TO_COLLECT):
+        for _ in range(_STEPS_TO_LET_GO):
+            await asyncio.sleep(0)
+        gc.collect()
 
 
 background = Background()
