@@ -125,6 +125,12 @@ def test_a_fork_leaves_a_used_client_usable_on_both_sides_and_an_answer_going_on
     ]
 
 
+@pytest.mark.parametrize("interceptors", ["", "Passing()"])
+def test_before_a_fork_no_call_is_left_also_with_interceptors(interceptors):
+    """What is left of one would keep gRPC alive, and then it can't be used in the child."""
+    assert run_program(LEFT.replace("INTERCEPTORS", interceptors)) == ["left: []", "the rest: 4999"]
+
+
 def run_program(program):
     ended = subprocess.run(
         [sys.executable, "-c", PREAMBLE + program],
@@ -167,6 +173,26 @@ with testing.FakeMesh() as mesh, Client(mesh.address) as client:
         print("cancelled at the mesh", flush=True)
     mesh.answer("answered again")
     print(client.complete("hello").text)
+"""
+
+LEFT = """
+import gc, grpc
+from specmesh.client.background import background
+from specmesh.client.testing import FakeMesh
+
+class Passing(grpc.aio.UnaryStreamClientInterceptor):
+    async def intercept_unary_stream(self, go_on, details, request):
+        return await go_on(details, request)
+
+with FakeMesh() as mesh, Client(mesh.address, interceptors=[INTERCEPTORS]) as client:
+    mesh.answer(*map(str, range(5000)))
+    chunks = iter(client.generate("count"))
+    next(chunks)
+    background.before_fork()
+    left = [each for each in gc.get_objects() if isinstance(each, grpc.aio.Call)]
+    background.after_fork_in_parent()
+    print("left:", left)
+    print("the rest:", len(list(chunks)))
 """
 
 # The mesh is another process: gRPC's own threads, which serve, do not survive a fork.

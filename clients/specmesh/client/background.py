@@ -112,7 +112,8 @@ async def _suspend(clients: Iterable[AsyncClient]) -> None:
         await client.suspend()
     for pause_s in _PAUSES_S:
         await asyncio.sleep(pause_s)
-        # gRPC shuts down with the last object of its own: calls that broke are in cycles.
+        # gRPC shuts down with the last object of its own. Calls that broke are in cycles; those
+        # with interceptors are read by generators besides, which the loop closes once found.
         gc.collect()
         if not _grpc_polls():
             return
