@@ -72,7 +72,7 @@ def start_ranks(folder: Path) -> Process:
         if not name.startswith(("OTEL_", "SPECMESH_", "REDIS_"))
     }
     # Where there is a GPU, transformers would put the ranks there.
-    environment = {**inherited, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    environment = {**inherited, "CUDA_VISIBLE_DEVICES": ""}
     return Process("torchrun", command, environment)
 
 
