@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -15,7 +14,8 @@ import grpc
 import numpy as np
 import psutil
 import pytest
-from tests.e2e.processes import START_SECONDS, Process
+from tests.e2e.forks import surroundings
+from tests.e2e.processes import START_SECONDS, Process, launch
 from tests.inference.drafting import grow
 from transformers import AutoConfig, Phi3Config
 
@@ -66,14 +66,9 @@ def start_ranks(folder: Path) -> Process:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += ["--nproc-per-node", "2", "-m", "specmesh.verifier", "--port", "0"]
     command += ["--model", str(folder), "--cache-bytes", str(1 << 20)]
-    inherited = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("OTEL_", "SPECMESH_", "REDIS_"))
-    }
     # Where there is a GPU, transformers would put the ranks there.
-    environment = {**inherited, "CUDA_VISIBLE_DEVICES": ""}
-    return Process("torchrun", command, environment)
+    environment = {**surroundings(), "CUDA_VISIBLE_DEVICES": ""}
+    return Process("torchrun", launch(command, environment))
 
 
 def find_ranks() -> dict[int, psutil.Process]:
