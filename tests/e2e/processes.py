@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from tests.e2e.forks import Forked, nursery, surroundings
+from tests.forks import Forked, nursery, surroundings
 
 from specmesh import models
 from specmesh.cli.local import launcher
@@ -164,7 +164,7 @@ class Processes:
     def service(self, role: str, *flags: str, **environment: str) -> Process:
         """``python -m specmesh.ROLE``, logging on a free port."""
         arguments = ("--port", "0", *flags)
-        child = nursery().fork(f"specmesh.{role}", arguments, {**surroundings(), **environment})
+        child = nursery().start(f"specmesh.{role}", arguments, {**surroundings(), **environment})
         return self._keep(role, child)
 
     def redis(self) -> tuple[Process, str]:

@@ -14,8 +14,8 @@ import grpc
 import numpy as np
 import psutil
 import pytest
-from tests.e2e.forks import surroundings
 from tests.e2e.processes import START_SECONDS, Process, launch
+from tests.forks import surroundings
 from tests.inference.drafting import grow
 from transformers import AutoConfig, Phi3Config
 

@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from tests.e2e.nursery import MAX_MESSAGE_BYTES
+from tests.nursery import MAX_MESSAGE_BYTES
 
 NURSERY = Path(__file__).with_name("nursery.py")
 IMPORT_SECONDS = 90.0
@@ -38,15 +38,30 @@ class Nursery:
                 env=environment,
             )
 
-    def fork(self, module: str, arguments: Sequence[str], environment: Mapping[str, str]) -> Forked:
-        """``python -m MODULE ARGUMENT...``, with both outputs in one pipe."""
+    def start(
+        self, module: str, arguments: Sequence[str], environment: Mapping[str, str]
+    ) -> Forked:
+        """``python -m MODULE ARGUMENT...``, whose output and errors come in one pipe."""
         mine, theirs = os.pipe()
-        fields = {"module": module, "arguments": arguments, "environment": environment}
         try:
-            pid = self._ask(fields, theirs)
+            with open(os.devnull, "rb") as nothing:
+                streams = (nothing.fileno(), theirs, theirs)
+                child = self.fork(module, arguments, environment, streams)
         finally:
             os.close(theirs)
-        return Forked(self, pid, mine)
+        child.stdout = os.fdopen(mine, encoding="utf-8")
+        return child
+
+    def fork(
+        self,
+        program: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        streams: tuple[int, int, int],
+    ) -> Forked:
+        """A module, or a script by its path, with descriptors for its standard streams."""
+        fields = {"program": program, "arguments": arguments, "environment": environment}
+        return Forked(self, self._ask(fields, *streams))
 
     def exit_status(self, pid: int) -> int:
         """Of a process that has ended, as ``Popen.returncode`` has it."""
@@ -68,13 +83,13 @@ class Nursery:
 class Forked:
     """A process that its nursery has forked."""
 
-    def __init__(self, nursery: Nursery, pid: int, output: int) -> None:
+    def __init__(self, nursery: Nursery, pid: int) -> None:
         self._nursery = nursery
         self._handle = os.pidfd_open(pid)
         self._status: int | None = None
         self._reaping = threading.Lock()
         self.pid = pid
-        self.stdout = os.fdopen(output, encoding="utf-8")
+        self.stdout: TextIO | None = None
 
     def send_signal(self, number: signal.Signals) -> None:
         """Send it a signal; harmless when it has ended."""
