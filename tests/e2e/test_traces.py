@@ -235,7 +235,9 @@ async def test_work_that_dsi_rejects_stops_on_its_replica(traced, prompts):
     async with AsyncClient(await asyncio.to_thread(lambda: orchestrator.address)) as client:
         options = {**LONG, "temperature": 0.8, "seed": 3, "lookahead": 2}
         rejecting = await answer(client, prompts[3], **options, strategy="dsi")
-        following = await answer(client, prompts[4], **options, strategy="dsi")
+        following = await answer(
+            client, prompts[4], **{**options, "max_tokens": 64}, strategy="dsi"
+        )
         plain = await answer(client, prompts[3], **options, strategy="autoregressive")
     assert said(rejecting) == said(plain)
     # A replica exports in order: once all of them have sent spans of the following answer,

@@ -14,9 +14,10 @@ import grpc
 import numpy as np
 import psutil
 import pytest
-from tests.e2e.processes import START_SECONDS, Process, launch
+from tests.e2e.processes import START_SECONDS, Process, Processes, launch
 from tests.forks import surroundings
 from tests.inference.drafting import grow
+from tests.serving.conftest import free_port
 from transformers import AutoConfig, Phi3Config
 
 from specmesh.decoding.sampling import Sampling
@@ -154,13 +155,20 @@ def test_ranks_refuse_what_one_process_refuses(tmp_path, save_tiny):
         **{f"{role}_token_id": 0 for role in ("bos", "eos", "pad")},
     )
     save_tiny(tmp_path, config)
-    torchrun = start_ranks(tmp_path)
-    try:
-        refusal = torchrun.wait_text("cannot start", START_SECONDS)
-        assert "another is at the end of its context" in refusal
-        assert torchrun.wait_exit() != 0
-    finally:
-        torchrun.kill()
+    together = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    with Processes() as processes:
+        ranks = [
+            processes.service(
+                "verifier",
+                *("--model", str(tmp_path)),
+                **{"RANK": rank, "LOCAL_RANK": rank, "CUDA_VISIBLE_DEVICES": "", **together},
+            )
+            for rank in ("0", "1")
+        ]
+        for rank in ranks:
+            refusal = rank.wait_event("cannot start", START_SECONDS)["reason"]
+            assert "another is at the end of its context" in refusal
+            assert rank.wait_exit() == 1
 
 
 @pytest.mark.parametrize(
