@@ -1,6 +1,7 @@
 # Everything stands on .venv, which the first target that needs it makes.
 VENV := .venv
 BIN := $(VENV)/bin
+OUTSIDE := .venv-outside/bin
 WEIGHTS := ./services/specmesh/models
 SEED := 0
 READY := $(VENV)/.ready
@@ -55,10 +56,11 @@ bench: $(READY) ## measure a hop, the engine, the mesh's tax and every strategy 
 chaos: $(READY) ## break a mesh at random, check every token (30 minutes; SEED=n for another run)
 	$(BIN)/specmesh bench chaos --minutes 30 --seed $(SEED) --json
 
-outside: $(READY) ## run LangChain and guidellm through a gateway, in an environment of their own (2 GB)
-	test -x .venv-outside/bin/guidellm || python3 -m venv .venv-outside
-	.venv-outside/bin/pip install --quiet 'guidellm>=0.8' langchain-openai $$(grep '^torch==' constraints.txt)
-	$(BIN)/python -m tests.gateway.outside .venv-outside/bin
+outside: $(READY) ## run LangChain and guidellm through a gateway, in an environment of their own (1.6 GB)
+	test -x $(OUTSIDE)/python || python3 -m venv .venv-outside
+	$(OUTSIDE)/pip install --quiet --disable-pip-version-check --constraint constraints.txt pip
+	$(OUTSIDE)/pip install --quiet 'guidellm>=0.8' langchain-openai $$(grep '^torch==' constraints.txt)
+	$(BIN)/python -m tests.gateway.outside $(OUTSIDE)
 
 train: $(READY) ## train the shipped model pair from scratch (takes hours)
 	$(BIN)/specmesh train

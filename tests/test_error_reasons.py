@@ -39,6 +39,20 @@ def raised():
                     yield reason.value, CODES[node.func.id]
 
 
+def told_values():
+    """The reason, and the keys of its metadata (None: it has none), of each error whose message has
+    values in it, or that has metadata."""
+    for file in SOURCES:
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
+                reason, *rest = node.args
+                if node.func.id in CODES and isinstance(reason, ast.Constant):
+                    if len(rest) > 1 and isinstance(rest[1], ast.Dict):
+                        yield reason.value, {key.value for key in rest[1].keys}
+                    elif len(rest) == 1 and isinstance(rest[0], ast.JoinedStr):
+                        yield reason.value, None
+
+
 def declared():
     """The status of each declared reason."""
     for value in errors_pb2.ErrorReason.DESCRIPTOR.values:
@@ -53,6 +67,18 @@ def test_every_reason_that_is_raised_is_declared_with_its_status():
     told = {each for each in found if each[0] not in AMONG_PROCESSES}
     assert sorted(told - codes.items()) == []
     assert len(found) > 20
+
+
+def test_what_a_message_tells_is_in_the_metadata_under_declared_keys():
+    # Their messages repeat what another program has said, or tell how long a limit is.
+    texts_alone = {"VERIFIER_LOST", "CHAT_REFUSED", "UNAUTHENTICATED", "READER_STALLED"}
+    of_bytes_held = {"OVERLOADED"}  # those of `admission` have numbers
+    keys = {name: set(traits.metadata) for name, traits in declared()}
+    found = [each for each in told_values() if each[0] not in AMONG_PROCESSES]
+    assert {reason for reason, given in found if given is None} - texts_alone == of_bytes_held
+    for reason, given in found:
+        assert (given or set()) <= keys[reason], reason
+    assert sum(given is not None for _, given in found) > 10
 
 
 def test_every_declared_reason_is_raised():

@@ -75,8 +75,9 @@ MAY_IMPORT = {
     "client": own("client", "v1"),
     "traces": own("traces"),
     "cli": own("cli", "client", "models"),
+    "simulation": own("simulation", "orchestrator", "decoding"),
     "bench": own(
-        *("bench", "cli", "client", "traces", "orchestrator"),
+        *("bench", "cli", "client", "simulation", "traces", "orchestrator"),
         *("inference", "models", "serving", "decoding", "mesh", "v1"),
     ),
 }

@@ -183,8 +183,7 @@ def test_nobody_there_is_one_line_and_a_status_of_its_own():
 def test_models_are_listed_for_people_and_machines(orchestrator):
     words = invoke("models", "-t", orchestrator.address).stdout
     assert (
-        "toy (12.0 M parameters, transformers, bfloat16, digest 0123456789ab), 2 verifier(s)"
-        in words
+        "toy (12.0 M parameters, transformers, bfloat16, digest 0123456789ab), 2 verifiers" in words
     )
     assert "copycat (prompt-lookup)" in words
     (model,) = json.loads(invoke("models", "-t", orchestrator.address, "--json").stdout)

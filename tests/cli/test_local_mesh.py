@@ -63,10 +63,13 @@ async def test_a_mesh_answers_and_a_stream_outlives_its_orchestrator(
     ]
 
 
-async def test_up_serves_until_interrupted_and_leaves_nothing(target_model):
+async def test_up_serves_until_interrupted_and_leaves_nothing(target_model, tmp_path):
+    template = tmp_path / "template.jinja"
+    template.write_text("{% for message in messages %}{{ message.content }}{% endfor %}")
     up = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", "from specmesh.cli.main import main; main()"),
         *("up", "--port", "0", "--target", target_model, "--drafter", "random"),
+        *("--chat-template", str(template)),
         stdout=asyncio.subprocess.PIPE,
     )
     try:
@@ -80,6 +83,8 @@ async def test_up_serves_until_interrupted_and_leaves_nothing(target_model):
             assert len(children) == 5
             async with AsyncClient(address[1]) as client:
                 assert (await ask(client, "speculative")).text
+                answer = client.chat([{"role": "user", "content": PROMPT}], max_tokens=2)
+                assert (await answer).token_ids
             up.send_signal(signal.SIGINT)
             said, _ = await up.communicate()
     finally:

@@ -55,6 +55,15 @@ def test_a_lone_target_that_is_lost_or_overloaded_is_asked_again():
     assert {each.target for each in retries} == {mesh.address}
 
 
+def test_a_lone_target_that_is_lost_is_asked_again_when_it_says():
+    hooks, retries, _, _ = told()
+    with FakeMesh() as mesh, Client(mesh.address, hooks=hooks) as client:
+        mesh.fail(Code.UNAVAILABLE, retry_after_s=0.25)  # a proxy's
+        mesh.answer("at last")
+        assert client.complete("hello").text == "at last"
+    assert [each.pause_s for each in retries] == [0.25]
+
+
 def test_each_try_has_the_request_id_of_the_first_and_other_answers_have_others():
     with FakeMesh() as mesh, Client(mesh.address) as client:
         for _ in range(2):

@@ -8,7 +8,7 @@ import sys
 import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
-from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
 from tests.client.conftest import (
     TOKENS,
     FakeOrchestrator,
@@ -28,6 +28,7 @@ from specmesh.client import (
     DeadlineExceeded,
     FinishReason,
     Internal,
+    NotFound,
     SessionTaken,
     Strategy,
     Timeouts,
@@ -176,6 +177,34 @@ async def test_the_end_of_a_with_block_cancels_the_call_on_the_server(serve):
             await anext(iterator)
         async with asyncio.timeout(5):
             await fake.cancelled.wait()
+
+
+async def test_an_answer_that_is_read_to_its_end_is_not_cancelled_on_the_server(serve):
+    ended = asyncio.Event()
+
+    async def slow_to_end(context):
+        async for event in whole_answer(context):
+            yield event
+        await asyncio.sleep(0.05)
+        ended.set()
+
+    fake = await serve(FakeOrchestrator([slow_to_end]))
+    async with AsyncClient(fake.address) as client:
+        assert (await client.generate("hello")).text == TEXT
+    assert ended.is_set()
+    assert not fake.cancelled.is_set()
+
+
+async def test_a_call_that_does_not_end_after_its_answer_is_cancelled(serve):
+    async def endless_end(context):
+        async for event in whole_answer(context):
+            yield event
+        await asyncio.Event().wait()
+
+    fake = await serve(FakeOrchestrator([endless_end]))
+    async with AsyncClient(fake.address) as client, asyncio.timeout(5):
+        assert (await client.generate("hello")).text == TEXT
+        await fake.cancelled.wait()
 
 
 async def test_the_deadline_ends_the_call_on_both_sides(serve):
@@ -380,6 +409,19 @@ async def test_a_break_that_a_proxy_words_is_a_break(serve, code):
     fake = await serve(FakeOrchestrator([breaks], [rest_of_answer(4)]))
     async with AsyncClient(fake.address) as client:
         assert (await client.generate("hello")).text == TEXT
+
+
+async def test_a_reason_of_another_domain_is_the_word_of_a_proxy(serve):
+    theirs = ErrorInfo(reason="UPSTREAM_RESET", domain="proxy.example.org")
+    resets = refuses(grpc.StatusCode.INTERNAL, "reset", "", theirs)
+    fake = await serve(FakeOrchestrator([breaks_after(4)], [resets, rest_of_answer(4)]))
+    async with AsyncClient(fake.address) as client:
+        assert (await client.generate("hello")).text == TEXT
+    refusing = await serve(FakeOrchestrator([refuses(grpc.StatusCode.NOT_FOUND, "no", "", theirs)]))
+    async with AsyncClient(refusing.address) as client:
+        with pytest.raises(NotFound) as caught:
+            await client.generate("hello")
+    assert (caught.value.reason, caught.value.metadata) == ("", {})
 
 
 @pytest.mark.parametrize(

@@ -104,3 +104,16 @@ def test_the_synchronous_client_carries_the_callers_trace_on(exported):
     assert mesh.metadata[0]["traceparent"].startswith(f"00-{context.trace_id:032x}-")
     spans = {span.name: span for span in exported.get_finished_spans()}
     assert spans["specmesh.generate"].parent.span_id == context.span_id
+
+
+def test_calls_without_a_span_of_their_own_carry_the_callers_trace_on(exported):
+    with (
+        FakeMesh() as mesh,
+        Client(mesh.address) as client,
+        telemetry._tracer.start_as_current_span("the caller's") as caller,
+    ):
+        client.list_models()
+        client.tokenize("hello")
+    context = caller.get_span_context()
+    parent = f"00-{context.trace_id:032x}-{context.span_id:016x}-"
+    assert [each["traceparent"].startswith(parent) for each in mesh.metadata] == [True, True]

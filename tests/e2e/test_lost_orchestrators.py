@@ -1,6 +1,11 @@
-"""Orchestrators lost over and over in the middle of answers: both SDKs say what they would have."""
+"""Orchestrators lost over and over in the middle of answers: both SDKs say what they would have.
+
+They ask who calls, and it is always the same identity, whose own the sessions are.
+"""
 
 import asyncio
+import hashlib
+import json
 import random
 import socket
 
@@ -15,14 +20,18 @@ NUM_DROPS = 20
 ANSWER = {"max_tokens": 40, "ignore_end_of_text": True, "strategy": "speculative", "lookahead": 3}
 SAMPLINGS = ({"temperature": 0.0}, {"temperature": 0.8, "seed": 7})
 PROMPTS = tuple(range(1, 9)), tuple(range(20, 50))
-PATIENT = Timeouts(generate_s=30)
+TOKEN = "a long and random token"
+PATIENT = {"timeouts": Timeouts(generate_s=30), "token": TOKEN}
 EVENT_S = 30
 
 
 class Orchestrators:
     """Two, over simulated models and a Redis, that come back at the same address when killed."""
 
-    def __init__(self, processes):
+    def __init__(self, processes, folder):
+        tokens = folder / "tokens.json"
+        known = {"name": "alice", "sha256": hashlib.sha256(TOKEN.encode()).hexdigest()}
+        tokens.write_text(json.dumps([known]))
         _, redis_url = processes.redis()
         simulated = ("--backend", "simulated", "--simulated-seed", "5")
         verifiers = [
@@ -33,6 +42,7 @@ class Orchestrators:
         self._flags = (
             *("--verifiers", ",".join(each.address for each in verifiers)),
             *("--drafters", drafter.address, "--redis-url", redis_url),
+            *("--tokens", str(tokens)),
         )
         addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
         self._running = {address: self._start(address) for address in addresses}
@@ -44,7 +54,8 @@ class Orchestrators:
 
     async def up(self, address):
         """Wait until the orchestrator at ``address`` serves."""
-        async with AsyncClient(address, max_retries=100, timeouts=Timeouts(call_s=EVENT_S)) as own:
+        patient = Timeouts(call_s=EVENT_S)
+        async with AsyncClient(address, max_retries=100, timeouts=patient, token=TOKEN) as own:
             await own.list_models()
 
     def kill(self, address):
@@ -62,13 +73,13 @@ def free_ports(number):
 
 
 @pytest.fixture
-def orchestrators(processes):
-    return Orchestrators(processes)
+def orchestrators(processes, tmp_path):
+    return Orchestrators(processes, tmp_path)
 
 
 async def undisturbed(addresses):
     """What each prompt gets with each sampling."""
-    async with AsyncClient(*addresses, max_retries=100, timeouts=PATIENT) as client:
+    async with AsyncClient(*addresses, max_retries=100, **PATIENT) as client:
         truth = {
             asked: said(await client.generate(PROMPTS[asked[0]], **ANSWER, **SAMPLINGS[asked[1]]))
             for asked in ((prompt, sampling) for prompt in (0, 1) for sampling in (0, 1))
@@ -110,8 +121,8 @@ async def test_killed_fifty_times_at_a_random_token_the_text_is_the_same(orchest
         asked = dice.choice(sorted(truth))
         at_token = dice.randrange(1, ANSWER["max_tokens"] - 5)
         kill = once(lambda victim=victim: orchestrators.kill(victim))
-        async with AsyncClient(victim, heir, timeouts=PATIENT) as one:
-            with Client(victim, heir, timeouts=PATIENT) as other:
+        async with AsyncClient(victim, heir, **PATIENT) as one:
+            with Client(victim, heir, **PATIENT) as other:
                 results = await asyncio.gather(
                     read_async(one, asked, at_token, kill),
                     asyncio.to_thread(read_sync, other, asked, at_token, kill),
@@ -138,10 +149,10 @@ async def test_with_packets_dropped_twenty_times_the_text_is_the_same(orchestrat
         nothing_passes = Weather(requests_pass=False, replies_pass=False)
         drop = once(lambda: loop.call_soon_threadsafe(link.set, nothing_passes))
         if number % 2:
-            async with AsyncClient(*targets, timeouts=PATIENT) as client:
+            async with AsyncClient(*targets, **PATIENT) as client:
                 result = await read_async(client, asked, at_token, drop)
         else:
-            with Client(*targets, timeouts=PATIENT) as client:
+            with Client(*targets, **PATIENT) as client:
                 result = await asyncio.to_thread(read_sync, client, asked, at_token, drop)
         await link.close()
         assert said(result) == truth[asked], (number, at_token)

@@ -1,16 +1,20 @@
 """Programs that speak OpenAI's API, against a mesh: LangChain, and guidellm as a load generator.
 
-``make outside`` makes them an environment of their own, since guidellm brings two gigabytes, and
-runs this. Their commands are given by the paths of their interpreters' folder.
+``make outside`` makes them an environment of their own, since guidellm brings 1.6 GB, and runs
+this with that environment's ``bin``. Nothing of it asks the network: tokenizer and prompts are
+made here.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from tests.e2e.processes import Processes
 from tests.e2e.test_gateway_chat import TEMPLATE
@@ -19,47 +23,124 @@ from specmesh import models
 
 LANGCHAIN = """
 import json, sys
+from openai import BadRequestError
 from langchain_openai import ChatOpenAI, OpenAI
 
 url, model = sys.argv[1:]
+messages = [("system", "Write Python."), ("user", "def f(x):")]
 chat = ChatOpenAI(model=model, base_url=url, api_key="any", temperature=0.8, seed=7, max_tokens=16)
-whole = chat.invoke([("system", "Write Python."), ("user", "def f(x):")])
-parts = list(chat.stream([("system", "Write Python."), ("user", "def f(x):")]))
+whole = chat.invoke(messages)
+parts = list(chat.stream(messages, stream_usage=True))
 text = OpenAI(model=model, base_url=url, api_key="any", temperature=0, max_tokens=16).invoke("def ")
 assert "".join(part.content for part in parts) == whole.content != ""
-assert whole.usage_metadata["output_tokens"] > 0
+assert 0 < whole.usage_metadata["output_tokens"] <= 16
+totals = [part.usage_metadata["total_tokens"] for part in parts if part.usage_metadata]
+assert totals == [whole.usage_metadata["total_tokens"]], totals
 assert whole.response_metadata["finish_reason"] in {"stop", "length"}
 assert text
+tool = {"name": "look_up", "description": "Look it up.", "parameters": {"type": "object"}}
+try:
+    chat.bind_tools([tool]).invoke(messages)
+except BadRequestError as refused:
+    assert (refused.param, refused.code) == ("tools", "unsupported_parameter"), refused
+else:
+    raise AssertionError("tools were taken, and nothing done with them")
 print("LangChain:", json.dumps([whole.content, whole.usage_metadata["total_tokens"], text]))
 """
+
 NUM_REQUESTS = 16
+NUM_STREAMS = 4
+PROMPT_TOKENS = 32
+COUNT = f"kind=max_requests,count={NUM_REQUESTS}"
+CONCURRENT = f"kind=concurrent,streams={NUM_STREAMS}"
+
+Report = dict[str, Any]
+"""A benchmark as guidellm reports it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What guidellm asks for, how often, and until when; each answer has ``output_tokens``."""
+
+    path: str
+    profile: str = CONCURRENT
+    limit: str = COUNT
+    output_tokens: int = 16
+    stream: bool = True
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether time ends it, which cuts off the answers that run then."""
+        return "max_duration" in self.limit
+
+
+LOADS = (
+    Load("/v1/completions"),
+    Load("/v1/completions", stream=False),
+    Load("/v1/chat/completions", profile="kind=poisson,rate=8"),
+    Load("/v1/completions", limit="kind=max_duration,seconds=4", output_tokens=64),
+)
 
 
 def langchain(python: Path, url: str) -> None:
-    """Its chat and completion models, streaming and not."""
+    """Its chat and completion models, streaming and not, and what is refused."""
     subprocess.run([python, "-c", LANGCHAIN, f"{url}/v1", models.TARGET], check=True)
 
 
-def guidellm(program: Path, url: str, folder: Path) -> None:
-    """Some requests at once, all of which must succeed."""
-    report = folder / "report.json"
-    backend = f"kind=openai_http,target={url},model={models.TARGET}"
+def guidellm(program: Path, url: str, folder: Path, load: Load) -> None:
+    """Run ``load`` and check what guidellm says of it."""
+    path = folder / "report.json"
+    backend = f"kind=openai_http,target={url},model={models.TARGET},request_format={load.path}"
+    data = f"prompt_tokens={PROMPT_TOKENS},output_tokens={load.output_tokens}"
     subprocess.run(
         [
-            *(program, "run", "--disable-progress"),
-            *("--backend", f"{backend},request_format=/v1/completions"),
+            *(program, "run", "--disable-console"),
+            *("--backend", f"{backend},stream={str(load.stream).lower()}"),
             *("--tokenizer", f"kind=hf_auto,model={models.path(models.TARGET)}"),
-            *("--data", "kind=synthetic_text,prompt_tokens=32,output_tokens=16"),
-            *("--profile", "kind=concurrent,streams=4"),
-            *("--constraint", f"kind=max_requests,count={NUM_REQUESTS}"),
-            *("--output", f"kind=json,path={report}"),
+            *("--data", f"kind=synthetic_text,{data}"),
+            *("--profile", load.profile),
+            *("--constraint", load.limit),
+            *("--output", f"kind=json,path={path}"),
         ],
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
         check=True,
     )
-    (benchmark,) = json.loads(report.read_text())["benchmarks"]
+    report = json.loads(path.read_text())
+    (benchmark,) = report["benchmarks"]
+    check(load, benchmark)
     totals = benchmark["metrics"]["request_totals"]
-    assert (totals["successful"], totals["errored"]) == (NUM_REQUESTS, 0), totals
-    print("guidellm:", json.dumps(totals))  # noqa: T201
+    version = report["metadata"]["guidellm_version"]
+    print(f"guidellm {version}, {load}:", json.dumps(totals), flush=True)  # noqa: T201
+
+
+def check(load: Load, benchmark: Report) -> None:
+    """Assert that every request was answered with what it asked for, or cut off by the time."""
+    totals = benchmark["metrics"]["request_totals"]
+    assert totals["errored"] == 0, benchmark["requests"]["errored"][0]
+    if load.is_timed:
+        assert totals["successful"] > 0, totals
+        assert totals["incomplete"] <= NUM_STREAMS, totals
+    else:
+        assert (totals["successful"], totals["incomplete"]) == (NUM_REQUESTS, 0), totals
+    for request in benchmark["requests"]["successful"]:
+        check_answer(load, request)
+
+
+def check_answer(load: Load, request: Report) -> None:
+    """Assert that one answer has the tokens asked for, and came as a stream if it was to."""
+    # In usage alone; without it guidellm would take its own count for the mesh's.
+    assert request["cached_tokens"] is not None, request
+    assert request["output_tokens"] == load.output_tokens, request
+    # guidellm's tokenizer and the mesh's count a prompt alike; a chat's has its template as well.
+    is_chat = "chat" in load.path
+    assert (request["prompt_tokens"] > PROMPT_TOKENS) == is_chat, request
+    assert is_chat or request["prompt_tokens"] == PROMPT_TOKENS, request
+    first_ms = request["time_to_first_token_ms"]
+    if load.stream:
+        assert 0 < first_ms < 1e3 * request["request_latency"], request
+        assert 1 < request["info"]["timings"]["token_iterations"] <= load.output_tokens, request
+    else:
+        assert first_ms is None, request
 
 
 def main(programs: Path) -> None:
@@ -72,7 +153,8 @@ def main(programs: Path) -> None:
         gateway = own.service("gateway", "--orchestrators", orchestrator.address)
         url = f"http://{gateway.address}"
         langchain(programs / "python", url)
-        guidellm(programs / "guidellm", url, Path(name))
+        for load in LOADS:
+            guidellm(programs / "guidellm", url, Path(name), load)
 
 
 if __name__ == "__main__":

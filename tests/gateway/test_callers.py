@@ -13,7 +13,7 @@ from tests.client.conftest import FakeOrchestrator, refuses, whole_answer
 
 from specmesh.gateway.__main__ import make_server
 from specmesh.gateway.settings import GatewaySettings
-from specmesh.serving.server import CannotStart
+from specmesh.serving.process import CannotStart
 
 ASKED = {"model": "toy", "prompt": "hello"}
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -94,7 +94,7 @@ async def test_request_ids_of_different_callers_never_meet(open_gateway, orchest
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"orchestrators": "mesh.example:1"}, "clear text"),
+        ({"orchestrators": "mesh.example:1"}, "mesh.example:1 is not loopback: give --mesh-ca"),
         ({"host": "0.0.0.0"}, "not loopback"),
         ({"tokens": "/nowhere"}, "nowhere"),
     ],

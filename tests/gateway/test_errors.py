@@ -172,6 +172,19 @@ def test_fields_of_the_mesh_go_by_openais_names(field, param):
     assert param_of(field) == param
 
 
+async def test_a_refusal_by_the_mesh_names_the_callers_field_in_words_too(gateway, orchestrator):
+    orchestrator.generate_scripts = [
+        refuses(
+            CODE.INVALID_ARGUMENT,
+            "stopping.max_tokens: no",
+            "INVALID_FIELD",
+            field("stopping.max_tokens"),
+        )
+    ]
+    response = await gateway.post("/v1/completions", ASKED)
+    assert response.json()["error"]["message"] == "'max_tokens': no"
+
+
 async def test_unknown_paths_and_methods_have_openais_shape(gateway):
     missing = await gateway.post("/v1/embeddings", {})
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, "not_found")

@@ -86,8 +86,8 @@ STOPPING = [
     ({"max_tokens": 0}, "max_tokens"),
     ({"stop_token_ids": OUTSIDE}, "stop_token_ids[1]"),
     ({"stop_token_ids": [1] * (most.MAX_STOP_TOKENS + 1)}, "stop_token_ids"),
-    ({"stop_strings": ["a", ""]}, "stop_strings"),
-    ({"stop_strings": ["a" * (most.MAX_STOP_STRING_CHARS + 1)]}, "stop_strings"),
+    ({"stop_strings": ["a", ""]}, "stop_strings[1]"),
+    ({"stop_strings": ["a" * (most.MAX_STOP_STRING_CHARS + 1)]}, "stop_strings[0]"),
     ({"stop_strings": ["a"] * (most.MAX_STOP_STRINGS + 1)}, "stop_strings"),
 ]
 FILTER = [

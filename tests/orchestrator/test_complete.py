@@ -52,6 +52,7 @@ async def test_whole_answer_is_the_one_that_is_streamed(stub, sampling, max_toke
     assert whole.finished.finish_reason == streamed.finished.finish_reason
     assert whole.finished.text == ""
     assert whole.finished.stats.num_output_tokens == max_tokens
+    assert not whole.chunk.HasField("stats")
     assert whole.started.resumable
 
 

@@ -87,6 +87,23 @@ async def test_started_settles_the_request_and_finished_counts_it(connect, serve
     assert 0 < stats.time_to_first_token_ms <= stats.duration_ms
 
 
+async def test_each_chunk_counts_what_the_answer_has_taken_until_then(connect, serve):
+    stub = await serve(await connect([Verifier()], [Drafter(agreement=1)]))
+    answer = await collect(stub.Generate(request()))
+    num_tokens = 0
+    for chunk in answer.chunks:
+        num_tokens += len(chunk.token_ids)
+        assert chunk.stats.num_prompt_tokens == len(PROMPT_IDS)
+        assert chunk.stats.num_output_tokens == num_tokens
+        assert chunk.stats.num_verify_calls >= num_tokens // 5
+        assert chunk.stats.num_accepted_tokens >= num_tokens // 5 * 4
+        assert 0 < chunk.stats.time_to_first_token_ms <= chunk.stats.duration_ms
+    timeless = answer.finished.stats
+    for counted in (timeless, chunk.stats):
+        counted.ClearField("duration_ms")
+    assert chunk.stats == timeless
+
+
 async def test_tokens_of_the_prompt_that_were_cached_are_counted(connect, serve):
     """By the replica of the first verification, which tells of all tokens before the draft."""
     verifier = Verifier()

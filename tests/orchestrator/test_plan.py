@@ -197,9 +197,9 @@ def test_what_can_never_fit_into_kv_is_refused_with_numbers(request_text, max_to
         ),
         ("stopping.stop_token_ids", tokens(1) + f"stopping {{ {'stop_token_ids: 3 ' * 257} }}"),
         ("stopping.stop_strings", tokens(1) + f"stopping {{ {STOPS * 17} }}"),
-        ("stopping.stop_strings", tokens(1) + 'stopping { stop_strings: "" }'),
+        ("stopping.stop_strings[0]", tokens(1) + 'stopping { stop_strings: "" }'),
         (
-            "stopping.stop_strings",
+            "stopping.stop_strings[0]",
             tokens(1) + f'stopping {{ stop_strings: "{"x" * 257}" }}',
         ),
         ("speculation.lookahead", tokens(1) + "speculation { lookahead: 0 }"),

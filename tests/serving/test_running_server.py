@@ -9,7 +9,7 @@ import pytest
 from tests.servers import running_server
 
 from specmesh.mesh.v1alpha1 import verifier_pb2, verifier_pb2_grpc
-from specmesh.serving.server import CannotStart
+from specmesh.serving.process import CannotStart
 from specmesh.serving.settings import ServerSettings
 
 

@@ -1,14 +1,14 @@
 import pytest
 
-from specmesh.bench.simulation.clock import Clock
-from specmesh.bench.simulation.latency import Fixed, Measured
-from specmesh.bench.simulation.mesh import Faults, MeshModel, SimulatedMesh
-from specmesh.bench.simulation.models import CertainModels
-from specmesh.bench.simulation.run import simulate
-from specmesh.bench.simulation.servers import SimulatedJob, SimulatedServer
 from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
+from specmesh.simulation.clock import Clock
+from specmesh.simulation.latency import Fixed, Measured
+from specmesh.simulation.mesh import Faults, MeshModel, SimulatedMesh
+from specmesh.simulation.models import CertainModels
+from specmesh.simulation.run import simulate
+from specmesh.simulation.servers import SimulatedJob, SimulatedServer
 
 
 class Log:

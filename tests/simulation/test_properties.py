@@ -9,11 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.orchestrator.goals import GIVEN
 
-from specmesh.bench.simulation.clock import Clock
-from specmesh.bench.simulation.latency import Fixed, Latency, Measured
-from specmesh.bench.simulation.mesh import Faults, MeshModel, SimulatedMesh
-from specmesh.bench.simulation.models import CertainModels
-from specmesh.bench.simulation.request import SimulatedRequest
 from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import (
@@ -33,6 +28,11 @@ from specmesh.orchestrator.strategies.base import (
     TaskId,
     Verify,
 )
+from specmesh.simulation.clock import Clock
+from specmesh.simulation.latency import Fixed, Latency, Measured
+from specmesh.simulation.mesh import Faults, MeshModel, SimulatedMesh
+from specmesh.simulation.models import CertainModels
+from specmesh.simulation.request import SimulatedRequest
 
 VOCAB_SIZE = 12
 PROMPT = (3, 1, 4)

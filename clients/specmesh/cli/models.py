@@ -47,7 +47,8 @@ def models(
 
 
 def _lines(served: ServedModel) -> Iterable[str]:
-    yield f"{_describe(served.target)}, {served.num_verifiers} verifier(s)"
+    replicas = "verifier" if served.num_verifiers == 1 else "verifiers"
+    yield f"{_describe(served.target)}, {served.num_verifiers} {replicas}"
     for drafter in served.drafters:
         yield f"  drafter     {_describe(drafter)}"
     yield f"  strategies  {_list(served.strategies)}"

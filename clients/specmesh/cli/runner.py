@@ -54,6 +54,8 @@ def explain(error: SpecmeshError) -> str:
         message += f" (try again in {error.retry_after_s:g} s)"
     elif isinstance(error, Unavailable):
         message += " (is a mesh up? 'specmesh up' starts one here)"
+    elif error.reason == "NO_CHAT_TEMPLATE":
+        message += " (--chat-template FILE of 'specmesh up', or of the verifiers, gives it one)"
     reason = f" [{error.reason}]" if error.reason else ""
     return f"{message}{reason}"
 

@@ -40,6 +40,15 @@ CalibrationFile = Annotated[
         show_default="shipped, for the shipped pair",
     ),
 ]
+ChatTemplate = Annotated[
+    Path | None,
+    typer.Option(
+        exists=True,
+        dir_okay=False,
+        help="How the target is asked in chats, in Jinja.",
+        show_default="the target's own",
+    ),
+]
 Lookahead = Annotated[
     int | None,
     typer.Option(
@@ -78,6 +87,7 @@ def up(
     verifiers: Annotated[int, typer.Option(min=1, help="Replicas of the target.")] = 1,
     target: TargetModel = None,
     drafter: DrafterModels = None,
+    chat_template: ChatTemplate = None,
     confidence: Annotated[
         int, typer.Option(min=0, help="Replicas of the confidence service, for strategy filter.")
     ] = 1,
@@ -95,7 +105,7 @@ def up(
 
     async def work() -> int:
         options = MeshOptions(
-            models=real_models(target, drafter, threads),
+            models=real_models(target, drafter, threads, chat_template),
             num_verifiers=verifiers,
             num_confidence=confidence,
             calibration=calibration or shipped_calibration(target, drafter),
@@ -115,12 +125,18 @@ def up(
     run(work())
 
 
-def real_models(target: str | None, drafters: Sequence[str] | None, threads: int) -> RealModels:
+def real_models(
+    target: str | None,
+    drafters: Sequence[str] | None,
+    threads: int,
+    chat_template: Path | None = None,
+) -> RealModels:
     """The models named, or those shipped."""
     return RealModels(
         target or str(models.path(models.TARGET)),
         tuple(drafters or (str(models.path(models.DRAFTER)),)),
         threads,
+        chat_template,
     )
 
 
@@ -135,7 +151,8 @@ async def _serve(mesh: LocalMesh) -> int:
             typer.echo("the mesh is up:")
             for name, address in mesh.addresses.items():
                 typer.echo(f"  {name:<14} {address:<22} pid {mesh.pids[name]}")
-            typer.echo(f"try: specmesh generate --target {mesh.address} 'def fibonacci(n):'")
+            asked = f"--target {mesh.address} --max-tokens 64 'def fibonacci(n):'"
+            typer.echo(f"try: specmesh generate {asked}")
             await asyncio.Event().wait()
             return 0
     finally:

@@ -67,7 +67,10 @@ class Recovery:
         # None at first, since the next target is likely healthy.
         num_at_once = 1 if has_begun else self._limits.num_targets - 1
         num_paused = self.num_broken - num_at_once
-        return self._backoff_s(num_paused) if num_paused > 0 else 0.0
+        pause_s = self._backoff_s(num_paused) if num_paused > 0 else 0.0
+        if self._limits.num_targets == 1 and error.retry_after_s is not None:
+            return max(pause_s, error.retry_after_s)
+        return pause_s
 
     def _max_broken(self, has_begun: bool) -> int:
         if has_begun:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 _HEARTBEATS_MISSED = 4
 """After so many in a row the orchestrator counts as frozen or cut off."""
+_LAST_WORDS_S = 1.0
+"""How long a call may take to end once the answer is complete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +138,15 @@ class ResumableCall:
             text=text,
             request=request,
         )
+
+    async def end(self) -> None:
+        """Return when the call of a complete answer has ended, or soon: one that is cancelled
+        before its status has come is a cancelled one in the orchestrator's metrics and traces."""
+        call = self._call
+        if call is not None:
+            with suppress(TimeoutError, SpecmeshError, grpc.aio.AioRpcError):
+                async with asyncio.timeout(_LAST_WORDS_S), cut_off_is_unavailable(self._target):
+                    await call.read()
 
     def cancel(self) -> None:
         """Cancel the current call, and with it all work behind it."""

@@ -15,6 +15,7 @@ from specmesh.client import errors
 from specmesh.client.errors import FieldViolation, InvalidRequest, SpecmeshError
 
 _DETAILS_KEY = "grpc-status-details-bin"
+_DOMAIN = "specmesh.dev"
 
 _BY_STATUS: Mapping[grpc.StatusCode, type[SpecmeshError]] = {
     grpc.StatusCode.CANCELLED: errors.Cancelled,
@@ -49,7 +50,7 @@ M = TypeVar("M", bound=Message)
 def from_rpc_error(error: grpc.aio.AioRpcError) -> SpecmeshError:
     """The error of this package for a failed call, to be raised from it."""
     details = _details(error)
-    info = _find(details, ErrorInfo()) or ErrorInfo()
+    info = _our_info(details)
     by_status = _BY_STATUS.get(error.code(), errors.Unknown)
     by_reason = _BY_REASON.get(info.reason, by_status)
     kind = by_reason if issubclass(by_reason, by_status) else by_status
@@ -74,6 +75,16 @@ def _details(error: grpc.aio.AioRpcError) -> list[AnyMessage]:
             except DecodeError:
                 return []
     return []
+
+
+def _our_info(details: list[AnyMessage]) -> ErrorInfo:
+    """What an orchestrator says of the error; empty if it was made by something between, whose
+    reasons are of another domain."""
+    for detail in details:
+        info = ErrorInfo()
+        if detail.Unpack(info) and info.domain == _DOMAIN:
+            return info
+    return ErrorInfo()
 
 
 def _find(details: list[AnyMessage], message: M) -> M | None:

@@ -63,8 +63,11 @@ class GenerationStream:
 
     @property
     def stats(self) -> GenerationStats | None:
-        """What the answer took; None before its end."""
-        return self._result.stats if self._result else None
+        """What the answer has taken until its last chunk, or took; None before its first.
+
+        Counted by the orchestrator that is, or was last, at work on it."""
+        stats = self._answer.stats
+        return None if stats is None else stats_from(stats)
 
     @property
     def session(self) -> SavedSession | None:
@@ -115,6 +118,7 @@ class GenerationStream:
                 if event.HasField("finished"):
                     self._result = self._answer.result(call, event.finished)
                     span.finished(self._result)
+                    await call.end()
                     return
         except Exception as raised:
             error = raised
@@ -149,9 +153,14 @@ class _Answer:
         self.texts: list[str] = [saved.text] if saved else []
         self._kinds: list[TokenKind] = _kinds(saved) if saved else []
         self._logprobs: list[TokenLogprobs] = []
+        self.stats: events_pb2.GenerationStats | None = None
 
     def absorb(self, event: events_pb2.GenerationEvent) -> Chunk | None:
         """Add an event; returns the chunk in it for the reader, if there is one."""
+        if event.HasField("finished"):
+            self.stats = event.finished.stats
+        elif event.chunk.HasField("stats"):
+            self.stats = event.chunk.stats
         if event.HasField("chunk"):
             chunk = chunk_from(event.chunk)
         elif event.HasField("finished") and event.finished.text:

@@ -82,7 +82,7 @@ class BlockingStream:
 
     @property
     def stats(self) -> GenerationStats | None:
-        """What the answer took; None before its end."""
+        """What the answer has taken until its last chunk, or took; None before its first."""
         return self._stream.stats
 
     @property

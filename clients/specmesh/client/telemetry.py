@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 
 from opentelemetry import trace
+from opentelemetry.context import Context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
@@ -31,9 +32,7 @@ class GenerateSpan:
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
         """Metadata of a call that makes the server's spans children of this one."""
-        carrier: dict[str, str] = {}
-        _propagator.inject(carrier, context=trace.set_span_in_context(self._span))
-        return tuple(carrier.items())
+        return callers_metadata(trace.set_span_in_context(self._span))
 
     def calling(self, address: str) -> None:
         """Record that a call goes to ``address`` (host:port)."""
@@ -67,6 +66,14 @@ class GenerateSpan:
     def end(self) -> None:
         """End the span; to be called exactly once, whatever happened."""
         self._span.end()
+
+
+def callers_metadata(context: Context | None = None) -> tuple[tuple[str, str], ...]:
+    """Metadata of a call that makes the server's spans children of the span in ``context``, by
+    default the current one; empty without any."""
+    carrier: dict[str, str] = {}
+    _propagator.inject(carrier, context=context)
+    return tuple(carrier.items())
 
 
 def _request_attributes(request: pb.GenerateRequest) -> dict[str, AttributeValue]:

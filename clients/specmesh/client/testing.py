@@ -207,6 +207,7 @@ def _chunk(number: int, text: str) -> events_pb2.GenerationChunk:
         text_lengths=[len(text)],
         kinds=[events_pb2.TOKEN_KIND_BONUS],
         resumable=True,
+        stats=_stats(number + 1),
     )
 
 
@@ -214,8 +215,12 @@ def _finished(session: _Session) -> events_pb2.GenerationFinished:
     return events_pb2.GenerationFinished(
         finish_reason=events_pb2.FINISH_REASON_STOP,
         resumable=True,
-        stats=events_pb2.GenerationStats(num_prompt_tokens=1, num_output_tokens=len(session.texts)),
+        stats=_stats(len(session.texts)),
     )
+
+
+def _stats(num_output_tokens: int) -> events_pb2.GenerationStats:
+    return events_pb2.GenerationStats(num_prompt_tokens=1, num_output_tokens=num_output_tokens)
 
 
 def _details(failure: _Failure) -> Iterator[Message]:

@@ -14,6 +14,7 @@ from specmesh.client.errors import DeadlineExceeded, SpecmeshError
 from specmesh.client.hooks import BrokenCall, Hooks
 from specmesh.client.recovery import Limits, Recovery, is_lost
 from specmesh.client.status import from_rpc_error
+from specmesh.client.telemetry import callers_metadata
 
 R = TypeVar("R")
 Invoke = Callable[[Endpoint, float, Metadata], Awaitable[R]]
@@ -45,7 +46,8 @@ async def call(targets: Iterator[Endpoint], limits: Limits, hooks: Hooks, invoke
 async def _once(target: Endpoint, timeout_s: float, invoke: Invoke[R]) -> R:
     try:
         async with asyncio.timeout(timeout_s), cut_off_is_unavailable(target):
-            return await invoke(target, timeout_s, await target.metadata())
+            metadata = (*await target.metadata(), *callers_metadata())
+            return await invoke(target, timeout_s, metadata)
     except TimeoutError as error:
         raise DeadlineExceeded(
             f"no answer within {timeout_s:g} s", code=grpc.StatusCode.DEADLINE_EXCEEDED

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Annotated, Literal
 
 import grpc.aio
@@ -27,9 +28,11 @@ from specmesh.orchestrator.target import TargetRegistry
 from specmesh.orchestrator.tokenizer_servicer import TokenizerServicer
 from specmesh.serving.command_line import parse
 from specmesh.serving.identity.certificates import watched_certificate
+from specmesh.serving.identity.plaintext import check_plaintext_calls
 from specmesh.serving.identity.roles import CONFIDENCE, DRAFTER, VERIFIER
 from specmesh.serving.identity.settings import BearerSettings
-from specmesh.serving.server import CannotStart, serve
+from specmesh.serving.process import CannotStart
+from specmesh.serving.server import serve
 from specmesh.serving.sessions import SessionStore
 from specmesh.serving.settings import RedisSettings, ServerSettings
 from specmesh.v1 import generation_pb2, generation_pb2_grpc, tokenizer_pb2, tokenizer_pb2_grpc
@@ -132,7 +135,8 @@ class OrchestratorService:
         """Connect to the mesh. Returns once a replica of the target is ready and, if there are
         drafters, one of them or ``DRAFTER_SECONDS`` have passed.
 
-        Raises ``CannotStart`` if every drafter was refused.
+        Raises ``CannotStart`` if every drafter was refused, or if a replica elsewhere would be
+        called in plain text.
         """
         channels = _channels(self._settings)
         self._targets = TargetRegistry()
@@ -207,8 +211,12 @@ class OrchestratorService:
 
 
 def _channels(settings: OrchestratorSettings) -> Callable[[str], Channels]:
-    """What opens channels to the replicas of a role: with TLS where there is a CA to believe."""
+    """What opens channels to the replicas of a role: with TLS where there is a CA to believe.
+
+    Raises ``CannotStart`` if replicas elsewhere would be called without."""
     if settings.tls is None or settings.tls.ca is None:
+        listed = (settings.verifiers, settings.drafters, settings.confidence)
+        check_plaintext_calls(settings, chain(*map(_addresses, listed)), "--tls-ca")
         return lambda _: PlainChannels()
     certificate = watched_certificate(settings.tls)
     return lambda role: TlsChannels(certificate, role)

@@ -24,7 +24,7 @@ from specmesh.orchestrator.strategies.kit.progress import Progress
 from specmesh.orchestrator.target import Target
 from specmesh.orchestrator.text import TextStream
 from specmesh.serving.session import Claim, Generated
-from specmesh.v1.events_pb2 import GenerationEvent
+from specmesh.v1.events_pb2 import GenerationEvent, GenerationStats
 
 HEARTBEAT_S = 0.5
 """Longest silence of a stream: a heartbeat is sent after it."""
@@ -60,6 +60,7 @@ class Answer:
             else None
         )
         self._emission = Emission(text, self._logprobs)
+        self._calls: Calls | None = None
 
     async def begin(self, claim: Claim) -> bool:
         """See ``SessionLog``."""
@@ -107,7 +108,7 @@ class Answer:
                 return last.reason
         goal = replace(self._plan.goal, max_tokens=progress.remaining)
         strategy = STRATEGIES[self._plan.strategy](goal)
-        calls = Calls(
+        self._calls = calls = Calls(
             mesh,
             prefix,
             self._plan.sampling,
@@ -121,7 +122,7 @@ class Answer:
         try:
             return await Driver(strategy, calls, self._metrics.stats, self._emission.commit).drive()
         finally:
-            self._metrics.cached(min(calls.num_cached_tokens, len(self._plan.prompt)))
+            self._metrics.cached(self._num_cached)
 
     async def _next_tokens(self, work: asyncio.Task[StopReason]) -> list[EmittedToken]:
         """Tokens committed since the last call; none after ``HEARTBEAT_S``, or at the end."""
@@ -144,14 +145,27 @@ class Answer:
         if not unsent:
             return None
         token_bytes = self._target.token_bytes
-        return events.chunk(unsent, token_bytes, resumable=self._session.resumable)
+        stats = self._stats(self._metrics.elapsed_ms)
+        return events.chunk(unsent, token_bytes, stats, resumable=self._session.resumable)
 
     def _finished(self, text: str, reason: StopReason) -> GenerationEvent:
+        stats = self._stats(self._metrics.succeeded(reason))
+        return events.finished(reason, text, stats, resumable=self._session.resumable)
+
+    def _stats(self, duration_ms: float) -> GenerationStats:
+        """What the answer has taken up to the last token that was taken for the client."""
         stats = events.counts(self._metrics.stats)
         stats.num_prompt_tokens = len(self._plan.prompt)
-        stats.num_cached_tokens = self._metrics.num_cached
-        stats.num_output_tokens = self._emission.num_tokens
+        stats.num_cached_tokens = self._num_cached
+        stats.num_output_tokens = self._emission.num_taken
         stats.num_unchecked_tokens = self._emission.num_unchecked
-        stats.duration_ms = self._metrics.succeeded(reason)
+        stats.duration_ms = duration_ms
         stats.time_to_first_token_ms = self._metrics.first_token_ms
-        return events.finished(reason, text, stats, resumable=self._session.resumable)
+        return stats
+
+    @property
+    def _num_cached(self) -> int:
+        """Tokens of the prompt that were in a KV cache; 0 as long as it is not known."""
+        if self._calls is None:
+            return 0
+        return min(self._calls.num_cached_tokens, len(self._plan.prompt))

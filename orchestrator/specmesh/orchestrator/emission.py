@@ -30,8 +30,11 @@ class Emission:
     with ``logprobs``, if given, for those that aren't replayed."""
 
     def __init__(self, text: TextStream, logprobs: JudgedLogprobs | None = None) -> None:
-        self.num_tokens = 0
+        self.num_taken = 0
+        """Tokens that were taken, those of earlier parts of the answer included."""
         self.num_unchecked = 0
+        """Of these, the ones that the target did not check."""
+        self._num_tokens = 0
         self._text = text
         self._logprobs = logprobs
         self._outbox: Mailbox[EmittedToken] = Mailbox()
@@ -52,9 +55,8 @@ class Emission:
 
     def _emit(self, token_id: int, kind: TokenKind, logprobs: Logprobs | None) -> StopReason | None:
         text = self._text.push(token_id)
-        self._outbox.put(EmittedToken(self.num_tokens, token_id, text, kind, logprobs))
-        self.num_unchecked += kind is TokenKind.UNCHECKED
-        self.num_tokens += 1
+        self._outbox.put(EmittedToken(self._num_tokens, token_id, text, kind, logprobs))
+        self._num_tokens += 1
         return StopReason.STOP if self._text.stopped else None
 
     async def wait(self, seconds: float) -> None:
@@ -67,7 +69,10 @@ class Emission:
 
     def take(self) -> list[EmittedToken]:
         """The tokens emitted since the last call."""
-        return [self._outbox.take() for _ in range(len(self._outbox))]
+        tokens = [self._outbox.take() for _ in range(len(self._outbox))]
+        self.num_taken += len(tokens)
+        self.num_unchecked += sum(token.kind is TokenKind.UNCHECKED for token in tokens)
+        return tokens
 
     def end(self, reason: StopReason) -> tuple[str, StopReason]:
         """The text held back until now, and why the answer ends: that text may hold a stop string,

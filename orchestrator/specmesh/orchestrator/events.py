@@ -72,7 +72,11 @@ def heartbeat() -> GenerationEvent:
 
 
 def chunk(
-    tokens: Sequence[EmittedToken], token_bytes: TokenBytes, *, resumable: bool
+    tokens: Sequence[EmittedToken],
+    token_bytes: TokenBytes,
+    stats: GenerationStats,
+    *,
+    resumable: bool,
 ) -> GenerationEvent:
     """At least one token, each of them the successor of the one before."""
     return GenerationEvent(
@@ -88,6 +92,7 @@ def chunk(
                 for token in tokens
                 if token.logprobs is not None
             ],
+            stats=stats,
         )
     )
 
@@ -114,7 +119,8 @@ def finished(
 
 
 def counts(stats: RequestStats) -> GenerationStats:
-    """What the answer took of the mesh; times and the numbers of its tokens are not among it."""
+    """What the answer has taken of the mesh; times and the numbers of its tokens are not among
+    it."""
     return GenerationStats(
         num_verify_calls=stats.num_verify_calls,
         num_verified_tokens=stats.num_verified_tokens,

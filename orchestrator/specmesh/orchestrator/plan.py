@@ -50,7 +50,12 @@ class RequestPlan:
 def check_model(name: str, target: Target) -> None:
     """Raise ``NotFound`` for a model that isn't served here; an empty name is any."""
     if name not in {"", target.info.name}:
-        raise NotFound("MODEL_NOT_FOUND", f"no model {name!r} here, only {target.info.name!r}")
+        served = target.info.name
+        raise NotFound(
+            "MODEL_NOT_FOUND",
+            f"no model {name!r} here, only {served!r}",
+            {"model": name, "served": served},
+        )
 
 
 def make_plan(
@@ -167,9 +172,10 @@ def _strategy_options(
 def _stop_strings(stopping: sampling_pb2.StoppingCriteria) -> tuple[str, ...]:
     if len(stopping.stop_strings) > MAX_STOP_STRINGS:
         raise InvalidField("stopping.stop_strings", f"holds more than {MAX_STOP_STRINGS}")
-    stops = tuple(stopping.stop_strings)
-    if not all(0 < len(stop) <= MAX_STOP_STRING_CHARS for stop in stops):
-        raise InvalidField(
-            "stopping.stop_strings", f"each must have 1 to {MAX_STOP_STRING_CHARS} characters"
-        )
-    return stops
+    for index, stop in enumerate(stopping.stop_strings):
+        if not 0 < len(stop) <= MAX_STOP_STRING_CHARS:
+            raise InvalidField(
+                f"stopping.stop_strings[{index}]",
+                f"must have 1 to {MAX_STOP_STRING_CHARS} characters",
+            )
+    return tuple(stopping.stop_strings)

@@ -94,8 +94,9 @@ class PromptReader:
         check_size(chat, most)
         template = target.chat_template
         if template is None:
+            name = target.info.name
             raise FailedPrecondition(
-                "NO_CHAT_TEMPLATE", f"the model {target.info.name!r} has no chat template"
+                "NO_CHAT_TEMPLATE", f"the model {name!r} has no chat template", {"model": name}
             )
         given = variables(chat, template.special_tokens)
         text = await self._chats.render(template.source, given, most)

@@ -71,9 +71,9 @@ class RequestMetrics:
         return (self._report.first_token_s or 0.0) * 1e3
 
     @property
-    def num_cached(self) -> int:
-        """Tokens of the prompt that were in a KV cache; 0 as long as it is not known."""
-        return self._report.num_cached or 0
+    def elapsed_ms(self) -> float:
+        """Time since the arrival."""
+        return self._elapsed_s * 1e3
 
     @property
     def _elapsed_s(self) -> float:

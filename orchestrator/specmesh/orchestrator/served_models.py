@@ -44,6 +44,7 @@ def missing(strategy: str, mesh: Mesh) -> FailedPrecondition | None:
         return FailedPrecondition(
             "NO_CONFIDENCE_SERVICE",
             f"strategy {strategy!r} needs a confidence service: none is configured",
+            {"strategy": strategy},
         )
     peers = mesh.drafters.peers
     if STRATEGIES[strategy].needs_drafter and all(peer.refusal for peer in peers):
@@ -51,6 +52,7 @@ def missing(strategy: str, mesh: Mesh) -> FailedPrecondition | None:
         return FailedPrecondition(
             "NO_FITTING_DRAFTER",
             f"strategy {strategy!r} needs a drafter: {reasons or 'none is configured'}",
+            {"strategy": strategy},
         )
     return None
 

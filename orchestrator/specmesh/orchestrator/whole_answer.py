@@ -30,4 +30,5 @@ async def whole_answer(
         chunk.text_lengths[-1] += len(held_back)
     chunk.first_index = num_received
     chunk.resumable = response.finished.resumable
+    chunk.ClearField("stats")
     return response

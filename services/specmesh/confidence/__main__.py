@@ -21,7 +21,8 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.thresholds import Constant, EscalationRate, FollowLoad, Rule
 from specmesh.mesh.v1alpha1 import confidence_pb2, confidence_pb2_grpc
 from specmesh.serving.command_line import parse
-from specmesh.serving.server import CannotStart, serve
+from specmesh.serving.process import CannotStart
+from specmesh.serving.server import serve
 from specmesh.serving.settings import ServerSettings
 
 DEFAULT_RULE = EscalationRate(0.5)

@@ -10,15 +10,18 @@ from specmesh.gateway.http_server import HttpServer
 from specmesh.gateway.mesh import Mesh
 from specmesh.gateway.settings import GatewaySettings
 from specmesh.serving.command_line import parse
+from specmesh.serving.identity.plaintext import check_plaintext_calls
 from specmesh.serving.identity.watched import UnusableFile
-from specmesh.serving.server import CannotStart, run_process
+from specmesh.serving.process import CannotStart, run_process
 
 
 def make_server(settings: GatewaySettings) -> HttpServer:
     """The gateway, not listening yet. Raises ``CannotStart``."""
+    if settings.mesh_ca is None:
+        check_plaintext_calls(settings, settings.targets, "--mesh-ca")
     try:
         mesh = Mesh(settings)
-    except (ValueError, UnusableFile) as error:
+    except UnusableFile as error:
         raise CannotStart(str(error)) from error
     return HttpServer(settings, make_app(settings, mesh), mesh.aclose)
 

@@ -140,11 +140,12 @@ def from_mesh(error: SpecmeshError) -> ApiError:
     unavailable = status == HTTPStatus.SERVICE_UNAVAILABLE
     if unavailable and retry_after_s is None:
         retry_after_s = UNAVAILABLE_RETRY_S
+    param, message = _param_and_message(error)
     return ApiError(
         status,
-        str(error),
+        message,
         type=_type(status),
-        param=_param(error),
+        param=param,
         code=_CODES.get(status, error.reason.lower() or error.code.name.lower()),
         retry=unavailable or may_call_again(error),
         retry_after_s=retry_after_s,
@@ -163,10 +164,14 @@ def internal(request_id: str) -> ApiError:
     return ApiError(500, message, type="server_error", code="internal")
 
 
-def _param(error: SpecmeshError) -> str | None:
+def _param_and_message(error: SpecmeshError) -> tuple[str | None, str]:
+    """What is wrong, and how: under the caller's name for it, not that of the mesh."""
     if isinstance(error, InvalidRequest) and error.field_violations:
-        return param_of(error.field_violations[0].field)
-    return _PARAMS.get(error.reason) or _FEATURE_PARAMS.get(error.metadata.get("feature", ""))
+        first = error.field_violations[0]
+        field = param_of(first.field)
+        return field, f"{field!r}: {first.description}"
+    param = _PARAMS.get(error.reason) or _FEATURE_PARAMS.get(error.metadata.get("feature", ""))
+    return param, str(error)
 
 
 def param_of(field: str) -> str:

@@ -13,8 +13,9 @@ from starlette.types import ASGIApp
 
 from specmesh.gateway.settings import GatewaySettings
 from specmesh.serving.identity.certificates import TlsFiles, watched_certificate
+from specmesh.serving.identity.plaintext import check_plaintext
 from specmesh.serving.identity.watched import UnusableFile
-from specmesh.serving.server import CannotStart, check_plaintext
+from specmesh.serving.process import CannotStart
 
 KEEP_ALIVE_SECONDS = 75
 """How long an idle connection is kept: longer than load balancers do, lest one sends a request into

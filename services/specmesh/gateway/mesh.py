@@ -25,8 +25,7 @@ PROBE_AGE_SECONDS = 1.0
 
 
 class Mesh:
-    """The orchestrators that ``settings`` name. Raises ValueError if tokens would go to them in
-    plain text, and ``UnusableFile`` for a file of tokens."""
+    """The orchestrators that ``settings`` name. Raises ``UnusableFile`` for a file of tokens."""
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
@@ -77,7 +76,7 @@ class Mesh:
         client = AsyncClient(
             *settings.targets,
             tls=tls,
-            send_token_in_clear_text=settings.plaintext_tokens,
+            send_token_in_clear_text=settings.plaintext_beyond_loopback,
             timeouts=Timeouts(generate_s=settings.request_seconds),
             # Whoever calls the gateway is told to come again, and decides.
             max_retries=0,

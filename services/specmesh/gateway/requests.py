@@ -143,7 +143,9 @@ class Request(_Fields):
     @model_validator(mode="after")
     def _check_stream_options(self) -> Self:
         if self.stream_options is not None and not self.stream:
-            raise ApiError.invalid("stream_options", "has no meaning unless 'stream' is true")
+            raise ApiError.invalid(
+                "stream_options", "'stream_options' has no meaning unless 'stream' is true"
+            )
         return self
 
     @property
@@ -251,11 +253,15 @@ class ChatRequest(Request):
     @model_validator(mode="after")
     def _check_pairs(self) -> Self:
         if self.top_logprobs is not None and not self.logprobs:
-            raise ApiError.invalid("top_logprobs", "has no meaning unless 'logprobs' is true")
+            raise ApiError.invalid(
+                "top_logprobs", "'top_logprobs' has no meaning unless 'logprobs' is true"
+            )
         if self.max_tokens not in {None, self.max_completion_tokens} and (
             self.max_completion_tokens is not None
         ):
-            raise ApiError.invalid("max_tokens", "differs from 'max_completion_tokens'")
+            raise ApiError.invalid(
+                "max_tokens", "'max_tokens' differs from 'max_completion_tokens'"
+            )
         return self
 
     @property
@@ -305,12 +311,17 @@ def _read(request_class: type[R], given: Mapping[str, object], parameters: Param
     try:
         return request_class.model_validate(taken(given, parameters, HINTS))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
+        errors = error.errors(include_url=False, include_input=False)
+    # A field that there isn't comes first: what is missing may be missing for its sake, as the
+    # content of a message with tool calls is.
+    first = next((each for each in errors if each["type"] == "extra_forbidden"), errors[0])
     param = _path(first["loc"])
     if first["type"] == "missing":
         raise ApiError.invalid(param, f"{param!r} is missing", code="missing_required_parameter")
     if first["type"] == "extra_forbidden":
         raise ApiError.invalid(param, f"there is no {param!r} here", code="unknown_parameter")
+    if first["type"] == "model_type":  # pydantic's words for it name a class of ours
+        raise ApiError.invalid(param, f"{param!r}: Input should be an object")
     raise ApiError.invalid(param, f"{param!r}: {first['msg']}")
 
 

@@ -50,11 +50,6 @@ class GatewaySettings(BearerSettings, ProcessSettings):
         description="file with the bearer token that orchestrators are shown, for all callers "
         "that --tokens or --jwks let in",
     )
-    plaintext_tokens: bool = Field(
-        False,
-        description="send bearer tokens to orchestrators on other hosts without TLS, so that "
-        "whoever is on the way can use them",
-    )
 
     @model_validator(mode="after")
     def _check_mesh(self) -> Self:

@@ -112,7 +112,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         except ServiceError as error:
             return _refusing(error)
         if handler is None:
-            return _refusing(Unimplemented("NO_SUCH_METHOD", f"there is no method {method}"))
+            message = f"there is no method {method}"
+            return _refusing(Unimplemented("NO_SUCH_METHOD", message, {"method": method[1:]}))
         behaviour, wrap = self._wrapped(method.removeprefix("/"), handler)
         wrapped: grpc.RpcMethodHandler[Any, Any] = wrap(
             behaviour,

@@ -3,11 +3,11 @@
 import pytest
 
 from specmesh.bench.simulate.load import SimulatedLoad, run_load
-from specmesh.bench.simulation.latency import Fixed, Measured
-from specmesh.bench.simulation.mesh import MeshModel
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.strategies.reach import Reach
+from specmesh.simulation.latency import Fixed, Measured
+from specmesh.simulation.mesh import MeshModel
 
 
 def mesh(num_verifiers=2):

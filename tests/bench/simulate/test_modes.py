@@ -18,10 +18,6 @@ from specmesh.bench.simulate.modes import (
     figures,
     rows,
 )
-from specmesh.bench.simulation.latency import Fixed
-from specmesh.bench.simulation.mesh import MeshModel
-from specmesh.bench.simulation.models import SampledModels
-from specmesh.bench.simulation.run import simulate
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.closed_forms import acceptance_rate, coupled_acceptance_rate
 from specmesh.decoding.errors import InvalidField
@@ -29,6 +25,10 @@ from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.simulated_pair import SimulatedPair
 from specmesh.orchestrator.strategies import LOSSLESS, STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
+from specmesh.simulation.latency import Fixed
+from specmesh.simulation.mesh import MeshModel
+from specmesh.simulation.models import SampledModels
+from specmesh.simulation.run import simulate
 
 SETTING = ModesSetting(1.0, 0.1, num_verifiers=7, num_tokens=40, seeds=range(11))
 EACH_MODE = [row for row in rows() if row.alpha in {1.0, 0.74, 0.3, 0.05}]

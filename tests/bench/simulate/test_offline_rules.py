@@ -9,14 +9,14 @@ from specmesh.bench.simulate.rules import (
     ideal_dsi_seconds,
     speculative_forwards,
 )
-from specmesh.bench.simulation.latency import Fixed
-from specmesh.bench.simulation.mesh import MeshModel
-from specmesh.bench.simulation.models import CertainModels
-from specmesh.bench.simulation.run import simulate
 from specmesh.decoding.closed_forms import required_parallelism
 from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Draft, Goal, Verify
+from specmesh.simulation.latency import Fixed
+from specmesh.simulation.mesh import MeshModel
+from specmesh.simulation.models import CertainModels
+from specmesh.simulation.run import simulate
 
 TOKENS = 40
 

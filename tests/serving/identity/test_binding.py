@@ -9,8 +9,9 @@ import pytest
 from tests.serving.identity.conftest import Serve, Settings, flags
 from tests.serving.process.conftest import Launch, launch
 
+from specmesh.orchestrator.__main__ import OrchestratorService, OrchestratorSettings
 from specmesh.serving.identity.settings import is_loopback
-from specmesh.serving.server import CannotStart
+from specmesh.serving.process import CannotStart
 
 __all__ = ["launch"]
 
@@ -30,6 +31,24 @@ async def test_the_process_ends_and_says_why(launch: Launch):
 async def test_with_tls_or_the_flag_it_is_not(serve: Serve, certs: Path):
     assert await serve(host="0.0.0.0", **flags(certs, "verifier"))
     assert await serve(host="0.0.0.0", plaintext_beyond_loopback=True)
+
+
+@pytest.mark.parametrize(
+    "peers",
+    [
+        {"verifiers": "127.0.0.1:1,10.0.0.1:50051"},
+        {"verifiers": "[::1]:1", "drafters": "10.0.0.1:50051"},
+        {"verifiers": "localhost:1", "confidence": "10.0.0.1:50051"},
+    ],
+)
+async def test_replicas_elsewhere_are_not_called_in_plain_text(certs: Path, peers: dict[str, str]):
+    with_certificate = flags(certs, "orchestrator")
+    del with_certificate["tls_ca"]
+    for tls in ({}, with_certificate):
+        service = OrchestratorService(OrchestratorSettings(**peers, **tls))
+        with pytest.raises(CannotStart, match=r"^10\.0\.0\.1:50051 is not loopback: give --tls-ca"):
+            await service.start()
+        await service.stop()
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,8 @@ from specmesh.serving.errors import (
     Unavailable,
 )
 from specmesh.serving.interceptors import exchange
-from specmesh.serving.server import CannotStart, serve
+from specmesh.serving.process import CannotStart
+from specmesh.serving.server import serve
 from specmesh.serving.settings import ServerSettings
 from specmesh.serving.telemetry import annotate, client_span
 

@@ -49,7 +49,7 @@ def as_json(plan: EnginePlan, measured: EngineRuns) -> dict[str, Any]:
 def show(plan: EnginePlan, measured: EngineRuns, console: Console) -> None:
     """Print the same for people."""
     console.print(
-        f"{Path(plan.model).name}, {plan.dtype} on {plan.device}, {plan.threads} thread(s); "
+        f"{Path(plan.model).name}, {plan.dtype} on {plan.device}, threads: {plan.threads}; "
         f"prompts of {PROMPT_TOKENS[0]} to {PROMPT_TOKENS[1]} tokens, "
         f"answers of {plan.num_tokens}",
         highlight=False,

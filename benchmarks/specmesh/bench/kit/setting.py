@@ -18,7 +18,7 @@ def describe_setting(bench: Bench) -> str:
     return (
         f"Target {Path(bench.models.target).name} x {options.num_verifiers} on "
         f"{_cores(verifiers)}, drafter {drafters} on {_cores(placement.drafter)};\n"
-        f"{options.threads} thread(s) each"
+        f"{options.threads} {'thread' if options.threads == 1 else 'threads'} each"
     )
 
 

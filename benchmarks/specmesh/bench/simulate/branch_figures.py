@@ -13,10 +13,6 @@ from functools import partial
 from statistics import fmean
 
 from specmesh.bench.simulate.rules import agreements
-from specmesh.bench.simulation.latency import Fixed
-from specmesh.bench.simulation.mesh import MeshModel
-from specmesh.bench.simulation.models import CertainModels
-from specmesh.bench.simulation.run import Answered, simulate
 from specmesh.decoding.closed_forms import (
     branch_throughput,
     expected_tokens,
@@ -27,6 +23,10 @@ from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
 from specmesh.decoding.tree import EMPTY
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Command, Draft, Event, Goal, Verify
+from specmesh.simulation.latency import Fixed
+from specmesh.simulation.mesh import MeshModel
+from specmesh.simulation.models import CertainModels
+from specmesh.simulation.run import Answered, simulate
 
 ALPHAS = (0.5, 0.6, 0.7, 0.8, 0.9)
 MAX_N = 20

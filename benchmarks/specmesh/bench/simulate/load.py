@@ -10,13 +10,13 @@ from statistics import fmean
 
 import numpy as np
 
-from specmesh.bench.simulation.clock import Clock
-from specmesh.bench.simulation.mesh import MeshModel, SimulatedMesh
-from specmesh.bench.simulation.models import CertainModels
-from specmesh.bench.simulation.run import Answered, simulate_on
 from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
+from specmesh.simulation.clock import Clock
+from specmesh.simulation.mesh import MeshModel, SimulatedMesh
+from specmesh.simulation.models import CertainModels
+from specmesh.simulation.run import Answered, simulate_on
 
 
 @dataclass(frozen=True, slots=True)

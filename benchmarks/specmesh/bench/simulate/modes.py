@@ -13,16 +13,16 @@ from functools import partial
 from statistics import median
 
 from specmesh.bench.simulate.parallel import spread
-from specmesh.bench.simulation.latency import Fixed
-from specmesh.bench.simulation.mesh import MeshModel
-from specmesh.bench.simulation.models import CertainModels, SampledModels, VirtualModels
-from specmesh.bench.simulation.run import simulate
 from specmesh.decoding.closed_forms import acceptance_rate, coupled_acceptance_rate
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
 from specmesh.decoding.simulated_pair import SimulatedPair
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
+from specmesh.simulation.latency import Fixed
+from specmesh.simulation.mesh import MeshModel
+from specmesh.simulation.models import CertainModels, SampledModels, VirtualModels
+from specmesh.simulation.run import simulate
 
 COLUMNS = {
     "non_si_s": "autoregressive",

@@ -31,14 +31,14 @@ from specmesh.bench.simulate.rules import (
     slow_draft_bound_seconds,
     speculative_forwards,
 )
-from specmesh.bench.simulation.latency import Fixed
-from specmesh.bench.simulation.mesh import MeshModel
-from specmesh.bench.simulation.models import CertainModels
-from specmesh.bench.simulation.run import simulate
 from specmesh.decoding.closed_forms import min_lookahead
 from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
+from specmesh.simulation.latency import Fixed
+from specmesh.simulation.mesh import MeshModel
+from specmesh.simulation.models import CertainModels
+from specmesh.simulation.run import simulate
 
 SPECULATION_PARALLELISM = 7
 TARGET = 1.0

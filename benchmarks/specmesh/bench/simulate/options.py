@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
-from specmesh.bench.simulation.latency import Fixed, Latency, Measured
 from specmesh.orchestrator.strategies import STRATEGIES
+from specmesh.simulation.latency import Fixed, Latency, Measured
 
 MIN_STEP = 0.01
 MAX_TOKEN_ID = (1 << 32) - 1

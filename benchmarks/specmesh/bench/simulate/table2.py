@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
 
-from specmesh.bench.simulation.latency import Fixed
-from specmesh.bench.simulation.mesh import MeshModel
-from specmesh.bench.simulation.models import CertainModels
-from specmesh.bench.simulation.run import simulate
 from specmesh.decoding.closed_forms import required_parallelism
 from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
+from specmesh.simulation.latency import Fixed
+from specmesh.simulation.mesh import MeshModel
+from specmesh.simulation.models import CertainModels
+from specmesh.simulation.run import simulate
 
 LOOKAHEADS = (1, 5, 10)
 SPECULATION_PARALLELISM = 7

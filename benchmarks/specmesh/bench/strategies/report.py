@@ -17,6 +17,8 @@ from specmesh.traces.cancellation import StopTimes
 from specmesh.traces.speculation import TracedLatencies
 
 _KEY = f"""
+tokens/s and ratio are medians over the prompts; the ratio is to autoregressive
+decoding of the same prompt, so it is not that of the two medians.
 accept: share of the verified draft tokens. For one token of output: calls of
 the target, tokens drafted, of these wasted, places the target was asked about.
 same: whether every text is that of the first line.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 DRAFTER_BACKENDS = ("ngram", "prompt-lookup", "random")
@@ -32,10 +33,14 @@ class RealModels:
     """The same for each drafter, or one of DRAFTER_BACKENDS."""
     threads: int = 1
     """Threads of each process."""
+    chat_template: Path | None = None
+    """In place of the target's own, if it has one."""
 
     def verifier(self) -> Sequence[str]:
         """Arguments of a verifier that loads the target."""
-        return ("--model", self.target, "--threads", str(self.threads))
+        template = self.chat_template
+        chats = () if template is None else ("--chat-template", str(template))
+        return ("--model", self.target, "--threads", str(self.threads), *chats)
 
     def drafters(self) -> Sequence[Sequence[str]]:
         """Arguments of each of the named drafters, in that order."""

@@ -151,6 +151,7 @@ class VerifyCalls:
             raise FailedPrecondition(
                 "TARGET_REPLACED",
                 f"the answer began with {self._target}, but the mesh serves {served[0]} by now",
+                {"began_with": self._target, "served": served[0]},
             )
 
     async def _try(

@@ -19,7 +19,7 @@ from specmesh.inference.model import Cancellation, ForwardRequest, LanguageModel
 from specmesh.inference.service.model_servicer import ModelServicer
 from specmesh.inference.service.prefixes import PrefixResolver
 from specmesh.mesh.v1alpha1 import model_service_pb2, model_service_pb2_grpc
-from specmesh.serving.server import CannotStart
+from specmesh.serving.process import CannotStart
 from specmesh.serving.sessions import SessionStore
 from specmesh.serving.settings import RedisSettings, ServerSettings
 from specmesh.v1.model_pb2 import ModelFeature

@@ -31,8 +31,8 @@ class TlsSettings(BaseSettings):
     )
     plaintext_beyond_loopback: bool = Field(
         False,
-        description="listen beyond loopback without TLS, so that whoever is on the way reads and "
-        "changes everything",
+        description="listen and call beyond loopback without TLS, so that whoever is on the way "
+        "reads and changes everything",
     )
 
     @model_validator(mode="after")

@@ -27,9 +27,9 @@ from specmesh.bench.simulate.options import (
     strategy_names,
 )
 from specmesh.bench.simulate.output import show, tracked
-from specmesh.bench.simulation.mesh import MeshModel
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
+from specmesh.simulation.mesh import MeshModel
 
 
 def modes(

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from specmesh.bench.simulation.clock import Clock, Timer
-from specmesh.bench.simulation.latency import Latency
+from specmesh.simulation.clock import Clock, Timer
+from specmesh.simulation.latency import Latency
 
 
 @dataclass(slots=True, eq=False)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from specmesh.bench.simulation.clock import Clock
-from specmesh.bench.simulation.mesh import MeshModel, SimulatedMesh
-from specmesh.bench.simulation.models import VirtualModels
-from specmesh.bench.simulation.request import SimulatedRequest
 from specmesh.orchestrator.strategies.base import Command, Event, Strategy
+from specmesh.simulation.clock import Clock
+from specmesh.simulation.mesh import MeshModel, SimulatedMesh
+from specmesh.simulation.models import VirtualModels
+from specmesh.simulation.request import SimulatedRequest
 
 Observe = Callable[[float, Command | Event], None]
 

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from specmesh.bench.simulation.mesh import SimulatedMesh
-from specmesh.bench.simulation.models import Context, VirtualModels
-from specmesh.bench.simulation.servers import SimulatedJob
 from specmesh.decoding.drafting import TopK, confidence
 from specmesh.decoding.sampling import Distribution
 from specmesh.orchestrator.request_stats import RequestStats
@@ -33,6 +30,9 @@ from specmesh.orchestrator.strategies.base import (
     Verified,
     Verify,
 )
+from specmesh.simulation.mesh import SimulatedMesh
+from specmesh.simulation.models import Context, VirtualModels
+from specmesh.simulation.servers import SimulatedJob
 
 
 class SimulatedRequest:

@@ -6,9 +6,9 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from specmesh.bench.simulation.clock import Clock
-from specmesh.bench.simulation.latency import Latency
-from specmesh.bench.simulation.servers import SimulatedJob, SimulatedServer
+from specmesh.simulation.clock import Clock
+from specmesh.simulation.latency import Latency
+from specmesh.simulation.servers import SimulatedJob, SimulatedServer
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,31 @@
+"""Plain text stays on this machine, unless an operator says otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from specmesh.serving.identity.settings import is_loopback
+from specmesh.serving.process import CannotStart
+from specmesh.serving.settings import ProcessSettings
+
+
+def check_plaintext(settings: ProcessSettings) -> None:
+    """Raises ``CannotStart`` if others on the network could read what should be among processes
+    of this machine."""
+    if not (is_loopback(settings.host) or settings.plaintext_beyond_loopback):
+        raise CannotStart(
+            f"{settings.host} is not loopback: give --tls-cert and --tls-key, or "
+            "--plaintext-beyond-loopback"
+        )
+
+
+def check_plaintext_calls(settings: ProcessSettings, addresses: Iterable[str], ca: str) -> None:
+    """Raises ``CannotStart`` if calls to ``addresses``, host:port each, would leave this machine in
+    plain text. ``ca`` is the option that makes them TLS."""
+    if settings.plaintext_beyond_loopback:
+        return
+    for address in addresses:
+        if not is_loopback(address.rpartition(":")[0].strip("[]")):
+            raise CannotStart(
+                f"{address} is not loopback: give {ca}, or --plaintext-beyond-loopback"
+            )
