@@ -7,6 +7,11 @@ import os
 import pytest
 from hypothesis import settings
 
+# There are as many tests at once as cores: more threads than that wait for one another, and spin.
+# Read when torch and numpy are first imported, here and in the processes that tests start.
+for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+
 # Elsewhere every run explores new cases; CI repeats the same ones, so that it judges the
 # change and not the dice. No deadlines: machines are shared.
 settings.register_profile("explore", deadline=None)

@@ -10,9 +10,11 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
+
+from tests.forks import Forked, nursery, surroundings
 
 from specmesh import models
 from specmesh.cli.local import launcher
@@ -25,29 +27,34 @@ EXIT_SECONDS = 30.0
 Fields = dict[str, Any]
 
 
+def launch(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
+    """Start a program."""
+    # The launcher makes the kernel end the process with this one, however this one ends.
+    return subprocess.Popen(
+        [sys.executable, "-IS", launcher.__file__, str(os.getpid()), "", *command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=environment,
+        text=True,
+    )
+
+
 class Process:
     """One running process and all that it has written, on stdout and stderr."""
 
-    def __init__(self, name: str, command: Sequence[str], environment: dict[str, str]) -> None:
+    def __init__(self, name: str, child: subprocess.Popen[str] | Forked) -> None:
         self.name = name
         self._lines: list[str] = []
         self._changed = threading.Condition()
         self._ended = False
-        # The launcher makes the kernel end the process with this one, however this one ends.
-        self._child = subprocess.Popen(
-            [sys.executable, "-IS", launcher.__file__, str(os.getpid()), "", *command],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            text=True,
-        )
+        self._child = child
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     @property
     def pid(self) -> int:
-        """Its id: the launcher becomes the program."""
+        """Its id."""
         return self._child.pid
 
     @property
@@ -156,27 +163,21 @@ class Processes:
 
     def service(self, role: str, *flags: str, **environment: str) -> Process:
         """``python -m specmesh.ROLE``, logging on a free port."""
-        command = (sys.executable, "-m", f"specmesh.{role}", "--port", "0", *flags)
-        return self._start(role, command, environment)
+        arguments = ("--port", "0", *flags)
+        child = nursery().start(f"specmesh.{role}", arguments, {**surroundings(), **environment})
+        return self._keep(role, child)
 
     def redis(self) -> tuple[Process, str]:
         """A Redis and its URL; waits until it answers."""
         socket = self._sockets / f"{len(self.started)}.sock"
         options = {"--port": "0", "--unixsocket": str(socket), "--save": "", "--appendonly": "no"}
         command = (redis_binary(), *(part for option in options.items() for part in option))
-        process = self._start("redis", command, {})
+        process = self._keep("redis", launch(command, surroundings()))
         process.wait_text("eady to accept connections")
         return process, f"unix://{socket}"
 
-    def _start(self, role: str, command: Sequence[str], environment: dict[str, str]) -> Process:
-        inherited = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("OTEL_", "SPECMESH_", "REDIS_"))
-        }
-        one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-        name = f"{role}-{len(self.started)}"
-        process = Process(name, command, {**inherited, **one_thread, **environment})
+    def _keep(self, name: str, child: subprocess.Popen[str] | Forked) -> Process:
+        process = Process(f"{name}-{len(self.started)}", child)
         self.started.append(process)
         return process
 

@@ -30,7 +30,7 @@ from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
         ("a", {"top_p": 1.5}, "sampling.top_p"),
         ("a", {"max_tokens": 0}, "stopping.max_tokens"),
         ("a", {"stop_token_ids": [4096]}, "stopping.stop_token_ids[0]"),
-        ("a", {"stop_strings": [""]}, "stopping.stop_strings"),
+        ("a", {"stop_strings": [""]}, "stopping.stop_strings[0]"),
         ("a", {"stop_strings": ["x"] * 17}, "stopping.stop_strings"),
         ("a", {"strategy": "clairvoyant"}, "speculation.strategy"),
         ("a", {"lookahead": 0}, "speculation.lookahead"),

@@ -28,7 +28,6 @@ async def stub(mesh):
 
 @pytest.fixture(scope="module")
 def model():
-    torch.set_num_threads(1)
     folder = models.path(models.TARGET)
     return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
 

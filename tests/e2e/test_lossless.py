@@ -19,7 +19,6 @@ NUM_AT_ONCE = 6
 @pytest.fixture(scope="module")
 def reference(prompts):
     """By prompt: the tokens that transformers' own greedy decoding generates."""
-    torch.set_num_threads(1)
     folder = models.path(models.TARGET)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")

@@ -6,12 +6,8 @@ They ask who calls, and it is always the same identity, whose own the sessions a
 import asyncio
 import hashlib
 import json
-import os
 import random
-import signal
 import socket
-import sys
-from pathlib import Path
 
 import pytest
 from tests.e2e.answers import said
@@ -42,18 +38,19 @@ class Orchestrators:
             processes.service("verifier", *simulated, "--simulated-each-ms", "6") for _ in range(2)
         ]
         drafter = processes.service("drafter", *simulated, "--simulated-each-ms", "1")
-        ports = free_ports(2)
-        self.addresses = [f"127.0.0.1:{port}" for port in ports]
-        self._nursery = processes._start(
-            "nursery",
-            (
-                *(sys.executable, "-m", "tests.e2e.nursery", ",".join(map(str, ports))),
-                *("--verifiers", ",".join(each.address for each in verifiers)),
-                *("--drafters", drafter.address, "--redis-url", redis_url),
-                *("--tokens", str(tokens)),
-            ),
-            {"PYTHONPATH": str(Path(__file__).parents[2])},
+        self._processes = processes
+        self._flags = (
+            *("--verifiers", ",".join(each.address for each in verifiers)),
+            *("--drafters", drafter.address, "--redis-url", redis_url),
+            *("--tokens", str(tokens)),
         )
+        addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
+        self._running = {address: self._start(address) for address in addresses}
+        self.addresses = addresses
+
+    def _start(self, address):
+        port = address.rpartition(":")[2]
+        return self._processes.service("orchestrator", *self._flags, "--port", port)
 
     async def up(self, address):
         """Wait until the orchestrator at ``address`` serves."""
@@ -62,10 +59,9 @@ class Orchestrators:
             await own.list_models()
 
     def kill(self, address):
-        """Kill the orchestrator at ``address``, which must be up."""
-        event = f"forked {address.rpartition(':')[2]}"
-        lines = (line for line in self._nursery.output.splitlines() if event in line)
-        os.kill(json.loads(list(lines)[-1])["pid"], signal.SIGKILL)
+        """Kill the orchestrator at ``address``, and have another one start there."""
+        self._running[address].kill()
+        self._running[address] = self._start(address)
 
 
 def free_ports(number):

@@ -87,16 +87,14 @@ class TracedMesh:
     async def trace_of(self, session_id: str) -> list[Span]:
         """All spans of the answer with that session, once they are complete."""
 
-        def trace_id(spans):
-            ids = (
+        def spans_of_it(spans):
+            ids = {
                 s.trace_id for s in spans if s.attributes.get("gen_ai.response.id") == session_id
-            )
-            return next(ids, None)
+            }
+            return [s for s in spans if s.trace_id in ids]
 
-        spans = await self.receiver.wait_until(
-            lambda spans: is_complete([s for s in spans if s.trace_id == trace_id(spans)])
-        )
-        return [span for span in spans if span.trace_id == trace_id(spans)]
+        spans = await self.receiver.wait_until(lambda spans: is_complete(spans_of_it(spans)))
+        return spans_of_it(spans)
 
     async def cancelled_trace(self) -> list[Span]:
         """All spans of the one answer that its client cancelled, once they are complete."""

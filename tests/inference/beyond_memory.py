@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from specmesh.bench.engine.asking import next_token
 from specmesh.decoding.prefix import BLOCK_TOKENS
@@ -37,7 +36,6 @@ def forget_peak() -> int:
 
 
 def load(folder: str, cache_bytes: int) -> TransformersModel:
-    torch.set_num_threads(2)
     return TransformersModel.load(folder, dtype="float32", device="cpu", cache_bytes=cache_bytes)
 
 

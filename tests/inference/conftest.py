@@ -41,14 +41,6 @@ KV_BYTES = {"llama": 256, "gpt2": 512, "qwen2": 256}
 """What a token takes in the cache: keys and values of 2 layers in fp32."""
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def tiny_tokenizer() -> Tokenizer:
     letters = [chr(ord("a") + i) for i in range(26)]
     merges = [("a", letter) for letter in letters]

@@ -35,7 +35,6 @@ def allocated_bytes() -> int:
     return int(told.uordblks + told.hblkhd)
 
 
-torch.set_num_threads(1)
 layers = nn.Sequential(nn.Linear(1024, 384, bias=False))
 pack_linears(layers)
 assert isinstance(layers[0], PackedLinear)

@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from tests.e2e.processes import Process
+from tests.e2e.processes import Process, launch
 from tests.inference.breaking_verifier import DIES, HANGS
 
 from specmesh.mesh.v1alpha1 import verifier_pb2, verifier_pb2_grpc
@@ -23,7 +23,7 @@ SCRIPT = Path(__file__).parent / "breaking_verifier.py"
     ("token", "reason"), [(DIES, "the engine's thread died"), (HANGS, "a forward does not end")]
 )
 async def test_replica_whose_engine_is_lost_is_not_serving_and_ends(token, reason):
-    process = Process("breaking", [sys.executable, str(SCRIPT), "--port", "0"], {})
+    process = Process("breaking", launch([sys.executable, str(SCRIPT), "--port", "0"], {}))
     try:
         async with grpc.aio.insecure_channel(process.address) as channel:
             request = health_pb2.HealthCheckRequest(

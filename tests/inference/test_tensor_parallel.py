@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -15,8 +14,10 @@ import grpc
 import numpy as np
 import psutil
 import pytest
-from tests.e2e.processes import START_SECONDS, Process
+from tests.e2e.processes import START_SECONDS, Process, Processes, launch
+from tests.forks import surroundings
 from tests.inference.drafting import grow
+from tests.serving.conftest import free_port
 from transformers import AutoConfig, Phi3Config
 
 from specmesh.decoding.sampling import Sampling
@@ -66,14 +67,9 @@ def start_ranks(folder: Path) -> Process:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += ["--nproc-per-node", "2", "-m", "specmesh.verifier", "--port", "0"]
     command += ["--model", str(folder), "--cache-bytes", str(1 << 20)]
-    inherited = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("OTEL_", "SPECMESH_", "REDIS_"))
-    }
     # Where there is a GPU, transformers would put the ranks there.
-    environment = {**inherited, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    return Process("torchrun", command, environment)
+    environment = {**surroundings(), "CUDA_VISIBLE_DEVICES": ""}
+    return Process("torchrun", launch(command, environment))
 
 
 def find_ranks() -> dict[int, psutil.Process]:
@@ -159,13 +155,20 @@ def test_ranks_refuse_what_one_process_refuses(tmp_path, save_tiny):
         **{f"{role}_token_id": 0 for role in ("bos", "eos", "pad")},
     )
     save_tiny(tmp_path, config)
-    torchrun = start_ranks(tmp_path)
-    try:
-        refusal = torchrun.wait_text("cannot start", START_SECONDS)
-        assert "another is at the end of its context" in refusal
-        assert torchrun.wait_exit() != 0
-    finally:
-        torchrun.kill()
+    together = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    with Processes() as processes:
+        ranks = [
+            processes.service(
+                "verifier",
+                *("--model", str(tmp_path)),
+                **{"RANK": rank, "LOCAL_RANK": rank, "CUDA_VISIBLE_DEVICES": "", **together},
+            )
+            for rank in ("0", "1")
+        ]
+        for rank in ranks:
+            refusal = rank.wait_event("cannot start", START_SECONDS)["reason"]
+            assert "another is at the end of its context" in refusal
+            assert rank.wait_exit() == 1
 
 
 @pytest.mark.parametrize(

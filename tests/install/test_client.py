@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
-from tests.install.environments import Environment, Installed, build_weights, build_wheel, pip
+from tests.install.environments import Environment, Installed, build_weights, pip
 
 from specmesh.client.testing import FakeMesh
 
@@ -42,15 +42,16 @@ for name in ("torch", "numpy", "redis"):
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """For environments."""
     folder = tmp_path_factory.mktemp("client")
-    yield build_wheel(folder)
+    yield folder
     shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="module")
-def client_only(wheel: Path) -> Environment:
-    return Installed(wheel.parent / "newest", wheel).with_extra("")
+def client_only(wheel: Path, folder: Path) -> Environment:
+    return Installed(folder / "newest", wheel).with_extra("")
 
 
 def test_the_wheel_is_small_and_has_no_weights(
@@ -85,13 +86,13 @@ def test_a_client_alone_talks_to_a_mesh_with_the_newest_versions(client_only: En
 
 
 def test_a_client_alone_talks_to_a_mesh_with_the_oldest_versions_that_it_allows(
-    wheel: Path, client_only: Environment, capsys: pytest.CaptureFixture[str]
+    wheel: Path, folder: Path, client_only: Environment, capsys: pytest.CaptureFixture[str]
 ):
-    folder = wheel.parent / "oldest"
-    venv.create(folder, with_pip=False)
-    pip(folder, "install", "--quiet", *oldest(client_only))
-    pip(folder, "install", "--quiet", "--no-deps", "--no-index", str(wheel))
-    (site,) = folder.glob("lib/python*/site-packages")
+    oldest_only = folder / "oldest"
+    venv.create(oldest_only, with_pip=False)
+    pip(oldest_only, "install", "--quiet", *oldest(client_only))
+    pip(oldest_only, "install", "--quiet", "--no-deps", "--no-index", str(wheel))
+    (site,) = oldest_only.glob("lib/python*/site-packages")
     size = sum(file.stat().st_size for file in site.rglob("*") if file.is_file())
     with capsys.disabled():
         print(f"\na client-only environment has {size / MEGABYTE:.0f} MB")  # noqa: T201
@@ -99,10 +100,10 @@ def test_a_client_alone_talks_to_a_mesh_with_the_oldest_versions_that_it_allows(
         mesh.answer("one ", "two", breaks_after=1)
         mesh.answer("three ", "four", breaks_after=1)
         ended = subprocess.run(
-            [folder / "bin" / "python", "-W", "error", "-c", TALK, mesh.address],
+            [oldest_only / "bin" / "python", "-W", "error", "-c", TALK, mesh.address],
             capture_output=True,
             check=False,
-            cwd=folder,
+            cwd=oldest_only,
             encoding="utf-8",
             timeout=60,
         )

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from tests.install.environments import Ended, Environment, Installed, build_wheel
+from tests.install.environments import Ended, Environment, Installed
 
 from specmesh.bench.programs import BENCHMARKS
 from specmesh.cli import programs as cli
@@ -30,10 +30,10 @@ Make = Callable[[str], Environment]
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Make]:
+def installed(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Iterator[Make]:
     """An environment by the extra it has; each is made once."""
     folder = tmp_path_factory.mktemp("install")
-    yield cache(Installed(folder / "installed", build_wheel(folder)).with_extra)
+    yield cache(Installed(folder / "installed", wheel).with_extra)
     shutil.rmtree(folder)  # a quarter of a gigabyte
 
 

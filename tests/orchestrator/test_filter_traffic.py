@@ -44,7 +44,7 @@ async def answers_around_others(connect, serve, confidence, sampling, options) -
 
 @pytest.mark.parametrize("sampling", [GREEDY, COUPLED], ids=["greedy", "coupled"])
 async def test_request_with_a_constant_threshold_gets_the_same_answer_again(
-    connect, serve, confidence, sampling
+    confidence, connect, serve, sampling
 ):
     before, after = await answers_around_others(
         connect, serve, confidence, sampling, {"threshold": -0.4}
@@ -55,7 +55,7 @@ async def test_request_with_a_constant_threshold_gets_the_same_answer_again(
 
 @pytest.mark.parametrize("options", LEARNING.values(), ids=LEARNING)
 async def test_request_for_a_share_may_get_another_answer_later(
-    connect, serve, confidence, options
+    confidence, connect, serve, options
 ):
     before, after = await answers_around_others(connect, serve, confidence, COUPLED, options)
     assert after.tokens != before.tokens

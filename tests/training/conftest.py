@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-import torch
 
 from specmesh.training import pair
 from specmesh.training.optimise import Schedule
@@ -20,14 +19,6 @@ def _tiny_models_uncompiled(monkeypatch):
     monkeypatch.setitem(pair.SHAPES, "target", TINY)
     monkeypatch.setitem(pair.SHAPES, "drafter", TINY)
     monkeypatch.setattr("shutil.which", lambda name: None)
-
-
-@pytest.fixture(autouse=True)
-def _two_threads():
-    before = torch.get_num_threads()
-    torch.set_num_threads(min(2, before))
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

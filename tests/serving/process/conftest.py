@@ -17,9 +17,11 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from opentelemetry.proto.trace.v1 import trace_pb2
+from tests.forks import Forked, nursery
 
 from specmesh.mesh.v1alpha1 import drafter_pb2, drafter_pb2_grpc, verifier_pb2, verifier_pb2_grpc
 
+FAKE_VERIFIER = str(Path(__file__).with_name("fake_verifier.py"))
 PATIENCE_S = 30
 """Fails a test instead of hanging it; never a measure of speed."""
 
@@ -27,27 +29,32 @@ PATIENCE_S = 30
 class ServerProcess:
     """``fake_verifier.py`` in a process of its own."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: Forked, told: int, stderr: asyncio.StreamReader) -> None:
         self._process = process
+        self._told = told
+        self._stderr = stderr
         self.log: list[dict[str, Any]] = []
         self.address = ""
 
     @classmethod
     async def launch(cls, *flags: str, env: Mapping[str, str] | None = None) -> Self:
         clean = {name: value for name, value in os.environ.items() if "OTEL" not in name}
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, str(Path(__file__).parent / "fake_verifier.py"), *flags),
-            stdin=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=clean | dict(env or {}),
+        stdin, told = os.pipe()
+        errors, stderr = os.pipe()
+        streams = (stdin, sys.__stdout__.fileno(), stderr)
+        process = nursery().fork(FAKE_VERIFIER, flags, clean | dict(env or {}), streams)
+        for theirs in (stdin, stderr):
+            os.close(theirs)
+        reader = asyncio.StreamReader()
+        await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(errors, "rb")
         )
-        return cls(process)
+        return cls(process, told, reader)
 
     async def logged(self, event: str) -> dict[str, Any]:
         """The next log line with ``event``."""
-        assert self._process.stderr is not None
         async with asyncio.timeout(PATIENCE_S):
-            async for line in self._process.stderr:
+            async for line in self._stderr:
                 if not line.startswith(b"{"):
                     continue  # gRPC's C core
                 self.log.append(json.loads(line))
@@ -58,25 +65,23 @@ class ServerProcess:
 
     def go_on(self) -> None:
         """Release whoever waits in the process."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(b"\n")
+        os.write(self._told, b"\n")
 
     def signal(self, number: signal.Signals = signal.SIGTERM) -> None:
         self._process.send_signal(number)
 
     async def ended(self) -> int:
         """Wait for its end; the exit status."""
-        assert self._process.stderr is not None
         async with asyncio.timeout(PATIENCE_S):
-            async for line in self._process.stderr:
+            async for line in self._stderr:
                 if line.startswith(b"{"):
                     self.log.append(json.loads(line))
-            return await self._process.wait()
+        return await asyncio.to_thread(self._process.wait, PATIENCE_S)
 
     async def kill(self) -> None:
-        if self._process.returncode is None:
-            self._process.kill()
-            await self._process.communicate()
+        self._process.kill()
+        await self.ended()
+        os.close(self._told)
 
 
 Launch = Callable[..., Awaitable[ServerProcess]]

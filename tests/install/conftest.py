@@ -1,0 +1,19 @@
+"""The wheel, which is built once for all files and workers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+from tests.install.environments import build_wheel
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """Whoever asks first builds it, the others wait."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base if worker_id == "master" else base.parent) / "wheel"
+    with FileLock(f"{folder}.lock"):
+        folder.mkdir(exist_ok=True)
+        return next(folder.glob("specmesh-*.whl"), None) or build_wheel(folder)
