@@ -124,6 +124,8 @@ async def test_values_no_request_can_hold_are_refused_before_any_call():
             client.generate("hello", max_tokens=-1)
         with pytest.raises(ValueError, match="range"):
             client.generate("hello", lookahead=-1)
+        with pytest.raises(TypeError, match="stop_strings is a sequence"):
+            client.generate("hello", stop_strings="end")
         with pytest.raises(TypeError, match="there are: lookahead, num_branches, predictor"):
             client.generate("hello", lookahed=1)
     with pytest.raises(ValueError, match="target"):

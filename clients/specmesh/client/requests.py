@@ -221,6 +221,8 @@ def generate_request(
     Raises TypeError for an option that there isn't and ValueError for a value that no request
     can hold.
     """
+    if isinstance(options.get("stop_strings"), str):  # a sequence, too: of its characters
+        raise TypeError("stop_strings is a sequence of strings, not one string")
     given: dict[str, Any] = {
         name: value
         for name, value in options.items()
