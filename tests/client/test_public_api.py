@@ -6,7 +6,7 @@ from pathlib import Path
 import specmesh.cli
 import specmesh.client
 import specmesh.traces
-from specmesh.client.requests import STRATEGY_OPTIONS
+from specmesh.client.speculation import STRATEGY_OPTIONS
 
 PACKAGES = [
     Path(package.__path__[0]) for package in (specmesh.client, specmesh.cli, specmesh.traces)

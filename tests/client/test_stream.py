@@ -26,6 +26,7 @@ from specmesh.client import (
     AsyncClient,
     Chunk,
     DeadlineExceeded,
+    Filter,
     FinishReason,
     Internal,
     NotFound,
@@ -120,10 +121,21 @@ async def test_values_no_request_can_hold_are_refused_before_any_call():
     async with AsyncClient("127.0.0.1:1") as client:
         with pytest.raises(ValueError, match="banana"):
             client.generate("hello", acceptance_mode="banana")
-        with pytest.raises(ValueError, match="range"):
-            client.generate("hello", max_tokens=-1)
-        with pytest.raises(ValueError, match="range"):
-            client.generate("hello", lookahead=-1)
+        for options in (
+            *({"max_tokens": -1}, {"seed": -1}, {"top_k": 2**40}, {"lookahead": -1}),
+            *({"num_top_logprobs": -1}, {"stop_token_ids": [-1]}, {"timeout_s": 0}),
+            *({"timeout_s": float("nan")}, {"timeout_s": float("inf")}),
+        ):
+            with pytest.raises(ValueError, match=next(iter(options))):
+                client.generate("hello", **options)
+        for options in (
+            *({"temperature": "warm"}, {"model": 1}, {"predictor": 1}, {"stop_strings": [1]}),
+            *({"timeout_s": "soon"}, {"strategy": 2}),
+        ):
+            with pytest.raises(TypeError, match=next(iter(options))):
+                client.generate("hello", **options)
+        with pytest.raises(TypeError, match="threshold"):
+            client.generate("hello", filter=Filter(threshold="high"))
         with pytest.raises(TypeError, match="stop_strings is a sequence"):
             client.generate("hello", stop_strings="end")
         with pytest.raises(TypeError, match="there are: lookahead, num_branches, predictor"):

@@ -274,3 +274,19 @@ def test_no_messages_are_more_than_a_bad_request(messages):
 def test_no_bytes_are_more_than_a_bad_request(body):
     error = refusal(lambda: parse_object(body))
     assert error is None or error.status == 400
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/v1/models?limit=nan"),
+        ("GET", "/v1/models/toy?limit=1&limit=2"),
+        ("POST", "/v1/completions?limit="),
+        ("POST", "/v1/chat/completions?limit=1"),
+    ],
+)
+async def test_a_query_parameter_is_refused_by_its_name(gateway, method, path):
+    response = await gateway.http.request(method, path, json=COMPLETION)
+    error = response.json()["error"]
+    assert response.status_code == 400
+    assert (error["param"], error["code"]) == ("limit", "unknown_parameter")

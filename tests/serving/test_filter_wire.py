@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specmesh.client.requests import Filter, filter_options
+from specmesh.client.speculation import Filter, filter_options
 from specmesh.decoding.confidence import CALIBRATED, SCORERS
 from specmesh.decoding.drafting import TopK, draw_children
 from specmesh.decoding.errors import InvalidField

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from specmesh.client import AcceptanceMode
-from specmesh.client.requests import STRATEGY_OPTIONS, read_option
+from specmesh.client.speculation import STRATEGY_OPTIONS, read_option
 
 _MAX_UINT32 = 2**32 - 1
 _MAX_SEED = 2**53 - 1

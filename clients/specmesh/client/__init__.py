@@ -63,7 +63,6 @@ from specmesh.client.requests import (
     AcceptanceMode,
     ChatMessage,
     ChatOptions,
-    Filter,
     GenerateOptions,
     TemplateOptions,
 )
@@ -72,6 +71,7 @@ from specmesh.client.sessions import (
     Session,
     SessionState,
 )
+from specmesh.client.speculation import Filter
 from specmesh.client.stream import (
     GenerationStream,
 )

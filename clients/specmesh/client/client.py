@@ -28,7 +28,7 @@ from specmesh.client.resumable import Asked
 from specmesh.client.sessions import SavedSession, Session, session_from
 from specmesh.client.stream import GenerationStream
 from specmesh.client.targets import Mesh
-from specmesh.client.timeouts import Timeouts
+from specmesh.client.timeouts import Timeouts, check_seconds
 from specmesh.client.unary import Invoke, R, call
 from specmesh.v1 import generation_pb2 as pb
 from specmesh.v1 import served_model_pb2, session_pb2, tokenizer_pb2
@@ -266,6 +266,7 @@ class AsyncClient:
         )
 
     def _limits(self, timeout_s: float) -> Limits:
+        check_seconds("timeout_s", timeout_s)
         return Limits(
             timeout_s=timeout_s,
             start_s=self._timeouts.start_s,

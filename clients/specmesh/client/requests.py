@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypedDict
 
-from google.protobuf.json_format import ParseDict, ParseError
-
-from specmesh.v1 import chat_pb2, sampling_pb2, speculation_pb2
+from specmesh.client.filled import filled
+from specmesh.client.speculation import Filter, speculation_options
+from specmesh.v1 import chat_pb2, sampling_pb2
 from specmesh.v1 import generation_pb2 as pb
 
 
@@ -29,42 +29,6 @@ _ACCEPTANCE_MODES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """Which draft tokens the strategy ``filter`` keeps without asking the target.
-
-    Those whose score by ``scorer`` (log-probability, margin, entropy or calibrated) is above
-    ``threshold``; or above all but the share ``escalation_rate`` of recent scores; or the same
-    with a share that follows the load of the target's replicas within ``follow_load``, (lowest,
-    highest). At most one of the three may be set; without any the confidence service decides.
-    Only with a constant ``threshold`` does a seed give the same text again: shares depend on the
-    tokens of all sessions.
-    """
-
-    scorer: str = ""
-    threshold: float | None = None
-    escalation_rate: float | None = None
-    follow_load: tuple[float, float] | None = None
-
-    def __post_init__(self) -> None:
-        rules = (self.threshold, self.escalation_rate, self.follow_load)
-        if sum(rule is not None for rule in rules) > 1:
-            raise ValueError("at most one of threshold, escalation_rate and follow_load")
-
-
-def filter_options(chosen: Filter) -> speculation_pb2.FilterOptions:
-    """The message for ``chosen``."""
-    options = speculation_pb2.FilterOptions(scorer=chosen.scorer)
-    if chosen.threshold is not None:
-        options.threshold = chosen.threshold
-    if chosen.escalation_rate is not None:
-        options.escalation_rate = chosen.escalation_rate
-    if chosen.follow_load is not None:
-        options.follow_load.lowest, options.follow_load.highest = chosen.follow_load
-        options.follow_load.SetInParent()
-    return options
-
-
 def sampling_parameters(
     temperature: float | None,
     top_k: int | None,
@@ -73,7 +37,8 @@ def sampling_parameters(
     acceptance_mode: AcceptanceMode | str | None,
 ) -> sampling_pb2.SamplingParameters:
     """The message; None leaves the server's default. Raises ValueError for an unknown mode."""
-    return sampling_pb2.SamplingParameters(
+    return filled(
+        sampling_pb2.SamplingParameters,
         temperature=temperature,
         top_k=top_k,
         top_p=top_p,
@@ -84,47 +49,6 @@ def sampling_parameters(
             else _ACCEPTANCE_MODES[AcceptanceMode(acceptance_mode)]
         ),
     )
-
-
-STRATEGY_OPTIONS: Sequence[str] = tuple(
-    each.name
-    for each in speculation_pb2.SpeculationOptions.DESCRIPTOR.fields
-    if each.name not in {"strategy", "filter"}
-)
-"""The names of the options of strategies."""
-
-
-def speculation_options(
-    strategy: str, chosen: Filter | None, options: Mapping[str, float | str | None]
-) -> speculation_pb2.SpeculationOptions:
-    """Raises TypeError for an option that there isn't, or one of another type, and ValueError for
-    a value that its field can't hold."""
-    for name in options:
-        _check_known(name)
-    given: dict[str, Any] = dict(options)
-    return speculation_pb2.SpeculationOptions(
-        strategy=strategy, filter=None if chosen is None else filter_options(chosen), **given
-    )
-
-
-def read_option(name: str, text: str) -> float | str:
-    """The value of an option of strategies that is written as ``text``.
-
-    Raises TypeError for an option that there isn't and ValueError for a text that is no value.
-    """
-    _check_known(name)
-    try:
-        message = ParseDict({name: text}, speculation_pb2.SpeculationOptions())
-    except ParseError:
-        raise ValueError(f"{text!r} can't be {name}") from None
-    value: float | str = getattr(message, name)
-    return value
-
-
-def _check_known(name: str) -> None:
-    if name not in STRATEGY_OPTIONS:
-        known = ", ".join(STRATEGY_OPTIONS)
-        raise TypeError(f"{name!r} is no option of strategies; there are: {known}")
 
 
 Prompt = str | Sequence[int]
@@ -228,7 +152,8 @@ def generate_request(
         for name, value in options.items()
         if value is not None and name not in _ELSEWHERE
     }
-    request = pb.GenerateRequest(
+    request = filled(
+        pb.GenerateRequest,
         model=given.pop("model", ""),
         sampling=sampling_parameters(
             given.pop("temperature", None),
@@ -237,7 +162,8 @@ def generate_request(
             given.pop("seed", None),
             given.pop("acceptance_mode", None),
         ),
-        stopping=sampling_pb2.StoppingCriteria(
+        stopping=filled(
+            sampling_pb2.StoppingCriteria,
             max_tokens=given.pop("max_tokens", None),
             stop_token_ids=given.pop("stop_token_ids", ()),
             stop_strings=given.pop("stop_strings", ()),

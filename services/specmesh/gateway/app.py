@@ -87,6 +87,9 @@ class Routes:
     def _admitted(self, request: HttpRequest) -> Caller:
         caller = self._mesh.door.admit(request)
         request.state.record.identity = caller.identity
+        for name in request.query_params:
+            message = f"there is no query parameter {name[:64]!r} here"
+            raise ApiError.invalid(name[:64], message, code="unknown_parameter")
         return caller
 
     async def _received(self, request: HttpRequest) -> tuple[Caller, dict[str, object]]:
