@@ -74,7 +74,7 @@ class Driver:
         self._calls = calls
         self._stats = stats
         self._deliver = deliver
-        self._rounds = Rounds()
+        self._rounds = Rounds(calls.tokens)
         self._capacity = Capacity()
         self._events: asyncio.Queue[Answered | InvalidField | None] = asyncio.Queue()
         """None: a replica or drafter may have come or gone."""

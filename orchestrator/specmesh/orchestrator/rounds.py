@@ -10,13 +10,19 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span
 
 from specmesh.orchestrator.strategies.base import Commit
+from specmesh.orchestrator.traced_tokens import TracedTokens
+from specmesh.serving import conventions as names
 from specmesh.serving.telemetry import tracer
 
 
 class Rounds:
-    """Spans of one request's rounds, at most one open, children of the span current at creation."""
+    """Spans of one request's rounds, at most one open, children of the span current at creation.
 
-    def __init__(self) -> None:
+    ``tokens`` number the committed ones; None where nothing is recorded.
+    """
+
+    def __init__(self, tokens: TracedTokens | None) -> None:
+        self._tokens = tokens
         self._parent = context.get_current()
         self._number = 0
         self._open: Span | None = None
@@ -26,9 +32,9 @@ class Rounds:
         """Parent for the calls of the current round; starts its span if there is none."""
         if self._open is None:
             self._number += 1
-            attributes = {"specmesh.round": self._number}
+            attributes = {names.ROUND: self._number}
             self._open = tracer.start_span(
-                "specmesh.round", context=self._parent, attributes=attributes
+                names.ROUND_SPAN, context=self._parent, attributes=attributes
             )
         return trace.set_span_in_context(self._open, self._parent)
 
@@ -38,19 +44,21 @@ class Rounds:
         if not num_tasks:
             yield
             return
-        attributes = {"specmesh.cancelled.tasks": num_tasks}
+        attributes = {names.CANCELLED_TASKS: num_tasks}
         with tracer.start_as_current_span(
-            "specmesh.cancel", context=self.context, attributes=attributes
+            names.CANCEL_SPAN, context=self.context, attributes=attributes
         ):
             yield
 
     def committed(self, commit: Commit) -> None:
         """End the round, with its numbers of accepted and committed tokens."""
+        nodes = {} if self._tokens is None else self._tokens.committed(commit)
         if self._open is not None:
-            self._open.set_attribute("specmesh.accepted.tokens", commit.num_accepted)
-            self._open.set_attribute("specmesh.committed.tokens", len(commit.token_ids))
+            self._open.set_attributes(nodes)
+            self._open.set_attribute(names.ACCEPTED, commit.num_accepted)
+            self._open.set_attribute(names.COMMITTED, len(commit.token_ids))
             if not commit.checked:
-                self._open.set_attribute("specmesh.unchecked.tokens", len(commit.token_ids))
+                self._open.set_attribute(names.UNCHECKED, len(commit.token_ids))
         self.close()
 
     def close(self) -> None:

@@ -36,6 +36,7 @@ from specmesh.orchestrator.strategies.base import (
     Released,
     Verify,
 )
+from specmesh.orchestrator.traced_tokens import TracedTokens
 from specmesh.serving import caller
 
 
@@ -57,6 +58,8 @@ class Mesh:
     shares_prefixes: bool = False
     """Whether callers of different identities share cached prefixes, and so may learn by timing
     what others have sent."""
+    records_content: bool = False
+    """Whether traces hold the texts of tokens."""
 
     def prefix_salt(self) -> bytes:
         """What keeps the caller's cached prefixes apart from those of others."""
@@ -84,7 +87,10 @@ class Calls:
         epoch: int = 1,
         filter_options: FilterOptions | None = None,
         logprobs: JudgedLogprobs | None = None,
+        tokens: TracedTokens | None = None,
     ) -> None:
+        self.tokens = tokens
+        """Number the tokens in the request's trace, if that is recorded."""
         self._mesh = mesh
         self._prefix = prefix
         self._logprobs = logprobs
@@ -97,12 +103,14 @@ class Calls:
             deadline=deadline,
             target=target,
             num_top_logprobs=None if logprobs is None else logprobs.num_top,
+            tokens=tokens,
         )
         self._drafts = DraftCalls(
             *(mesh.drafters, mesh.latencies, prefix, sampling),
             vocab_size=vocab_size,
             deadline=deadline,
             epoch=epoch,
+            tokens=tokens,
         )
 
     @property
