@@ -52,7 +52,10 @@ class Breakdown:
 
 
 def breakdown(spans: Sequence[Span]) -> Breakdown:
-    """The breakdown of one trace. Raises ValueError without spans, or for several traces."""
+    """The breakdown of one trace, whose spans are by one clock (``clocks.corrected``).
+
+    Raises ValueError without spans, or for several traces.
+    """
     if len({span.trace_id for span in spans}) != 1:
         raise ValueError("a breakdown needs the spans of exactly one trace")
     tree = _Tree(spans)

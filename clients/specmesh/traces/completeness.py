@@ -18,6 +18,8 @@ from specmesh.traces.spans import Node, Span, SpanKind, root_of
 LOST = "(lost)"
 """The name of spans that stand for lost ones."""
 
+_NOBODY = Node("", "")
+
 
 class Loss(Enum):
     """What kind of span is missing."""
@@ -46,26 +48,55 @@ def gaps(spans: Sequence[Span]) -> list[Gap]:
 
 
 def mended(spans: Sequence[Span], found: Sequence[Gap]) -> list[Span]:
-    """``spans`` in one tree: below the root, spans called ``LOST`` hold those whose parent is
-    missing, and last as long as these."""
-    root = root_of(spans)
-    lost = [
-        Span(
-            trace_id=root.trace_id,
-            span_id=gap.span_id,
-            parent_span_id=root.span_id,
-            name=LOST,
-            kind=SpanKind.OTHER,
-            node=_node(gap.above),
-            start_ns=max(min(span.start_ns for span in gap.above), root.start_ns),
-            end_ns=max(span.end_ns for span in gap.above),
-            attributes={},
-            is_error=False,
-        )
-        for gap in found
-        if gap.loss is Loss.PARENT
-    ]
+    """``spans`` in one tree: spans called ``LOST`` hold those whose parent is missing, and last as
+    long as these. Each hangs from the shortest span that it may have been part of."""
+    lost = [_stand_in(spans, gap.span_id, gap.above) for gap in found if gap.loss is Loss.PARENT]
     return [*spans, *lost]
+
+
+def _stand_in(spans: Sequence[Span], span_id: str, above: Sequence[Span]) -> Span:
+    root = root_of(spans)
+    node = _node(above)
+    start_ns = max(min(span.start_ns for span in above), root.start_ns)
+    end_ns = max(span.end_ns for span in above)
+    below = _subtree(spans, above)
+    around = [
+        span
+        for span in spans
+        if span.kind is not SpanKind.CLIENT
+        and span.span_id not in below
+        and node in {span.node, _NOBODY}
+        and span.start_ns <= start_ns
+        and end_ns <= span.end_ns
+    ]
+    parent = min(around, key=lambda span: span.duration_ms, default=root)
+    return Span(
+        trace_id=root.trace_id,
+        span_id=span_id,
+        parent_span_id=parent.span_id,
+        name=LOST,
+        kind=SpanKind.OTHER,
+        node=parent.node if node == _NOBODY else node,
+        start_ns=start_ns,
+        end_ns=end_ns,
+        attributes={},
+        is_error=False,
+    )
+
+
+def _subtree(spans: Sequence[Span], tops: Sequence[Span]) -> set[str]:
+    """The ids of ``tops`` and of all below them."""
+    children: dict[str, list[str]] = defaultdict(list)
+    for span in spans:
+        children[span.parent_span_id].append(span.span_id)
+    found: set[str] = set()
+    left = [span.span_id for span in tops]
+    while left:
+        span_id = left.pop()
+        if span_id not in found:
+            found.add(span_id)
+            left += children[span_id]
+    return found
 
 
 def describe(gap: Gap) -> str:
@@ -122,4 +153,4 @@ def _must_have_arrived(span: Span) -> bool:
 def _node(spans: Sequence[Span]) -> Node:
     """Whose the parent of ``spans`` was: the caller of a server is not known."""
     own = [span.node for span in spans if span.kind is not SpanKind.SERVER]
-    return own[0] if own else Node("", "")
+    return own[0] if own else _NOBODY

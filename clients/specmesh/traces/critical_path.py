@@ -27,30 +27,30 @@ class Segment:
 
 
 def critical_path(root: Span, spans: Sequence[Span]) -> list[Segment]:
-    """The segments from the root's end back to its start; ``spans`` are those of its trace."""
+    """The segments from the root's end back to its start; ``spans`` are those of its trace, by one
+    clock (``clocks.corrected``)."""
     children: dict[str, list[Span]] = defaultdict(list)
     for span in spans:
         children[span.parent_span_id].append(span)
-    whole = Segment(root, root.start_ns, root.end_ns)
-    return list(_walk(whole, root.start_ns, root.end_ns, children))
+    return list(_walk(root, root.start_ns, root.end_ns, children))
 
 
 def _walk(
-    placed: Segment, start_ns: int, end_ns: int, children: Mapping[str, Sequence[Span]]
+    span: Span, start_ns: int, end_ns: int, children: Mapping[str, Sequence[Span]]
 ) -> Iterator[Segment]:
     """Divide a span's time between ``start_ns`` and ``end_ns`` among segments, backwards."""
-    below = [_place(child, placed) for child in children.get(placed.span.span_id, ())]
+    below = children.get(span.span_id, ())
     now = end_ns
     while now > start_ns:
         child, floor_ns = _waited_for(below, start_ns, now)
         if child is None:
-            yield Segment(placed.span, floor_ns, now)
+            yield Segment(span, floor_ns, now)
         else:
             yield from _walk(child, floor_ns, now, children)
         now = floor_ns
 
 
-def _waited_for(children: Sequence[Segment], start_ns: int, now: int) -> tuple[Segment | None, int]:
+def _waited_for(children: Sequence[Span], start_ns: int, now: int) -> tuple[Span | None, int]:
     """The child the span waited for just before ``now`` (None: itself), and since when."""
     begun = [child for child in children if child.start_ns < min(now, child.end_ns)]
     running = [child for child in begun if child.end_ns > now]
@@ -67,15 +67,3 @@ def _waited_for(children: Sequence[Segment], start_ns: int, now: int) -> tuple[S
         next_to_end = min(running, key=lambda child: child.end_ns)
         return next_to_end, max(next_to_end.start_ns, floor_ns)
     return None, floor_ns
-
-
-def _place(child: Span, parent: Segment) -> Segment:
-    """When the child ran, on the root's clock: centred in its parent if clocks disagree."""
-    shift_ns = parent.start_ns - parent.span.start_ns
-    start_ns, end_ns = child.start_ns + shift_ns, child.end_ns + shift_ns
-    slack_ns = (parent.end_ns - parent.start_ns) - (end_ns - start_ns)
-    inside = parent.start_ns <= start_ns and end_ns <= parent.end_ns
-    if not inside and slack_ns >= 0 and child.node != parent.span.node:
-        start_ns = parent.start_ns + slack_ns // 2
-        end_ns = start_ns + (child.end_ns - child.start_ns)
-    return Segment(child, start_ns, end_ns)

@@ -30,13 +30,7 @@ class Rounds:
     @property
     def context(self) -> Context:
         """Parent for the calls of the current round; starts its span if there is none."""
-        if self._open is None:
-            self._number += 1
-            attributes = {names.ROUND: self._number}
-            self._open = tracer.start_span(
-                names.ROUND_SPAN, context=self._parent, attributes=attributes
-            )
-        return trace.set_span_in_context(self._open, self._parent)
+        return trace.set_span_in_context(self._current(), self._parent)
 
     @contextmanager
     def cancelling(self, num_tasks: int) -> Iterator[None]:
@@ -52,13 +46,13 @@ class Rounds:
 
     def committed(self, commit: Commit) -> None:
         """End the round, with its numbers of accepted and committed tokens."""
-        nodes = {} if self._tokens is None else self._tokens.committed(commit)
-        if self._open is not None:
-            self._open.set_attributes(nodes)
-            self._open.set_attribute(names.ACCEPTED, commit.num_accepted)
-            self._open.set_attribute(names.COMMITTED, len(commit.token_ids))
-            if not commit.checked:
-                self._open.set_attribute(names.UNCHECKED, len(commit.token_ids))
+        span = self._current()  # a round without calls if two commits follow each other
+        if self._tokens is not None:
+            span.set_attributes(self._tokens.committed(commit))
+        span.set_attribute(names.ACCEPTED, commit.num_accepted)
+        span.set_attribute(names.COMMITTED, len(commit.token_ids))
+        if not commit.checked:
+            span.set_attribute(names.UNCHECKED, len(commit.token_ids))
         self.close()
 
     def close(self) -> None:
@@ -66,3 +60,13 @@ class Rounds:
         if self._open is not None:
             self._open.end()
             self._open = None
+
+    def _current(self) -> Span:
+        """The span of the current round."""
+        if self._open is None:
+            self._number += 1
+            attributes = {names.ROUND: self._number}
+            self._open = tracer.start_span(
+                names.ROUND_SPAN, context=self._parent, attributes=attributes
+            )
+        return self._open

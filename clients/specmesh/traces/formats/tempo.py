@@ -30,6 +30,6 @@ def groups_from_tempo(document: Mapping[str, Any]) -> list[ResourceSpans]:
         for group in groups:
             if _OLD_SCOPES in group:
                 group["scopeSpans"] = group.pop(_OLD_SCOPES)
-    except AttributeError as error:
+    except (AttributeError, TypeError) as error:
         raise UnreadableTraces(f"no trace of Tempo: {error}") from error
     return groups_from({"resourceSpans": groups})
