@@ -28,9 +28,9 @@ def chain(*token_ids):
 
 
 def an_answer(text=None):
-    """Two rounds; tokens are thousands. Of the draft 1 2 3 the target accepts 1 2 and says 9 instead
-    of 3, while 4 5 was being drafted after 3. Then 6 is accepted whole, with 7 as the bonus, and
-    8 is left over."""
+    """Two rounds; tokens are thousands. Of the draft 1 2 3 the target accepts 1 2 and says 9
+    instead of 3, while 4 5 was being drafted after 3. Then 6 is accepted whole, with 7 as the
+    bonus, and 8 is left over."""
     tokens = TracedTokens(PROMPT, text)
     first = draft((0, 10), 3)[0]
     wrong = draft((11, 20), 2, n=2)[0]

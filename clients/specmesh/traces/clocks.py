@@ -12,7 +12,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from specmesh.serving.conventions import CANCEL_SPAN, FORWARD_MS, QUEUE_MS
+from specmesh.serving.conventions import CANCEL_SPAN, FORWARD_MS
 from specmesh.traces.spans import Node, Span, SpanKind, root_of, servers_of
 
 
@@ -111,8 +111,8 @@ def _bounds_of(call: Span, server: Span, done: Mapping[str, int]) -> _Bounds:
     if call.was_cancelled or server.was_cancelled or call.is_error:
         return _Bounds(low=low)  # the server may have ended later than its client
     # Not the server's own end, which may come after its answer has been sent.
-    worked_ns = int((server.number(QUEUE_MS) + server.number(FORWARD_MS)) * 1e6)
-    over_ns = max(server.start_ns + worked_ns, done.get(server.span_id, 0))
+    computed_ns = server.left_queue_ns + int(server.number(FORWARD_MS) * 1e6)
+    over_ns = max(computed_ns, done.get(server.span_id, 0))
     return _Bounds(low=low, high=call.end_ns - min(over_ns, server.end_ns))
 
 

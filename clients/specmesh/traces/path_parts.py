@@ -93,9 +93,8 @@ def _served(segment: Segment) -> Iterator[Stretch]:
     A draft computes a level at a time, with own work in between, which is put at its end.
     """
     span = segment.span
-    queued_ns = span.start_ns + int(span.number(QUEUE_MS) * 1e6)
-    computed_ns = queued_ns + int(span.number(FORWARD_MS) * 1e6)
-    marks = (span.start_ns, queued_ns, computed_ns, max(span.end_ns, segment.end_ns))
+    computed_ns = span.left_queue_ns + int(span.number(FORWARD_MS) * 1e6)
+    marks = (span.start_ns, span.left_queue_ns, computed_ns, max(span.end_ns, segment.end_ns))
     for part, start_ns, end_ns in zip(
         (Part.QUEUE, Part.FORWARD, Part.OWN), marks, marks[1:], strict=False
     ):

@@ -11,7 +11,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1 import trace_pb2
 
-from specmesh.serving.conventions import CANCELLED
+from specmesh.serving.conventions import CANCELLED, QUEUE_MS
 
 AttributeValue = str | bool | int | float | tuple["AttributeValue", ...]
 
@@ -58,6 +58,11 @@ class Span:
     def duration_ms(self) -> float:
         """End minus start."""
         return (self.end_ns - self.start_ns) / 1e6
+
+    @property
+    def left_queue_ns(self) -> int:
+        """When its work began: a server's call may have waited in a queue first."""
+        return self.start_ns + int(self.number(QUEUE_MS) * 1e6)
 
     @property
     def was_cancelled(self) -> bool:

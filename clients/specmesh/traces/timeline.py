@@ -14,7 +14,6 @@ from specmesh.serving.conventions import (
     COMMITTED,
     DRAFT_SPAN,
     DRAFT_TOKENS,
-    QUEUE_MS,
     ROUND_SPAN,
     VERIFY_SPAN,
 )
@@ -117,8 +116,8 @@ def _rows(trace: Sequence[Span]) -> Iterator[Row]:
         for call in trace:
             if call.name == what and call.kind is SpanKind.CLIENT:
                 for span in servers.get(call.span_id, ()):
-                    began_ns = span.start_ns + int(span.number(QUEUE_MS) * 1e6)
-                    bars[span.node].append(Bar(began_ns, span.end_ns, call.was_cancelled))
+                    bar = Bar(span.left_queue_ns, span.end_ns, call.was_cancelled)
+                    bars[span.node].append(bar)
         for node in sorted(bars, key=lambda node: node.instance):
             yield Row(node, what, tuple(sorted(bars[node], key=lambda bar: bar.start_ns)))
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from specmesh.serving.conventions import QUEUE_MS
 from specmesh.traces.completeness import LOST
 from specmesh.traces.path_parts import Stretch
 from specmesh.traces.spans import Node, Span, SpanKind
@@ -71,10 +70,8 @@ class _Scale:
         for span in spans:
             for column in self._columns(span.start_ns, span.end_ns):
                 cells[column], styles[column] = _sign(span)
-            queued_ns = span.start_ns + int(span.number(QUEUE_MS) * 1e6)
-            if queued_ns > span.start_ns:
-                for column in self._columns(span.start_ns, queued_ns, at_least=0):
-                    cells[column] = _QUEUE
+            for column in self._columns(span.start_ns, span.left_queue_ns, at_least=0):
+                cells[column] = _QUEUE
         drawn = {span.span_id for span in spans}
         for stretch in path:
             if stretch.span.span_id in drawn or stretch.span.parent_span_id in drawn:
