@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 
-from specmesh.traces.path_parts import Part, summed
-from specmesh.traces.spans import Node
+from specmesh.traces.path_parts import Part, by_service
 from specmesh.traces.trace import Trace
 
 
@@ -41,21 +39,10 @@ class Difference:
 
 def difference(first: Trace, second: Trace) -> Difference:
     """Of two traces. Replicas of a service count together: which of them answered is chance."""
-    times = [_by_service(trace) for trace in (first, second)]
+    times = [by_service(trace.path()) for trace in (first, second)]
     changes = [
         PathChange(*key, times[0].get(key, 0.0), times[1].get(key, 0.0))
         for key in {**times[0], **times[1]}
     ]
     ordered = sorted(changes, key=lambda change: -change.lost_ms)
     return Difference(first.root.duration_ms, second.root.duration_ms, tuple(ordered))
-
-
-def _by_service(trace: Trace) -> dict[tuple[str, Part], float]:
-    found: dict[tuple[str, Part], float] = defaultdict(float)
-    for part in summed(trace.path()):
-        found[_service(part.node), part.part] += part.ms
-    return found
-
-
-def _service(node: Node) -> str:
-    return node.service.removeprefix("specmesh-") or node.label

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -35,7 +35,8 @@ class PathPart:
 
     node: Node
     part: Part
-    span_name: str
+    name: str
+    """The span's, and why it took its own time."""
     ms: float
 
 
@@ -48,6 +49,8 @@ class Stretch:
     part: Part
     start_ns: int
     end_ns: int
+    name: str
+    """The span's, and why its time was its own, if that is known."""
 
     @property
     def ms(self) -> float:
@@ -64,7 +67,8 @@ def stretches(path: Sequence[Segment], spans: Sequence[Span]) -> list[Stretch]:
             found += _served(segment)
         else:
             node, part = _whose(segment.span, servers.get(segment.span.span_id, ()))
-            found.append(Stretch(segment.span, node, part, segment.start_ns, segment.end_ns))
+            name = ", ".join(filter(None, (segment.span.name, segment.why)))
+            found.append(Stretch(segment.span, node, part, segment.start_ns, segment.end_ns, name))
     return found
 
 
@@ -72,9 +76,18 @@ def summed(found: Sequence[Stretch]) -> list[PathPart]:
     """The longest first; together as long as the answer took."""
     totals: dict[tuple[Node, Part, str], float] = defaultdict(float)
     for each in found:
-        totals[each.node, each.part, each.span.name] += each.ms
+        totals[each.node, each.part, each.name] += each.ms
     parts = [PathPart(*key, ms) for key, ms in totals.items()]
     return sorted(parts, key=lambda part: -part.ms)
+
+
+def by_service(found: Iterable[Stretch]) -> dict[tuple[str, Part], float]:
+    """Milliseconds by service and part: which of several replicas it was is chance."""
+    totals: dict[tuple[str, Part], float] = defaultdict(float)
+    for each in found:
+        service = each.node.service.removeprefix("specmesh-") or each.node.label
+        totals[service, each.part] += each.ms
+    return totals
 
 
 def _whose(span: Span, servers: Sequence[Span]) -> tuple[Node, Part]:
@@ -100,4 +113,4 @@ def _served(segment: Segment) -> Iterator[Stretch]:
     ):
         since_ns, until_ns = max(start_ns, segment.start_ns), min(end_ns, segment.end_ns)
         if since_ns < until_ns:
-            yield Stretch(span, span.node, part, since_ns, until_ns)
+            yield Stretch(span, span.node, part, since_ns, until_ns, span.name)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -44,29 +45,37 @@ def show(
         typer.echo(json.dumps(trace_json(trace)))
         return
     out = console()
+    print_trace(trace, out)
+    if path:
+        out.print()
+        _print_lines(out, _path_lines(trace))
+    if spans:
+        out.print()
+        _print_lines(out, span_list(trace))
+
+
+def print_trace(trace: Trace, out: Console) -> None:
+    """What ``show`` prints without being asked for more."""
     for line in heading(trace):
         out.print(line, soft_wrap=True)
     out.print()
-    for line in waterfall(trace, out.width):
-        out.print(line, no_wrap=True, overflow="crop")
+    _print_lines(out, waterfall(trace, out.width))
     out.print()
     out.print(_nodes(trace))
     out.print()
     out.print(_parts(summed(trace.path()), trace))
     if trace.gaps:
         out.print("the critical path is that of what is known: spans are missing", style=_MISSING)
-    if path:
-        out.print()
-        for line in _path_lines(trace):
-            out.print(line, no_wrap=True, overflow="crop")
-    if spans:
-        out.print()
-        for line in span_list(trace):
-            out.print(line, no_wrap=True, overflow="crop")
     if (tree := token_tree(trace.spans)) is not None:
         out.print()
         for line in token_lines(tree):
             out.print(line, soft_wrap=True)
+
+
+def _print_lines(out: Console, lines: Iterable[Text]) -> None:
+    """Print lines that are cut off where the terminal ends."""
+    for line in lines:
+        out.print(line, no_wrap=True, overflow="crop")
 
 
 def heading(trace: Trace) -> Iterator[Text]:
@@ -111,9 +120,7 @@ def _parts(parts: list[PathPart], trace: Trace) -> Table:
     table = make_table("critical path, in ms", "node", "what", "in", "ms", "", num_left=3)
     for part in parts[:_NUM_PARTS]:
         share = percent(part.ms / trace.root.duration_ms)
-        table.add_row(
-            part.node.label, part.part, short_name(part.span_name), f"{part.ms:.1f}", share
-        )
+        table.add_row(part.node.label, part.part, short_name(part.name), f"{part.ms:.1f}", share)
     if others := parts[_NUM_PARTS:]:
         ms = sum(part.ms for part in others)
         share = percent(ms / trace.root.duration_ms)
@@ -165,7 +172,7 @@ def _stretch_json(stretch: Stretch, root: Span) -> dict[str, Any]:
         "node": stretch.node.label,
         "part": stretch.part,
         "span_id": stretch.span.span_id,
-        "span_name": stretch.span.name,
+        "name": stretch.name,
         "start_ms": (stretch.start_ns - root.start_ns) / 1e6,
         "ms": stretch.ms,
     }

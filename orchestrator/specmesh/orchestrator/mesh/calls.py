@@ -19,6 +19,7 @@ from specmesh.decoding.thresholds import FilterOptions
 from specmesh.orchestrator.admission import Admission
 from specmesh.orchestrator.judged_logprobs import JudgedLogprobs
 from specmesh.orchestrator.mesh.call_context import CallContext
+from specmesh.orchestrator.mesh.cause import Cause
 from specmesh.orchestrator.mesh.confidence_calls import ConfidenceCalls
 from specmesh.orchestrator.mesh.draft_calls import DraftCalls
 from specmesh.orchestrator.mesh.hedging import HedgeBudget
@@ -118,9 +119,9 @@ class Calls:
         """How many tokens the replica that answered the first verification held already."""
         return self._verifications.num_cached_tokens or 0
 
-    def call_context(self, parent: Context) -> CallContext:
+    def call_context(self, parent: Context, cause: Cause) -> CallContext:
         """The context of a command issued now."""
-        return CallContext(self._prefix.length, parent)
+        return CallContext(self._prefix.length, parent, cause)
 
     def capacity(self) -> Capacity:
         """The replicas and latencies that strategies may count on now."""

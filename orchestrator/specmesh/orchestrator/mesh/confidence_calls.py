@@ -64,6 +64,7 @@ class ConfidenceCalls:
         """
         span = tracer.start_span(names.ASSESS_SPAN, context=context.parent)
         span.set_attribute(names.FILTER_POSITIONS, len(command.positions))
+        span.set_attributes(context.cause.attributes())
         try:
             with self._pool.reserve(holds={}) as peer, self._judged(peer):
                 parent = trace.set_span_in_context(span, context.parent)

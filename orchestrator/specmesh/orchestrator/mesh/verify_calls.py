@@ -172,7 +172,11 @@ class VerifyCalls:
         given_up_s = self._latencies.verifications.given_up_after(
             num_tokens, peer.num_outstanding - 1, attempts.num_late
         )
-        attributes = {names.DRAFT_TOKENS: len(command.tree), names.HEDGE: hedge}
+        attributes = {
+            names.DRAFT_TOKENS: len(command.tree),
+            names.HEDGE: hedge,
+            **context.cause.attributes(),
+        }
         try:
             with client_span(METHOD, peer.address, attributes, context.parent) as (span, carrier):
                 span.update_name(names.VERIFY_SPAN)
