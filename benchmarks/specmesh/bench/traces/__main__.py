@@ -66,7 +66,8 @@ def path(
         )
         options = _real() if real else _waiting(row)
         found = await traced_answers(options, load, directory, _say)
-        findings = path_findings([Trace.of(list(spans_from(groups))) for groups in found])
+        traces = [Trace.of(list(spans_from(groups))) for groups in found.traces]
+        findings = path_findings(traces, found.orchestrator)
         if json_:
             typer.echo(json.dumps(asdict(findings)))
         else:
@@ -98,7 +99,7 @@ def store(
             concurrency=2,
         )
         samples = await traced_answers(_waiting(1), load, directory, _say)
-        findings = measure_store(samples, spans, limit_mib, directory, _say)
+        findings = measure_store(samples.traces, spans, limit_mib, directory, _say)
         if json_:
             typer.echo(json.dumps(asdict(findings)))
         else:
@@ -152,6 +153,9 @@ def _print_path(found: PathFindings) -> None:
     )
     for name, share in found.orchestrator_spans.items():
         console.print(f"  {share:6.2%}  {name}")
+    if found.orchestrator is not None:
+        ran, waited = found.orchestrator.ran, found.orchestrator.waited
+        console.print(f"It ran {ran:.0%} of the time, and waited {waited:.0%} for a core.")
 
 
 def _print_store(found: StoreFindings) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
 from specmesh.bench.kit.experiment import GREEDY, Prompt
+from specmesh.bench.traces.core_use import CoreMeter, CoreUse
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
 from specmesh.cli.local.traces import Keep, TraceKeeping
 from specmesh.client import AsyncClient
@@ -30,13 +31,20 @@ class TracedLoad:
     temperature: float = GREEDY
 
 
+@dataclass(frozen=True, slots=True)
+class TracedAnswers:
+    """What came of a load."""
+
+    traces: Sequence[Sequence[ResourceSpans]]
+    """Those of all answers, warm-up excluded, in the order of their start."""
+    orchestrator: CoreUse | None
+    """While they were made."""
+
+
 async def traced_answers(
     options: MeshOptions, load: TracedLoad, directory: Path, report: Callable[[str], None]
-) -> list[list[ResourceSpans]]:
-    """The traces of all answers, warm-up excluded, in the order of their start.
-
-    Raises StartError, SpecmeshError.
-    """
+) -> TracedAnswers:
+    """Start a mesh and ask for all answers. Raises StartError, SpecmeshError."""
     store = directory / "traces.sqlite"
     options = replace(options, traces=TraceKeeping(Keep.ALL, store))
     async with LocalMesh(options, directory, report) as mesh, AsyncClient(mesh.address) as client:
@@ -49,10 +57,12 @@ async def traced_answers(
             for prompt, strategy in asked:
                 sessions.add(await _ask(client, prompt, strategy, load, load.num_tokens))
 
+        meter = CoreMeter(mesh.pids["orchestrator"])
         async with asyncio.TaskGroup() as users:
             for _ in range(load.concurrency):
                 users.create_task(ask_on())
-    return list(_stored(store, sessions))  # complete once the mesh is down
+        use = meter.use()
+    return TracedAnswers(list(_stored(store, sessions)), use)  # complete once the mesh is down
 
 
 async def _ask(

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from specmesh.bench.traces.core_use import CoreUse
 from specmesh.traces.path_parts import Part, Stretch, by_service
 from specmesh.traces.stats import Percentiles
 from specmesh.traces.trace import Trace
@@ -39,11 +40,13 @@ class PathFindings:
     """Its own time by the name of the span: the mean share of the answer's time."""
     longest_ms: float
     """The longest stretch of its own time, in all answers."""
+    orchestrator: CoreUse | None
+    """Its use of cores: what it waits for one counts as its own time as well."""
     parts: tuple[ServicePart, ...]
     """The largest first."""
 
 
-def path_findings(traces: Sequence[Trace]) -> PathFindings:
+def path_findings(traces: Sequence[Trace], orchestrator: CoreUse | None) -> PathFindings:
     """Over ``traces``, of which at least one is complete."""
     whole = [trace for trace in traces if not trace.gaps]
     paths = [trace.path() for trace in whole]
@@ -63,6 +66,7 @@ def path_findings(traces: Sequence[Trace]) -> PathFindings:
         orchestrator_p90_share=spread.p90_ms,
         orchestrator_spans=dict(sorted(by_span.items(), key=lambda item: -item[1])),
         longest_ms=max((each.ms for stretches in own for each in stretches), default=0.0),
+        orchestrator=orchestrator,
         parts=tuple(_parts(paths, lengths)),
     )
 
