@@ -73,8 +73,8 @@ MAY_IMPORT = {
     "orchestrator": own("orchestrator", "serving", "decoding", "mesh", "v1"),
     "orchestrator.strategies": own("orchestrator.strategies", "decoding"),
     "client": own("client", "v1"),
-    "traces": own("traces"),
-    "cli": own("cli", "client", "models"),
+    "traces": own("traces", "serving"),
+    "cli": own("cli", "client", "traces", "models"),
     "simulation": own("simulation", "orchestrator", "decoding"),
     "bench": own(
         *("bench", "cli", "client", "simulation", "traces", "orchestrator"),

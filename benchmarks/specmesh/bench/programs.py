@@ -54,6 +54,12 @@ BENCHMARKS = (
         "See whether any process of a mesh grows with the requests it answers.",
     ),
     Program(
+        "bench traces",
+        "specmesh.bench.traces",
+        "local",
+        "What answers wait for by their traces, and how long a store of many takes to list.",
+    ),
+    Program(
         "bench chaos",
         "specmesh.bench.chaos",
         "local",
