@@ -62,7 +62,8 @@ REDIS = "redis"
 DB_OPERATION = "db.operation.name"
 
 STRATEGY = "specmesh.strategy"
-LOOKAHEAD = "specmesh.lookahead"
+NUM_VERIFIERS = "specmesh.verifiers"
+"""Replicas of the target that were ready when an answer began."""
 ACCEPTANCE = "specmesh.acceptance"
 REASON = "specmesh.reason"
 CANCELLED = "specmesh.cancelled"
@@ -326,3 +327,8 @@ TIME_TO_FIRST_TOKENS = Distribution(
     "from a streaming request's arrival to the first tokens of any of its answers",
     (*_RPC_SECONDS, 30.0, 60.0),
 )
+
+
+def option(name: str) -> str:
+    """The attribute for a strategy's option that a request sets: "specmesh.lookahead"."""
+    return f"specmesh.{name}"
