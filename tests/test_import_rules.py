@@ -74,8 +74,8 @@ MAY_IMPORT = {
     "orchestrator.strategies": own("orchestrator.strategies", "decoding"),
     "client": own("client", "v1"),
     "traces": own("traces", "serving"),
-    "cli": own("cli", "client", "traces", "models"),
-    "simulation": own("simulation", "orchestrator", "decoding"),
+    "cli": own("cli", "client", "simulation", "traces", "models"),
+    "simulation": own("simulation", "traces", "orchestrator", "serving", "decoding"),
     "bench": own(
         *("bench", "cli", "client", "simulation", "traces", "orchestrator"),
         *("inference", "models", "serving", "decoding", "mesh", "v1"),

@@ -48,6 +48,12 @@ BENCHMARKS = (
         "Count how often a coupled token depends on the shape of its forward.",
     ),
     Program(
+        "bench what-if",
+        "specmesh.bench.what_if",
+        "local",
+        "What traces say would have been quicker, against really doing it.",
+    ),
+    Program(
         "bench memory",
         "specmesh.bench.memory",
         "local",
