@@ -131,3 +131,10 @@ def test_export_writes_what_import_reads(tmp_path):
     events = json.loads(said("export", "aa", "--format", "chrome"))["traceEvents"]
     assert {event["ph"] for event in events} == {"M", "X"}
     assert run("export", "aa", "bb", "--format", "chrome").exit_code == 2
+
+
+def test_show_says_what_would_have_shortened_an_answer_or_why_that_is_not_known():
+    assert told("show", "bb")["what_if"] == {"unknown": "not known: spans are missing"}
+    assert "what would have shortened it: not known: spans are missing" in said("show", "bb")
+    assert "what_if" not in told("show", "bb", "--no-what-if")
+    assert "shortened" not in said("show", "bb", "--no-what-if")

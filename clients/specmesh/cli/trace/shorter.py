@@ -40,10 +40,8 @@ def shorter_lines(found: WhatIf | str) -> Iterator[RenderableType]:
         return
     measured, simulated = (f"{s * 1e3:.1f} ms" for s in (found.measured_s, found.simulated_s))
     yield Text(f"{title}: this request simulated again, with one thing changed")
-    yield Text(
-        f"as it was, the simulation takes {simulated}, measured were {measured} ({found.error:+.1%})",
-        "dim",
-    )
+    error = f"{found.error:+.1%}"
+    yield Text(f"unchanged it takes {simulated} there, {measured} were measured: {error}", "dim")
     table = make_table("", "with", "ms", "")
     for each in found.predictions[:_NUM_SHOWN]:
         if each.gain > _MIN_GAIN:

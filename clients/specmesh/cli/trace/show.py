@@ -15,6 +15,7 @@ from rich.text import Text
 from specmesh.cli.trace.listing import began, percent, summary_json
 from specmesh.cli.trace.opening import load, opened
 from specmesh.cli.trace.options import Json, TraceId, TraceStore
+from specmesh.cli.trace.shorter import shorter, shorter_json, shorter_lines
 from specmesh.cli.trace.span_list import span_list
 from specmesh.cli.trace.tables import console, make_table, short_name
 from specmesh.cli.trace.token_lines import token_lines
@@ -35,17 +36,30 @@ def show(
     path: Annotated[
         bool, typer.Option("--path", help="List the critical path from beginning to end.")
     ] = False,
+    what_if: Annotated[
+        bool,
+        typer.Option(
+            "--what-if/--no-what-if",
+            help="Simulate what would have shortened it; takes seconds for a long answer.",
+        ),
+    ] = True,
     store: TraceStore = None,
     json_: Json = False,
 ) -> None:
-    """Show one trace: who did what when, where the time went, and what became of each token."""
+    """Show one trace: who did what when, where the time went, what became of each token, and what
+    would have shortened it."""
     with opened(store) as reader:
         trace = load(reader, trace_id)
     if json_:
-        typer.echo(json.dumps(trace_json(trace)))
+        found = {"what_if": shorter_json(shorter(trace))} if what_if else {}
+        typer.echo(json.dumps({**trace_json(trace), **found}))
         return
     out = console()
     print_trace(trace, out)
+    if what_if:
+        out.print()
+        for line in shorter_lines(shorter(trace)):
+            out.print(line)
     if path:
         out.print()
         _print_lines(out, _path_lines(trace))
