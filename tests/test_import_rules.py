@@ -73,9 +73,9 @@ MAY_IMPORT = {
     "orchestrator": own("orchestrator", "serving", "decoding", "mesh", "v1"),
     "orchestrator.strategies": own("orchestrator.strategies", "decoding"),
     "client": own("client", "v1"),
-    "traces": own("traces"),
-    "cli": own("cli", "client", "models"),
-    "simulation": own("simulation", "orchestrator", "decoding"),
+    "traces": own("traces", "serving"),
+    "cli": own("cli", "client", "simulation", "traces", "models"),
+    "simulation": own("simulation", "traces", "orchestrator", "serving", "decoding"),
     "bench": own(
         *("bench", "cli", "client", "simulation", "traces", "orchestrator"),
         *("inference", "models", "serving", "decoding", "mesh", "v1"),

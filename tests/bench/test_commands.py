@@ -114,3 +114,13 @@ def test_a_comparison_of_what_is_not_there_is_refused(options, said):
     done = specmesh("bench", "strategies", *options)
     assert done.returncode == 2
     assert said in done.stderr
+
+
+def test_what_traces_predict_is_compared_with_what_is(no_process_left):
+    done = specmesh("bench", "what-if", "--answers", "1", "--tokens", "12", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    changes = [case["change"] for case in found["cases"]]
+    assert changes == ["2 more verifiers", "γ = 3", "a drafter 2 times as quick"]
+    for case in found["cases"]:
+        assert case["error"] == pytest.approx(abs(case["predicted_s"] / case["after_s"] - 1))

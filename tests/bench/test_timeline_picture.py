@@ -5,7 +5,8 @@ from io import StringIO
 from rich.console import Console
 
 from specmesh.bench.demo.timeline import LEGEND, WIDTH, timeline_picture
-from specmesh.traces.spans import DRAFT, VERIFY, Node
+from specmesh.serving.conventions import DRAFT_SPAN, VERIFY_SPAN
+from specmesh.traces.spans import Node
 from specmesh.traces.timeline import Bar, Committed, Row, Timeline
 
 MS = 1_000_000
@@ -16,7 +17,7 @@ STRETCH = Timeline(
     rows=(
         Row(
             Node("specmesh-verifier", "verifier-0"),
-            VERIFY,
+            VERIFY_SPAN,
             (
                 Bar(90 * MS, 105 * MS, cancelled=False),
                 Bar(105 * MS, 115 * MS, cancelled=False),
@@ -26,7 +27,7 @@ STRETCH = Timeline(
         ),
         Row(
             Node("specmesh-drafter", "drafter"),
-            DRAFT,
+            DRAFT_SPAN,
             (Bar(100 * MS, 116 * MS, cancelled=True), Bar(117 * MS, 117 * MS, cancelled=False)),
         ),
     ),

@@ -19,3 +19,9 @@ def no_process_left():
     yield
     left = set(psutil.Process().children(recursive=True)) - before
     assert not left
+
+
+@pytest.fixture(autouse=True)
+def _state_of_its_own(monkeypatch, tmp_path):
+    """No test writes to the traces of whoever runs it."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))

@@ -5,13 +5,18 @@ import os
 import re
 import signal
 import sys
+from dataclasses import replace
 
 import psutil
 import pytest
 
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
 from specmesh.cli.local.models import RealModels
+from specmesh.cli.local.traces import Keep, TraceKeeping
 from specmesh.client import AsyncClient
+from specmesh.traces.store.query import Query
+from specmesh.traces.store.reader import StoreReader
+from specmesh.traces.summary import Outcome
 
 PROMPT = "def read(self, path):\n    return self.path\n\ndef write(self, path):\n"
 
@@ -63,13 +68,13 @@ async def test_a_mesh_answers_and_a_stream_outlives_its_orchestrator(
     ]
 
 
-async def test_up_serves_until_interrupted_and_leaves_nothing(target_model, tmp_path):
-    template = tmp_path / "template.jinja"
+async def test_up_serves_until_interrupted_keeps_traces_and_leaves_nothing(target_model, tmp_path):
+    template, store = tmp_path / "template.jinja", tmp_path / "traces.sqlite"
     template.write_text("{% for message in messages %}{{ message.content }}{% endfor %}")
     up = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", "from specmesh.cli.main import main; main()"),
         *("up", "--port", "0", "--target", target_model, "--drafter", "random"),
-        *("--chat-template", str(template)),
+        *("--chat-template", str(template), "--store", str(store)),
         stdout=asyncio.subprocess.PIPE,
     )
     try:
@@ -80,7 +85,7 @@ async def test_up_serves_until_interrupted_and_leaves_nothing(target_model, tmp_
                     r"orchestrator +([\d.]+:\d+)", (await up.stdout.readline()).decode()
                 )
             children = psutil.Process(up.pid).children(recursive=True)
-            assert len(children) == 5
+            assert len(children) == 6
             async with AsyncClient(address[1]) as client:
                 assert (await ask(client, "speculative")).text
                 answer = client.chat([{"role": "user", "content": PROMPT}], max_tokens=2)
@@ -93,3 +98,20 @@ async def test_up_serves_until_interrupted_and_leaves_nothing(target_model, tmp_
     assert up.returncode == 0
     assert said.decode().endswith("the mesh is down\n")
     assert not any(child.is_running() for child in children)
+    with StoreReader(store) as reader:
+        (kept,) = reader.select(Query())
+    assert (kept.strategy, kept.num_tokens, kept.outcome) == ("speculative", 32, Outcome.OK)
+    assert (kept.num_missing, kept.nodes) == (0, ("drafter", "orchestrator", "verifier-0"))
+
+
+async def test_a_mesh_whose_traces_cannot_be_kept_answers_all_the_same(options, tmp_path):
+    (tmp_path / "file").write_text("x" * 2000)
+    keeping = TraceKeeping(Keep.ALL, tmp_path / "file")
+    reports = []
+    options = replace(options, traces=keeping, num_verifiers=1)
+    async with LocalMesh(options, tmp_path, reports.append) as mesh:
+        assert "traces" not in mesh.pids
+        async with AsyncClient(mesh.address) as client:
+            assert (await ask(client, "autoregressive", num_tokens=4)).text
+    assert "no traces are kept" in reports[0]
+    assert "not a database" in reports[0]

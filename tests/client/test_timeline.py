@@ -13,7 +13,7 @@ from tests.client.spans import (
     verification,
 )
 
-from specmesh.traces.spans import DRAFT, VERIFY
+from specmesh.serving.conventions import DRAFT_SPAN, VERIFY_SPAN
 from specmesh.traces.timeline import Bar, Timeline, timeline
 
 ANSWER = [client(0, 100), generate(0, 100)]
@@ -26,7 +26,7 @@ def ms(value):
 def test_a_bar_begins_when_the_call_has_left_the_queue():
     spans = [*ANSWER, *call("verify", VERIFIER, (10, 30), (12, 28), queue_ms=3.0)]
     (row,) = timeline(spans).rows
-    assert (row.node, row.what) == (VERIFIER, VERIFY)
+    assert (row.node, row.what) == (VERIFIER, VERIFY_SPAN)
     assert row.bars == (Bar(ms(15), ms(28), cancelled=False),)
 
 
@@ -38,7 +38,10 @@ def test_verifiers_come_before_drafters_and_bars_in_order():
         *verification((10, 30), 4, 4),
     ]
     result = timeline(spans)
-    assert [(row.node, row.what) for row in result.rows] == [(VERIFIER, VERIFY), (DRAFTER, DRAFT)]
+    assert [(row.node, row.what) for row in result.rows] == [
+        (VERIFIER, VERIFY_SPAN),
+        (DRAFTER, DRAFT_SPAN),
+    ]
     assert [bar.start_ns for bar in result.rows[1].bars] == [0, ms(40)]
 
 

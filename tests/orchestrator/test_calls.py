@@ -24,6 +24,7 @@ from specmesh.orchestrator.mesh import attempts as attempts_module
 from specmesh.orchestrator.mesh import draft_calls
 from specmesh.orchestrator.mesh.call_context import CallContext
 from specmesh.orchestrator.mesh.calls import Calls, Mesh
+from specmesh.orchestrator.mesh.cause import Cause
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.orchestrator.strategies.base import Draft, Drafted, TopK, Verify
 from specmesh.serving.errors import (
@@ -31,6 +32,8 @@ from specmesh.serving.errors import (
     ResourceExhausted,
     Unavailable,
 )
+
+START = Cause("start", 0.0)
 
 PROMPT = tuple(range(1, 41))
 SAMPLING = Sampling(temperature=0.8, seed=5)
@@ -49,7 +52,7 @@ def calls_on(
 
 
 async def verified(calls: Calls, context: CallContext | None = None) -> tuple[tuple[int, ...], int]:
-    verdict = await calls.verify(VERIFY, context or calls.call_context(Context()))
+    verdict = await calls.verify(VERIFY, context or calls.call_context(Context(), START))
     return verdict.accepted_nodes, verdict.next_token
 
 
@@ -61,7 +64,7 @@ async def drafted(
 ) -> list[Drafted]:
     """The parts of a draft; ``parts`` keeps them if it breaks."""
     parts = [] if parts is None else parts
-    await calls.draft(command, context or calls.call_context(Context()), parts.append)
+    await calls.draft(command, context or calls.call_context(Context(), START), parts.append)
     return parts
 
 
@@ -329,7 +332,7 @@ async def test_in_rejection_mode_every_draft_has_noise_of_its_own(connect):
     tokens = [token for part in drafts[0] for token in part.token_ids]
     laws = {node: law for part in drafts[0] for node, law in part.distributions.items()}
     command = Verify(9, (), TokenTree.chain(tokens), laws)
-    await calls.verify(command, calls.call_context(Context()))
+    await calls.verify(command, calls.call_context(Context(), START))
     assert verifier.requests[0].sampling.seed == sampling.seed
 
 
@@ -345,7 +348,7 @@ async def test_cancelled_draft_stops_at_the_drafter_before_its_task_is_cancelled
     drafter, at_work = Drafter(), Hold()
     drafter.after_message = at_work
     calls = calls_on((await connect([Verifier()], [drafter])).mesh)
-    context = calls.call_context(Context())
+    context = calls.call_context(Context(), START)
     task = asyncio.create_task(drafted(calls, context=context))
     await at_work.reached.wait()
     context.cancellation.cancel()
@@ -358,7 +361,7 @@ async def test_cancelling_a_draft_that_is_over_leaves_the_next_one_alone(connect
     drafter = Drafter()
     mesh = (await connect([Verifier()], [drafter])).mesh
     calls = calls_on(mesh)
-    context = calls.call_context(Context())
+    context = calls.call_context(Context(), START)
     whole = await drafted(calls, context=context)
     peer = mesh.drafters.peers[0]
     hold = Hold()
@@ -376,7 +379,7 @@ async def test_cancelling_calls_that_are_over_has_no_effect_however_they_ended(c
     verifier, drafter = Verifier(), Drafter()
     mesh = (await connect([verifier], [drafter])).mesh
     calls = calls_on(mesh)
-    contexts = [calls.call_context(Context()) for _ in range(3)]
+    contexts = [calls.call_context(Context(), START) for _ in range(3)]
     await verified(calls, contexts[0])
     await drafted(calls, context=contexts[1])
     drafter.corrupt = outside_the_vocabulary
@@ -485,7 +488,7 @@ async def test_bonus_distribution_comes_if_a_draft_token_may_meet_it(
 ):
     calls = calls_on((await connect([Verifier()])).mesh, sampling=sampling)
     command = Verify(1, (), TokenTree.chain(()), drafting_on=drafting_on)
-    verdict = await calls.verify(command, calls.call_context(Context()))
+    verdict = await calls.verify(command, calls.call_context(Context(), START))
     assert (verdict.bonus is not None) is told
     if verdict.bonus is not None:
         assert verdict.bonus.position == len(PROMPT)

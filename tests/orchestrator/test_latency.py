@@ -14,6 +14,7 @@ from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
 from specmesh.orchestrator.mesh.calls import Calls, Mesh
+from specmesh.orchestrator.mesh.cause import Cause
 from specmesh.orchestrator.mesh.latency import (
     MIN_HALF,
     WINDOW,
@@ -24,6 +25,8 @@ from specmesh.orchestrator.mesh.latency import (
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.orchestrator.strategies.base import Capacity, Draft, Verify
 
+START = Cause("start", 0.0)
+
 
 def calls_on(mesh: Mesh) -> Calls:
     deadline = asyncio.get_running_loop().time() + 10
@@ -32,7 +35,7 @@ def calls_on(mesh: Mesh) -> Calls:
 
 
 async def draft(calls: Calls, command: Draft) -> None:
-    await calls.draft(command, calls.call_context(Context()), lambda drafted: None)
+    await calls.draft(command, calls.call_context(Context(), START), lambda drafted: None)
 
 
 def test_nothing_is_known_before_the_first_value():
@@ -117,7 +120,7 @@ async def test_capacity_is_what_is_ready_and_how_fast_it_was(connect):
     drafters[1].level_ms = 0.5
     await draft(calls, Draft(1, (), depth=4, levels_per_message=2))
     await draft(calls, Draft(2, (), depth=1, drafter=1))
-    await calls.verify(Verify(3, (), EMPTY), calls.call_context(Context()))
+    await calls.verify(Verify(3, (), EMPTY), calls.call_context(Context(), START))
     capacity = calls.capacity()
     assert capacity.drafter_s == pytest.approx(0.002)
     assert mesh.latencies.drafter_s("tiny").value == pytest.approx(0.0005)
@@ -138,7 +141,7 @@ async def test_verifications_of_all_widths_tell_what_a_token_costs(connect, monk
     monkeypatch.setattr(RunningSlope, "add", lambda self, width, seconds: added.append(width))
     for task, width in enumerate((0, 3, 1)):
         command = Verify(task, (), TokenTree.chain(range(width)))
-        await calls.verify(command, calls.call_context(Context()))
+        await calls.verify(command, calls.call_context(Context(), START))
     assert added == [0, 3, 1]
 
 
@@ -152,7 +155,7 @@ async def test_tokens_of_a_prompt_are_not_charged_to_the_draft(connect, monkeypa
     calls = calls_on((await connect([verifier])).mesh)
     added: list[int] = []
     monkeypatch.setattr(RunningSlope, "add", lambda self, width, seconds: added.append(width))
-    await calls.verify(Verify(1, (), TokenTree.chain((1, 2))), calls.call_context(Context()))
+    await calls.verify(Verify(1, (), TokenTree.chain((1, 2))), calls.call_context(Context(), START))
     assert added == [4]
 
 

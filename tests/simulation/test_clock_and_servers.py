@@ -120,7 +120,7 @@ def test_a_hop_is_paid_there_and_back():
 
 def test_measured_latencies_are_drawn_as_often_as_they_were_seen():
     histogram = Measured({0.1: 1, 0.2: 0, 0.4: 3})
-    drawn = [histogram.forward_s(first=False, luck=n / 100) for n in range(100)]
+    drawn = [histogram.forward_s(first=False, luck=n / 100, num_nodes=1) for n in range(100)]
     assert {value: drawn.count(value) for value in set(drawn)} == {0.1: 25, 0.4: 75}
 
 

@@ -48,10 +48,22 @@ BENCHMARKS = (
         "Count how often a coupled token depends on the shape of its forward.",
     ),
     Program(
+        "bench what-if",
+        "specmesh.bench.what_if",
+        "local",
+        "What traces say would have been quicker, against really doing it.",
+    ),
+    Program(
         "bench memory",
         "specmesh.bench.memory",
         "local",
         "See whether any process of a mesh grows with the requests it answers.",
+    ),
+    Program(
+        "bench traces",
+        "specmesh.bench.traces",
+        "local",
+        "What answers wait for by their traces, and how long a store of many takes to list.",
     ),
     Program(
         "bench chaos",

@@ -12,8 +12,9 @@ from typing import Protocol
 class Latency(Protocol):
     """The time of one forward, in seconds."""
 
-    def forward_s(self, *, first: bool, luck: float) -> float:
-        """``first``: nothing of the prefix is cached yet; ``luck`` in [0, 1) picks the draw."""
+    def forward_s(self, *, first: bool, luck: float, num_nodes: int) -> float:
+        """``first``: nothing of the prefix is cached yet; ``luck`` in [0, 1) picks the draw;
+        ``num_nodes``: of the tree, root included."""
         ...
 
 
@@ -25,7 +26,7 @@ class Fixed:
     first_s: float | None = None
     """None: the same as ``each_s``."""
 
-    def forward_s(self, *, first: bool, luck: float) -> float:  # noqa: ARG002 - nothing is drawn
+    def forward_s(self, *, first: bool, luck: float, num_nodes: int) -> float:  # noqa: ARG002
         """``first_s`` for the first forward if it is set, else ``each_s``."""
         return self.first_s if first and self.first_s is not None else self.each_s
 
@@ -39,6 +40,6 @@ class Measured:
         self._values_s = sorted(counts)
         self._cumulative = list(accumulate(counts[value] for value in self._values_s))
 
-    def forward_s(self, *, first: bool, luck: float) -> float:  # noqa: ARG002 - counted alike
+    def forward_s(self, *, first: bool, luck: float, num_nodes: int) -> float:  # noqa: ARG002
         """The quantile ``luck`` of the histogram."""
         return self._values_s[bisect_right(self._cumulative, luck * self._cumulative[-1])]

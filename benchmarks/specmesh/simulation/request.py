@@ -74,8 +74,9 @@ class SimulatedRequest:
         return Capacity(
             num_verifiers=self._mesh.num_live_verifiers,
             num_drafters=self._models.num_drafters,
-            target_s=model.target_latency.forward_s(first=False, luck=luck) + 2 * model.hop_s,
-            drafter_s=model.drafter_latencies[0].forward_s(first=False, luck=luck)
+            target_s=model.target_latency.forward_s(first=False, luck=luck, num_nodes=1)
+            + 2 * model.hop_s,
+            drafter_s=model.drafter_latencies[0].forward_s(first=False, luck=luck, num_nodes=1)
             if model.drafter_latencies
             else None,
         )
@@ -140,7 +141,10 @@ class SimulatedRequest:
 
         verdict = self._models.verdict(self._context.after(command.path), command)
         # A verification that is lost is retried, as the mesh does.
-        job = SimulatedJob(self._number, 1, forwarded, lost=lambda: self._mesh.verify(job))
+        job = SimulatedJob(
+            *(self._number, 1, forwarded, lambda: self._mesh.verify(job)),
+            num_nodes=len(command.tree) + 1,
+        )
         self._jobs[command.task] = job
         self._after_hop(lambda: self._mesh.verify(job))
 

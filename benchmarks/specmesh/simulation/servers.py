@@ -19,6 +19,8 @@ class SimulatedJob:
     forwarded: Callable[[], None]
     lost: Callable[[], None]
     """Called if the server dies before the job is done."""
+    num_nodes: int = 1
+    """Of the tree that each forward has, root included."""
     num_done: int = 0
 
 
@@ -80,7 +82,7 @@ class SimulatedServer:
     def _forward(self, job: SimulatedJob) -> None:
         first = job.request not in self._seen
         self._began = self._clock.now
-        delay_s = self._latency.forward_s(first=first, luck=self._luck())
+        delay_s = self._latency.forward_s(first=first, luck=self._luck(), num_nodes=job.num_nodes)
         self._timer = self._clock.after(delay_s, self._forwarded)
 
     def _forwarded(self) -> None:

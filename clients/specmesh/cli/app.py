@@ -11,6 +11,7 @@ from specmesh.cli.chat import chat
 from specmesh.cli.generate import generate
 from specmesh.cli.models import models
 from specmesh.cli.programs import PROGRAMS, SERVICES, add_programs
+from specmesh.cli.trace.app import app as trace
 from specmesh.cli.up import up
 
 
@@ -44,6 +45,8 @@ app.command()(up)
 app.command()(generate)
 app.command()(chat)
 app.command()(models)
+
+app.add_typer(trace)
 
 services = typer.Typer(
     name="serve", help="Run one process of a mesh.", no_args_is_help=True, add_completion=False

@@ -54,6 +54,7 @@ SERVICES = (
         "orchestrator",
         "Decide which draft tokens need no target, for strategy filter.",
     ),
+    Program("traces", "specmesh.traces.collector", "traces", "Keep the traces of a mesh."),
     Program("gateway", "specmesh.gateway", "gateway", "Serve OpenAI's API over a mesh."),
 )
 

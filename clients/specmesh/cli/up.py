@@ -16,7 +16,10 @@ from specmesh import models
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
 from specmesh.cli.local.models import DRAFTER_BACKENDS, RealModels
+from specmesh.cli.local.traces import COLLECTOR, Keep, TraceKeeping, sent_elsewhere
 from specmesh.cli.runner import run, until_signalled
+from specmesh.cli.trace.options import TraceStore
+from specmesh.traces.store.schema import default_path
 
 TargetModel = Annotated[
     str | None,
@@ -82,6 +85,17 @@ RedisUrl = Annotated[
     ),
 ]
 
+Traces = Annotated[
+    Keep | None,
+    typer.Option(
+        help="Traces to keep: 'ratio' is slow and failed answers, and a share of the others.",
+        show_default=f"{Keep.RATIO}, or off where OTEL_EXPORTER_OTLP_ENDPOINT has them sent",
+    ),
+]
+RecordContent = Annotated[
+    bool, typer.Option("--record-content", help="Put the texts of tokens into traces.")
+]
+
 
 def up(
     verifiers: Annotated[int, typer.Option(min=1, help="Replicas of the target.")] = 1,
@@ -97,6 +111,9 @@ def up(
     threads: Threads = 1,
     port: Annotated[int, typer.Option(help="Of the orchestrator; 0 is any.")] = 50051,
     redis_url: RedisUrl = None,
+    trace: Traces = None,
+    store: TraceStore = None,
+    record_content: RecordContent = False,
     drain_seconds: Annotated[
         float, typer.Option(min=0, help="How long answers may go on after Ctrl-C.")
     ] = 5.0,
@@ -115,6 +132,8 @@ def up(
             port=port,
             redis_url=redis_url,
             drain_s=drain_seconds,
+            traces=_keeping(trace, store),
+            record_content=record_content,
         )
         directory = Path(mkdtemp(prefix="specmesh-"))
         typer.echo(f"starting; logs are in {directory}")
@@ -123,6 +142,15 @@ def up(
         return 0 if status == ExitStatus.INTERRUPTED else status
 
     run(work())
+
+
+def _keeping(wanted: Keep | None, store: Path | None) -> TraceKeeping | None:
+    elsewhere = sent_elsewhere()
+    if wanted is None and elsewhere is not None:
+        typer.echo(f"traces go to {elsewhere}", err=True)
+        return None
+    keep = wanted or Keep.RATIO
+    return None if keep is Keep.OFF else TraceKeeping(keep, store or default_path())
 
 
 def real_models(
@@ -153,6 +181,8 @@ async def _serve(mesh: LocalMesh) -> int:
                 typer.echo(f"  {name:<14} {address:<22} pid {mesh.pids[name]}")
             asked = f"--target {mesh.address} --max-tokens 64 'def fibonacci(n):'"
             typer.echo(f"try: specmesh generate {asked}")
+            if COLLECTOR in mesh.addresses:
+                typer.echo("     specmesh trace show last  # seconds later: where its time went")
             await asyncio.Event().wait()
             return 0
     finally:

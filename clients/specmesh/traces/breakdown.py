@@ -12,9 +12,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
+from specmesh.serving.conventions import COMMIT_SPAN, FORWARD_MS, QUEUE_MS
 from specmesh.traces.critical_path import critical_path
 from specmesh.traces.intervals import Interval, length_ms, union, without
-from specmesh.traces.spans import COMMIT, Node, Span, SpanKind, root_of
+from specmesh.traces.spans import Node, Span, SpanKind, root_of
 
 STORE = Node("redis", "")
 """Stands for the session store, which sends no spans: its time is that of the commits."""
@@ -51,7 +52,10 @@ class Breakdown:
 
 
 def breakdown(spans: Sequence[Span]) -> Breakdown:
-    """The breakdown of one trace. Raises ValueError without spans, or for several traces."""
+    """The breakdown of one trace, whose spans are by one clock (``clocks.corrected``).
+
+    Raises ValueError without spans, or for several traces.
+    """
     if len({span.trace_id for span in spans}) != 1:
         raise ValueError("a breakdown needs the spans of exactly one trace")
     tree = _Tree(spans)
@@ -75,7 +79,7 @@ class _Tree:
             self._children[span.parent_span_id].append(span)
             if span.kind is SpanKind.SERVER:
                 self._served[span.node].append(span)
-            elif span.name == COMMIT:
+            elif span.name == COMMIT_SPAN:
                 self._served[STORE].append(span)
 
     def nodes(self) -> Iterable[Node]:
@@ -84,7 +88,7 @@ class _Tree:
 
     def responsible(self, span: Span) -> Node:
         """The node responsible for a span's own time: for a call, the node that served it."""
-        if span.name == COMMIT:
+        if span.name == COMMIT_SPAN:
             return STORE
         servers = self._server_spans(span)
         return servers[0].node if servers else span.node
@@ -92,8 +96,8 @@ class _Tree:
     def node_time(self, node: Node, path_ms: float) -> NodeTime:
         """Sum up the calls that the node served."""
         served = self._served.get(node, [])
-        queue_ms = sum(span.number("specmesh.queue_ms") for span in served)
-        forward_ms = sum(span.number("specmesh.forward_ms") for span in served)
+        queue_ms = sum(span.number(QUEUE_MS) for span in served)
+        forward_ms = sum(span.number(FORWARD_MS) for span in served)
         own = [self._own(span) for span in served]
         own_ms = sum(map(length_ms, own))
         return NodeTime(
@@ -129,7 +133,7 @@ class _Tree:
 
     def _calls_below(self, span: Span) -> Iterable[Span]:
         for child in self._children.get(span.span_id, ()):
-            if child.kind is SpanKind.CLIENT or child.name == COMMIT:
+            if child.kind is SpanKind.CLIENT or child.name == COMMIT_SPAN:
                 yield child
             else:
                 yield from self._calls_below(child)

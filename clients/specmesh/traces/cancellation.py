@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median, quantiles
 
-from specmesh.traces.spans import CANCEL, DRAFT, VERIFY, Span, SpanKind, by_trace, servers_of
+from specmesh.serving.conventions import CANCEL_SPAN, DRAFT_SPAN, VERIFY_SPAN
+from specmesh.traces.spans import Span, SpanKind, by_trace, servers_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +60,11 @@ def _in_trace(trace: Sequence[Span]) -> Iterator[CancelledCalls]:
     cancelled = [
         span
         for span in trace
-        if span.kind is SpanKind.CLIENT and span.name in {DRAFT, VERIFY} and span.was_cancelled
+        if span.kind is SpanKind.CLIENT
+        and span.name in {DRAFT_SPAN, VERIFY_SPAN}
+        and span.was_cancelled
     ]
-    for cancel in (span for span in trace if span.name == CANCEL):
+    for cancel in (span for span in trace if span.name == CANCEL_SPAN):
         # The span lasts until every call that it cancels has ended.
         calls = tuple(
             call

@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
     add_TraceServiceServicer_to_server,
 )
 
-from specmesh.traces.otlp_json import to_line
+from specmesh.traces.formats.otlp import to_line
 from specmesh.traces.spans import Span, spans_from
 
 
@@ -43,7 +43,7 @@ class TraceReceiver(TraceServiceServicer):
         """Keep the spans that an exporter sends."""
         if self._json_file is not None:
             with self._json_file.open("a") as file:
-                file.write(to_line(request) + "\n")
+                file.write(to_line(request.resource_spans) + "\n")
         self.spans += spans_from(request.resource_spans)
         return ExportTraceServiceResponse()
 

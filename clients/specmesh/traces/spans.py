@@ -11,11 +11,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1 import trace_pb2
 
-DRAFT = "specmesh.draft"
-VERIFY = "specmesh.verify"
-CANCEL = "specmesh.cancel"
-COMMIT = "specmesh.commit"
-ROUND = "specmesh.round"
+from specmesh.serving.conventions import CANCELLED, QUEUE_MS
 
 AttributeValue = str | bool | int | float | tuple["AttributeValue", ...]
 
@@ -35,6 +31,11 @@ class Node:
 
     service: str
     instance: str
+
+    @property
+    def label(self) -> str:
+        """What people call it."""
+        return self.instance or self.service or "?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +60,34 @@ class Span:
         return (self.end_ns - self.start_ns) / 1e6
 
     @property
+    def left_queue_ns(self) -> int:
+        """When its work began: a server's call may have waited in a queue first."""
+        return self.start_ns + int(self.number(QUEUE_MS) * 1e6)
+
+    @property
     def was_cancelled(self) -> bool:
         """Whether it is a call that was cancelled on purpose."""
-        return self.attributes.get("specmesh.cancelled") is True
+        return self.attributes.get(CANCELLED) is True
 
     def number(self, name: str) -> float:
         """The value of a numeric attribute; 0 if the span has none of that name."""
-        value = self.attributes.get(name, 0.0)
-        return float(value) if isinstance(value, int | float) else 0.0
+        return self.maybe_number(name) or 0.0
+
+    def maybe_number(self, name: str) -> float | None:
+        """The value of a numeric attribute; None if the span has none of that name."""
+        value = self.attributes.get(name)
+        return float(value) if isinstance(value, int | float) else None
+
+    def text(self, name: str) -> str:
+        """The value of an attribute that is a text; empty if the span has none of that name."""
+        value = self.attributes.get(name)
+        return value if isinstance(value, str) else ""
+
+    def numbers(self, name: str) -> tuple[int, ...]:
+        """The value of an attribute that is a list of integers; empty likewise."""
+        value = self.attributes.get(name)
+        listed = value if isinstance(value, tuple) else ()
+        return tuple(each for each in listed if isinstance(each, int))
 
 
 _KINDS = {

@@ -6,7 +6,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from specmesh.traces.spans import DRAFT, VERIFY, Span, SpanKind, servers_of
+from specmesh.serving.conventions import (
+    ACCEPTED,
+    DRAFT_DEPTH,
+    DRAFT_SPAN,
+    DRAFT_TOKENS,
+    FORWARD_MS,
+    VERIFY_SPAN,
+)
+from specmesh.traces.spans import Span, SpanKind, servers_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +33,16 @@ class TracedLatencies:
 
 def latencies(spans: Sequence[Span]) -> TracedLatencies | None:
     """The latencies in the spans; None without answered drafts and verifications."""
-    verifications = list(_answered(spans, VERIFY))
-    drafts = list(_answered(spans, DRAFT))
+    verifications = list(_answered(spans, VERIFY_SPAN))
+    drafts = list(_answered(spans, DRAFT_SPAN))
     if not verifications or not drafts:
         return None
     return TracedLatencies(
         verify_ms=median(call.duration_ms for call, _ in verifications),
-        target_ms=median(server.number("specmesh.forward_ms") for _, server in verifications),
+        target_ms=median(server.number(FORWARD_MS) for _, server in verifications),
         draft_ms=median(call.duration_ms for call, _ in drafts),
         drafter_step_ms=median(
-            server.number("specmesh.forward_ms") / call.number("specmesh.draft.depth")
-            for call, server in drafts
+            server.number(FORWARD_MS) / call.number(DRAFT_DEPTH) for call, server in drafts
         ),
     )
 
@@ -44,9 +51,9 @@ def accepted_counts(spans: Iterable[Span], num_draft_tokens: int) -> list[int]:
     """How often 0, 1, ... tokens were accepted of drafts of ``num_draft_tokens``."""
     counts = [0] * (num_draft_tokens + 1)
     for span in spans:
-        answered = span.name == VERIFY and "specmesh.accepted.tokens" in span.attributes
-        if answered and span.number("specmesh.draft.tokens") == num_draft_tokens:
-            counts[int(span.number("specmesh.accepted.tokens"))] += 1
+        answered = span.name == VERIFY_SPAN and ACCEPTED in span.attributes
+        if answered and span.number(DRAFT_TOKENS) == num_draft_tokens:
+            counts[int(span.number(ACCEPTED))] += 1
     return counts
 
 

@@ -9,8 +9,16 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from specmesh.serving.conventions import (
+    ACCEPTED,
+    COMMITTED,
+    DRAFT_SPAN,
+    DRAFT_TOKENS,
+    ROUND_SPAN,
+    VERIFY_SPAN,
+)
 from specmesh.traces.cancellation import cancellations
-from specmesh.traces.spans import DRAFT, ROUND, VERIFY, Node, Span, SpanKind, root_of, servers_of
+from specmesh.traces.spans import Node, Span, SpanKind, root_of, servers_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +36,7 @@ class Row:
 
     node: Node
     what: str
-    """DRAFT or VERIFY."""
+    """DRAFT or VERIFY_SPAN."""
     bars: tuple[Bar, ...]
 
 
@@ -93,9 +101,9 @@ def timeline(trace: Sequence[Span]) -> Timeline:
         end_ns=root.end_ns,
         rows=rows,
         commits=tuple(
-            Committed(span.end_ns, int(span.number("specmesh.committed.tokens")))
+            Committed(span.end_ns, int(span.number(COMMITTED)))
             for span in sorted(trace, key=lambda span: span.end_ns)
-            if span.name == ROUND and "specmesh.committed.tokens" in span.attributes
+            if span.name == ROUND_SPAN and COMMITTED in span.attributes
         ),
         rejections_ns=tuple(sorted(_rejections(trace))),
     )
@@ -103,13 +111,13 @@ def timeline(trace: Sequence[Span]) -> Timeline:
 
 def _rows(trace: Sequence[Span]) -> Iterator[Row]:
     servers = servers_of(trace)
-    for what in (VERIFY, DRAFT):
+    for what in (VERIFY_SPAN, DRAFT_SPAN):
         bars: dict[Node, list[Bar]] = defaultdict(list)
         for call in trace:
             if call.name == what and call.kind is SpanKind.CLIENT:
                 for span in servers.get(call.span_id, ()):
-                    began_ns = span.start_ns + int(span.number("specmesh.queue_ms") * 1e6)
-                    bars[span.node].append(Bar(began_ns, span.end_ns, call.was_cancelled))
+                    bar = Bar(span.left_queue_ns, span.end_ns, call.was_cancelled)
+                    bars[span.node].append(bar)
         for node in sorted(bars, key=lambda node: node.instance):
             yield Row(node, what, tuple(sorted(bars[node], key=lambda bar: bar.start_ns)))
 
@@ -117,21 +125,17 @@ def _rows(trace: Sequence[Span]) -> Iterator[Row]:
 def _rejections(trace: Sequence[Span]) -> Iterator[int]:
     """Verdicts that accept fewer tokens than were drafted, and verdicts that end a draft: those
     find that the next draft token, after the verified ones, is wrong."""
-    verdicts = [
-        span
-        for span in trace
-        if span.name == VERIFY and "specmesh.accepted.tokens" in span.attributes
-    ]
+    verdicts = [span for span in trace if span.name == VERIFY_SPAN and ACCEPTED in span.attributes]
     for verdict in verdicts:
-        if verdict.number("specmesh.accepted.tokens") < verdict.number("specmesh.draft.tokens"):
+        if verdict.number(ACCEPTED) < verdict.number(DRAFT_TOKENS):
             yield verdict.end_ns
-    commits = sorted(span.end_ns for span in trace if span.name == ROUND)
+    commits = sorted(span.end_ns for span in trace if span.name == ROUND_SPAN)
     for each in cancellations(trace):
         # A draft may also be cancelled because it is long enough. Then a verification is sent,
         # and its verdict is what is committed next.
         committed_ns = next((at for at in commits if at >= each.start_ns), each.start_ns)
         decided_before = not any(each.start_ns < v.end_ns <= committed_ns for v in verdicts)
-        if decided_before and any(call.name == DRAFT for call in each.calls):
+        if decided_before and any(call.name == DRAFT_SPAN for call in each.calls):
             yield each.start_ns
 
 

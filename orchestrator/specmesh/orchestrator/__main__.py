@@ -101,6 +101,10 @@ class OrchestratorSettings(BearerSettings, ServerSettings, RedisSettings):
         description="draft tokens a verification covers; by default what suits the strategy",
     )
 
+    record_content: bool = Field(
+        False, description="put the texts of tokens into traces, for whoever may read those"
+    )
+
     @property
     def limits(self) -> Limits:
         """What each identity may use."""
@@ -166,6 +170,7 @@ class OrchestratorService:
             ),
             admission=Admission(self._settings.max_wait_seconds),
             shares_prefixes=self._settings.share_prefixes == "all",
+            records_content=self._settings.record_content,
         )
         self._targets.follow(self._mesh.verifiers, self._mesh.drafters)
         await self._mesh.verifiers.wait_ready()

@@ -23,6 +23,7 @@ from specmesh.orchestrator.strategies.base import Finish, StopReason, TokenKind
 from specmesh.orchestrator.strategies.kit.progress import Progress
 from specmesh.orchestrator.target import Target
 from specmesh.orchestrator.text import TextStream
+from specmesh.orchestrator.traced_tokens import TracedTokens
 from specmesh.serving.session import Claim, Generated
 from specmesh.v1.events_pb2 import GenerationEvent, GenerationStats
 
@@ -118,6 +119,9 @@ class Answer:
             epoch=self._session.epoch,
             filter_options=self._plan.filter_options,
             logprobs=self._logprobs,
+            tokens=TracedTokens.if_recorded(
+                prefix.length, self._target.token_bytes if mesh.records_content else None
+            ),
         )
         try:
             return await Driver(strategy, calls, self._metrics.stats, self._emission.commit).drive()

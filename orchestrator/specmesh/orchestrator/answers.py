@@ -16,6 +16,7 @@ from specmesh.orchestrator.request_metrics import RequestMetrics
 from specmesh.orchestrator.served_models import missing
 from specmesh.orchestrator.session_log import SessionLog
 from specmesh.orchestrator.sessions import read_epoch, read_received, settled, stored_request
+from specmesh.orchestrator.strategies.options import OPTIONS
 from specmesh.orchestrator.target import Target, TargetRegistry
 from specmesh.serving import conventions as names
 from specmesh.serving.caller import identity
@@ -62,7 +63,7 @@ class Answers:
         prompt = await self._prompts.read(request, target)
         plan = make_plan(request, prompt, target, self._defaults, self._mesh.dice)
         received = read_received(request.received, plan.goal, target.info.vocab_size)
-        _describe(plan, target, metrics)
+        _describe(plan, target, metrics, len(self._mesh.verifiers.ready))
         # An answer that has begun is finished, if slower.
         if not received.token_ids and (lack := missing(plan.strategy, self._mesh)):
             raise lack
@@ -120,7 +121,7 @@ class Answers:
             stored_request(session), session.prompt, target, self._defaults, self._mesh.dice
         )
         received = read_received(received_message, plan.goal, target.info.vocab_size)
-        _describe(plan, target, metrics)
+        _describe(plan, target, metrics, len(self._mesh.verifiers.ready))
         writer, generated = await store.take(
             *(claim, epoch, self._writer_id(), received),
             exactly=plan.num_top_logprobs is not None,
@@ -149,15 +150,18 @@ class Answers:
         return target.served_by(known) if known else target
 
 
-def _describe(plan: RequestPlan, target: Target, metrics: RequestMetrics) -> None:
+def _describe(
+    plan: RequestPlan, target: Target, metrics: RequestMetrics, num_verifiers: int
+) -> None:
     metrics.planned(plan, target)
     span = trace.get_current_span()
     if span.is_recording():
-        if plan.goal.lookahead is not None:
-            span.set_attribute(names.LOOKAHEAD, plan.goal.lookahead)
+        options = {names.option(name): getattr(plan.goal, name) for name in OPTIONS}
+        span.set_attributes({name: value for name, value in options.items() if value is not None})
         span.set_attributes(
             {
                 **metrics.attributes,
+                names.NUM_VERIFIERS: num_verifiers,
                 names.MAX_TOKENS: plan.goal.max_tokens,
                 names.TEMPERATURE: plan.sampling.temperature,
                 names.INPUT_TOKENS: len(plan.prompt),

@@ -17,6 +17,7 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.orchestrator.mesh.call_context import CallContext
 from specmesh.orchestrator.mesh.calls import Calls
 from specmesh.orchestrator.mesh.cancellation import TaskCancellation
+from specmesh.orchestrator.mesh.cause import Cause
 from specmesh.orchestrator.mesh.faults import CallFault, fault_of
 from specmesh.orchestrator.request_stats import RequestStats
 from specmesh.orchestrator.rounds import Rounds
@@ -74,11 +75,13 @@ class Driver:
         self._calls = calls
         self._stats = stats
         self._deliver = deliver
-        self._rounds = Rounds()
+        self._rounds = Rounds(calls.tokens)
         self._capacity = Capacity()
-        self._events: asyncio.Queue[Answered | InvalidField | None] = asyncio.Queue()
-        """None: a replica or drafter may have come or gone."""
-        self._on_event = self._events.put_nowait
+        self._clock = asyncio.get_running_loop().time
+        self._events: asyncio.Queue[tuple[Answered | InvalidField | None, float]] = asyncio.Queue()
+        """With the time of their arrival. None: a replica or drafter may have come or gone."""
+        self._handled = ("start", self._clock())
+        """What is being handled: an event's name, and when it arrived."""
         self._tasks: dict[TaskId, asyncio.Task[None]] = {}
         self._cancellations: dict[TaskId, TaskCancellation] = {}
         self._errors: dict[TaskId, Exception] = {}
@@ -105,8 +108,11 @@ class Driver:
             self._stats.handled(event)
             commands = self._strategy.handle(event)
 
+    def _on_event(self, event: Answered | InvalidField | None) -> None:
+        self._events.put_nowait((event, self._clock()))
+
     def _mesh_changed(self) -> None:
-        self._events.put_nowait(None)
+        self._on_event(None)
 
     async def _perform(self, commands: Sequence[Command]) -> StopReason | None:
         """Send new calls first, since the next tokens wait for them; then end cancelled tasks,
@@ -149,7 +155,7 @@ class Driver:
                 self._calls.commit(command.token_ids)
 
     def _call(self, command: Draft | Verify | Assess) -> None:
-        context = self._calls.call_context(self._rounds.context)
+        context = self._calls.call_context(self._rounds.context, Cause(*self._handled))
         self._cancellations[command.task] = context.cancellation
         match command:
             case Draft():
@@ -163,19 +169,19 @@ class Driver:
 
     async def _verify(self, command: Verify, context: CallContext) -> None:
         verdict = await self._calls.verify(command, context)
-        self._events.put_nowait(Verified(command.task, verdict))
+        self._on_event(Verified(command.task, verdict))
 
     async def _guard(self, task: TaskId, work: Coroutine[None, None, None]) -> None:
         """Turn errors that end a task into ``Failed``, except ``InvalidField`` and cancellation."""
         try:
             await work
         except InvalidField as error:
-            self._events.put_nowait(error)
+            self._on_event(error)
         except Exception as error:
             if not isinstance(error, grpc.aio.AioRpcError | ServiceError):
                 log.exception("task broke")
             self._errors[task] = error
-            self._events.put_nowait(Failed(task))
+            self._on_event(Failed(task))
             _failures.add(1)
         finally:
             self._tasks.pop(task, None)
@@ -191,11 +197,13 @@ class Driver:
             capacity = self._calls.capacity()
             if capacity != self._capacity:
                 self._capacity = capacity
+                self._handled = ("capacity", self._clock())
                 return capacity
-            event = await self._events.get()
+            event, arrived_s = await self._events.get()
             if isinstance(event, InvalidField):
                 raise event
             if event is not None and not self._cancellations[event.task].requested:
+                self._handled = (type(event).__name__.lower(), arrived_s)
                 return event
 
 

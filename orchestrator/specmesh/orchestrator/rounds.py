@@ -10,13 +10,19 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span
 
 from specmesh.orchestrator.strategies.base import Commit
+from specmesh.orchestrator.traced_tokens import TracedTokens
+from specmesh.serving import conventions as names
 from specmesh.serving.telemetry import tracer
 
 
 class Rounds:
-    """Spans of one request's rounds, at most one open, children of the span current at creation."""
+    """Spans of one request's rounds, at most one open, children of the span current at creation.
 
-    def __init__(self) -> None:
+    ``tokens`` number the committed ones; None where nothing is recorded.
+    """
+
+    def __init__(self, tokens: TracedTokens | None) -> None:
+        self._tokens = tokens
         self._parent = context.get_current()
         self._number = 0
         self._open: Span | None = None
@@ -24,13 +30,7 @@ class Rounds:
     @property
     def context(self) -> Context:
         """Parent for the calls of the current round; starts its span if there is none."""
-        if self._open is None:
-            self._number += 1
-            attributes = {"specmesh.round": self._number}
-            self._open = tracer.start_span(
-                "specmesh.round", context=self._parent, attributes=attributes
-            )
-        return trace.set_span_in_context(self._open, self._parent)
+        return trace.set_span_in_context(self._current(), self._parent)
 
     @contextmanager
     def cancelling(self, num_tasks: int) -> Iterator[None]:
@@ -38,19 +38,21 @@ class Rounds:
         if not num_tasks:
             yield
             return
-        attributes = {"specmesh.cancelled.tasks": num_tasks}
+        attributes = {names.CANCELLED_TASKS: num_tasks}
         with tracer.start_as_current_span(
-            "specmesh.cancel", context=self.context, attributes=attributes
+            names.CANCEL_SPAN, context=self.context, attributes=attributes
         ):
             yield
 
     def committed(self, commit: Commit) -> None:
         """End the round, with its numbers of accepted and committed tokens."""
-        if self._open is not None:
-            self._open.set_attribute("specmesh.accepted.tokens", commit.num_accepted)
-            self._open.set_attribute("specmesh.committed.tokens", len(commit.token_ids))
-            if not commit.checked:
-                self._open.set_attribute("specmesh.unchecked.tokens", len(commit.token_ids))
+        span = self._current()  # a round without calls if two commits follow each other
+        if self._tokens is not None:
+            span.set_attributes(self._tokens.committed(commit))
+        span.set_attribute(names.ACCEPTED, commit.num_accepted)
+        span.set_attribute(names.COMMITTED, len(commit.token_ids))
+        if not commit.checked:
+            span.set_attribute(names.UNCHECKED, len(commit.token_ids))
         self.close()
 
     def close(self) -> None:
@@ -58,3 +60,13 @@ class Rounds:
         if self._open is not None:
             self._open.end()
             self._open = None
+
+    def _current(self) -> Span:
+        """The span of the current round."""
+        if self._open is None:
+            self._number += 1
+            attributes = {names.ROUND: self._number}
+            self._open = tracer.start_span(
+                names.ROUND_SPAN, context=self._parent, attributes=attributes
+            )
+        return self._open

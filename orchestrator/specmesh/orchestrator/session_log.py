@@ -15,7 +15,7 @@ from dataclasses import replace
 from random import Random
 
 from specmesh.orchestrator.strategies.base import StopReason
-from specmesh.serving.conventions import NOT_RESUMABLE
+from specmesh.serving.conventions import COMMIT_SPAN, NOT_RESUMABLE
 from specmesh.serving.errors import Aborted
 from specmesh.serving.session import (
     Claim,
@@ -118,7 +118,7 @@ class SessionLog:
         """
         self._token_ids += token_ids
         self._is_unchecked += (index in unchecked for index in range(len(token_ids)))
-        with tracer.start_as_current_span("specmesh.commit"):
+        with tracer.start_as_current_span(COMMIT_SPAN):
             await self._flush()
 
     async def touch(self) -> None:

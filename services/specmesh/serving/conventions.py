@@ -1,4 +1,4 @@
-"""The names, units and buckets of all metrics, and of the attributes on metrics and spans.
+"""The names, units and buckets of all metrics, the names of spans, and the attributes of both.
 
 Where OpenTelemetry has a convention it is followed, as of: GenAI, semantic-conventions-genai at
 004902b (in development); RPC and database, semantic-conventions 1.45. What has none is called
@@ -9,6 +9,18 @@ metric has few values: no session, no text, and no name that only a request give
 from __future__ import annotations
 
 from specmesh.serving.instruments import Count, Distribution, Level
+
+# Spans.
+
+GENERATE_SPAN = "specmesh.generate"
+"""An answer at its client, resumes included."""
+ROUND_SPAN = "specmesh.round"
+DRAFT_SPAN = "specmesh.draft"
+VERIFY_SPAN = "specmesh.verify"
+ASSESS_SPAN = "specmesh.assess"
+CANCEL_SPAN = "specmesh.cancel"
+COMMIT_SPAN = "specmesh.commit"
+EXAMINE_SPAN = "specmesh.examine"
 
 # Attributes.
 
@@ -50,7 +62,8 @@ REDIS = "redis"
 DB_OPERATION = "db.operation.name"
 
 STRATEGY = "specmesh.strategy"
-LOOKAHEAD = "specmesh.lookahead"
+NUM_VERIFIERS = "specmesh.verifiers"
+"""Replicas of the target that were ready when an answer began."""
 ACCEPTANCE = "specmesh.acceptance"
 REASON = "specmesh.reason"
 CANCELLED = "specmesh.cancelled"
@@ -63,6 +76,38 @@ FORWARD_KIND = "specmesh.forward.kind"
 FORWARD_WIDTH = "specmesh.forward.width"
 FILTER_DECISION = "specmesh.filter.decision"
 FILTER_SCORER = "specmesh.filter.scorer"
+ROUND = "specmesh.round"
+CANCELLED_TASKS = "specmesh.cancelled.tasks"
+DRAFT_DEPTH = "specmesh.draft.depth"
+DRAFT_TOKENS = "specmesh.draft.tokens"
+ACCEPTED = "specmesh.accepted.tokens"
+COMMITTED = "specmesh.committed.tokens"
+UNCHECKED = "specmesh.unchecked.tokens"
+HEDGE = "specmesh.hedge"
+CAUSE = "specmesh.cause"
+"""Of a call: the event that made the strategy ask for it, as drafted or verified; or start."""
+REACTION_MS = "specmesh.reaction_ms"
+"""From the arrival of that event until the call."""
+QUEUE_MS = "specmesh.queue_ms"
+FORWARD_MS = "specmesh.forward_ms"
+TREE_NODES = "specmesh.tree.nodes"
+"""Of a draft or verification: the numbers of its draft tokens (``traced_tokens``)."""
+TREE_PARENTS = "specmesh.tree.parents"
+"""The number of the token before each of them, 0 for the beginning."""
+TREE_TEXTS = "specmesh.tree.texts"
+VERDICT_ACCEPTED = "specmesh.verdict.accepted"
+"""The numbers of those that the target accepted."""
+VERDICT_AFTER = "specmesh.verdict.after"
+"""The number of the token before the target's own."""
+VERDICT_NEXT = "specmesh.verdict.next"
+"""That of the target's own token."""
+VERDICT_RECOVERED = "specmesh.verdict.recovered"
+COMMITTED_NODES = "specmesh.committed.nodes"
+COMMITTED_KINDS = "specmesh.committed.kinds"
+COMMITTED_TEXTS = "specmesh.committed.texts"
+FILTER_POSITIONS = "specmesh.filter.positions"
+FILTER_FALLBACK = "specmesh.filter.fallback"
+FILTER_RELEASED = "specmesh.filter.batch_size"
 
 # Buckets.
 
@@ -282,3 +327,8 @@ TIME_TO_FIRST_TOKENS = Distribution(
     "from a streaming request's arrival to the first tokens of any of its answers",
     (*_RPC_SECONDS, 30.0, 60.0),
 )
+
+
+def option(name: str) -> str:
+    """The attribute for a strategy's option that a request sets: "specmesh.lookahead"."""
+    return f"specmesh.{name}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from specmesh.traces.spans import DRAFT, VERIFY
+from specmesh.serving.conventions import DRAFT_SPAN, VERIFY_SPAN
 from specmesh.traces.timeline import Bar, Row, Timeline
 
 WIDTH = 80
@@ -15,8 +15,8 @@ _LABEL = 13
 _CELLS = WIDTH - _LABEL
 _TICK_CELLS = 10
 
-_FILL = {VERIFY: "V", DRAFT: "d"}
-_STYLE = {VERIFY: "bold white on blue", DRAFT: "black on green"}
+_FILL = {VERIFY_SPAN: "V", DRAFT_SPAN: "d"}
+_STYLE = {VERIFY_SPAN: "bold white on blue", DRAFT_SPAN: "black on green"}
 _CANCELLED = "x"
 _CANCELLED_STYLE = "bold white on red"
 _REJECTED_STYLE = "bold red"
@@ -40,9 +40,9 @@ class _Scale:
 LEGEND = Text("\n").join(
     [
         Text.assemble(
-            ("[VVV", _STYLE[VERIFY]),
+            ("[VVV", _STYLE[VERIFY_SPAN]),
             " the target verifies   ",
-            ("[ddd", _STYLE[DRAFT]),
+            ("[ddd", _STYLE[DRAFT_SPAN]),
             " a drafter drafts   ",
             (_CANCELLED, _CANCELLED_STYLE),
             " cancelled, stops here",

@@ -13,10 +13,11 @@ from typing import Self
 
 from specmesh.cli.local.cores import Placement, available, place
 from specmesh.cli.local.models import Models
-from specmesh.cli.local.process import PORT, ProcessSpec
+from specmesh.cli.local.process import PORT, MissingPackage, ProcessSpec, StartError
 from specmesh.cli.local.redis import redis_spec
 from specmesh.cli.local.service import service_spec
 from specmesh.cli.local.supervisor import Supervisor
+from specmesh.cli.local.traces import TraceKeeping, sending_to
 
 _START_TIMEOUT_S = 300.0
 _KILL_AFTER_DRAIN_S = 3.0
@@ -41,6 +42,10 @@ class MeshOptions:
     redis_url: str | None = None
     """URL of a running Redis; by default the mesh starts one."""
     drain_s: float = 5.0
+    traces: TraceKeeping | None = None
+    """By default no process of the mesh keeps traces."""
+    record_content: bool = False
+    """Whether traces hold the texts of tokens."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Given to every process, in addition to this one's own."""
 
@@ -59,6 +64,8 @@ class LocalMesh:
         self.address = ""
         self._redis_url = ""
         self._options = options
+        self._report = report
+        self._tracing: Mapping[str, str] = {}
         self._placement = place(available(), options.num_verifiers, options.threads)
         self._exit_stack = AsyncExitStack()
         self._supervisor = Supervisor(
@@ -75,7 +82,7 @@ class LocalMesh:
 
     @property
     def pids(self) -> dict[str, int]:
-        """Process ids by name: redis, verifier-0, drafter, confidence-0, orchestrator."""
+        """Process ids by name: traces, redis, verifier-0, drafter, confidence-0, orchestrator."""
         return self._supervisor.pids
 
     @property
@@ -109,6 +116,7 @@ class LocalMesh:
         redis_url = options.redis_url
         if redis_url is None:
             (redis_url,) = await self._supervisor.start(redis_spec(redis_socket, cores.rest))
+        await self._start_collector()
         self._redis_url = redis_url
         common = ("--drain-seconds", f"{options.drain_s:g}")
         verifiers = [
@@ -132,6 +140,21 @@ class LocalMesh:
         addresses = {flag: list(islice(started, len(specs))) for flag, specs in peers.items()}
         (self.address,) = await self._supervisor.start(self._orchestrator(addresses, common))
 
+    async def _start_collector(self) -> None:
+        """Keep traces, if wanted. Before those that send them, so that it ends after them; if it
+        can't, answers come nevertheless."""
+        if self._options.traces is None:
+            return
+        spec = self._options.traces.spec(self._placement.rest)
+        try:
+            (address,) = await self._supervisor.start(spec)
+        except MissingPackage:
+            raise
+        except StartError as error:
+            self._report(f"no traces are kept: {error}")
+        else:
+            self._tracing = sending_to(address)
+
     def _named_drafters(self) -> list[tuple[str, Sequence[str]]]:
         drafters = self._options.models.drafters()
         if len(drafters) == 1:
@@ -146,7 +169,8 @@ class LocalMesh:
         named = ((flag, ",".join(listed)) for flag, listed in peers.items() if listed)
         lists = [part for pair in named for part in pair]
         lookahead = () if options.lookahead is None else ("--lookahead", str(options.lookahead))
-        arguments = (*lists, "--strategy", options.strategy, *lookahead, *common)
+        content = ("--record-content",) if options.record_content else ()
+        arguments = (*lists, "--strategy", options.strategy, *lookahead, *content, *common)
         port = PORT if options.port == 0 else str(options.port)
         return self._service("orchestrator", "orchestrator", self._placement.rest, arguments, port)
 
@@ -166,6 +190,10 @@ class LocalMesh:
             port=port,
             threads=options.threads,
             # Not as an argument: the URL may hold a password, which ps would show.
-            environment={**options.environment, "REDIS_URL": self._redis_url},
+            environment={
+                **self._tracing,
+                **options.environment,
+                "REDIS_URL": self._redis_url,
+            },
             cores=cores,
         )

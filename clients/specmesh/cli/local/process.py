@@ -42,6 +42,10 @@ class StartError(Exception):
     """A process ended, or took too long, before it could be used."""
 
 
+class MissingPackage(StartError):
+    """It lacks a package."""
+
+
 def missing_package(name: str, output: str) -> str | None:
     """The error message if ``output`` shows that the process ``name`` lacks a package."""
     missing = _MISSING.search(output)
@@ -140,10 +144,9 @@ class Process:
             else f"was not ready after {timeout_s:g} s"
         )
         output = tail(self.log_file, _NUM_TAIL_LINES)
-        raise StartError(
-            missing_package(self.spec.name, output)
-            or f"{self.spec.name} {what}; the end of {self.log_file}:\n{output}"
-        )
+        if missing := missing_package(self.spec.name, output):
+            raise MissingPackage(missing)
+        raise StartError(f"{self.spec.name} {what}; the end of {self.log_file}:\n{output}")
 
     async def _copy_output(self) -> None:
         output = self._child.stdout

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from opentelemetry.context import Context
 
 from specmesh.orchestrator.mesh.cancellation import TaskCancellation
+from specmesh.orchestrator.mesh.cause import Cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,5 +18,7 @@ class CallContext:
     """Committed tokens, prompt included, that the command's path follows."""
     parent: Context
     """Parent of the call's spans."""
+    cause: Cause
+    """What made the strategy issue it."""
     cancellation: TaskCancellation = field(default_factory=TaskCancellation)
     """The way to cancel the command's task."""

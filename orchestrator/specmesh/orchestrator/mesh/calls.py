@@ -19,6 +19,7 @@ from specmesh.decoding.thresholds import FilterOptions
 from specmesh.orchestrator.admission import Admission
 from specmesh.orchestrator.judged_logprobs import JudgedLogprobs
 from specmesh.orchestrator.mesh.call_context import CallContext
+from specmesh.orchestrator.mesh.cause import Cause
 from specmesh.orchestrator.mesh.confidence_calls import ConfidenceCalls
 from specmesh.orchestrator.mesh.draft_calls import DraftCalls
 from specmesh.orchestrator.mesh.hedging import HedgeBudget
@@ -36,6 +37,7 @@ from specmesh.orchestrator.strategies.base import (
     Released,
     Verify,
 )
+from specmesh.orchestrator.traced_tokens import TracedTokens
 from specmesh.serving import caller
 
 
@@ -57,6 +59,8 @@ class Mesh:
     shares_prefixes: bool = False
     """Whether callers of different identities share cached prefixes, and so may learn by timing
     what others have sent."""
+    records_content: bool = False
+    """Whether traces hold the texts of tokens."""
 
     def prefix_salt(self) -> bytes:
         """What keeps the caller's cached prefixes apart from those of others."""
@@ -84,7 +88,10 @@ class Calls:
         epoch: int = 1,
         filter_options: FilterOptions | None = None,
         logprobs: JudgedLogprobs | None = None,
+        tokens: TracedTokens | None = None,
     ) -> None:
+        self.tokens = tokens
+        """Number the tokens in the request's trace, if that is recorded."""
         self._mesh = mesh
         self._prefix = prefix
         self._logprobs = logprobs
@@ -97,12 +104,14 @@ class Calls:
             deadline=deadline,
             target=target,
             num_top_logprobs=None if logprobs is None else logprobs.num_top,
+            tokens=tokens,
         )
         self._drafts = DraftCalls(
             *(mesh.drafters, mesh.latencies, prefix, sampling),
             vocab_size=vocab_size,
             deadline=deadline,
             epoch=epoch,
+            tokens=tokens,
         )
 
     @property
@@ -110,9 +119,9 @@ class Calls:
         """How many tokens the replica that answered the first verification held already."""
         return self._verifications.num_cached_tokens or 0
 
-    def call_context(self, parent: Context) -> CallContext:
+    def call_context(self, parent: Context, cause: Cause) -> CallContext:
         """The context of a command issued now."""
-        return CallContext(self._prefix.length, parent)
+        return CallContext(self._prefix.length, parent, cause)
 
     def capacity(self) -> Capacity:
         """The replicas and latencies that strategies may count on now."""

@@ -23,7 +23,7 @@ from specmesh.orchestrator.mesh.latency import Latencies
 from specmesh.orchestrator.mesh.peer import Peer
 from specmesh.orchestrator.mesh.pool import Pool
 from specmesh.orchestrator.strategies.base import Assess, Assessed, Released
-from specmesh.serving.conventions import FILTER_FALLBACKS
+from specmesh.serving import conventions as names
 from specmesh.serving.errors import Unavailable, invalid_field
 from specmesh.serving.telemetry import client_span, tracer
 from specmesh.serving.wire import write_filter_options, write_position
@@ -36,7 +36,7 @@ METHOD = "specmesh.mesh.v1alpha1.ConfidenceService/Assess"
 Deliver: TypeAlias = Callable[[Assessed | Released], None]
 """Receives the decisions on a draft, then its release."""
 
-_fallbacks = FILTER_FALLBACKS.instrument()
+_fallbacks = names.FILTER_FALLBACKS.instrument()
 
 
 class ConfidenceCalls:
@@ -62,15 +62,16 @@ class ConfidenceCalls:
         Raises ``AioRpcError`` or ``ServiceError``, and ``InvalidField`` if the service refuses
         the request's filter options.
         """
-        span = tracer.start_span("specmesh.assess", context=context.parent)
-        span.set_attribute("specmesh.filter.positions", len(command.positions))
+        span = tracer.start_span(names.ASSESS_SPAN, context=context.parent)
+        span.set_attribute(names.FILTER_POSITIONS, len(command.positions))
+        span.set_attributes(context.cause.attributes())
         try:
             with self._pool.reserve(holds={}) as peer, self._judged(peer):
                 parent = trace.set_span_in_context(span, context.parent)
                 await self._ask(peer, command, parent, deliver)
         except Exception as error:
             # Without an assessment no draft token is kept: the target is asked about all.
-            span.set_attribute("specmesh.filter.fallback", value=True)
+            span.set_attribute(names.FILTER_FALLBACK, value=True)
             _fallbacks.add(1)
             raise _refusal(error) or error from error
         finally:
@@ -108,7 +109,7 @@ class ConfidenceCalls:
                     return None
                 if part.response.HasField("release"):
                     released = part.response.release
-                    span.set_attribute("specmesh.filter.batch_size", released.batch_size)
+                    span.set_attribute(names.FILTER_RELEASED, released.batch_size)
                     deliver(Released(command.task))
                 else:
                     deliver(_assessed(command, part.response.assessment))

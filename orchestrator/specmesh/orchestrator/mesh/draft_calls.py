@@ -10,8 +10,10 @@ import asyncio
 from contextlib import closing
 
 import grpc.aio
+from opentelemetry.trace import Span
 
 from specmesh.decoding.sampling import Sampling
+from specmesh.decoding.tree import TokenTree
 from specmesh.mesh.v1alpha1 import drafter_pb2
 from specmesh.orchestrator.mesh.attempts import Attempts, Quarantined
 from specmesh.orchestrator.mesh.call_context import CallContext
@@ -22,6 +24,8 @@ from specmesh.orchestrator.mesh.pool import Pool
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.orchestrator.strategies.base import Draft, Drafted, TaskId
 from specmesh.orchestrator.strategies.kit.draft_noise import draft_sampling
+from specmesh.orchestrator.traced_tokens import TracedTokens
+from specmesh.serving import conventions as names
 from specmesh.serving.telemetry import client_span
 from specmesh.serving.wire import write_sampling, write_stop, write_tree
 from specmesh.v1 import sampling_pb2
@@ -43,6 +47,7 @@ class DraftCalls:
         vocab_size: int,
         deadline: float,
         epoch: int,
+        tokens: TracedTokens | None,
     ) -> None:
         self._pool = pool
         self._latencies = latencies
@@ -52,6 +57,7 @@ class DraftCalls:
         self._vocab_size = vocab_size
         self._deadline = deadline
         self._epoch = epoch
+        self._tokens = tokens
         self._quarantined: Quarantined | None = None
         """Set once a draft has broken several drafters: the next one would too."""
 
@@ -108,9 +114,9 @@ class DraftCalls:
     async def _call(
         self, peer: Peer, command: Draft, context: CallContext, deadline: float, deliver: Deliver
     ) -> None:
-        attributes = {"specmesh.draft.depth": command.depth}
+        attributes = {names.DRAFT_DEPTH: command.depth, **context.cause.attributes()}
         with client_span(METHOD, peer.address, attributes, context.parent) as (span, carrier):
-            span.update_name("specmesh.draft")
+            span.update_name(names.DRAFT_SPAN)
             request = self._request(peer, command, context)
             message = drafter_pb2.DraftEachRequest(request=request, trace_context=carrier)
             async with peer.drafts.send(message, deadline) as exchange:
@@ -119,8 +125,18 @@ class DraftCalls:
                     vocab_size=self._vocab_size,
                     mode=self._sampling.mode,
                 )
-                with context.cancellation.calling(exchange.cancel):
-                    await exchange.each(draft.take, draft.next_by)
+                try:
+                    with context.cancellation.calling(exchange.cancel):
+                        await exchange.each(draft.take, draft.next_by)
+                finally:
+                    self._describe(span, command, context, draft.tree)
+
+    def _describe(self, span: Span, command: Draft, context: CallContext, tree: TokenTree) -> None:
+        """Say what was drafted, also by a draft that was cancelled."""
+        if self._tokens is not None:
+            span.set_attributes(
+                self._tokens.drafted(context.num_committed, command.path, tree, len(command.tree))
+            )
 
     def _request(
         self, peer: Peer, command: Draft, context: CallContext

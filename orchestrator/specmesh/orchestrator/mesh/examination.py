@@ -10,6 +10,7 @@ from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import EMPTY
 from specmesh.mesh.v1alpha1 import tokens_pb2, verifier_pb2
 from specmesh.orchestrator.mesh.peer import Peer
+from specmesh.serving import conventions as names
 from specmesh.serving.telemetry import client_span
 from specmesh.serving.verdicts import VerificationRequest, read_verdict
 from specmesh.serving.wire import write_sampling, write_tree
@@ -29,7 +30,7 @@ async def is_healthy(peer: Peer, vocab_size: int, deadline: float, parent: Conte
     """Whether ``peer`` answers a harmless request validly before ``deadline``, by the event
     loop's clock."""
     with client_span(METHOD, peer.address, {}, parent) as (span, carrier):
-        span.update_name("specmesh.examine")
+        span.update_name(names.EXAMINE_SPAN)
         message = verifier_pb2.VerifyEachRequest(request=_HARMLESS, trace_context=carrier)
         try:
             async with peer.verifications.send(message, deadline) as exchange:

@@ -61,6 +61,11 @@ class IncomingDraft:
         self._num_drafted = request.levels_per_message * len(request.from_nodes)
 
     @property
+    def tree(self) -> TokenTree:
+        """What has been drafted by now, below the tree that the drafter was given."""
+        return self._tree
+
+    @property
     def next_by(self) -> float:
         """When the next message is given up, since drafters hardly ever take so long; by the
         event loop's clock."""

@@ -31,7 +31,8 @@ from specmesh.orchestrator.mesh.peer import Peer
 from specmesh.orchestrator.mesh.pool import Pool, Reservation
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.orchestrator.strategies.base import Verify
-from specmesh.serving.conventions import HEDGE_WON, HEDGES
+from specmesh.orchestrator.traced_tokens import TracedTokens
+from specmesh.serving import conventions as names
 from specmesh.serving.errors import DeadlineExceeded, FailedPrecondition
 from specmesh.serving.telemetry import client_span
 from specmesh.serving.verdicts import VerificationRequest, read_verdict
@@ -43,7 +44,7 @@ log = logging.getLogger(__name__)
 NO_VERIFIER_SECONDS = 5.0
 """How long a request waits for a replica of the target to become ready."""
 
-_hedges = HEDGES.instrument()
+_hedges = names.HEDGES.instrument()
 
 
 class VerifyCalls:
@@ -64,6 +65,7 @@ class VerifyCalls:
         deadline: float,
         target: str | None,
         num_top_logprobs: int | None,
+        tokens: TracedTokens | None,
     ) -> None:
         self.num_cached_tokens: int | None = None
         """How many tokens the replica that answered first held; None before."""
@@ -78,6 +80,7 @@ class VerifyCalls:
         self._deadline = deadline
         self._target = target
         self._num_top_logprobs = num_top_logprobs
+        self._tokens = tokens
 
     async def verify(self, command: Verify, context: CallContext) -> Verdict:
         """The target's verdict.
@@ -123,7 +126,7 @@ class VerifyCalls:
                 if hedge.overtaken:
                     attempts.overtaken(peer, began)
                 if hedge.begun:
-                    _hedges.add(1, {HEDGE_WON: hedge.overtaken})
+                    _hedges.add(1, {names.HEDGE_WON: hedge.overtaken})
 
     def _may_hedge(self, peer: Peer, attempts: Attempts) -> bool:
         if not attempts.can_reserve_another(peer):
@@ -170,17 +173,27 @@ class VerifyCalls:
         given_up_s = self._latencies.verifications.given_up_after(
             num_tokens, peer.num_outstanding - 1, attempts.num_late
         )
-        attributes = {"specmesh.draft.tokens": len(command.tree), "specmesh.hedge": hedge}
+        attributes = {
+            names.DRAFT_TOKENS: len(command.tree),
+            names.HEDGE: hedge,
+            **context.cause.attributes(),
+        }
         try:
             with client_span(METHOD, peer.address, attributes, context.parent) as (span, carrier):
-                span.update_name("specmesh.verify")
+                span.update_name(names.VERIFY_SPAN)
                 asked = self._asked(peer, command, context)
                 message = self._message(peer, command, context, asked, carrier)
                 deadline = min(self._deadline, began + given_up_s)
                 async with peer.verifications.send(message, deadline) as exchange:
                     response = (await exchange.read()).response
-                span.set_attribute("specmesh.accepted.tokens", len(response.accepted_nodes))
+                span.set_attribute(names.ACCEPTED, len(response.accepted_nodes))
                 verdict = _read(response, asked, peer)
+                if self._tokens is not None:
+                    span.set_attributes(
+                        self._tokens.judged(
+                            context.num_committed, command.path, command.tree, verdict
+                        )
+                    )
         except grpc.aio.AioRpcError as error:
             if loop.time() >= self._deadline:
                 raise DeadlineExceeded("DEADLINE", "the request's deadline has passed") from error

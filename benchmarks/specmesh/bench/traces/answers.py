@@ -1,0 +1,87 @@
+"""Traces of real answers: a mesh that keeps them all, asked by several clients at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
+
+from specmesh.bench.kit.experiment import GREEDY, Prompt
+from specmesh.bench.traces.core_use import CoreMeter, CoreUse
+from specmesh.cli.local.mesh import LocalMesh, MeshOptions
+from specmesh.cli.local.traces import Keep, TraceKeeping
+from specmesh.client import AsyncClient
+from specmesh.traces.store.query import Query
+from specmesh.traces.store.reader import StoreReader
+
+_NUM_WARM_UP_TOKENS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class TracedLoad:
+    """Answers to ask for: each of ``strategies`` for each prompt, ``concurrency`` at a time."""
+
+    prompts: Sequence[Prompt]
+    strategies: Sequence[str]
+    num_tokens: int
+    concurrency: int
+    temperature: float = GREEDY
+
+
+@dataclass(frozen=True, slots=True)
+class TracedAnswers:
+    """What came of a load."""
+
+    traces: Sequence[Sequence[ResourceSpans]]
+    """Those of all answers, warm-up excluded, in the order of their start."""
+    orchestrator: CoreUse | None
+    """While they were made."""
+
+
+async def traced_answers(
+    options: MeshOptions, load: TracedLoad, directory: Path, report: Callable[[str], None]
+) -> TracedAnswers:
+    """Start a mesh and ask for all answers. Raises StartError, SpecmeshError."""
+    store = directory / "traces.sqlite"
+    options = replace(options, traces=TraceKeeping(Keep.ALL, store))
+    async with LocalMesh(options, directory, report) as mesh, AsyncClient(mesh.address) as client:
+        for strategy in load.strategies:  # latencies are learned, connections opened
+            await _ask(client, load.prompts[0], strategy, load, _NUM_WARM_UP_TOKENS)
+        sessions = set()
+        asked = iter([(prompt, each) for prompt in load.prompts for each in load.strategies])
+
+        async def ask_on() -> None:
+            for prompt, strategy in asked:
+                sessions.add(await _ask(client, prompt, strategy, load, load.num_tokens))
+
+        meter = CoreMeter(mesh.pids["orchestrator"])
+        async with asyncio.TaskGroup() as users:
+            for _ in range(load.concurrency):
+                users.create_task(ask_on())
+        use = meter.use()
+    return TracedAnswers(list(_stored(store, sessions)), use)  # complete once the mesh is down
+
+
+async def _ask(
+    client: AsyncClient, prompt: Prompt, strategy: str, load: TracedLoad, num_tokens: int
+) -> str:
+    """The session of a whole answer."""
+    result = await client.generate(
+        prompt,
+        strategy=strategy,
+        temperature=load.temperature,
+        seed=0,
+        max_tokens=num_tokens,
+        ignore_end_of_text=True,
+    )
+    return result.session_id
+
+
+def _stored(store: Path, sessions: set[str]) -> Iterator[list[ResourceSpans]]:
+    with StoreReader(store) as reader:
+        for summary in reversed(reader.select(Query(limit=1_000_000))):
+            if summary.session in sessions:
+                yield list(reader.spans(summary.trace_id).resource_spans)

@@ -1,0 +1,59 @@
+"""Latencies of a trace for the simulation: what does not depend on anything known is drawn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import StatisticsError, linear_regression, median
+
+from specmesh.simulation.latency import Latency, Measured
+from specmesh.simulation.replay.recorded import Forward
+
+
+@dataclass(frozen=True, slots=True)
+class PerNode:
+    """``base_s`` and ``node_s`` for each node of a tree, plus what is drawn from ``rest``;
+    ``first_s`` more for a replica's first forward of the request."""
+
+    base_s: float
+    node_s: float
+    rest: Measured
+    first_s: float
+
+    def forward_s(self, *, first: bool, luck: float, num_nodes: int) -> float:
+        """Never below zero."""
+        rest_s = self.rest.forward_s(first=first, luck=luck, num_nodes=num_nodes)
+        return max(self.base_s + self.node_s * num_nodes + rest_s, 0.0) + self.first_s * first
+
+
+def target_latency(forwards: Sequence[Forward]) -> Latency:
+    """That of at least one forward. More nodes never make it quicker."""
+    later = [each for each in forwards if not each.first] or forwards
+    node_s = _slope(later)
+    base_s = median(each.seconds - node_s * each.num_nodes for each in later)
+    rest = [each.seconds - node_s * each.num_nodes - base_s for each in later]
+    firsts = [
+        each.seconds - node_s * each.num_nodes - base_s for each in forwards if each.first
+    ] or [0.0]
+    lowest = min(rest)
+    return PerNode(
+        base_s + lowest,
+        node_s,
+        Measured(Counter(each - lowest for each in rest)),
+        max(median(firsts), 0.0),
+    )
+
+
+def drafter_latency(levels_s: Sequence[float]) -> Latency:
+    """Drawn from the drafts, each of which counts once."""
+    return Measured(Counter(levels_s))
+
+
+def _slope(forwards: Sequence[Forward]) -> float:
+    sizes = [each.num_nodes for each in forwards]
+    try:
+        fitted = linear_regression(sizes, [each.seconds for each in forwards])
+    except StatisticsError:  # one size alone
+        return 0.0
+    return max(fitted.slope, 0.0)

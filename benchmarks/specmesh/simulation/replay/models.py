@@ -1,0 +1,69 @@
+"""A target that says what it said in a trace, and a drafter that guesses as it did there."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+
+from specmesh.decoding.acceptance import Verdict
+from specmesh.decoding.drafting import TopK, highest_entropy
+from specmesh.decoding.simulated import chained
+from specmesh.orchestrator.strategies.base import Draft, Verify
+from specmesh.simulation.models import Context, DraftedToken
+from specmesh.simulation.replay.recorded import Guess
+
+RIGHT, WRONG, OTHER_WRONG = range(3)
+"""Tokens: which ones the answer has does not matter, only whether a guess is right."""
+_VOCAB_SIZE = 256
+
+
+class ReplayedModels:
+    """The models of one answer of ``num_tokens`` tokens.
+
+    Where the trace has no guess, because nothing was drafted there, one is drawn from ``seed`` at
+    the rates of the others.
+    """
+
+    num_drafters = 1
+
+    def __init__(self, num_tokens: int, guesses: Mapping[int, Guess], seed: int) -> None:
+        dice = random.Random(seed)  # noqa: S311 - a simulation must repeat
+        self._first = _rate([guess.first for guess in guesses.values()])
+        self._other = _rate([guess.other for guess in guesses.values() if not guess.first])
+        self._guesses: dict[int, Guess] = {}
+        """By the state of the context: of the answer's own contexts alone."""
+        state = 0
+        for position in range(num_tokens):
+            drawn = Guess(dice.random() < self._first, dice.random() < self._other)
+            self._guesses[state] = guesses.get(position, drawn)
+            state = chained(state, RIGHT)
+
+    def begin(self, prompt: Sequence[int]) -> Context:  # noqa: ARG002 - any prompt is the same
+        """The context before the answer."""
+        return Context(0, 0)
+
+    def guess(self, context: Context, command: Draft) -> DraftedToken:
+        """What the drafter proposed after ``context``; off the answer's path anything."""
+        guess = self._guesses.get(context.state, Guess(first=False, other=False))
+        first = RIGHT if guess.first else WRONG
+        if not command.num_choices:
+            return DraftedToken(first, None, None)
+        second = RIGHT if guess.other and not guess.first else OTHER_WRONG
+        odds = (self._first, (1 - self._first) * self._other)
+        return DraftedToken(
+            first, None, TopK((first, second), odds, highest_entropy(odds, _VOCAB_SIZE))
+        )
+
+    def verdict(self, context: Context, command: Verify) -> Verdict:  # noqa: ARG002 - as anywhere
+        """Accept what is right."""
+        tree, node = command.tree, 0
+        accepted: list[int] = []
+        while (child := tree.child_with(node, RIGHT)) is not None:
+            accepted.append(child)
+            node = child
+        return Verdict(tuple(accepted), RIGHT, recovered=bool(tree.children(node)))
+
+
+def _rate(outcomes: Sequence[bool]) -> float:
+    """The share that is true; Laplace's rule of succession for few or none."""
+    return (sum(outcomes) + 1) / (len(outcomes) + 2)

@@ -1,0 +1,180 @@
+"""What the trace of one request says of it, as far as a simulation needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from specmesh.orchestrator.strategies import STRATEGIES
+from specmesh.orchestrator.strategies.options import OPTIONS, StrategyOptions
+from specmesh.serving import conventions as names
+from specmesh.traces.intervals import length_ms, union
+from specmesh.traces.spans import Node, Span, SpanKind, servers_of
+from specmesh.traces.trace import Trace
+
+
+class NotReplayable(ValueError):
+    """The trace does not tell enough; the message says what is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """Whether a drafter's first choice was the answer's token, and whether another of its was."""
+
+    first: bool
+    other: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """One verification at its replica: how long it took, and how many nodes it had, root included.
+    ``first``: the replica had nothing of the request before."""
+
+    num_nodes: int
+    seconds: float
+    first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One request; all times in seconds."""
+
+    strategy: str
+    options: StrategyOptions
+    num_tokens: int
+    guesses: Mapping[int, Guess]
+    """By the number of tokens before; only where the drafter went on from the answer."""
+    verifications: tuple[Forward, ...]
+    drafter_level_s: tuple[float, ...]
+    """One level of a draft, in each draft."""
+    hop_s: float
+    """Between orchestrator and replicas, one way, both sides' event loops included."""
+    num_verifiers: int
+    speculation_s: float
+    """From the first command of the strategy to the last commit."""
+    outside_s: float
+    """The rest of the answer's time: admission, reading the prompt, the client's network."""
+
+    @property
+    def duration_s(self) -> float:
+        """The whole answer."""
+        return self.speculation_s + self.outside_s
+
+
+def recorded(trace: Trace) -> Recorded:
+    """Raises ``NotReplayable``."""
+    if trace.gaps:
+        raise NotReplayable("spans are missing")
+    return _Reader(trace).result()
+
+
+class _Reader:
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._spans = sorted(trace.spans, key=lambda span: span.start_ns)
+        self._servers = servers_of(trace.spans)
+        answers = [span for span in self._spans if names.STRATEGY in span.attributes]
+        answers = [span for span in answers if span.kind is SpanKind.SERVER]
+        if len(answers) != 1:
+            raise NotReplayable("it must be the whole answer of one orchestrator")
+        self._answer = answers[0]
+
+    def result(self) -> Recorded:
+        strategy = self._answer.text(names.STRATEGY)
+        if strategy not in STRATEGIES or not STRATEGIES[strategy].lossless:
+            raise NotReplayable(f"strategy {strategy!r} is none that can be simulated")
+        rounds = [span for span in self._spans if span.numbers(names.COMMITTED_NODES)]
+        if not rounds:
+            raise NotReplayable("no tokens are recorded")
+        committed = [node for span in rounds for node in span.numbers(names.COMMITTED_NODES)]
+        began_ns = min(span.start_ns for span in self._spans if span.name == names.ROUND_SPAN)
+        speculation_s = (max(span.end_ns for span in rounds) - began_ns) / 1e9
+        verifications = tuple(self._verifications())
+        if not verifications:
+            raise NotReplayable("no verification was answered")
+        return Recorded(
+            strategy=strategy,
+            options=self._options(),
+            num_tokens=len(committed),
+            guesses=self._guesses(committed),
+            verifications=verifications,
+            drafter_level_s=tuple(self._levels()),
+            hop_s=self._hop_s(),
+            num_verifiers=self._num_verifiers(),
+            speculation_s=speculation_s,
+            outside_s=self._trace.root.duration_ms / 1e3 - speculation_s,
+        )
+
+    def _options(self) -> StrategyOptions:
+        attributes = self._answer.attributes
+        given = {name: attributes.get(names.option(name)) for name in OPTIONS}
+        return StrategyOptions(**{name: value for name, value in given.items() if value})  # type: ignore[arg-type]
+
+    def _guesses(self, committed: Sequence[int]) -> Mapping[int, Guess]:
+        children: dict[int, list[int]] = {}
+        for span in self._spans:
+            if span.name == names.DRAFT_SPAN:
+                nodes = span.numbers(names.TREE_NODES)
+                for node, parent in zip(nodes, span.numbers(names.TREE_PARENTS), strict=True):
+                    children.setdefault(parent, []).append(node)
+        return {
+            position: Guess(children[before][0] == node, node in children[before][1:])
+            for position, (before, node) in enumerate(pairwise((0, *committed)))
+            if before in children
+        }
+
+    def _answered(self, name: str) -> Iterator[tuple[Span, Span]]:
+        """Calls that ran to their end, and their servers."""
+        for call in self._spans:
+            if call.name == name and not (call.was_cancelled or call.is_error):
+                for server in self._servers.get(call.span_id, ()):
+                    yield call, server
+
+    def _verifications(self) -> Iterator[Forward]:
+        seen: set[Node] = set()
+        for call, server in self._answered(names.VERIFY_SPAN):
+            seconds = server.duration_ms / 1e3 - self._own_queue_s(server)
+            num_nodes = len(call.numbers(names.TREE_NODES)) + 1
+            yield Forward(num_nodes, seconds, first=server.node not in seen)
+            seen.add(server.node)
+
+    def _own_queue_s(self, server: Span) -> float:
+        """How long the call waited for other calls of this request."""
+        waited = (server.start_ns, server.start_ns + int(server.number(names.QUEUE_MS) * 1e6))
+        others = (
+            (max(span.start_ns, waited[0]), min(span.end_ns, waited[1]))
+            for span in self._spans
+            if span.kind is SpanKind.SERVER and span.node == server.node and span is not server
+        )
+        return length_ms(union(each for each in others if each[0] < each[1])) / 1e3
+
+    def _levels(self) -> Iterator[float]:
+        for call in self._spans:
+            if call.name != names.DRAFT_SPAN:
+                continue
+            num_levels = _depth(call)
+            for server in self._servers.get(call.span_id, ()):
+                if num_levels and not (call.was_cancelled or call.is_error):
+                    yield (server.duration_ms / 1e3 - self._own_queue_s(server)) / num_levels
+
+    def _hop_s(self) -> float:
+        both = [
+            call.duration_ms - server.duration_ms
+            for call, server in self._answered(names.VERIFY_SPAN)
+        ]
+        return max(median(both), 0.0) / 2e3
+
+    def _num_verifiers(self) -> int:
+        known = int(self._answer.number(names.NUM_VERIFIERS))
+        return known or len({server.node for _, server in self._answered(names.VERIFY_SPAN)})
+
+
+def _depth(draft: Span) -> int:
+    """How many levels a draft has."""
+    depths: dict[int, int] = {}
+    nodes = draft.numbers(names.TREE_NODES)
+    for node, parent in zip(nodes, draft.numbers(names.TREE_PARENTS), strict=True):
+        depths[node] = depths.get(parent, 0) + 1
+    return max(depths.values(), default=0)

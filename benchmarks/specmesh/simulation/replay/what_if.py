@@ -1,0 +1,152 @@
+"""What would have shortened an answer: the same request again, with one thing changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from statistics import fmean
+
+from specmesh.orchestrator.strategies import LOSSLESS, STRATEGIES
+from specmesh.orchestrator.strategies.base import Goal
+from specmesh.simulation.mesh import MeshModel
+from specmesh.simulation.replay.latencies import drafter_latency, target_latency
+from specmesh.simulation.replay.models import ReplayedModels
+from specmesh.simulation.replay.recorded import Recorded
+from specmesh.simulation.run import simulate
+
+NUM_RUNS = 8
+"""Simulations of each change; what the trace leaves open is drawn anew in each."""
+LOOKAHEADS = (1, 2, 3, 4, 6, 8, 12)
+OTHER_STRATEGIES = tuple(name for name in LOSSLESS if name != "exhaustive")
+"""No trace of another strategy tells what drafting from every outcome at once would cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing that could have been different: "two more verifiers"."""
+
+    name: str
+    apply: Callable[[Recorded], Recorded]
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """How long the answer would have taken with ``change``, in seconds."""
+
+    change: Change
+    duration_s: float
+    gain: float
+    """The share of the measured time that is saved; negative if it is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """``simulated_s``: the whole answer as it was, simulated; ``error``: by which share of the
+    measured time that is too long. Predictions come best first."""
+
+    measured_s: float
+    simulated_s: float
+    error: float
+    predictions: tuple[Prediction, ...]
+
+
+def what_if(request: Recorded, changes: tuple[Change, ...] | None = None) -> WhatIf:
+    """Simulate ``request`` as it was and with each of ``changes``, by default all of
+    ``changes_of`` it.
+
+    The measured time is scaled by the ratio of the simulated ones, so that what the simulation
+    gets wrong in both alike does not count.
+    """
+    as_it_was = _speculation_s(request)
+    predictions = []
+    for change in changes_of(request) if changes is None else changes:
+        ratio = _speculation_s(change.apply(request)) / as_it_was
+        duration_s = request.outside_s + request.speculation_s * ratio
+        gain = 1 - duration_s / request.duration_s
+        predictions.append(Prediction(change, duration_s, gain))
+    simulated_s = request.outside_s + as_it_was
+    return WhatIf(
+        measured_s=request.duration_s,
+        simulated_s=simulated_s,
+        error=simulated_s / request.duration_s - 1,
+        predictions=tuple(sorted(predictions, key=lambda each: each.duration_s)),
+    )
+
+
+def changes_of(request: Recorded) -> tuple[Change, ...]:
+    """What can be changed of ``request``."""
+    return tuple(_changes(request))
+
+
+def more_verifiers(number: int) -> Change:
+    """``number`` more replicas of the target."""
+    return Change(
+        f"{number} more verifier{'s' if number > 1 else ''}",
+        lambda request: replace(request, num_verifiers=request.num_verifiers + number),
+    )
+
+
+def lookahead(gamma: int) -> Change:
+    """Verifications that cover ``gamma`` draft tokens."""
+    return Change(
+        f"γ = {gamma}",
+        lambda request: replace(request, options=replace(request.options, lookahead=gamma)),
+    )
+
+
+def strategy(name: str) -> Change:
+    """Another strategy, with its own defaults."""
+    return Change(
+        f"strategy {name}",
+        lambda request: replace(request, strategy=name, options=type(request.options)()),
+    )
+
+
+def quicker_drafter(factor: float) -> Change:
+    """A drafter that is ``factor`` times as quick and guesses the same."""
+    return Change(f"a drafter {factor:g} times as quick", partial(_quicker_drafter, factor=factor))
+
+
+def quicker_target(factor: float) -> Change:
+    """A target that is ``factor`` times as quick."""
+    return Change(f"a target {factor:g} times as quick", partial(_quicker_target, factor=factor))
+
+
+def _quicker_drafter(request: Recorded, factor: float) -> Recorded:
+    levels = tuple(seconds / factor for seconds in request.drafter_level_s)
+    return replace(request, drafter_level_s=levels)
+
+
+def _quicker_target(request: Recorded, factor: float) -> Recorded:
+    forwards = (replace(each, seconds=each.seconds / factor) for each in request.verifications)
+    return replace(request, verifications=tuple(forwards))
+
+
+def _changes(request: Recorded) -> Iterator[Change]:
+    yield quicker_target(2)
+    if not request.drafter_level_s:
+        return
+    yield quicker_drafter(2)
+    yield more_verifiers(1)
+    yield more_verifiers(2)
+    if "lookahead" in STRATEGIES[request.strategy].options:
+        yield from (lookahead(gamma) for gamma in LOOKAHEADS if gamma != request.options.lookahead)
+    yield from (strategy(name) for name in OTHER_STRATEGIES if name != request.strategy)
+
+
+def _speculation_s(request: Recorded) -> float:
+    """The mean simulated time of the strategy's work."""
+    return fmean(_simulated_s(request, seed) for seed in range(NUM_RUNS))
+
+
+def _simulated_s(request: Recorded, seed: int) -> float:
+    goal = Goal(request.num_tokens, **asdict(request.options))
+    mesh = MeshModel(
+        target_latency(request.verifications),
+        (drafter_latency(request.drafter_level_s),) if request.drafter_level_s else (),
+        request.num_verifiers,
+        request.hop_s,
+    )
+    models = ReplayedModels(request.num_tokens, request.guesses, seed)
+    return simulate(STRATEGIES[request.strategy](goal), models, mesh, seed=seed).duration_s

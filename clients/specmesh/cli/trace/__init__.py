@@ -1,0 +1,1 @@
+"""``specmesh trace``: where the time of answers went, from the traces that were kept."""

@@ -1,0 +1,22 @@
+"""``specmesh trace`` and its commands."""
+
+from __future__ import annotations
+
+import typer
+
+from specmesh.cli.trace.difference import diff
+from specmesh.cli.trace.exporting import export
+from specmesh.cli.trace.importing import import_
+from specmesh.cli.trace.listing import list_
+from specmesh.cli.trace.show import show
+from specmesh.cli.trace.statistics import stats
+
+app = typer.Typer(
+    name="trace", help="Where the time of answers went.", no_args_is_help=True, add_completion=False
+)
+app.command("list")(list_)
+app.command("show")(show)
+app.command("stats")(stats)
+app.command("diff")(diff)
+app.command("export")(export)
+app.command("import")(import_)

@@ -1,0 +1,61 @@
+"""``specmesh trace export``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from specmesh.cli.exit_status import ExitStatus
+from specmesh.cli.trace.opening import opened
+from specmesh.cli.trace.options import TraceStore
+from specmesh.traces.formats.chrome import to_chrome
+from specmesh.traces.formats.otlp import to_line
+from specmesh.traces.spans import spans_from
+from specmesh.traces.trace import Trace
+
+
+class Format(StrEnum):
+    """What other programs read."""
+
+    OTLP = "otlp"
+    """All that was recorded, as a line of OTLP JSON."""
+    CHROME = "chrome"
+    """For Perfetto (ui.perfetto.dev) and chrome://tracing; clocks are corrected."""
+
+
+def export(
+    trace_ids: Annotated[
+        list[str], typer.Argument(metavar="ID...", help="As for 'show'; several for OTLP.")
+    ],
+    form: Annotated[
+        Format,
+        typer.Option("--format", help="OTLP JSON lines, or Chrome's events, for Perfetto."),
+    ] = Format.OTLP,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="File to write.", show_default="standard output"),
+    ] = None,
+    store: TraceStore = None,
+) -> None:
+    """Write traces for other programs."""
+    if form is Format.CHROME and len(trace_ids) > 1:
+        raise typer.BadParameter("one trace at a time for Chrome", param_hint="ID")
+    with opened(store) as reader:
+        found = [reader.spans(reader.find(name)).resource_spans for name in trace_ids]
+    if form is Format.CHROME:
+        text = json.dumps(to_chrome(Trace.of(list(spans_from(found[0])))))
+    else:
+        text = "\n".join(to_line(groups) for groups in found)
+    try:
+        if output is None:
+            sys.stdout.write(f"{text}\n")
+        else:
+            output.write_text(f"{text}\n", encoding="utf-8")
+    except OSError as error:
+        typer.echo(f"specmesh: cannot write {output}: {error.strerror}", err=True)
+        raise typer.Exit(ExitStatus.FAILED) from error

@@ -1,0 +1,71 @@
+"""``specmesh trace import``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import typer
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
+
+from specmesh.cli.trace.opening import explained
+from specmesh.cli.trace.options import Json, TraceStore
+from specmesh.traces.formats.errors import UnreadableTraces
+from specmesh.traces.formats.files import read_traces
+from specmesh.traces.store.blob import distinct
+from specmesh.traces.store.limits import Limits
+from specmesh.traces.store.schema import default_path
+from specmesh.traces.store.writer import StoredTrace, StoreWriter
+
+
+def import_(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...",
+            help="OTLP JSON (one object, or one a line), Jaeger's or Tempo's JSON; '-' is "
+            "standard input.",
+        ),
+    ],
+    store: TraceStore = None,
+    json_: Json = False,
+) -> None:
+    """Put traces from files into the store, for the other commands to show."""
+    with explained():
+        traces = [StoredTrace.of(distinct(groups)) for file in files for groups in _read(file)]
+        writer = StoreWriter(store or default_path(), Limits())
+        num_left_out = writer.add(traces)
+        writer.close()
+    ids = [trace.summary.trace_id for trace in traces]
+    num_spans = sum(trace.summary.num_spans for trace in traces)
+    if json_:
+        told = {"trace_ids": ids, "num_spans": num_spans, "num_left_out": num_left_out}
+        typer.echo(json.dumps(told))
+        return
+    typer.echo(f"{len(ids)} traces with {num_spans} spans; show them by")
+    for trace_id in ids[:10]:
+        typer.echo(f"  specmesh trace show {trace_id[:8]}")
+    if num_left_out:
+        typer.echo(f"{num_left_out} were left out: too large, or the store is in use", err=True)
+
+
+def _read(file: Path) -> list[list[ResourceSpans]]:
+    try:
+        if str(file) == "-":
+            return _traces(sys.stdin.buffer, "standard input")
+        with file.open("rb") as opened:
+            return _traces(opened, str(file))
+    except OSError as error:
+        raise UnreadableTraces(f"cannot read {file}: {error.strerror}") from error
+
+
+def _traces(opened: BinaryIO, name: str) -> list[list[ResourceSpans]]:
+    try:
+        found = read_traces(opened)
+    except UnreadableTraces as error:
+        raise UnreadableTraces(f"{name}: {error}") from error
+    if not found:
+        raise UnreadableTraces(f"{name}: it holds no spans")
+    return found

@@ -1,0 +1,112 @@
+"""``specmesh trace list``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from specmesh.cli.trace.opening import opened
+from specmesh.cli.trace.options import (
+    AcceptanceBelow,
+    Incomplete,
+    Internal,
+    Json,
+    NodeIs,
+    OutcomeIs,
+    SessionIs,
+    Since,
+    SlowerThan,
+    StrategyIs,
+    TraceStore,
+    since_s,
+)
+from specmesh.cli.trace.tables import console, make_table
+from specmesh.traces.store.query import Order, Query
+from specmesh.traces.summary import Outcome, TraceSummary
+
+_STYLES = {Outcome.OK: "", Outcome.CANCELLED: "yellow", Outcome.FAILED: "red"}
+_ID_LETTERS = 8
+
+
+def list_(
+    slower_than: SlowerThan = None,
+    outcome: OutcomeIs = None,
+    strategy: StrategyIs = None,
+    acceptance_below: AcceptanceBelow = None,
+    session: SessionIs = None,
+    node: NodeIs = None,
+    since: Since = None,
+    incomplete: Incomplete = False,
+    internal: Internal = False,
+    slowest: Annotated[bool, typer.Option("--slowest", help="Slowest first.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="How many.")] = 20,
+    store: TraceStore = None,
+    json_: Json = False,
+) -> None:
+    """List traces, the newest first."""
+    query = Query(
+        min_ms=slower_than,
+        outcome=outcome,
+        strategy=strategy,
+        acceptance_below=acceptance_below,
+        session=session,
+        node=node,
+        since_s=since_s(since),
+        incomplete=incomplete,
+        internal=internal,
+        order=Order.SLOWEST if slowest else Order.NEWEST,
+        limit=limit,
+    )
+    with opened(store) as reader:
+        found = reader.select(query)
+        if json_:
+            typer.echo(json.dumps({"traces": [summary_json(each) for each in found]}))
+        elif found:
+            console().print(_table(found))
+        else:
+            typer.echo("no such traces", err=True)
+
+
+def summary_json(summary: TraceSummary) -> dict[str, Any]:
+    """What a program may want of a summary."""
+    return asdict(summary)
+
+
+def began(summary: TraceSummary) -> str:
+    """When it began, by this machine's time zone."""
+    moment = datetime.fromtimestamp(summary.start_ns / 1e9).astimezone()
+    return moment.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def percent(share: float | None) -> str:
+    """A share of 0 to 1 for people."""
+    return "" if share is None else f"{share:.0%}"
+
+
+def _table(found: Sequence[TraceSummary]) -> Table:
+    headings = ("id", "began", "request", "outcome", "ms", "tokens", "acceptance", "missing")
+    table = make_table("", *headings, num_left=4)
+    for each in found:
+        table.add_row(
+            each.trace_id[:_ID_LETTERS],
+            began(each),
+            each.strategy or each.name.rpartition("/")[2],
+            _outcome(each),
+            f"{each.duration_ms:.1f}",
+            "" if each.num_tokens is None else str(each.num_tokens),
+            percent(each.acceptance),
+            Text(f"incomplete: {each.num_missing}" if each.num_missing else "", "bold magenta"),
+        )
+    return table
+
+
+def _outcome(summary: TraceSummary) -> Text:
+    words = filter(None, (summary.outcome.value, summary.reason))
+    return Text(" ".join(words), _STYLES[summary.outcome])

@@ -1,0 +1,95 @@
+"""``specmesh trace stats``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from specmesh.cli.trace.listing import percent
+from specmesh.cli.trace.opening import load, opened
+from specmesh.cli.trace.options import (
+    Json,
+    NodeIs,
+    OutcomeIs,
+    Since,
+    SlowerThan,
+    StrategyIs,
+    TraceStore,
+    since_s,
+)
+from specmesh.cli.trace.tables import console, make_table, short_name
+from specmesh.traces.stats import Percentiles, TraceStats, trace_stats
+from specmesh.traces.store.query import Query
+
+
+def stats(
+    slower_than: SlowerThan = None,
+    outcome: OutcomeIs = None,
+    strategy: StrategyIs = None,
+    node: NodeIs = None,
+    since: Since = None,
+    limit: Annotated[int, typer.Option(min=1, help="The newest so many.")] = 100,
+    store: TraceStore = None,
+    json_: Json = False,
+) -> None:
+    """Percentiles over many traces: of each node's part of the critical path, and of spans."""
+    query = Query(
+        min_ms=slower_than,
+        outcome=outcome,
+        strategy=strategy,
+        node=node,
+        since_s=since_s(since),
+        limit=limit,
+    )
+    with opened(store) as reader:
+        found = trace_stats(load(reader, each.trace_id) for each in reader.select(query))
+    if json_:
+        typer.echo(json.dumps(None if found is None else asdict(found)))
+    elif found is None:
+        typer.echo("no such traces", err=True)
+    else:
+        _print(found)
+
+
+def _print(found: TraceStats) -> None:
+    out = console()
+    count = found.answers.count
+    out.print(f"{count} traces: {_in_words(found.answers)}")
+    if found.num_incomplete:
+        lost = f"{found.num_incomplete} of them lost spans: not counted for the critical path"
+        out.print(lost, style="bold magenta")
+    path = make_table(
+        "\ncritical path, in ms", "node", "what", "share", "p50", "p90", "p99", num_left=2
+    )
+    for share in found.path:
+        path.add_row(
+            share.node,
+            share.part,
+            percent(share.p50_share),
+            *(f"{ms:.1f}" for ms in (share.ms.p50_ms, share.ms.p90_ms, share.ms.p99_ms)),
+        )
+    out.print(path)
+    headings = ("node", "name", "count", "p50", "p90", "p99", "max", "queue p50", "forward p50")
+    spans = make_table("\nspans, in ms", *headings, num_left=2)
+    for each in found.spans:
+        times = each.durations
+        spans.add_row(
+            each.node,
+            short_name(each.name),
+            str(times.count),
+            *(f"{ms:.1f}" for ms in (times.p50_ms, times.p90_ms, times.p99_ms, times.max_ms)),
+            *(_median(part) for part in (each.queue, each.forward)),
+        )
+    out.print(spans)
+
+
+def _in_words(of: Percentiles) -> str:
+    times = {"p50": of.p50_ms, "p90": of.p90_ms, "p99": of.p99_ms, "max": of.max_ms}
+    return ", ".join(f"{name} {ms:.1f} ms" for name, ms in times.items())
+
+
+def _median(of: Percentiles | None) -> str:
+    return "" if of is None else f"{of.p50_ms:.1f}"

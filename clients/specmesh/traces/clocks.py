@@ -1,0 +1,127 @@
+"""Puts the spans of different machines on one clock.
+
+A call's server begins after its client has, and its answer is under way once the server's work is
+done. Each call so bounds how far the two clocks are apart (Cristian 1989 bounds it by one round
+trip; here all calls of a trace bound it together). Where equal clocks fit, they are believed;
+otherwise the middle of what fits is taken, and the rest is the uncertainty.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from specmesh.serving.conventions import CANCEL_SPAN, FORWARD_MS
+from specmesh.traces.spans import Node, Span, SpanKind, root_of, servers_of
+
+
+@dataclass(frozen=True, slots=True)
+class ClockCorrection:
+    """What was added to the times of a node's spans, in milliseconds, to get the root's clock."""
+
+    node: Node
+    offset_ms: float
+    uncertainty_ms: float
+    """The true offset is at most that far away, either way; unless the calls contradict each
+    other, as when a clock was set meanwhile: then by how much they do."""
+    contradictory: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """Of what must be added to a server's times to get its client's clock, in nanoseconds."""
+
+    low: float = float("-inf")
+    high: float = float("inf")
+
+    def both(self, other: _Bounds) -> _Bounds:
+        return _Bounds(max(self.low, other.low), min(self.high, other.high))
+
+    @property
+    def offset_ns(self) -> int:
+        if self.low <= 0 <= self.high:
+            return 0
+        # With one bound alone as little as it allows.
+        if self.high == float("inf"):
+            return int(self.low)
+        return int(self.low + self.high) // 2
+
+    @property
+    def uncertainty_ms(self) -> float:
+        return abs(self.high - self.low) / 2e6
+
+
+def corrected(spans: Sequence[Span]) -> tuple[list[Span], list[ClockCorrection]]:
+    """The spans of one trace by its root's clock, and what that took; nothing for nodes whose
+    clock agrees with the root's, as far as their calls tell."""
+    found = list(_corrections(root_of(spans).node, _bounds(spans)))
+    offsets = {each.node: int(each.offset_ms * 1e6) for each in found}
+    return [_shifted(span, offsets.get(span.node, 0)) for span in spans], found
+
+
+def _shifted(span: Span, offset_ns: int) -> Span:
+    if not offset_ns:
+        return span
+    return replace(span, start_ns=span.start_ns + offset_ns, end_ns=span.end_ns + offset_ns)
+
+
+def _corrections(
+    root: Node, bounds: Mapping[Node, Mapping[Node, _Bounds]]
+) -> Iterator[ClockCorrection]:
+    """From the root's node to those it calls, and so on."""
+    known = {root: ClockCorrection(root, 0.0, 0.0, contradictory=False)}
+    reached = deque([root])
+    while reached:
+        caller = known[reached.popleft()]
+        for callee, bound in bounds.get(caller.node, {}).items():
+            if callee in known:
+                continue
+            own_ns = bound.offset_ns
+            found = ClockCorrection(
+                node=callee,
+                offset_ms=caller.offset_ms + own_ns / 1e6,
+                uncertainty_ms=caller.uncertainty_ms + (bound.uncertainty_ms if own_ns else 0.0),
+                contradictory=caller.contradictory or bound.low > bound.high,
+            )
+            known[callee] = found
+            reached.append(callee)
+            if found.offset_ms:
+                yield found
+
+
+def _bounds(spans: Sequence[Span]) -> Mapping[Node, Mapping[Node, _Bounds]]:
+    """By the client's node and the server's."""
+    servers = servers_of(spans)
+    done = _ends_of_children(spans)
+    found: dict[Node, dict[Node, _Bounds]] = defaultdict(dict)
+    for call in spans:
+        if call.kind is not SpanKind.CLIENT:
+            continue
+        for server in servers.get(call.span_id, ()):
+            if server.node != call.node:
+                pair = found[call.node]
+                known = pair.get(server.node, _Bounds())
+                pair[server.node] = known.both(_bounds_of(call, server, done))
+    return found
+
+
+def _bounds_of(call: Span, server: Span, done: Mapping[str, int]) -> _Bounds:
+    low = call.start_ns - server.start_ns
+    if call.was_cancelled or server.was_cancelled or call.is_error:
+        return _Bounds(low=low)  # the server may have ended later than its client
+    # Not the server's own end, which may come after its answer has been sent.
+    computed_ns = server.left_queue_ns + int(server.number(FORWARD_MS) * 1e6)
+    over_ns = max(computed_ns, done.get(server.span_id, 0))
+    return _Bounds(low=low, high=call.end_ns - min(over_ns, server.end_ns))
+
+
+def _ends_of_children(spans: Sequence[Span]) -> Mapping[str, int]:
+    """When the last child in the same process had ended, by the parent's id."""
+    by_id = {span.span_id: span for span in spans}
+    ends: dict[str, int] = defaultdict(int)
+    for span in spans:
+        parent = by_id.get(span.parent_span_id)
+        if parent is not None and parent.node == span.node and span.name != CANCEL_SPAN:
+            ends[parent.span_id] = max(ends[parent.span_id], span.end_ns)
+    return ends

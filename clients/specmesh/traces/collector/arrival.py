@@ -1,0 +1,80 @@
+"""A span on its way through the collector: bytes, and the little that decisions need of it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1 import trace_pb2
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
+
+from specmesh.serving.conventions import RPC_STATUS, STRATEGY
+from specmesh.traces.collector.sampling import RootFacts
+
+_WELL = {"", "OK", "CANCELLED"}
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One span. As bytes it holds no part of the message it came in."""
+
+    trace_id: bytes
+    resource: bytes
+    scope: bytes
+    span: bytes
+    is_root: bool
+    facts: RootFacts
+    """As if it were the root."""
+
+
+def arrivals(groups: Iterable[ResourceSpans]) -> Iterator[Arrival]:
+    """The spans of an OTLP message."""
+    for group in groups:
+        resource = group.resource.SerializeToString()
+        for scope_spans in group.scope_spans:
+            scope = scope_spans.scope.SerializeToString()
+            for span in scope_spans.spans:
+                yield Arrival(
+                    trace_id=span.trace_id,
+                    resource=resource,
+                    scope=scope,
+                    span=span.SerializeToString(),
+                    is_root=not span.parent_span_id,
+                    facts=_facts(span),
+                )
+
+
+def put_together(arrived: Iterable[Arrival]) -> list[ResourceSpans]:
+    """The OTLP message of ``arrived``, which ``arrivals`` took apart."""
+    grouped: dict[bytes, dict[bytes, list[bytes]]] = defaultdict(lambda: defaultdict(list))
+    for each in arrived:
+        grouped[each.resource][each.scope].append(each.span)
+    groups = []
+    for resource, scopes in grouped.items():
+        group = ResourceSpans(resource=Resource.FromString(resource))
+        for scope, spans in scopes.items():
+            group.scope_spans.add(
+                scope=InstrumentationScope.FromString(scope),
+                spans=map(trace_pb2.Span.FromString, spans),
+            )
+        groups.append(group)
+    return groups
+
+
+def _facts(span: trace_pb2.Span) -> RootFacts:
+    status = strategy = ""
+    if not span.parent_span_id:
+        for pair in span.attributes:
+            if pair.key == RPC_STATUS:
+                status = pair.value.string_value
+            elif pair.key == STRATEGY:
+                strategy = pair.value.string_value
+    is_error = span.status.code == trace_pb2.Status.STATUS_CODE_ERROR
+    return RootFacts(
+        kind=f"{span.name} {strategy}",
+        duration_ms=(span.end_time_unix_nano - span.start_time_unix_nano) / 1e6,
+        failed=is_error or status not in _WELL,
+    )

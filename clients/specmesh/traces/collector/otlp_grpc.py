@@ -1,0 +1,52 @@
+"""OTLP over gRPC."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import grpc
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
+    TraceServiceServicer,
+    add_TraceServiceServicer_to_server,
+)
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
+
+Take = Callable[[Iterable[ResourceSpans]], None]
+"""Receives the spans of a message; must not block."""
+
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+
+
+class _TraceService(TraceServiceServicer):
+    def __init__(self, take: Take) -> None:
+        self._take = take
+
+    async def Export(  # noqa: N802 - gRPC's name
+        self,
+        request: ExportTraceServiceRequest,
+        context: grpc.aio.ServicerContext[  # noqa: ARG002
+            ExportTraceServiceRequest, ExportTraceServiceResponse
+        ],
+    ) -> ExportTraceServiceResponse:
+        self._take(request.resource_spans)
+        return ExportTraceServiceResponse()
+
+
+async def start(take: Take, address: str) -> tuple[grpc.aio.Server, int]:
+    """A server at ``address`` (host:port, 0 for any free port) and its port. Raises OSError."""
+    options = (
+        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.so_reuseport", 0),
+    )
+    server = grpc.aio.server(options=options, compression=grpc.Compression.NoCompression)
+    add_TraceServiceServicer_to_server(_TraceService(take), server)  # type: ignore[no-untyped-call]
+    try:
+        port = server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise OSError(f"cannot listen on {address}: {error}") from error
+    await server.start()
+    return server, port

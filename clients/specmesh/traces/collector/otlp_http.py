@@ -1,0 +1,92 @@
+"""OTLP over HTTP: protobuf and JSON, plain or compressed with gzip."""
+
+from __future__ import annotations
+
+import zlib
+
+from google.protobuf.json_format import MessageToJson
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from specmesh.traces.collector.otlp_grpc import MAX_MESSAGE_BYTES, Take
+from specmesh.traces.formats.errors import UnreadableTraces
+from specmesh.traces.formats.otlp import groups_from_json
+
+PROTOBUF = "application/x-protobuf"
+JSON = "application/json"
+_GZIP_WINDOW = 16 + zlib.MAX_WBITS
+
+
+class _Refused(Exception):
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+def make_app(take: Take) -> Starlette:
+    """The application: POST /v1/traces."""
+
+    async def export(request: Request) -> Response:
+        media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        try:
+            body = _decompressed(await _body(request), request.headers.get("content-encoding", ""))
+            message = _read(body, media)
+        except _Refused as refusal:
+            return Response(f"{refusal}\n", refusal.status, media_type="text/plain")
+        except ClientDisconnect:
+            return Response(status_code=400)
+        take(message.resource_spans)
+        answer = ExportTraceServiceResponse()
+        if media == JSON:
+            return Response(MessageToJson(answer), media_type=JSON)
+        return Response(answer.SerializeToString(), media_type=PROTOBUF)
+
+    return Starlette(routes=[Route("/v1/traces", export, methods=["POST"])])
+
+
+async def _body(request: Request) -> bytes:
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > MAX_MESSAGE_BYTES:
+            raise _too_large()
+    return bytes(body)
+
+
+def _decompressed(body: bytes, encoding: str) -> bytes:
+    if encoding in {"", "identity"}:
+        return body
+    if encoding != "gzip":
+        raise _Refused(415, f"content-encoding {encoding!r} is neither gzip nor identity")
+    unzip = zlib.decompressobj(_GZIP_WINDOW)
+    try:
+        plain = unzip.decompress(body, MAX_MESSAGE_BYTES)
+    except zlib.error as error:
+        raise _Refused(400, f"the body is no gzip: {error}") from error
+    if unzip.unconsumed_tail:
+        raise _too_large()
+    if not unzip.eof:
+        raise _Refused(400, "the gzip is cut off")
+    return plain
+
+
+def _read(body: bytes, media: str) -> ExportTraceServiceRequest:
+    try:
+        if media == PROTOBUF:
+            return ExportTraceServiceRequest.FromString(body)
+        if media == JSON:
+            return ExportTraceServiceRequest(resource_spans=groups_from_json(body))
+    except (DecodeError, UnreadableTraces) as error:
+        raise _Refused(400, f"the body is no ExportTraceServiceRequest: {error}") from error
+    raise _Refused(415, f"content-type {media!r} is neither {PROTOBUF} nor {JSON}")
+
+
+def _too_large() -> _Refused:
+    return _Refused(413, f"more than {MAX_MESSAGE_BYTES} bytes")

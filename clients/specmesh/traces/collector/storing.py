@@ -1,0 +1,80 @@
+"""Between the buffer and the store: a thread that writes, so that spans are taken in meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
+
+from specmesh.traces.collector.arrival import Arrival, arrivals, put_together
+from specmesh.traces.collector.buffer import TraceBuffer
+from specmesh.traces.store.schema import StoreError
+from specmesh.traces.store.writer import StoredTrace, StoreWriter
+
+log = logging.getLogger(__name__)
+
+INTERVAL_S = 0.5
+"""How often traces that are complete are written."""
+_TIDY_S = 60.0
+
+
+class Storing:
+    """Takes spans in from the receivers, and writes the traces that are kept."""
+
+    def __init__(self, buffer: TraceBuffer, writer: StoreWriter) -> None:
+        self._buffer = buffer
+        self._writer = writer
+        # One thread: it alone uses the writer.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="trace-store")
+        self._tidied_s = time.monotonic()
+        self._num_dropped = 0
+
+    def take(self, groups: Iterable[ResourceSpans]) -> None:
+        """Take in the spans of an OTLP message; those without a trace id are left out."""
+        self._buffer.take((each for each in arrivals(groups) if each.trace_id), time.monotonic())
+
+    async def run(self) -> None:
+        """Write until cancelled; then write what is left."""
+        try:
+            while True:
+                await asyncio.sleep(INTERVAL_S)
+                now_s = time.monotonic()
+                await self._write(list(self._buffer.due(now_s)))
+                if now_s - self._tidied_s > _TIDY_S:
+                    self._tidied_s = now_s
+                    await self._on_thread(self._tidy)
+        finally:
+            self._write_now(list(self._buffer.flush(time.monotonic())))
+            self._thread.shutdown()
+
+    async def _write(self, traces: Sequence[Sequence[Arrival]]) -> None:
+        if traces:
+            await self._on_thread(self._write_now, traces)
+        if self._buffer.num_dropped > self._num_dropped:
+            num_new = self._buffer.num_dropped - self._num_dropped
+            self._num_dropped = self._buffer.num_dropped
+            log.warning("spans dropped", extra={"count": num_new, "reason": "trace too large"})
+
+    async def _on_thread(self, work: object, *arguments: object) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._thread, work, *arguments)  # type: ignore[arg-type]
+
+    def _write_now(self, traces: Sequence[Sequence[Arrival]]) -> None:
+        try:
+            stored = [StoredTrace.of(put_together(spans)) for spans in traces]
+            num_left_out = self._writer.add(stored)
+        except StoreError as error:
+            log.exception("traces lost", extra={"count": len(traces), "reason": str(error)})
+            return
+        if num_left_out:
+            log.warning("traces left out", extra={"count": num_left_out})
+
+    def _tidy(self) -> None:
+        try:
+            self._writer.tidy()
+        except StoreError:
+            log.exception("store not tidied")

@@ -1,0 +1,156 @@
+"""Which spans a trace has lost: those that others name, or that must have been there.
+
+Spans are lost when a process is killed before it exports, when an exporter's queue is full, and
+when a process sends its spans elsewhere. What is missing is told apart from what never was: a
+call that was cancelled or failed may never have reached its server.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from specmesh.serving.conventions import GENERATE_SPAN, RPC_SYSTEM
+from specmesh.traces.spans import Node, Span, SpanKind, root_of
+
+LOST = "(lost)"
+"""The name of spans that stand for lost ones."""
+
+_NOBODY = Node("", "")
+
+
+class Loss(Enum):
+    """What kind of span is missing."""
+
+    ROOT = "the caller's span above the root"
+    PARENT = "a span between the root and others"
+    SERVER = "the server's span of a call"
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """One span that must have been there."""
+
+    loss: Loss
+    span_id: str
+    """Empty where nothing names it: that of a server."""
+    below: Span | None
+    """The known span that it hangs from: the call, for a server. None: not known."""
+    above: tuple[Span, ...]
+    """The spans that hang from it."""
+
+
+def gaps(spans: Sequence[Span]) -> list[Gap]:
+    """The spans that one trace has lost, as far as the others tell."""
+    return [*_lost_parents(spans), *_lost_servers(spans)] if spans else []
+
+
+def mended(spans: Sequence[Span], found: Sequence[Gap]) -> list[Span]:
+    """``spans`` in one tree: spans called ``LOST`` hold those whose parent is missing, and last as
+    long as these. Each hangs from the shortest span that it may have been part of."""
+    lost = [_stand_in(spans, gap.span_id, gap.above) for gap in found if gap.loss is Loss.PARENT]
+    return [*spans, *lost]
+
+
+def _stand_in(spans: Sequence[Span], span_id: str, above: Sequence[Span]) -> Span:
+    root = root_of(spans)
+    node = _node(above)
+    start_ns = max(min(span.start_ns for span in above), root.start_ns)
+    end_ns = max(span.end_ns for span in above)
+    below = _subtree(spans, above)
+    around = [
+        span
+        for span in spans
+        if span.kind is not SpanKind.CLIENT
+        and span.span_id not in below
+        and node in {span.node, _NOBODY}
+        and span.start_ns <= start_ns
+        and end_ns <= span.end_ns
+    ]
+    parent = min(around, key=lambda span: span.duration_ms, default=root)
+    return Span(
+        trace_id=root.trace_id,
+        span_id=span_id,
+        parent_span_id=parent.span_id,
+        name=LOST,
+        kind=SpanKind.OTHER,
+        node=parent.node if node == _NOBODY else node,
+        start_ns=start_ns,
+        end_ns=end_ns,
+        attributes={},
+        is_error=False,
+    )
+
+
+def _subtree(spans: Sequence[Span], tops: Sequence[Span]) -> set[str]:
+    """The ids of ``tops`` and of all below them."""
+    children: dict[str, list[str]] = defaultdict(list)
+    for span in spans:
+        children[span.parent_span_id].append(span.span_id)
+    found: set[str] = set()
+    left = [span.span_id for span in tops]
+    while left:
+        span_id = left.pop()
+        if span_id not in found:
+            found.add(span_id)
+            left += children[span_id]
+    return found
+
+
+def describe(gap: Gap) -> str:
+    """Where something is missing, in a few words."""
+    match gap.loss:
+        case Loss.ROOT:
+            return f"1 span missing above {gap.above[0].name}: its caller's"
+        case Loss.PARENT:
+            named = ", ".join(sorted({span.name for span in gap.above}))
+            return f"1 span missing, of which are left: {len(gap.above)} x {named}"
+        case Loss.SERVER:
+            assert gap.below is not None
+            return f"1 span missing below {gap.below.name}: its server's"
+
+
+def summed_up(found: Sequence[Gap]) -> list[str]:
+    """``describe`` of all, those alike as one line: "3 spans missing below ..."."""
+    counts: dict[str, int] = defaultdict(int)
+    for gap in found:
+        counts[describe(gap)] += 1
+    return [
+        line if count == 1 else line.replace("1 span", f"{count} spans", 1)
+        for line, count in counts.items()
+    ]
+
+
+def _lost_parents(spans: Sequence[Span]) -> Iterator[Gap]:
+    known = {span.span_id for span in spans}
+    orphans: dict[str, list[Span]] = defaultdict(list)
+    for span in spans:
+        if span.parent_span_id and span.parent_span_id not in known:
+            orphans[span.parent_span_id].append(span)
+    root = root_of(spans)
+    for parent, children in orphans.items():
+        is_root = any(child is root for child in children)
+        loss = Loss.ROOT if is_root else Loss.PARENT
+        yield Gap(loss, parent, None if is_root else root, tuple(children))
+
+
+def _lost_servers(spans: Sequence[Span]) -> Iterator[Gap]:
+    served = {span.parent_span_id for span in spans if span.kind is SpanKind.SERVER}
+    for span in spans:
+        if _must_have_arrived(span) and span.span_id not in served:
+            yield Gap(Loss.SERVER, "", span, ())
+
+
+def _must_have_arrived(span: Span) -> bool:
+    is_call = span.kind is SpanKind.CLIENT and (
+        span.name == GENERATE_SPAN or RPC_SYSTEM in span.attributes
+    )
+    return is_call and not span.was_cancelled and not span.is_error
+
+
+def _node(spans: Sequence[Span]) -> Node:
+    """Whose the parent of ``spans`` was: the caller of a server is not known."""
+    own = [span.node for span in spans if span.kind is not SpanKind.SERVER]
+    return own[0] if own else _NOBODY

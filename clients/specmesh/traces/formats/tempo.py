@@ -1,0 +1,35 @@
+"""Tempo's JSON of one trace: OTLP's messages under names of its own.
+
+``GET /api/traces/ID`` calls the list ``batches``, ``GET /api/v2/traces/ID`` puts it into
+``trace``; older versions have ``instrumentationLibrarySpans`` for ``scopeSpans``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
+
+from specmesh.traces.formats.errors import UnreadableTraces
+from specmesh.traces.formats.otlp import groups_from
+
+_OLD_SCOPES = "instrumentationLibrarySpans"
+
+
+def is_tempos(document: Mapping[str, Any]) -> bool:
+    """Whether this is Tempo's."""
+    return "batches" in document or "trace" in document
+
+
+def groups_from_tempo(document: Mapping[str, Any]) -> list[ResourceSpans]:
+    """The spans of a parsed document. Raises UnreadableTraces."""
+    trace = document.get("trace", document)
+    try:
+        groups = trace.get("batches") or trace.get("resourceSpans") or []
+        for group in groups:
+            if _OLD_SCOPES in group:
+                group["scopeSpans"] = group.pop(_OLD_SCOPES)
+    except (AttributeError, TypeError) as error:
+        raise UnreadableTraces(f"no trace of Tempo: {error}") from error
+    return groups_from({"resourceSpans": groups})

@@ -1,0 +1,125 @@
+"""Lists and finds the traces of a store."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+
+from specmesh.traces.store.blob import unpack
+from specmesh.traces.store.query import Order, Query
+from specmesh.traces.store.schema import SUMMARY_COLUMNS, StoreError, open_to_read
+from specmesh.traces.summary import Outcome, TraceSummary
+
+LAST = "last"
+SLOWEST = "slowest"
+_WORDS = {LAST: Order.NEWEST, SLOWEST: Order.SLOWEST}
+"""What may stand for an id."""
+
+
+class NoSuchTrace(Exception):
+    """No trace, or several, have the id asked for; the text says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much a store holds."""
+
+    num_traces: int
+    num_spans: int
+    num_bytes: int
+    """On disk, the log included."""
+
+
+class StoreReader:
+    """The store at ``path`` while a ``with`` block lasts. Raises StoreError, also from each call
+    if the file is damaged."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._connection = open_to_read(path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._connection.close()
+
+    def select(self, query: Query) -> list[TraceSummary]:
+        """The summaries of the traces that ``query`` asks for, in its order."""
+        tail, parameters = query.sql()
+        columns = ", ".join(SUMMARY_COLUMNS)
+        with self._reading() as connection:
+            rows = connection.execute(f"SELECT {columns} FROM traces{tail}", parameters)  # noqa: S608 - made of constants
+            return [_summary(row) for row in rows]
+
+    def find(self, name: str) -> str:
+        """The id that begins with ``name``, or that the word ``last`` or ``slowest`` stands for.
+
+        Raises NoSuchTrace.
+        """
+        if name in _WORDS:
+            found = [each.trace_id for each in self.select(Query(order=_WORDS[name], limit=1))]
+            if not found:
+                raise NoSuchTrace(f"there are no traces in {self._path} yet")
+            return found[0]
+        wanted = name.lower()
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT trace_id FROM traces WHERE trace_id >= ? AND trace_id < ? LIMIT 2",
+                (wanted, f"{wanted}g"),
+            ).fetchall()
+        if not rows:
+            raise NoSuchTrace(f"no trace has an id that begins with {name!r}")
+        if len(rows) > 1:
+            raise NoSuchTrace(f"several traces have an id that begins with {name!r}")
+        return str(rows[0][0])
+
+    def spans(self, trace_id: str) -> TracesData:
+        """All spans of a trace. Raises NoSuchTrace."""
+        with self._reading() as connection:
+            row = connection.execute(
+                "SELECT otlp FROM traces JOIN spans USING (id) WHERE trace_id = ?", (trace_id,)
+            ).fetchone()
+        if row is None:
+            raise NoSuchTrace(f"there is no trace {trace_id}")
+        return unpack(row[0])
+
+    def extent(self) -> Extent:
+        """How much there is."""
+        with self._reading() as connection:
+            num_traces, num_spans = connection.execute(
+                "SELECT count(*), coalesce(sum(num_spans), 0) FROM traces"
+            ).fetchone()
+        return Extent(num_traces, num_spans, bytes_on_disk(self._path))
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        try:
+            yield self._connection
+        except sqlite3.Error as error:
+            raise StoreError(f"cannot read traces from {self._path}: {error}") from error
+
+
+def bytes_on_disk(path: Path) -> int:
+    """The size of a store with its log."""
+    files = (path, Path(f"{path}-wal"), Path(f"{path}-shm"))
+    return sum(file.stat().st_size for file in files if file.exists())
+
+
+def _summary(row: tuple[Any, ...]) -> TraceSummary:
+    told = dict(zip(SUMMARY_COLUMNS, row, strict=True))
+    told["outcome"] = Outcome(told["outcome"])
+    told["nodes"] = tuple(told["nodes"].split("\n")[1:-1])
+    return TraceSummary(**told)

@@ -1,0 +1,117 @@
+"""The tables, and the file they are in."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+VERSION = 1
+"""Of the tables: a store of another version is refused."""
+
+_APPLICATION_ID = 0x53504D54
+"""Tells a store from any other SQLite file."""
+_BUSY_S = 5.0
+"""How long one process waits for another that writes."""
+
+SUMMARY_COLUMNS = (
+    *("trace_id", "name", "start_ns", "duration_ms", "outcome", "reason"),
+    *("strategy", "model", "session", "acceptance", "num_tokens", "num_spans", "num_missing"),
+    "nodes",
+)
+"""The fields of ``TraceSummary`` in its order; ``nodes`` as lines, the first and last empty."""
+
+_TABLES = """
+CREATE TABLE traces (
+    id INTEGER PRIMARY KEY,  -- in the order in which they were stored
+    stored_s REAL NOT NULL,  -- since 1970
+    trace_id TEXT NOT NULL UNIQUE,
+    name TEXT NOT NULL,
+    start_ns INTEGER NOT NULL,
+    duration_ms REAL NOT NULL,
+    outcome TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    strategy TEXT NOT NULL,
+    model TEXT NOT NULL,
+    session TEXT NOT NULL,
+    acceptance REAL,
+    num_tokens INTEGER,
+    num_spans INTEGER NOT NULL,
+    num_missing INTEGER NOT NULL,
+    nodes TEXT NOT NULL
+);
+CREATE INDEX traces_by_start ON traces (start_ns);
+CREATE INDEX traces_by_duration ON traces (duration_ms);
+CREATE TABLE spans (
+    id INTEGER PRIMARY KEY,  -- the trace's
+    otlp BLOB NOT NULL
+);
+"""
+
+
+class StoreError(Exception):
+    """The store cannot be used; the text says why, and names the file."""
+
+
+def default_path() -> Path:
+    """Where traces are kept: ``specmesh/traces.sqlite`` in the user's state directory (XDG)."""
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "specmesh" / "traces.sqlite"
+
+
+def open_to_write(path: Path) -> sqlite3.Connection:
+    """The store at ``path``, made if there is none; for its user alone, since it may hold texts.
+
+    Raises StoreError.
+    """
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        connection = _connect(path)
+        # Before there is a table: it can't be changed later.
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("BEGIN IMMEDIATE")
+        if _number(connection, "schema_version") == 0:
+            for statement in _TABLES.split(";"):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute("COMMIT")
+        _check(connection, path)
+    except (OSError, sqlite3.Error) as error:
+        raise StoreError(f"cannot keep traces in {path}: {error}") from error
+    return connection
+
+
+def open_to_read(path: Path) -> sqlite3.Connection:
+    """The store at ``path``, which must be there. Raises StoreError."""
+    if not path.is_file():
+        raise StoreError(
+            f"no traces at {path}: 'specmesh up' and 'specmesh trace import' make them"
+        )
+    try:
+        connection = _connect(path)
+        connection.execute("PRAGMA query_only = ON")
+        _check(connection, path)
+    except sqlite3.Error as error:
+        raise StoreError(f"cannot read traces from {path}: {error}") from error
+    return connection
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    # Autocommit: transactions begin where the code says so.
+    return sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+
+
+def _check(connection: sqlite3.Connection, path: Path) -> None:
+    if _number(connection, "application_id") != _APPLICATION_ID:
+        raise StoreError(f"{path} is no store of traces")
+    version = _number(connection, "user_version")
+    if version != VERSION:
+        raise StoreError(f"{path} has version {version} of the tables, this program {VERSION}")
+
+
+def _number(connection: sqlite3.Connection, pragma: str) -> int:
+    return int(connection.execute(f"PRAGMA {pragma}").fetchone()[0])

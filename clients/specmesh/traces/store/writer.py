@@ -1,0 +1,188 @@
+"""Adds traces to a store and makes room for them first, the oldest going."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass
+from pathlib import Path
+
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
+
+from specmesh.traces.spans import spans_from
+from specmesh.traces.store.blob import distinct, pack, unpack
+from specmesh.traces.store.limits import Limits, batches, pages_for
+from specmesh.traces.store.schema import SUMMARY_COLUMNS, StoreError, open_to_write
+from specmesh.traces.summary import TraceSummary, summarise
+
+_DELETED_AT_ONCE = 32
+_VACUUM_ABOVE = 0.25
+"""Share of free pages above which they are given back."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTrace:
+    """A trace as it is stored."""
+
+    summary: TraceSummary
+    blob: bytes
+
+    @classmethod
+    def of(cls, groups: Sequence[ResourceSpans]) -> StoredTrace:
+        """That of ``groups``, which must be of one trace and hold a span."""
+        return cls(summarise(list(spans_from(groups))), pack(groups))
+
+
+class StoreWriter:
+    """The store at ``path``; raises StoreError if that can't be written, then and later.
+
+    Several processes may write to one store: each batch is one transaction, in which room is made.
+    """
+
+    def __init__(self, path: Path, limits: Limits, clock: Callable[[], float] = time.time) -> None:
+        self._path = path
+        self._limits = limits
+        self._clock = clock
+        self._connection = open_to_write(path)
+        if self._number("page_count") > limits.num_pages:
+            self._shrink()
+
+    def close(self) -> None:
+        """Write everything to the database itself, and close it."""
+        self._connection.close()
+
+    def add(self, traces: Sequence[StoredTrace]) -> int:
+        """Store ``traces``, each the whole of what is there by now or late spans of a stored one.
+
+        Returns how many were left out, because a reader kept the log from being emptied, or
+        because one alone is larger than a batch may be.
+        """
+        num_left_out = 0
+        max_pages = self._limits.batch_pages
+        for batch in batches(traces, max_pages):
+            fits = len(batch) > 1 or pages_for(len(batch[0].blob)) <= max_pages
+            if fits and self._log_is_short():
+                with self._transaction():
+                    self._expire()
+                    for trace in batch:
+                        self._add(trace)
+            else:
+                num_left_out += len(batch)
+        self.tidy()
+        return num_left_out
+
+    def tidy(self) -> None:
+        """Delete what is too old, and give free pages back to the disk; a part at a time."""
+        if not self._log_is_short():
+            return
+        with self._transaction():
+            self._expire()
+        if self._number("freelist_count") > _VACUUM_ABOVE * self._number("page_count"):
+            self._vacuum(self._limits.batch_pages)
+        self._log_is_short()
+
+    def _shrink(self) -> None:
+        """Bring a store that was made under a higher limit below this one, in one step."""
+        surplus = self._number("page_count") - self._limits.num_pages
+        with self._transaction():
+            self._free(surplus - self._number("freelist_count"))
+        self._vacuum(surplus)
+        self._log_is_short()
+
+    def _vacuum(self, num_pages: int) -> None:
+        """Give so many free pages back to the disk. A transaction of its own."""
+        with self._complaining():
+            # As a script: sqlite3 gives up a statement without columns after its first step,
+            # which frees one page.
+            self._connection.executescript(f"PRAGMA incremental_vacuum({num_pages})")
+
+    def _add(self, trace: StoredTrace) -> None:
+        trace = self._joined(trace)
+        self._make_room(pages_for(len(trace.blob)))
+        cursor = self._connection.execute(
+            f"INSERT INTO traces (stored_s, {', '.join(SUMMARY_COLUMNS)})"  # noqa: S608 - constants
+            f" VALUES (?{', ?' * len(SUMMARY_COLUMNS)})",
+            (self._clock(), *_row(trace.summary)),
+        )
+        self._connection.execute(
+            "INSERT INTO spans (id, otlp) VALUES (?, ?)", (cursor.lastrowid, trace.blob)
+        )
+
+    def _joined(self, trace: StoredTrace) -> StoredTrace:
+        """``trace`` with what is stored of it, which is taken out."""
+        found = self._connection.execute(
+            "SELECT id, otlp FROM traces JOIN spans USING (id) WHERE trace_id = ?",
+            (trace.summary.trace_id,),
+        ).fetchone()
+        if found is None:
+            return trace
+        number, blob = found
+        self._delete([number])
+        groups = [*unpack(blob).resource_spans, *unpack(trace.blob).resource_spans]
+        return StoredTrace.of(distinct(groups))
+
+    def _make_room(self, num_pages: int) -> None:
+        available = self._limits.num_pages - self._number("page_count")
+        self._free(num_pages - available - self._number("freelist_count"))
+
+    def _free(self, num_pages: int) -> None:
+        """Delete the oldest traces until so many more pages are free."""
+        aim = self._number("freelist_count") + num_pages
+        while num_pages > 0 and self._number("freelist_count") < aim:
+            oldest = self._connection.execute(
+                "SELECT id FROM traces ORDER BY id LIMIT ?", (_DELETED_AT_ONCE,)
+            ).fetchall()
+            if not oldest:
+                return
+            self._delete([number for (number,) in oldest])
+
+    def _expire(self) -> None:
+        oldest_s = self._clock() - self._limits.max_age_s
+        expired = self._connection.execute(
+            "SELECT id FROM (SELECT id, stored_s FROM traces ORDER BY id LIMIT ?)"
+            " WHERE stored_s < ?",
+            (_DELETED_AT_ONCE, oldest_s),
+        ).fetchall()
+        self._delete([number for (number,) in expired])
+
+    def _delete(self, numbers: Sequence[int]) -> None:
+        rows = [(number,) for number in numbers]
+        self._connection.executemany("DELETE FROM spans WHERE id = ?", rows)
+        self._connection.executemany("DELETE FROM traces WHERE id = ?", rows)
+
+    def _log_is_short(self) -> bool:
+        """Write the log to the database; False if a reader still needs so much of it that another
+        batch would not fit."""
+        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        log = Path(f"{self._path}-wal")
+        size = log.stat().st_size if log.exists() else 0
+        return size <= self._limits.log_bytes // 2
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self._complaining():
+            self._connection.execute(f"PRAGMA max_page_count = {self._limits.num_pages}")
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+
+    @contextmanager
+    def _complaining(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise StoreError(f"cannot keep traces in {self._path}: {error}") from error
+
+    def _number(self, pragma: str) -> int:
+        return int(self._connection.execute(f"PRAGMA {pragma}").fetchone()[0])
+
+
+def _row(summary: TraceSummary) -> tuple[object, ...]:
+    *others, nodes = astuple(summary)
+    return (*others, "".join(f"\n{node}" for node in nodes) + "\n")

@@ -1,0 +1,133 @@
+"""What became of every token that was drafted for an answer, from its spans alone.
+
+The orchestrator numbers the tokens (``traced_tokens``), so that drafts, verdicts and commits of
+one token are known to be of the same. Texts are there only where it was told to record them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from specmesh.serving import conventions as names
+from specmesh.traces.spans import Span
+
+
+class Fate(StrEnum):
+    """What became of a token."""
+
+    ACCEPTED = "accepted"
+    RECOVERED = "recovered"
+    BONUS = "bonus"
+    UNCHECKED = "unchecked"
+    REJECTED = "rejected"
+    """The target was asked and said otherwise."""
+    CANCELLED = "cancelled"
+    """Drafted after a token that turned out to be wrong, and never judged."""
+    UNUSED = "unused"
+    """Drafted beyond the end of the answer."""
+
+
+COMMITTED = frozenset({Fate.ACCEPTED, Fate.RECOVERED, Fate.BONUS, Fate.UNCHECKED})
+WASTED = frozenset({Fate.REJECTED, Fate.CANCELLED, Fate.UNUSED})
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token of the tree. ``text`` is None where texts were not recorded."""
+
+    number: int
+    parent: int
+    """0: the beginning."""
+    fate: Fate
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTree:
+    """The tokens of an answer, and those that were only drafted."""
+
+    committed: tuple[Token, ...]
+    """The answer, from its beginning."""
+    below: Mapping[int, Sequence[Token]]
+    """The wasted tokens that hang from each token, by its number."""
+
+    def counts(self) -> dict[str, int]:
+        """How many tokens had each fate, and how many were ``drafted`` and ``wasted`` in all."""
+        wasted = [token for tokens in self.below.values() for token in tokens]
+        found = Counter(token.fate for token in (*self.committed, *wasted))
+        drafted = found[Fate.ACCEPTED] + found[Fate.UNCHECKED] + len(wasted)
+        each = {fate.value: found[fate] for fate in Fate}
+        return {"committed": len(self.committed), "drafted": drafted, **each, "wasted": len(wasted)}
+
+    def branches(self, number: int) -> list[list[Token]]:
+        """The wasted tokens below a token as chains: where one forks, another begins."""
+        chains = []
+        heads = list(self.below.get(number, ()))
+        while heads:
+            chain = [heads.pop(0)]
+            while below := self.below.get(chain[-1].number):
+                chain.append(below[0])
+                heads += below[1:]
+            chains.append(chain)
+        return chains
+
+
+def token_tree(spans: Sequence[Span]) -> TokenTree | None:
+    """The tree of one answer; None if its spans have no numbers."""
+    tree = _Read(spans)
+    return tree.result() if tree.fates else None
+
+
+class _Read:
+    def __init__(self, spans: Sequence[Span]) -> None:
+        self.parents: dict[int, int] = {}
+        self.texts: dict[int, str] = {}
+        self.judged: set[int] = set()
+        self.fates: dict[int, Fate] = {}
+        self.order: list[int] = []
+        for span in sorted(spans, key=lambda span: span.start_ns):
+            self._drafted(span)
+            self._committed(span)
+
+    def result(self) -> TokenTree:
+        """Tell the fates of those that were not committed."""
+        end = self.order[-1] if self.order else 0
+        below: dict[int, list[Token]] = defaultdict(list)
+        for number in self.parents.keys() - self.fates.keys():
+            token = self._token(number, self._wasted(number, end))
+            below[token.parent].append(token)
+        committed = tuple(self._token(number, self.fates[number]) for number in self.order)
+        return TokenTree(committed, below)
+
+    def _drafted(self, span: Span) -> None:
+        nodes = span.numbers(names.TREE_NODES)
+        self._texts(nodes, span.attributes.get(names.TREE_TEXTS))
+        self.parents |= zip(nodes, span.numbers(names.TREE_PARENTS), strict=False)
+        if names.VERDICT_NEXT in span.attributes:
+            self.judged.update(nodes)
+
+    def _committed(self, span: Span) -> None:
+        nodes = span.numbers(names.COMMITTED_NODES)
+        self._texts(nodes, span.attributes.get(names.COMMITTED_TEXTS))
+        kinds = span.attributes.get(names.COMMITTED_KINDS)
+        for number, kind in zip(nodes, kinds if isinstance(kinds, tuple) else (), strict=False):
+            self.parents[number] = self.order[-1] if self.order else 0
+            self.fates[number] = Fate(str(kind))
+            self.order.append(number)
+
+    def _texts(self, nodes: Iterable[int], texts: object) -> None:
+        if isinstance(texts, tuple):
+            self.texts |= zip(nodes, map(str, texts), strict=False)
+
+    def _wasted(self, number: int, end: int) -> Fate:
+        if number in self.judged:
+            return Fate.REJECTED
+        while number in self.parents and number not in self.fates:
+            number = self.parents[number]
+        return Fate.UNUSED if number == end else Fate.CANCELLED
+
+    def _token(self, number: int, fate: Fate) -> Token:
+        return Token(number, self.parents[number], fate, self.texts.get(number))

@@ -1,0 +1,55 @@
+"""One trace, ready to be looked at: on one clock, in one tree, and what it lacks."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from specmesh.traces.breakdown import Breakdown, breakdown
+from specmesh.traces.clocks import ClockCorrection, corrected
+from specmesh.traces.completeness import Gap, Loss, gaps, mended
+from specmesh.traces.critical_path import critical_path
+from specmesh.traces.path_parts import Stretch, stretches
+from specmesh.traces.spans import Span, root_of
+from specmesh.traces.summary import TraceSummary, summarise
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The spans of one trace by its root's clock, with one in place of each lost parent."""
+
+    spans: Sequence[Span]
+    root: Span
+    gaps: Sequence[Gap]
+    corrections: Sequence[ClockCorrection]
+    summary: TraceSummary
+
+    @classmethod
+    def of(cls, spans: Sequence[Span]) -> Trace:
+        """That of ``spans`` as they were recorded; at least one."""
+        by_one_clock, corrections = corrected(spans)
+        found = gaps(by_one_clock)
+        whole = mended(by_one_clock, found)
+        return cls(whole, root_of(by_one_clock), found, corrections, summarise(spans))
+
+    def children(self) -> Mapping[str, Sequence[Span]]:
+        """The spans below each, by its id, in order of start. The root's parent is not among them,
+        whether or not it is known."""
+        below: dict[str, list[Span]] = defaultdict(list)
+        for span in sorted(self.spans, key=lambda span: span.start_ns):
+            if span is not self.root:
+                below[span.parent_span_id].append(span)
+        for gap in self.gaps:
+            if gap.loss is Loss.ROOT:
+                # Beside the root there may be others whose parent is the same.
+                below[self.root.span_id] += [each for each in gap.above if each is not self.root]
+        return below
+
+    def path(self) -> list[Stretch]:
+        """The critical path, from the root's start to its end."""
+        return stretches(critical_path(self.root, self.spans), self.spans)
+
+    def breakdown(self) -> Breakdown:
+        """Where the time went, node by node."""
+        return breakdown(self.spans)

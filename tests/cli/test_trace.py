@@ -1,0 +1,140 @@
+"""``specmesh trace``, on traces from files."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.traces.otlp import answer
+from typer.testing import CliRunner
+
+from specmesh.cli.app import app
+from specmesh.traces.formats.otlp import to_line
+
+SAMPLES = Path(__file__).parents[1] / "traces" / "samples"
+SAMPLE = "5b8efff798038103d269b633813fc60c"
+
+
+def run(*arguments, typed=None):
+    return CliRunner().invoke(app, ["trace", *map(str, arguments)], input=typed)
+
+
+def said(*arguments):
+    done = run(*arguments)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def told(*arguments):
+    return json.loads(said(*arguments, "--json"))
+
+
+@pytest.fixture(autouse=True)
+def imported(tmp_path, monkeypatch, _state_of_its_own):
+    """A store with the sample and two answers: one quick, one slow without its verifier's spans."""
+    monkeypatch.delenv("SPECMESH_TRACES__STORE", raising=False)
+    file = tmp_path / "answers.jsonl"
+    quick = answer(0xAA << 120, duration_ms=20.0, num_rounds=3, session="s-1")
+    slow = answer(0xBB << 120, duration_ms=50.0, num_rounds=3, failed=True)
+    file.write_text(f"{to_line(quick)}\n{to_line(slow[:1])}\n")
+    assert "3 traces with 20 spans" in said("import", file, SAMPLES / "jaeger.json")
+
+
+def test_list_shows_the_newest_first_and_says_what_is_incomplete():
+    lines = said("list").splitlines()[2:]
+    assert {line.split()[0] for line in lines} == {"aa000000", "bb000000", SAMPLE[:8]}
+    assert lines[-1].startswith(SAMPLE[:8])
+    (slow,) = [line for line in lines if line.startswith("bb")]
+    assert "failed" in slow
+    assert "incomplete: 3" in slow
+
+
+def test_list_filters():
+    def listed(*flags):
+        return [each["trace_id"][:2] for each in told("list", *flags)["traces"]]
+
+    assert listed("--slowest") == ["5b", "bb", "aa"]
+    assert listed("--outcome", "failed") == ["bb"]
+    assert listed("--session", "s-1") == ["aa"]
+    assert listed("--slower-than", "60") == ["5b"]
+    assert listed("--acceptance-below", "0.6") == ["5b"]
+    assert listed("--node", "verifier-0") == ["5b"]
+    assert listed("--incomplete") == ["bb"]
+    assert listed("--since", "1h") == []
+    done = run("list", "--since", "yesterday")
+    assert done.exit_code == 2
+    assert "--since" in done.output
+
+
+def test_show_marks_what_is_missing():
+    text = said("show", "bb", "--spans", "--path")
+    assert "incomplete: 3 spans missing below specmesh.verify: its server's" in text
+    assert "of what is known: spans are missing" in text
+    assert text.count("incomplete: its server's span is missing") == 3
+    found = told("show", "bb")
+    assert [each["loss"] for each in found["incomplete"]] == ["server"] * 3
+    assert "incomplete" not in said("show", "aa")
+
+
+def test_show_divides_the_time_of_an_answer():
+    found = told("show", "aa")
+    assert found["summary"]["session"] == "s-1"
+    assert sum(part["ms"] for part in found["critical_path_parts"]) == pytest.approx(20.0)
+    assert sum(each["ms"] for each in found["critical_path"]) == pytest.approx(20.0)
+    assert sum(node["path_share"] for node in found["nodes"]) == pytest.approx(1)
+    assert {part["part"] for part in found["critical_path_parts"]} == {"queue", "own"}
+    assert len(found["spans"]) == 10
+    text = said("show", "aa")
+    for heading in ("time by node", "critical path", "on the critical path", "orchestrator"):
+        assert heading in text
+
+
+def test_words_stand_for_ids():
+    assert told("show", "slowest")["summary"]["trace_id"] == SAMPLE
+    assert told("show", "last")["summary"]["trace_id"][:2] in {"aa", "bb"}
+
+
+def test_what_is_not_there_has_a_status_of_its_own(tmp_path):
+    done = run("show", "cc")
+    assert (done.exit_code, done.stderr) == (
+        5,
+        "specmesh: no trace has an id that begins with 'cc'\n",
+    )
+    done = run("list", "--store", tmp_path / "none.sqlite")
+    assert done.exit_code == 1
+    assert "no traces at" in done.stderr
+    done = run("import", "-", typed="{}")
+    assert done.exit_code == 2
+    assert done.stderr.startswith("specmesh: standard input: it has none of")
+
+
+def test_stats_leave_out_incomplete_traces_from_the_path():
+    found = told("stats")
+    assert (found["answers"]["count"], found["num_incomplete"]) == (3, 1)
+    text = said("stats")
+    assert "1 of them lost spans" in text
+    assert "VerifierService/Verify" in text
+
+
+def test_diff_says_where_the_second_lost_its_time():
+    found = told("diff", "aa", "5b")
+    assert found["lost_ms"] == pytest.approx(80.0)
+    assert sum(each["lost_ms"] for each in found["changes"]) == pytest.approx(80.0)
+    assert "the second took 80.0 ms more" in said("diff", "aa", "5b")
+    assert "the second took 80.0 ms less" in said("diff", "5b", "aa")
+
+
+def test_export_writes_what_import_reads(tmp_path):
+    file, other = tmp_path / "out.json", tmp_path / "other.sqlite"
+    said("export", "aa", "5b", "--output", file)
+    assert "2 traces with 13 spans" in said("import", file, "--store", other)
+    assert told("show", "aa", "--store", other) == told("show", "aa")
+    events = json.loads(said("export", "aa", "--format", "chrome"))["traceEvents"]
+    assert {event["ph"] for event in events} == {"M", "X"}
+    assert run("export", "aa", "bb", "--format", "chrome").exit_code == 2
+
+
+def test_show_says_what_would_have_shortened_an_answer_or_why_that_is_not_known():
+    assert told("show", "bb")["what_if"] == {"unknown": "not known: spans are missing"}
+    assert "what would have shortened it: not known: spans are missing" in said("show", "bb")
+    assert "what_if" not in told("show", "bb", "--no-what-if")
+    assert "shortened" not in said("show", "bb", "--no-what-if")

@@ -1,0 +1,112 @@
+"""What is read from the trace of an answer: two rounds of speculation with two draft tokens."""
+
+from dataclasses import replace
+
+import pytest
+from tests.client.spans import call, generate, round_
+
+from specmesh.orchestrator.strategies.options import StrategyOptions
+from specmesh.simulation.replay.recorded import Forward, Guess, NotReplayable, recorded
+from specmesh.simulation.replay.what_if import what_if
+from specmesh.traces.spans import Node
+from specmesh.traces.trace import Trace
+
+VERIFIER = Node("specmesh-verifier", "v")
+DRAFTER = Node("specmesh-drafter", "d")
+ANSWER = {
+    "specmesh.strategy": "speculative",
+    "specmesh.lookahead": 2,
+    "specmesh.verifiers": 3,
+}
+
+
+def told(span, **attributes):
+    return replace(
+        span, attributes=span.attributes | {f"specmesh.{k}": v for k, v in attributes.items()}
+    )
+
+
+def speculated(n, start, nodes, parents, committed):
+    """A round of 57 ms: 2 levels of draft in 12 ms, a verification of 40 ms, hops of 1 ms."""
+    drafted, drafter = call("draft", DRAFTER, (start, start + 14), (start + 1, start + 13), n)
+    tree = {"tree.nodes": nodes, "tree.parents": parents}
+    at = start + 15
+    judged, verifier = call(
+        "verify", VERIFIER, (at, at + 42), (at + 1, at + 41), n, forward_ms=38.0, queue_ms=0.0
+    )
+    return [
+        told(round_(start, start + 57, n), **{"committed.nodes": committed}),
+        told(drafted, **tree),
+        drafter,
+        told(judged, **tree),
+        verifier,
+    ]
+
+
+def spans():
+    """Of the draft 1 2 the target accepts 1 and says 3; of 4 5 it accepts both and says 6."""
+    root = generate(0, 124)
+    root = replace(root, parent_span_id="", attributes=root.attributes | ANSWER)
+    first = speculated(1, 4, (1, 2), (0, 1), (1, 3))
+    return [root, *first, *speculated(2, 61, (4, 5), (3, 4), (4, 5, 6))]
+
+
+def test_guesses_latencies_and_what_was_asked_are_read():
+    found = recorded(Trace.of(spans()))
+    assert (found.strategy, found.options) == ("speculative", StrategyOptions(lookahead=2))
+    assert (found.num_tokens, found.num_verifiers) == (5, 3)
+    right, wrong = Guess(first=True, other=False), Guess(first=False, other=False)
+    assert found.guesses == {0: right, 1: wrong, 2: right, 3: right}
+    assert found.verifications == (Forward(3, 0.04, first=True), Forward(3, 0.04, first=False))
+    assert found.drafter_level_s == (0.006, 0.006)
+    assert found.hop_s == pytest.approx(0.001)
+    assert found.speculation_s == pytest.approx(0.114)
+    assert found.duration_s == pytest.approx(0.124)
+
+
+def test_the_simulation_of_what_is_read_takes_as_long():
+    found = what_if(recorded(Trace.of(spans())))
+    # Apart from the steps of the orchestrator, 1 ms between the draft and the verification.
+    assert found.error == pytest.approx(0, abs=0.03)
+    gains = {each.change.name: each.gain for each in found.predictions}
+    assert gains["a target 2 times as quick"] == pytest.approx(0.3, abs=0.05)
+    assert gains["a drafter 2 times as quick"] == pytest.approx(0.09, abs=0.03)
+    assert gains["2 more verifiers"] == 0
+
+
+def test_time_in_the_queue_counts_unless_the_answer_itself_was_before_it():
+    given = spans()
+    verifier = given[5]
+    others = told(verifier, queue_ms=30.0)
+    assert recorded(Trace.of([*given[:5], others, *given[6:]])).verifications[0].seconds == 0.04
+    before = replace(verifier, span_id="b", end_ns=verifier.start_ns + 25_000_000)
+    found = recorded(Trace.of([*given[:5], others, before, *given[6:]]))
+    assert 0.015 in [pytest.approx(each.seconds) for each in found.verifications]
+
+
+@pytest.mark.parametrize(
+    ("attribute", "why"),
+    [
+        ("strategy", "the whole answer"),
+        ("committed.nodes", "no tokens"),
+    ],
+)
+def test_a_trace_that_does_not_tell_enough_is_refused(attribute, why):
+    given = [
+        replace(each, attributes={k: v for k, v in each.attributes.items() if attribute not in k})
+        for each in spans()
+    ]
+    with pytest.raises(NotReplayable, match=why):
+        recorded(Trace.of(given))
+
+
+def test_a_trace_without_all_its_spans_is_refused():
+    with pytest.raises(NotReplayable, match="missing"):
+        recorded(Trace.of([each for each in spans() if each.span_id != "r1"]))
+
+
+def test_a_strategy_whose_text_is_not_the_targets_is_refused():
+    root, *others = spans()
+    filtered = told(root, strategy="filter")
+    with pytest.raises(NotReplayable, match="'filter'"):
+        recorded(Trace.of([filtered, *others]))

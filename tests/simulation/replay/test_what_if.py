@@ -1,0 +1,128 @@
+"""What a changed mesh would have done to an answer, against a simulation of the changed mesh."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+import pytest
+
+from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
+from specmesh.orchestrator.strategies import STRATEGIES
+from specmesh.orchestrator.strategies.base import Goal
+from specmesh.orchestrator.strategies.options import StrategyOptions
+from specmesh.simulation.latency import Fixed
+from specmesh.simulation.mesh import MeshModel
+from specmesh.simulation.models import CertainModels
+from specmesh.simulation.replay.latencies import target_latency
+from specmesh.simulation.replay.recorded import Forward, Guess, Recorded
+from specmesh.simulation.replay.what_if import (
+    changes_of,
+    lookahead,
+    more_verifiers,
+    quicker_drafter,
+    quicker_target,
+    strategy,
+    what_if,
+)
+from specmesh.simulation.run import simulate
+
+TARGET_S, DRAFTER_S, HOP_S, OUTSIDE_S = 0.04, 0.004, 0.0005, 0.02
+NUM_TOKENS = 60
+TARGET = SimulatedTarget(seed=3)
+DRAFTER = SimulatedDrafter(TARGET, acceptance=0.8)
+PROMPT = (1, 2, 3)
+
+
+def simulated_s(name, options, *, num_verifiers=2, target_s=TARGET_S, drafter_s=DRAFTER_S):
+    """How long an answer takes on a mesh whose every number is known."""
+    mesh = MeshModel(Fixed(target_s), (Fixed(drafter_s),), num_verifiers, HOP_S)
+    goal = Goal(NUM_TOKENS, **asdict(options))
+    models = CertainModels(TARGET, (DRAFTER,))
+    return simulate(STRATEGIES[name](goal), models, mesh, prompt=PROMPT).duration_s
+
+
+def guesses():
+    """What the drafter guesses along the answer."""
+    found, state = {}, TARGET.after(TARGET.start, PROMPT)
+    for position in range(NUM_TOKENS):
+        token = TARGET.token(state)
+        first, second = DRAFTER.choices(state)
+        found[position] = Guess(first == token, second == token)
+        state = TARGET.after(state, (token,))
+    return found
+
+
+def trace_of(name, options):
+    """What a trace of that answer tells."""
+    return Recorded(
+        strategy=name,
+        options=options,
+        num_tokens=NUM_TOKENS,
+        guesses=guesses(),
+        verifications=(Forward(5, TARGET_S, first=True), Forward(5, TARGET_S, first=False)),
+        drafter_level_s=(DRAFTER_S,),
+        hop_s=HOP_S,
+        num_verifiers=2,
+        speculation_s=simulated_s(name, options),
+        outside_s=OUTSIDE_S,
+    )
+
+
+FOUR = StrategyOptions(lookahead=4)
+CASES = [
+    (more_verifiers(2), lambda name: simulated_s(name, FOUR, num_verifiers=4)),
+    (lookahead(2), lambda name: simulated_s(name, StrategyOptions(lookahead=2))),
+    (quicker_drafter(2), lambda name: simulated_s(name, FOUR, drafter_s=DRAFTER_S / 2)),
+    (quicker_target(4), lambda name: simulated_s(name, FOUR, target_s=TARGET_S / 4)),
+    (strategy("autoregressive"), lambda _: simulated_s("autoregressive", StrategyOptions())),
+]
+
+
+@pytest.mark.parametrize("name", ["speculative", "dsi"])
+@pytest.mark.parametrize(("change", "really"), CASES, ids=[change.name for change, _ in CASES])
+def test_a_change_is_predicted_as_it_would_have_been(name, change, really):
+    found = what_if(trace_of(name, FOUR), (change,))
+    assert found.error == pytest.approx(0, abs=1e-9)
+    (prediction,) = found.predictions
+    assert prediction.duration_s == pytest.approx(OUTSIDE_S + really(name))
+    assert prediction.gain == pytest.approx(1 - prediction.duration_s / found.measured_s)
+
+
+def test_what_the_simulation_gets_wrong_in_both_alike_does_not_count():
+    slow = trace_of("dsi", FOUR)
+    slow = replace(slow, speculation_s=2 * slow.speculation_s)
+    found = what_if(slow, (more_verifiers(2),))
+    assert found.simulated_s == pytest.approx(OUTSIDE_S + slow.speculation_s / 2)
+    assert found.error < -0.4
+    (prediction,) = found.predictions
+    assert prediction.duration_s == pytest.approx(
+        OUTSIDE_S + 2 * simulated_s("dsi", FOUR, num_verifiers=4)
+    )
+
+
+def test_guesses_that_the_trace_lacks_are_drawn_at_the_rate_of_the_others():
+    whole = trace_of("speculative", FOUR)
+    half = replace(whole, guesses={at: whole.guesses[at] for at in range(0, NUM_TOKENS, 2)})
+    assert what_if(half, ()).error == pytest.approx(0, abs=0.25)
+
+
+def test_an_answer_without_drafts_could_only_have_had_a_quicker_target():
+    alone = replace(trace_of("autoregressive", StrategyOptions()), drafter_level_s=())
+    assert [change.name for change in changes_of(alone)] == ["a target 2 times as quick"]
+
+
+def test_changes_are_named_for_people():
+    names = [change.name for change in changes_of(trace_of("dsi", FOUR))]
+    assert {"1 more verifier", "2 more verifiers", "γ = 3", "a drafter 2 times as quick"} <= {
+        *names
+    }
+    assert "γ = 4" not in names
+    assert "strategy dsi" not in names
+
+
+def test_more_nodes_take_as_much_longer_as_they_did_in_the_trace():
+    forwards = [Forward(nodes, 0.010 + 0.001 * nodes, first=False) for nodes in (1, 5, 9)]
+    forwards.append(Forward(5, 0.055, first=True))
+    latency = target_latency(forwards)
+    assert latency.forward_s(first=False, luck=0.5, num_nodes=3) == pytest.approx(0.013)
+    assert latency.forward_s(first=True, luck=0.5, num_nodes=3) == pytest.approx(0.053)

@@ -1,0 +1,96 @@
+"""Spans wait until their trace's root has ended; late ones follow the decision."""
+
+from tests.traces.otlp import ANSWER, answer, group, make_span
+
+from specmesh.traces.collector.arrival import arrivals, put_together
+from specmesh.traces.collector.buffer import BufferLimits, TraceBuffer
+from specmesh.traces.collector.sampling import KeepAll
+from specmesh.traces.spans import spans_from
+
+
+class Keep:
+    """Keeps the traces of given numbers, and notes what it was asked."""
+
+    def __init__(self, *numbers):
+        self.numbers = numbers
+        self.asked = []
+
+    def keeps(self, trace_id, root, now_s):
+        self.asked.append((int.from_bytes(trace_id), root.kind, root.failed))
+        return int.from_bytes(trace_id) in self.numbers
+
+
+def take(buffer, groups, now_s):
+    buffer.take(arrivals(groups), now_s)
+
+
+def names(traces):
+    return [sorted(span.name for span in spans_from(put_together(spans))) for spans in traces]
+
+
+def test_a_kept_trace_leaves_once_no_more_spans_have_come_for_a_while():
+    buffer = TraceBuffer(Keep(1), BufferLimits(settle_s=2.0))
+    orchestrator, verifier = answer(1)
+    take(buffer, [orchestrator], 0.0)
+    assert names(buffer.due(1.9)) == []
+    take(buffer, [verifier], 1.9)
+    assert names(buffer.due(3.8)) == []
+    assert names(buffer.due(3.9)) == [
+        sorted([ANSWER, "specmesh.round", "specmesh.verify", "Verify"])
+    ]
+    assert names(buffer.due(9.0)) == []
+
+
+def test_the_decision_waits_for_the_root_and_goes_by_it():
+    keep = Keep()
+    buffer = TraceBuffer(keep, BufferLimits())
+    orchestrator, verifier = answer(1, failed=True)
+    take(buffer, [verifier], 0.0)
+    assert keep.asked == []
+    take(buffer, [orchestrator], 1.0)
+    assert keep.asked == [(1, f"{ANSWER} dsi", True)]
+
+
+def test_late_spans_follow_the_decision():
+    buffer = TraceBuffer(Keep(1), BufferLimits(settle_s=2.0))
+    for number in (1, 2):
+        take(buffer, answer(number), 0.0)
+    assert len(names(buffer.due(2.0))) == 1
+    for number in (1, 2):
+        take(buffer, [group("drafter", make_span(number, "late", parent=b"x" * 8))], 60.0)
+    assert names(buffer.due(62.0)) == [["late"]]
+    assert names(buffer.flush(63.0)) == []
+
+
+def test_a_trace_without_a_root_is_decided_about_by_its_longest_span_in_the_end():
+    keep = Keep(1)
+    buffer = TraceBuffer(keep, BufferLimits(patience_s=30.0, settle_s=2.0))
+    short, long = (make_span(1, name, 0, ms, parent=b"p" * 8) for name, ms in (("a", 1), ("b", 9)))
+    take(buffer, [group("verifier", short, long)], 0.0)
+    assert names(buffer.due(29.0)) == []
+    assert names(buffer.due(30.0)) == [["a", "b"]]
+    assert [kind for _, kind, _ in keep.asked] == ["b "]
+
+
+def test_at_the_end_all_that_is_left_is_decided_about():
+    buffer = TraceBuffer(Keep(1), BufferLimits())
+    take(buffer, [answer(1)[1], answer(2)[1]], 0.0)
+    assert names(buffer.flush(0.1)) == [["Verify"]]
+
+
+def test_memory_is_bounded_and_the_longest_waiting_goes_first():
+    keep = Keep(1, 3)
+    buffer = TraceBuffer(keep, BufferLimits(max_spans=10))
+    for number in range(1, 6):  # 4 spans each, none of them a root
+        spans = [make_span(number, f"{number}", parent=b"p" * 8) for _ in range(4)]
+        take(buffer, [group("verifier", *spans)], float(number))
+    assert names(buffer.due(6.0)) == [["1"] * 4, ["3"] * 4]
+    assert [number for number, *_ in keep.asked] == [1, 2, 3]
+
+
+def test_one_trace_cannot_fill_it():
+    buffer = TraceBuffer(KeepAll(), BufferLimits(max_spans_of_trace=3, settle_s=0.0))
+    spans = [make_span(1, "s", parent=b"p" * 8) for _ in range(5)]
+    take(buffer, [group("verifier", *spans)], 0.0)
+    assert names(buffer.flush(1.0)) == [["s"] * 3]
+    assert buffer.num_dropped == 2

@@ -1,0 +1,161 @@
+"""The collector as a process, fed by real exporters and by plain HTTP."""
+
+import gzip
+import json
+import signal
+import subprocess
+import sys
+import time
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from tests.traces.otlp import answer
+
+from specmesh.traces.formats.otlp import to_line
+from specmesh.traces.store.query import Query
+from specmesh.traces.store.reader import StoreReader
+
+DEADLINE_S = 20.0
+MODULE = (sys.executable, "-m", "specmesh.traces.collector")
+COMMAND = (*MODULE, "--grpc-port", "0", "--http-port", "0")
+
+
+class Collector:
+    """Runs ``specmesh.traces.collector`` and reads what it stores."""
+
+    def __init__(self, store, *flags):
+        self.store = store
+        self.process = subprocess.Popen(
+            (*COMMAND, "--store", str(store), "--settle-seconds", "0.2", *flags),
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.said = json.loads(self.process.stderr.readline())
+
+    def post(self, body, media, **headers):
+        names = {name.replace("_", "-"): value for name, value in headers.items()}
+        request = Request(
+            f"http://{self.said['http']}/v1/traces",
+            data=body,
+            headers={"content-type": media, **names},
+        )
+        with urlopen(request, timeout=5) as response:
+            return response.status, response.headers["content-type"], response.read()
+
+    def stored(self, count):
+        """The ids of what is stored, once there are ``count``."""
+        deadline = time.monotonic() + DEADLINE_S
+        while time.monotonic() < deadline:
+            with StoreReader(self.store) as reader:
+                found = {int(each.trace_id, 16) for each in reader.select(Query(limit=100))}
+            if len(found) >= count:
+                return found
+            time.sleep(0.05)
+        raise AssertionError(f"stored only {found}")
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(DEADLINE_S)
+        finally:
+            self.process.kill()
+            self.process.stderr.close()
+
+
+@pytest.fixture(scope="module")
+def collector(tmp_path_factory):
+    running = Collector(tmp_path_factory.mktemp("store") / "traces.sqlite", "--keep", "all")
+    yield running
+    running.stop()
+
+
+def export(endpoint, *, failed=False):
+    provider = TracerProvider(resource=Resource({"service.instance.id": "v-1"}))
+    exporter = OTLPSpanExporter(endpoint=f"http://{endpoint}", insecure=True)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    span = provider.get_tracer("test").start_span("root")
+    if failed:
+        span.set_status(trace.StatusCode.ERROR)
+    span.end()
+    provider.shutdown()
+    return span.get_span_context().trace_id
+
+
+def test_it_takes_spans_by_every_way_of_otlp(collector):
+    wanted = {export(collector.said["address"])}
+    message = ExportTraceServiceRequest(resource_spans=answer(1)).SerializeToString()
+    assert collector.post(message, "application/x-protobuf") == (200, "application/x-protobuf", b"")
+    message = ExportTraceServiceRequest(resource_spans=answer(2)).SerializeToString()
+    collector.post(gzip.compress(message), "application/x-protobuf", content_encoding="gzip")
+    text = to_line(answer(3)).encode()
+    assert collector.post(text, "application/json; charset=utf-8")[:2] == (200, "application/json")
+    text = to_line(answer(4)).encode()
+    collector.post(gzip.compress(text), "application/json", content_encoding="gzip")
+    assert collector.stored(5) == wanted | {1, 2, 3, 4}
+
+
+@pytest.mark.parametrize(
+    ("body", "media", "headers", "status", "said"),
+    [
+        (b"{", "application/json", {}, 400, "no JSON"),
+        (b'{"resourceSpans": [{"scopeSpans": 3}]}', "application/json", {}, 400, "is no Export"),
+        (b"\xff\xff", "application/x-protobuf", {}, 400, "is no ExportTraceServiceRequest"),
+        (b"x", "text/plain", {}, 415, "text/plain"),
+        (b"x" * 9, "application/json", {"content_encoding": "gzip"}, 400, "no gzip"),
+        (b"x", "application/json", {"content_encoding": "br"}, 415, "'br'"),
+    ],
+)
+def test_what_it_cannot_read_is_refused_with_the_reason(
+    collector, body, media, headers, status, said
+):
+    with pytest.raises(HTTPError) as refused:
+        collector.post(body, media, **headers)
+    with refused.value as answered:
+        assert answered.code == status
+        assert said in answered.read().decode()
+
+
+def test_a_small_body_cannot_become_a_huge_one(collector):
+    bomb = gzip.compress(bytes(70 * 1024 * 1024))
+    with pytest.raises(HTTPError) as refused:
+        collector.post(bomb, "application/json", content_encoding="gzip")
+    with refused.value as answered:
+        assert answered.code == 413
+
+
+def test_with_a_ratio_of_nothing_failed_traces_are_kept_and_sigterm_loses_none(tmp_path):
+    collector = Collector(tmp_path / "t.sqlite", "--ratio", "0", "--settle-seconds", "60")
+    export(collector.said["address"])  # the first, for its rarity
+    dropped = export(collector.said["address"])
+    failed = export(collector.said["address"], failed=True)
+    assert collector.stop() == 0
+    found = collector.stored(2)
+    assert failed in found
+    assert dropped not in found
+
+
+def test_what_it_cannot_start_with_is_said(tmp_path, collector):
+    taken = collector.said["address"].rpartition(":")[2]
+    other = tmp_path / "text"
+    other.write_text("x" * 2000)
+    for flags, said in {
+        ("--grpc-port", taken): "cannot listen",
+        ("--store", str(other)): "not a database",
+    }.items():
+        ended = subprocess.run(
+            (*COMMAND, "--store", str(tmp_path / "new"), *flags),
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+        )
+        assert ended.returncode == 1
+        *_, line = ended.stderr.splitlines()  # gRPC may log a line of its own
+        assert said in json.loads(line)["reason"]

@@ -1,0 +1,220 @@
+"""Traces on disk: found again, and never more of them than is allowed."""
+
+import os
+import random
+import sqlite3
+import zlib
+
+import pytest
+from tests.traces.otlp import ANSWER, answer, group, make_span
+
+from specmesh.traces.spans import spans_from
+from specmesh.traces.store.blob import pack, unpack
+from specmesh.traces.store.limits import MIN_BYTES, Limits
+from specmesh.traces.store.query import Order, Query
+from specmesh.traces.store.reader import NoSuchTrace, StoreReader, bytes_on_disk
+from specmesh.traces.store.schema import StoreError
+from specmesh.traces.store.writer import StoredTrace, StoreWriter
+from specmesh.traces.summary import Outcome
+
+
+class Clock:
+    now_s = 1_700_000_000.0
+
+    def __call__(self):
+        return self.now_s
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "state" / "traces.sqlite"
+
+
+def writer(path, clock=None, **limits):
+    return StoreWriter(path, Limits(**limits), clock or Clock())
+
+
+def stored(*answers):
+    return [StoredTrace.of(groups) for groups in answers]
+
+
+def noise(number, num_bytes):
+    """A trace whose blob can't be made smaller."""
+    span = make_span(number, ANSWER)
+    text = random.Random(number).randbytes(num_bytes).hex()
+    span.attributes.add(key="noise").value.string_value = text
+    return StoredTrace.of([group("orchestrator", span)])
+
+
+def ids(summaries):
+    return [int(each.trace_id, 16) for each in summaries]
+
+
+def test_a_trace_comes_back_as_it_was_sent(path):
+    groups = answer(0xABC, num_rounds=3)
+    store = writer(path)
+    assert store.add(stored(groups)) == 0
+    with StoreReader(path) as reader:
+        assert list(reader.spans(f"{0xABC:032x}").resource_spans) == groups
+    assert zlib.decompress(pack(groups)) == unpack(pack(groups)).SerializeToString()
+
+
+def test_it_is_for_its_user_alone(path):
+    writer(path)
+    assert os.stat(path).st_mode & 0o777 == 0o600
+    assert os.stat(path.parent).st_mode & 0o777 == 0o700
+
+
+def test_lists_are_filtered_and_ordered(path):
+    store = writer(path)
+    one = answer(1, duration_ms=10, session="s1")
+    two = answer(2, duration_ms=30, failed=True, strategy="speculative")
+    three = answer(3, duration_ms=20)
+    store.add(stored(one, two, three))
+    with StoreReader(path) as reader:
+
+        def listed(**query):
+            return ids(reader.select(Query(**query)))
+
+        assert listed(order=Order.SLOWEST) == [2, 3, 1]
+        assert listed(order=Order.SLOWEST, limit=2) == [2, 3]
+        assert listed(min_ms=20.0, order=Order.SLOWEST) == [2, 3]
+        assert listed(outcome=Outcome.FAILED) == [2]
+        assert listed(strategy="speculative") == [2]
+        assert listed(session="s1") == [1]
+        assert listed(node="nobody") == []
+        assert sorted(listed(node="verifier")) == [1, 2, 3]
+        assert listed(since_s=1_700_000_001.0) == []
+        assert listed(incomplete=True) == []
+        (summary,) = reader.select(Query(session="s1"))
+    assert (summary.name, summary.duration_ms, summary.num_spans) == (ANSWER, 10.0, 4)
+    assert summary.nodes == ("orchestrator", "verifier")
+
+
+def test_what_the_mesh_asks_itself_is_listed_only_if_asked_for(path):
+    name = "specmesh.mesh.v1alpha1.ModelService/GetModel"
+    writer(path).add(stored([group("verifier", make_span(7, name))]))
+    with StoreReader(path) as reader:
+        assert reader.select(Query()) == []
+        assert ids(reader.select(Query(internal=True))) == [7]
+
+
+def test_late_spans_are_added_and_none_is_there_twice(path):
+    store = writer(path)
+    orchestrator, verifier = answer(1)
+    store.add(stored([orchestrator]))
+    with StoreReader(path) as reader:
+        assert ids(reader.select(Query(incomplete=True))) == [1]
+    store.add(stored([verifier, orchestrator]))
+    with StoreReader(path) as reader:
+        (summary,) = reader.select(Query())
+        assert (summary.num_spans, summary.num_missing) == (4, 0)
+        found = list(spans_from(reader.spans(summary.trace_id).resource_spans))
+    assert len({span.span_id for span in found}) == len(found) == 4
+
+
+def test_a_prefix_that_only_one_id_has_finds_it(path):
+    store = writer(path)
+    store.add(stored(answer(0xA << 124, duration_ms=90), answer(0xAB << 120)))
+    with StoreReader(path) as reader:
+        assert reader.find("AB") == f"{0xAB << 120:032x}"
+        assert reader.find("a0") == reader.find("slowest") == f"{0xA << 124:032x}"
+        for name, said in {"a": "several traces", "c": "no trace"}.items():
+            with pytest.raises(NoSuchTrace, match=said):
+                reader.find(name)
+
+
+def test_its_size_never_exceeds_the_limit_and_the_oldest_go_first(path):
+    limit = MIN_BYTES
+    store = writer(path, max_bytes=limit)
+    sizes = [random.Random(number).choice([10, 300, 5_000, 60_000]) for number in range(250)]
+    for number, size in enumerate(sizes, start=1):
+        assert store.add([noise(number, size)]) == 0
+        assert bytes_on_disk(path) <= limit
+    with StoreReader(path) as reader:
+        left = sorted(ids(reader.select(Query(limit=1000))))
+    assert left[-1] == 250
+    # What is left are the newest, without a gap.
+    assert left == list(range(left[0], 251))
+    assert left[0] > 1
+    assert sum(sizes[left[0] :]) > limit / 4
+
+
+def test_neither_does_it_while_somebody_reads_for_long(path):
+    limit = MIN_BYTES
+    store = writer(path, max_bytes=limit)
+    store.add([noise(1, 1000)])
+    store._connection.execute("PRAGMA busy_timeout = 1")  # how long it waits for the reader
+    reader = sqlite3.connect(path, isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM traces").fetchone()
+    num_left_out = 0
+    for number in range(2, 60):
+        num_left_out += store.add([noise(number, 50_000)])
+        assert bytes_on_disk(path) <= limit
+    assert num_left_out > 0
+    reader.close()
+    assert store.add([noise(100, 50_000)]) == 0
+
+
+def test_a_lower_limit_holds_from_the_start(path):
+    first = writer(path, max_bytes=16 * MIN_BYTES)
+    first.add([noise(number, 50_000) for number in range(200)])
+    first.close()
+    assert bytes_on_disk(path) > MIN_BYTES
+    writer(path, max_bytes=MIN_BYTES)
+    assert bytes_on_disk(path) <= MIN_BYTES
+
+
+def test_what_is_too_old_goes_and_the_file_shrinks(path):
+    clock = Clock()
+    store = writer(path, clock, max_age_s=3600.0)
+    store.add([noise(number, 20_000) for number in range(1, 50)])
+    before = bytes_on_disk(path)
+    clock.now_s += 1800
+    store.add(stored(answer(100)))
+    clock.now_s += 1801
+    for _ in range(20):
+        store.tidy()
+    with StoreReader(path) as reader:
+        assert ids(reader.select(Query())) == [100]
+    assert bytes_on_disk(path) < before / 4
+
+
+def test_a_trace_too_large_for_the_store_is_left_out(path):
+    store = writer(path, max_bytes=MIN_BYTES)
+    assert store.add([noise(1, 2_000_000), noise(2, 10)]) == 1
+    with StoreReader(path) as reader:
+        assert ids(reader.select(Query())) == [2]
+
+
+def test_two_processes_may_write_to_one_store(path):
+    one, two = writer(path), writer(path)
+    one.add(stored(answer(1)))
+    two.add(stored(answer(2)))
+    one.add(stored(answer(3)))
+    with StoreReader(path) as reader:
+        assert reader.extent().num_traces == 3
+
+
+def test_other_files_are_refused_with_the_reason(path, tmp_path):
+    with pytest.raises(StoreError, match="no traces at"):
+        StoreReader(path)
+    other = tmp_path / "other.sqlite"
+    with sqlite3.connect(other) as connection:
+        connection.execute("CREATE TABLE t (x)")
+    connection.close()
+    for open_ in (StoreReader, writer):
+        with pytest.raises(StoreError, match="no store of traces"):
+            open_(other)
+    text = tmp_path / "text"
+    text.write_text("x" * 2000)
+    for open_ in (StoreReader, writer):
+        with pytest.raises(StoreError, match="not a database"):
+            open_(text)
+    writer(path).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    with pytest.raises(StoreError, match="version 99"):
+        StoreReader(path)

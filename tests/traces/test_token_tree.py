@@ -1,0 +1,118 @@
+"""What became of each token, from what the orchestrator writes on spans."""
+
+from dataclasses import replace
+
+from opentelemetry.sdk.trace import TracerProvider
+from tests.client.spans import committed_round, draft, verification
+
+from specmesh.decoding.acceptance import Verdict
+from specmesh.decoding.tree import TokenTree as DraftTree
+from specmesh.orchestrator.strategies.base import Commit
+from specmesh.orchestrator.traced_tokens import TracedTokens
+from specmesh.traces.spans import AttributeValue
+from specmesh.traces.token_tree import Fate, token_tree
+
+PROMPT = 10
+"""Tokens before the answer."""
+
+
+def with_attributes(span, attributes):
+    told: dict[str, AttributeValue] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in attributes.items()
+    }
+    return replace(span, attributes={**span.attributes, **told})
+
+
+def chain(*token_ids):
+    return DraftTree.chain(token_ids)
+
+
+def an_answer(text=None):
+    """Two rounds; tokens are thousands. Of the draft 1 2 3 the target accepts 1 2 and says 9
+    instead of 3, while 4 5 was being drafted after 3. Then 6 is accepted whole, with 7 as the
+    bonus, and 8 is left over."""
+    tokens = TracedTokens(PROMPT, text)
+    first = draft((0, 10), 3)[0]
+    wrong = draft((11, 20), 2, n=2)[0]
+    verdict = Verdict((1, 2), 9000, recovered=True)
+    judged = verification((11, 30), 3, 2)[0]
+    right = draft((31, 40), 1, n=3)[0]
+    agreed = Verdict((1,), 7000, recovered=False)
+    judged2 = verification((41, 60), 1, 1, n=2)[0]
+    left = draft((61, 70), 1, n=4)[0]
+    spans = [
+        with_attributes(first, tokens.drafted(PROMPT, (), chain(1000, 2000, 3000), 0)),
+        with_attributes(wrong, tokens.drafted(PROMPT, (1000, 2000, 3000), chain(4000, 5000), 0)),
+        with_attributes(judged, tokens.judged(PROMPT, (), chain(1000, 2000, 3000), verdict)),
+    ]
+    spans.append(
+        with_attributes(
+            committed_round(0, 30, 3),
+            tokens.committed(Commit((1000, 2000, 9000), 2, recovered=True)),
+        )
+    )
+    spans += [
+        with_attributes(right, tokens.drafted(PROMPT + 3, (), chain(6000), 0)),
+        with_attributes(judged2, tokens.judged(PROMPT + 3, (), chain(6000), agreed)),
+        with_attributes(committed_round(31, 60, 2, n=2), tokens.committed(Commit((6000, 7000), 1))),
+        with_attributes(left, tokens.drafted(PROMPT + 5, (), chain(8000), 0)),
+    ]
+    return spans
+
+
+def fates(tokens):
+    return [token.fate for token in tokens]
+
+
+def test_every_token_has_its_fate():
+    tree = token_tree(an_answer())
+    assert fates(tree.committed) == [
+        *(Fate.ACCEPTED, Fate.ACCEPTED, Fate.RECOVERED),
+        *(Fate.ACCEPTED, Fate.BONUS),
+    ]
+    (branch,) = tree.branches(tree.committed[1].number)
+    assert fates(branch) == [Fate.REJECTED, Fate.CANCELLED, Fate.CANCELLED]
+    (rest,) = tree.branches(tree.committed[-1].number)
+    assert fates(rest) == [Fate.UNUSED]
+    counts = tree.counts()
+    assert (counts["drafted"], counts["wasted"], counts["committed"]) == (7, 4, 5)
+
+
+def test_without_permission_there_is_no_text_and_no_token_id():
+    spans = an_answer()
+    assert {token.text for token in token_tree(spans).committed} == {None}
+    written = [value for span in spans for value in span.attributes.values()]
+    listed = [n for value in written if isinstance(value, tuple) for n in value]
+    assert max(n for n in listed if isinstance(n, int)) < 1000
+
+
+def test_with_it_every_token_has_its_text():
+    spans = an_answer(lambda token: f"<{token // 1000}>".encode())
+    tree = token_tree(spans)
+    assert [token.text for token in tree.committed] == ["<1>", "<2>", "<9>", "<6>", "<7>"]
+    (branch,) = tree.branches(tree.committed[1].number)
+    assert [token.text for token in branch] == ["<3>", "<4>", "<5>"]
+
+
+def test_the_order_in_which_spans_come_does_not_matter():
+    spans = an_answer()
+    assert token_tree(spans[::-1]) == token_tree(spans)
+
+
+def test_trees_with_forks_are_told_as_chains():
+    tokens = TracedTokens(PROMPT, None)
+    forked = DraftTree((1, 2, 3, 4), (0, 1, 1, 0))
+    span = with_attributes(draft((0, 10), 2)[0], tokens.drafted(PROMPT, (), forked, 0))
+    end = with_attributes(committed_round(0, 20, 1), tokens.committed(Commit((9,), 0)))
+    tree = token_tree([span, end])
+    assert sorted(len(chain) for chain in tree.branches(0)) == [1, 1, 2]
+
+
+def test_nothing_is_numbered_where_nothing_is_recorded():
+    assert TracedTokens.if_recorded(0, None) is None
+    with TracerProvider().get_tracer("test").start_as_current_span("request"):
+        assert TracedTokens.if_recorded(0, None) is not None
+
+
+def test_traces_of_other_programs_have_no_tree():
+    assert token_tree(verification((0, 10), 1, 1)) is None
