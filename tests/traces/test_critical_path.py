@@ -84,9 +84,20 @@ def test_a_cancelled_verification_is_no_cause():
     assert "verify3" not in {span_id for span_id, *_ in path}
 
 
-def test_an_unknown_cause_is_where_the_path_begins():
-    lone = caused(call("verify", VERIFIER, (40, 90), (40, 90)), "capacity", 2)[0]
-    assert walked(generate(0, 90), round_(0, 90), lone) == [
+def test_after_any_other_event_it_is_what_ended_last():
+    told = call("verify", VERIFIER, (2, 30), (2, 30))[0]
+    later = caused(call("verify", VERIFIER, (40, 90), (40, 90), n=2), "capacity", 2)[0]
+    assert walked(generate(0, 90), round_(2, 30), round_(40, 90, n=2), told, later) == [
+        ("g", 0, 2, BEGIN),
+        ("verify1", 2, 30, ""),
+        ("g", 30, 40, REACT),
+        ("verify2", 40, 90, ""),
+    ]
+
+
+def test_the_first_call_has_nothing_before_it():
+    first = caused(call("verify", VERIFIER, (40, 90), (40, 90)), "start", 2)[0]
+    assert walked(generate(0, 90), round_(0, 90), first) == [
         ("g", 0, 40, BEGIN),
         ("verify1", 40, 90, ""),
     ]

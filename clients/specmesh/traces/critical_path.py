@@ -48,6 +48,7 @@ _CAUSES = {
     "released": ASSESS_SPAN,
 }
 """The span whose result each event is."""
+_START = "start"
 _STREAMS = frozenset({DRAFT_SPAN, ASSESS_SPAN})
 """Spans that give several results before they end."""
 
@@ -129,21 +130,24 @@ class _Below:
         until when, for from there on the time is the span's own; and since when."""
         if after is not None and CAUSE in after.attributes:
             decided_ns = max(now - int(after.number(REACTION_MS) * 1e6), start_ns)
-            return self._cause(_CAUSES.get(after.text(CAUSE)), decided_ns, start_ns)
+            return self._cause(after.text(CAUSE), decided_ns, start_ns)
         if after is not None and after.name == COMMIT_SPAN and self.are_calls:
             return _ended(self._calls.last_ended(now), start_ns)
         return self._waited_for(start_ns, now)
 
-    def _cause(
-        self, name: str | None, decided_ns: int, start_ns: int
-    ) -> tuple[Span | None, int, int]:
-        if name is None:
+    def _cause(self, event: str, decided_ns: int, start_ns: int) -> tuple[Span | None, int, int]:
+        if event == _START:
             return None, start_ns, start_ns
+        name = _CAUSES.get(event, "")
         # A verdict ends its call; a draft streams on, and the latest to begin is the one in use.
         running = self._named[name].latest_running(decided_ns) if name in _STREAMS else None
         if running is not None:
             return running, decided_ns, max(running.start_ns, start_ns)
-        return _ended(self._named[name].last_ended(decided_ns), start_ns)
+        ended = self._named[name].last_ended(decided_ns) if name else None
+        if ended is not None:
+            return _ended(ended, start_ns)
+        # Another event, such as a replica that came, or one whose span is lost.
+        return self._waited_for(start_ns, decided_ns)
 
     def _waited_for(self, start_ns: int, now: int) -> tuple[Span | None, int, int]:
         last = self._all.last_ended(now)
