@@ -182,6 +182,9 @@ async def test_one_trace_holds_the_whole_answer(traced, prompts):
     assert len(names[VERIFY]) == result.stats.num_verify_calls == len(names["specmesh.round"])
     accepted = sum(int(span.number("specmesh.accepted.tokens")) for span in names["specmesh.round"])
     assert accepted == result.stats.num_accepted_tokens
+    for call in (*names["specmesh.draft"], *names["specmesh.verify"]):
+        assert call.text("specmesh.cause") in {"start", "drafted", "verified", "capacity"}
+        assert 0 <= call.number("specmesh.reaction_ms") < ARRIVAL_SECONDS * 1e3
     computed = sum(span.number("specmesh.computed_tokens") for span in names[VERIFY])
     assert computed >= result.stats.num_prompt_tokens
 
