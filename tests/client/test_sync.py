@@ -2,10 +2,13 @@
 
 import asyncio
 import inspect
+import os
+import signal
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import grpc
 import pytest
@@ -132,15 +135,21 @@ def test_before_a_fork_no_call_is_left_also_with_interceptors(interceptors):
 
 
 def run_program(program):
-    ended = subprocess.run(
+    """The lines that it prints; whatever it has started ends with it."""
+    process = subprocess.Popen(
         [sys.executable, "-c", PREAMBLE + program],
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=60,
-        check=False,
+        start_new_session=True,
     )
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout.splitlines()
+    try:
+        printed, errors = process.communicate(timeout=60)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 0, errors
+    return printed.splitlines()
 
 
 PREAMBLE = """
