@@ -1,0 +1,52 @@
+"""``specmesh load run``: one load, and what came of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from specmesh.cli.exit_status import ExitStatus
+from specmesh.load.commands.asked import plan_of
+from specmesh.load.commands.options import LoadOptions, with_load_options
+from specmesh.load.commands.session import Session, carry_out
+from specmesh.load.conduct import measured_words, with_words
+from specmesh.load.csv_file import write_csv
+from specmesh.load.report import RunReport
+from specmesh.load.tables import show_result
+
+
+@with_load_options
+def run(
+    asked: LoadOptions,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            min=1e-6,
+            help="Open loop: conversations a second that begin, however long answers take.",
+        ),
+    ] = None,
+    csv: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write a row for each request.", rich_help_panel="Findings"
+        ),
+    ] = None,
+) -> None:
+    """Send requests and take the times."""
+    plan = plan_of(asked, rate)
+    session = Session(asked.json_)
+
+    async def work() -> int:
+        prepared = with_words(plan, await measured_words(plan.door))
+        done = await session.run(prepared, plan.door.description)
+        show_result(session.console, done.result)
+        session.write(RunReport(setting=session.setting(prepared), result=done.result))
+        if csv is not None:
+            write_csv(csv, plan.workload, done.seen.observations)
+        if session.stopped:
+            return ExitStatus.INTERRUPTED
+        return ExitStatus.OK if done.result.counts.answered else ExitStatus.FAILED
+
+    carry_out(work)
