@@ -33,6 +33,7 @@ class Session:
     """A command's runs, one after the other. ``stopped`` says that the user wants no more."""
 
     def __init__(self, json_file: Path | None) -> None:
+        check_writable(json_file, "--json")
         self._json_file = json_file
         self.console = Console(stderr=json_file == STANDARD_OUTPUT, highlight=False)
         self.stopped = False
@@ -84,6 +85,12 @@ class Session:
             typer.echo(text)
         else:
             self._json_file.write_text(text + "\n")
+
+
+def check_writable(file: Path | None, option: str) -> None:
+    """Raise BadParameter now if ``file`` has no folder to be in, and not after a long run."""
+    if file is not None and not file.parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {file.parent}", param_hint=option)
 
 
 def carry_out(work: Callable[[], Coroutine[Any, Any, int]]) -> None:
