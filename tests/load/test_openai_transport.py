@@ -145,6 +145,14 @@ async def test_an_answer_that_breaks_has_failed(server):
     assert failed.value.reason == "BAD_STREAM"
 
 
+@pytest.mark.parametrize("event", ["no object", text("a" * (2 << 20))])
+async def test_what_cannot_be_read_has_failed(server, event):
+    server.events = [text("a"), event]
+    with pytest.raises(Failed) as failed:
+        await ask(OpenAiDoor(server.url), call())
+    assert failed.value.reason == "BAD_STREAM"
+
+
 async def test_a_deadline_ends_a_request_at_the_server_too(server):
     server.events = [text("a"), None]
     with pytest.raises(Failed) as failed:
