@@ -76,8 +76,9 @@ MAY_IMPORT = {
     "traces": own("traces", "serving"),
     "cli": own("cli", "client", "simulation", "traces", "models"),
     "simulation": own("simulation", "traces", "orchestrator", "serving", "decoding"),
+    "load": own("load", "cli", "client"),
     "bench": own(
-        *("bench", "cli", "client", "simulation", "traces", "orchestrator"),
+        *("bench", "load", "cli", "client", "simulation", "traces", "orchestrator"),
         *("inference", "models", "serving", "decoding", "mesh", "v1"),
     ),
 }
@@ -143,7 +144,8 @@ def test_nothing_imports_what_measures():
 
 
 @pytest.mark.parametrize(
-    "package", ["orchestrator", "confidence", "gateway", "serving", "client", "cli", "traces"]
+    "package",
+    ["orchestrator", "confidence", "gateway", "serving", "client", "cli", "load", "traces"],
 )
 def test_a_process_without_a_model_imports_nothing_of_the_model_side(package):
     assert [(m, str(file)) for m, file in imports(package) if is_below(m, MODEL_SIDE)] == []
@@ -168,6 +170,7 @@ def test_pure_code_does_no_io_reads_no_clock_and_draws_nothing(package):
         "specmesh.gateway.__main__",
         "specmesh.client",
         "specmesh.cli.main",
+        "specmesh.load.worker",
     ],
 )
 def test_importing_it_leaves_torch_alone(module):

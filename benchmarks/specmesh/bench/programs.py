@@ -71,4 +71,10 @@ BENCHMARKS = (
         "local",
         "Break a mesh at random while answers stream, and check every token.",
     ),
+    Program(
+        "bench load",
+        "specmesh.bench.load",
+        "local",
+        "Check what 'specmesh load' measures against theory, and what it costs.",
+    ),
 )

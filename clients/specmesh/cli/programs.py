@@ -36,6 +36,7 @@ class Program:
 
 
 PROGRAMS = (
+    Program("load", "specmesh.load", "load", "Find out how much load a mesh bears."),
     Program("demo", "specmesh.bench.demo", "local", "Start a mesh, compare every strategy."),
     Program("certs", "specmesh.serving.certs", "serving", "Make a CA and certificates for a mesh."),
     Program("train", "specmesh.training", "inference", "Train the model pair that is shipped."),

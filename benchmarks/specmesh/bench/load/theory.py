@@ -1,0 +1,141 @@
+"""Waits in a real mesh that is a queue M/D/1, as ``specmesh load`` measures them.
+
+Each answer is one token of a target that computes for a fixed time and one forward at a time, so
+all waiting is for that. What a request takes besides is measured in the same run: it is the mean of
+those that were sent while none other was under way, the share 1 − ρ or a little less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, quantiles
+
+from specmesh.bench.load.queue import Md1, waits_s
+from specmesh.cli.local.mesh import LocalMesh, MeshOptions
+from specmesh.cli.local.models import WaitingModels
+from specmesh.load.arrivals import Poisson
+from specmesh.load.conduct import Plan, conduct
+from specmesh.load.conversations import Synthetic
+from specmesh.load.lengths import Fixed
+from specmesh.load.mesh_transport import MeshDoor
+from specmesh.load.observation import Observation
+from specmesh.load.report import GeneratorResult
+from specmesh.load.variations import Variation
+from specmesh.load.workload import Extent, Workload
+
+MEAN_BOUND = 0.05
+"""How far the mean wait may be from theory, as a share of it."""
+P95_BOUND = 0.10
+_WARM_UP_SERVICES = 50
+"""Until the queue has forgotten that it began empty: at ρ = 0.7 that takes some ten services."""
+_LEAST_WARM_UP_S = 1.0
+_PROMPT_TOKENS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """In milliseconds."""
+
+    mean: float
+    p50: float
+    p95: float
+    p99: float
+
+    @classmethod
+    def of(cls, waits: Sequence[float]) -> Waits:
+        """Those of ``waits``, in seconds."""
+        percentiles = quantiles(waits, n=100, method="inclusive")
+        return cls(
+            *(round(each * 1e3, 4) for each in (fmean(waits), *_pick(percentiles))),
+        )
+
+    @classmethod
+    def expected(cls, queue: Md1) -> Waits:
+        """Those of theory."""
+        at = (queue.mean_wait_s, *map(queue.wait_percentile_s, (50, 95, 99)))
+        return cls(*(round(each * 1e3, 4) for each in at))
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Measured against theory. ``for_these_arrivals`` is what the arrivals drawn would have waited
+    in the ideal queue: its distance from ``theory`` is luck, that of ``measured`` from it is the
+    mesh. ``alone_ms`` is what a request takes that waits for none."""
+
+    answers: int
+    failed: int
+    theory: Waits
+    for_these_arrivals: Waits
+    measured: Waits
+    alone_ms: float
+    alone_share: float
+    generator: GeneratorResult
+
+    @property
+    def mean_error(self) -> float:
+        """Of the mean wait, as a share of theory's."""
+        return self.measured.mean / self.theory.mean - 1
+
+    @property
+    def p95_error(self) -> float:
+        """Of the 95th percentile."""
+        return self.measured.p95 / self.theory.p95 - 1
+
+    @property
+    def agrees(self) -> bool:
+        """Whether both are within their bounds, and every request was answered."""
+        within = abs(self.mean_error) <= MEAN_BOUND and abs(self.p95_error) <= P95_BOUND
+        return within and not self.failed
+
+
+async def compare(
+    queue: Md1, num_answers: int, seed: int, directory: Path, report: Callable[[str], None]
+) -> Comparison:
+    """Start a mesh and send it Poisson arrivals until about ``num_answers`` are measured.
+
+    Raises StartError, and Failed if the mesh can't be reached.
+    """
+    models = WaitingModels(target_ms=queue.service_s * 1e3, drafter_ms=1.0, acceptance=0.8)
+    options = MeshOptions(models=models, drain_s=1.0)
+    warm_up_s = max(_LEAST_WARM_UP_S, _WARM_UP_SERVICES * queue.service_s)
+    async with LocalMesh(options, directory, report) as mesh:
+        workload = Workload(
+            arrivals=Poisson(queue.rate),
+            conversations=Synthetic(prompt_tokens=Fixed(_PROMPT_TOKENS)),
+            extent=Extent(warm_up_s=warm_up_s, duration_s=num_answers / queue.rate),
+            variations=(Variation(strategy="autoregressive"),),
+            output_tokens=Fixed(1),
+            seed=seed,
+        )
+        run = await conduct(Plan(workload=workload, door=MeshDoor((mesh.address,))))
+    counts = run.result.counts
+    measured = [each for each in run.seen.observations if each.due_s >= warm_up_s]
+    ideal = waits_s((each.due_s for each in run.seen.observations), queue.service_s)
+    alone = [each.e2e_s for each in alone_among(measured)]
+    alone_s = fmean(alone)
+    return Comparison(
+        answers=counts.answered,
+        failed=counts.failed,
+        theory=Waits.expected(queue),
+        for_these_arrivals=Waits.of(list(ideal)[-len(measured) :]),
+        measured=Waits.of([each.e2e_s - alone_s for each in measured]),
+        alone_ms=round(alone_s * 1e3, 4),
+        alone_share=round(len(alone) / len(measured), 4),
+        generator=run.result.generator,
+    )
+
+
+def alone_among(observations: Sequence[Observation]) -> list[Observation]:
+    """Those, of requests in the order in which they were due, before which all had ended."""
+    found, last_end_s = [], 0.0
+    for seen in observations:
+        if seen.due_s >= last_end_s:
+            found.append(seen)
+        last_end_s = max(last_end_s, seen.ended_s)
+    return found
+
+
+def _pick(percentiles: Sequence[float]) -> tuple[float, float, float]:
+    return percentiles[49], percentiles[94], percentiles[98]

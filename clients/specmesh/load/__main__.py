@@ -1,0 +1,25 @@
+"""The program ``specmesh load``."""
+
+from __future__ import annotations
+
+import typer
+
+from specmesh.load.commands.compare import compare
+from specmesh.load.commands.run import run
+from specmesh.load.commands.search import search
+from specmesh.load.commands.sweep import sweep
+
+app = typer.Typer(
+    help="Find out how much a mesh, or any server of OpenAI's API, bears, and at which latency.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(run)
+app.command()(sweep)
+app.command()(search)
+app.command()(compare)
+
+
+if __name__ == "__main__":
+    app(prog_name="specmesh load")

@@ -1,0 +1,154 @@
+"""Makes a plan of what the user asked for, or says what is wrong with it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+import typer
+
+from specmesh.cli.connection import client_options
+from specmesh.client.credentials import is_loopback
+from specmesh.load.arrivals import Arrivals, Constant, Gamma, Poisson, Ramp, Replay, Users
+from specmesh.load.commands.options import LoadOptions, Pattern
+from specmesh.load.conduct import Plan
+from specmesh.load.conversations import Conversations, Listed, Recorded, Synthetic
+from specmesh.load.mesh_transport import MeshDoor
+from specmesh.load.openai_transport import OpenAiDoor
+from specmesh.load.prompt_files import read_prompts
+from specmesh.load.trace_files import TraceEntry, read_trace
+from specmesh.load.transport import Door
+from specmesh.load.variations import Variation
+from specmesh.load.workload import Extent, Workload
+
+DEFAULT_DURATION_S = 30.0
+
+R = TypeVar("R")
+
+
+def plan_of(asked: LoadOptions, rate: float | None) -> Plan:
+    """The run that ``asked`` describes, at ``rate`` conversations a second. Raises
+    BadParameter."""
+    entries = None if asked.trace is None else _read(read_trace, asked.trace, "--trace")
+    workload = Workload(
+        arrivals=_arrivals(asked, rate, entries),
+        conversations=_conversations(asked, entries),
+        extent=_extent(asked),
+        variations=_variations(asked),
+        output_tokens=asked.output_tokens,
+        ignore_end=asked.ignore_end,
+        think_s=asked.think,
+        cancelled_share=asked.cancel,
+        cancelled_after=asked.cancel_after if asked.cancel else None,
+        timeout_s=asked.timeout,
+        seed=asked.seed,
+    )
+    return Plan(
+        workload=workload,
+        door=_door(asked),
+        processes=asked.processes,
+        objectives=asked.objectives,
+        metrics=tuple(each for each in asked.metrics.split(",") if each),
+        num_slowest=asked.trace_slowest,
+    )
+
+
+def _arrivals(
+    asked: LoadOptions, rate: float | None, entries: tuple[TraceEntry, ...] | None
+) -> Arrivals | Users:
+    named = {"--rate": rate, "--users": asked.users, "--trace": entries}
+    given = [name for name, value in named.items() if value is not None]
+    if len(given) != 1:
+        raise typer.BadParameter(
+            "one of --rate (open loop), --users (closed loop) and --trace (replay) is needed"
+            + (f", not {' and '.join(given)}" if given else "")
+        )
+    if entries is not None:
+        return Replay(tuple(entry.at_s for entry in entries), asked.speed)
+    if asked.users is not None:
+        return Users(asked.users, asked.think)
+    assert rate is not None
+    match asked.arrivals:
+        case Pattern.CONSTANT:
+            return Constant(rate)
+        case Pattern.GAMMA:
+            return Gamma(rate, asked.burstiness)
+        case Pattern.RAMP:
+            if asked.ramp_to is None:
+                raise typer.BadParameter("goes with --ramp-to", param_hint="--arrivals ramp")
+            total_s = _extent(asked).total_s
+            return Ramp(rate, asked.ramp_to, DEFAULT_DURATION_S if total_s is None else total_s)
+        case Pattern.POISSON:
+            return Poisson(rate)
+
+
+def _conversations(asked: LoadOptions, entries: tuple[TraceEntry, ...] | None) -> Conversations:
+    if asked.prompts is not None:
+        return Listed(_read(read_prompts, asked.prompts, "--prompts"))
+    if entries is not None:
+        return Recorded(entries)
+    return Synthetic(
+        prompt_tokens=asked.prompt_tokens,
+        turns=asked.turns,
+        prefix_groups=asked.prefix_groups,
+        prefix_tokens=asked.prefix_tokens if asked.prefix_groups else 0,
+    )
+
+
+def _extent(asked: LoadOptions) -> Extent:
+    duration_s = asked.duration
+    if duration_s is None and asked.requests is None and asked.trace is None:
+        duration_s = DEFAULT_DURATION_S
+    return Extent(
+        warm_up_s=asked.warm_up,
+        duration_s=duration_s,
+        cool_down_s=asked.cool_down,
+        max_conversations=asked.requests,
+    )
+
+
+def _variations(asked: LoadOptions) -> tuple[Variation, ...]:
+    if asked.mixed:
+        if asked.strategy or asked.option:
+            raise typer.BadParameter("goes without --strategy and -o", param_hint="--mix")
+        return tuple(asked.mixed)
+    one = Variation(strategy=asked.strategy)
+    for each in asked.option or ():
+        name, _, text = each.partition("=")
+        try:
+            one = one.having(name, text)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--option") from None
+    return (one,)
+
+
+def _door(asked: LoadOptions) -> Door:
+    if not asked.openai:
+        return MeshDoor(
+            targets=tuple(asked.target),
+            model=asked.model,
+            chat=asked.chat,
+            max_retries=asked.retries,
+            connection=client_options(
+                asked.target, asked.tls_ca, asked.tls_cert, asked.tls_key, asked.token_file
+            ),
+        )
+    parts = urlsplit(asked.openai)
+    if parts.scheme not in {"http", "https"} or not parts.netloc:
+        raise typer.BadParameter(f"{asked.openai!r} is no http:// URL", param_hint="--openai")
+    token = os.environ.get("SPECMESH_TOKEN")
+    if asked.token_file is not None:
+        token = _read(lambda file: file.read_text().strip(), asked.token_file, "--token-file")
+    if token and parts.scheme == "http" and not is_loopback(f"{parts.hostname}:80"):
+        raise typer.BadParameter("a token is not sent in clear text: use https://")
+    return OpenAiDoor(asked.openai, asked.model, asked.chat, token, asked.tls_ca)
+
+
+def _read(read: Callable[[Path], R], file: Path, option: str) -> R:
+    try:
+        return read(file)
+    except (OSError, TypeError, ValueError) as error:
+        raise typer.BadParameter(f"{file}: {error}", param_hint=option) from None

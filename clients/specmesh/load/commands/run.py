@@ -1,0 +1,51 @@
+"""``specmesh load run``: one load, and what came of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from specmesh.cli.exit_status import ExitStatus
+from specmesh.load.commands.asked import plan_of
+from specmesh.load.commands.options import LoadOptions, with_load_options
+from specmesh.load.commands.session import Session, carry_out, check_writable
+from specmesh.load.csv_file import write_csv
+from specmesh.load.report import RunReport
+from specmesh.load.tables import show_result
+
+
+@with_load_options
+def run(
+    asked: LoadOptions,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            min=1e-6,
+            help="Open loop: conversations a second that begin, however long answers take.",
+        ),
+    ] = None,
+    csv: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write a row for each request.", rich_help_panel="Findings"
+        ),
+    ] = None,
+) -> None:
+    """Send requests and take the times."""
+    plan = plan_of(asked, rate)
+    session = Session(asked.json_)
+    check_writable(csv, "--csv")
+
+    async def work() -> int:
+        done = await session.run(plan, plan.door.description)
+        show_result(session.console, done.result)
+        session.write(RunReport(setting=session.setting(plan, done.workload), result=done.result))
+        if csv is not None:
+            write_csv(csv, done.workload, done.seen.observations)
+        if session.stopped:
+            return ExitStatus.INTERRUPTED
+        return ExitStatus.OK if done.result.counts.answered else ExitStatus.FAILED
+
+    carry_out(work)

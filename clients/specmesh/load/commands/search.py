@@ -1,0 +1,92 @@
+"""``specmesh load search``: the highest rate at which the objectives are met."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from specmesh.cli.exit_status import ExitStatus
+from specmesh.load.bisection import Bisection
+from specmesh.load.commands.asked import plan_of
+from specmesh.load.commands.options import LoadOptions, with_load_options
+from specmesh.load.commands.session import Session, carry_out
+from specmesh.load.commands.sweep import point
+from specmesh.load.report import Point, SearchReport
+from specmesh.load.tables import show_points
+
+
+@with_load_options
+def search(
+    asked: LoadOptions,
+    first_rate: Annotated[
+        float,
+        typer.Option("--from", min=1e-3, help="Conversations a second that are tried first."),
+    ] = 1.0,
+    share: Annotated[
+        float,
+        typer.Option(
+            min=0.01,
+            max=1,
+            help="Of the requests that must meet the objectives.",
+            rich_help_panel="Findings",
+        ),
+    ] = 0.95,
+    within: Annotated[
+        float,
+        typer.Option(
+            min=0.005,
+            max=1,
+            help="How near the rate that is met and the one that is missed must be.",
+            rich_help_panel="Findings",
+        ),
+    ] = 0.05,
+) -> None:
+    """Find the highest rate that meets the objectives, by bisection."""
+    if asked.objectives is None:
+        raise typer.BadParameter("is needed: what the rate is to meet", param_hint="--slo")
+    plan = plan_of(asked, first_rate)
+    session = Session(asked.json_)
+    bisection = Bisection(first_rate, within)
+
+    async def work() -> int:
+        workload = plan.workload
+        points: list[Point] = []
+        while (rate := bisection.next_rate) is not None and not session.stopped:
+            arrivals = plan_of(asked, rate).workload.arrivals
+            at_rate = replace(plan.workload, arrivals=arrivals)
+            done = await session.run(replace(plan, workload=at_rate), f"{rate:.3g}/s")
+            workload = done.workload
+            if session.stopped:
+                break
+            points.append(point(rate, {}, done.result, share))
+            bisection.tried(rate, met=bool(points[-1].meets))
+        points.sort(key=lambda each: each.rate)
+        show_points(session.console, points)
+        _say(session, bisection, share)
+        session.write(
+            SearchReport(
+                setting=session.setting(plan, workload),
+                share=share,
+                highest_rate=bisection.highest_met,
+                lowest_missed_rate=bisection.lowest_missed,
+                points=points,
+            )
+        )
+        if session.stopped:
+            return ExitStatus.INTERRUPTED
+        return ExitStatus.OK if bisection.highest_met is not None else ExitStatus.FAILED
+
+    carry_out(work)
+
+
+def _say(session: Session, bisection: Bisection, share: float) -> None:
+    met, missed = bisection.highest_met, bisection.lowest_missed
+    if met is None:
+        session.console.print(f"no rate was found at which {share:.0%} meet the objectives")
+    else:
+        session.console.print(
+            f"{share:.0%} meet the objectives up to {met:.3g} a second"
+            + ("" if missed is None else f"; at {missed:.3g} they do not")
+        )

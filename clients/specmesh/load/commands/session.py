@@ -1,0 +1,135 @@
+"""What all commands do around their runs: signals, live view, the report at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+
+from specmesh.cli.exit_status import ExitStatus
+from specmesh.load.conduct import Plan, Run, conduct
+from specmesh.load.fleet import Fleet
+from specmesh.load.live import LiveView
+from specmesh.load.machine import machine, versions
+from specmesh.load.report import RunReport, SearchReport, Setting, SweepReport
+from specmesh.load.servers import CannotScrape
+from specmesh.load.transport import Failed
+from specmesh.load.workload import Workload
+
+STANDARD_OUTPUT = Path("-")
+_UNREACHABLE = frozenset({"UNAVAILABLE", "CONNECTION"})
+
+
+class Session:
+    """A command's runs, one after the other. ``stopped`` says that the user wants no more."""
+
+    def __init__(self, json_file: Path | None) -> None:
+        check_writable(json_file, "--json")
+        self._json_file = json_file
+        self.console = Console(stderr=json_file == STANDARD_OUTPUT, highlight=False)
+        self.stopped = False
+        self._fleet: Fleet | None = None
+
+    async def run(self, plan: Plan, title: str) -> Run:
+        """Run ``plan`` with a live view; the first Ctrl-C ends it early, with its result."""
+        loop = asyncio.get_running_loop()
+        signals = (signal.SIGINT, signal.SIGTERM)
+
+        def stop() -> None:
+            self.stopped = True
+            if self._fleet is not None:
+                self._fleet.stop()
+            for each in signals:
+                loop.remove_signal_handler(each)
+
+        def made(fleet: Fleet) -> None:
+            self._fleet = fleet
+
+        for each in signals:
+            loop.add_signal_handler(each, stop)
+        try:
+            with LiveView(self.console, title) as view:
+                return await conduct(plan, view.heard, made)
+        finally:
+            self._fleet = None
+            for each in signals:
+                loop.remove_signal_handler(each)
+
+    def setting(self, plan: Plan, workload: Workload) -> Setting:
+        """What the report says of runs of ``workload``, as it became of that of ``plan``."""
+        return Setting(
+            command=shlex.join(["specmesh", "load", *sys.argv[1:]]),
+            server=plan.door.description,
+            seed=workload.seed,
+            processes=plan.processes,
+            workload=_described(workload),
+            versions=versions(),
+            machine=machine(),
+        )
+
+    def write(self, report: RunReport | SweepReport | SearchReport) -> None:
+        """Write the report where ``--json`` says."""
+        if self._json_file is None:
+            return
+        text = json.dumps(asdict(report), allow_nan=False)
+        if self._json_file == STANDARD_OUTPUT:
+            typer.echo(text)
+        else:
+            self._json_file.write_text(text + "\n")
+
+
+def check_writable(file: Path | None, option: str) -> None:
+    """Raise BadParameter now if ``file`` has no folder to be in, and not after a long run."""
+    if file is not None and not file.parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {file.parent}", param_hint=option)
+
+
+def carry_out(work: Callable[[], Coroutine[Any, Any, int]]) -> None:
+    """Run a command's coroutine; what it can't do is one line, and an exit status."""
+    try:
+        status = asyncio.run(work())
+    except Failed as failure:
+        typer.echo(f"specmesh: {failure} [{failure.reason}]", err=True)
+        unreachable = failure.reason in _UNREACHABLE
+        status = ExitStatus.UNAVAILABLE if unreachable else ExitStatus.FAILED
+    except (CannotScrape, OSError) as error:
+        typer.echo(f"specmesh: {error}", err=True)
+        status = ExitStatus.FAILED
+    except KeyboardInterrupt:
+        status = ExitStatus.INTERRUPTED
+    raise typer.Exit(status)
+
+
+def _described(workload: Workload) -> dict[str, Any]:
+    """The workload without what files hold."""
+    return {
+        "arrivals": _summary(workload.arrivals),
+        "conversations": _summary(workload.conversations),
+        "extent": asdict(workload.extent),
+        "variations": [asdict(each) for each in workload.variations],
+        "output_tokens": None
+        if workload.output_tokens is None
+        else _summary(workload.output_tokens),
+        "ignore_end": workload.ignore_end,
+        "think_s": workload.think_s,
+        "cancelled_share": workload.cancelled_share,
+        "timeout_s": workload.timeout_s,
+        "words_per_token": round(workload.words_per_token, 4),
+    }
+
+
+def _summary(value: Any) -> dict[str, Any]:
+    """The kind and the fields of a dataclass; long ones by their length."""
+    found: dict[str, Any] = {"kind": type(value).__name__.lower()}
+    for name, each in asdict(value).items():
+        found[name] = len(each) if isinstance(each, list | tuple) else each
+    return found

@@ -1,0 +1,112 @@
+"""``specmesh load sweep``: the same at several rates, and with several options."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from specmesh.cli.exit_status import ExitStatus
+from specmesh.load.commands.asked import plan_of
+from specmesh.load.commands.options import LoadOptions, parsed_by, with_load_options
+from specmesh.load.commands.session import Session, carry_out
+from specmesh.load.conduct import Plan
+from specmesh.load.report import Point, Result, SweepReport
+from specmesh.load.saturation import saturated
+from specmesh.load.tables import show_points
+
+
+def _rates(text: str) -> tuple[float, ...]:
+    try:
+        rates = tuple(sorted(map(float, text.split(","))))
+    except ValueError:
+        rates = ()
+    if not rates or rates[0] <= 0:
+        raise ValueError(f"{text!r} are no rates: write 5,10,20")
+    return rates
+
+
+def _settings(text: str) -> tuple[str, tuple[str, ...]]:
+    name, _, values = text.partition("=")
+    if not name or not values:
+        raise ValueError(f"{text!r}: write NAME=VALUE,VALUE")
+    return name, tuple(values.split(","))
+
+
+@with_load_options
+def sweep(
+    asked: LoadOptions,
+    rates: Annotated[
+        tuple,  # type: ignore[type-arg]
+        typer.Option(
+            parser=parsed_by(_rates),
+            metavar="RATE,RATE...",
+            help="Conversations a second; the higher ones are left out once the server can't keep "
+            "up.",
+        ),
+    ],
+    over: Annotated[
+        list[tuple] | None,  # type: ignore[type-arg]
+        typer.Option(
+            parser=parsed_by(_settings),
+            metavar="NAME=VALUE,VALUE...",
+            help="And with each of these: strategy=dsi,speculative or any option of -o. Repeat it "
+            "for all combinations.",
+            rich_help_panel="What",
+        ),
+    ] = None,
+) -> None:
+    """Run at one rate after the other until the server can't keep up."""
+    combinations = _combinations(over or ())
+    plans = [(each, _changed(plan_of(asked, rates[0]), each)) for each in combinations]
+    session = Session(asked.json_)
+
+    async def work() -> int:
+        workload = plans[0][1].workload
+        points: list[Point] = []
+        for changed, plan in plans:
+            for rate in rates:
+                at_rate = replace(plan.workload, arrivals=plan_of(asked, rate).workload.arrivals)
+                title = " ".join((f"{rate:g}/s", *map("=".join, changed.items())))
+                done = await session.run(replace(plan, workload=at_rate), title)
+                workload = done.workload
+                points.append(point(rate, changed, done.result))
+                if session.stopped or points[-1].saturated:
+                    break
+            if session.stopped:
+                break
+        show_points(session.console, points)
+        session.write(SweepReport(setting=session.setting(plans[0][1], workload), points=points))
+        return ExitStatus.INTERRUPTED if session.stopped else ExitStatus.OK
+
+    carry_out(work)
+
+
+def point(
+    rate: float, changed: Mapping[str, str], result: Result, share: float | None = None
+) -> Point:
+    """What a run at ``rate`` says; it meets the objectives if ``share`` of its requests do."""
+    why = saturated(result)
+    meets = None
+    if share is not None and result.goodput is not None:
+        meets = not why and result.goodput.share >= share
+    return Point(rate=rate, changed=changed, saturated=why, meets=meets, result=result)
+
+
+def _combinations(over: Sequence[tuple[str, Sequence[str]]]) -> list[Mapping[str, str]]:
+    names = [name for name, _ in over]
+    values: Iterator[tuple[str, ...]] = itertools.product(*(each for _, each in over))
+    return [dict(zip(names, each, strict=True)) for each in values]
+
+
+def _changed(plan: Plan, settings: Mapping[str, str]) -> Plan:
+    variations = plan.workload.variations
+    for name, text in settings.items():
+        try:
+            variations = tuple(each.having(name, text) for each in variations)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--over") from None
+    return replace(plan, workload=replace(plan.workload, variations=variations))

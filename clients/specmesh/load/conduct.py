@@ -1,0 +1,83 @@
+"""One run, from the start of the generators to its result."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from specmesh.load.conversations import WORDS, Listed
+from specmesh.load.fleet import Fleet, Listener, Seen
+from specmesh.load.generator import monotonic_since
+from specmesh.load.objectives import Objectives
+from specmesh.load.report import Result
+from specmesh.load.servers import Watch
+from specmesh.load.summary import measured_time, summarise
+from specmesh.load.transport import Door
+from specmesh.load.workload import Workload
+
+_SAMPLE = " ".join(WORDS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A run. ``metrics`` are the addresses of servers that are looked at."""
+
+    workload: Workload
+    door: Door
+    processes: int = 1
+    objectives: Objectives | None = None
+    metrics: Sequence[str] = ()
+    num_slowest: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What came of it; ``workload`` is the plan's, with what was measured of the tokenizer."""
+
+    workload: Workload
+    seen: Seen
+    result: Result
+
+
+async def conduct(
+    plan: Plan,
+    listener: Listener = lambda number, progress: None,  # noqa: ARG005
+    fleet_made: Callable[[Fleet], None] = lambda fleet: None,  # noqa: ARG005
+) -> Run:
+    """Run it. ``fleet_made`` gets what can stop it early.
+
+    Raises Failed if the server can't be reached, and CannotScrape.
+    """
+    watch = Watch(plan.metrics)
+    await watch.check()
+    workload = await _for_tokenizer(plan.workload, plan.door)
+    fleet = Fleet(workload, plan.door, plan.processes, traced=plan.num_slowest > 0)
+    fleet_made(fleet)
+    watching: list[asyncio.Task[None]] = []
+
+    def started(epoch_s: float) -> None:
+        if plan.metrics:
+            watching.append(asyncio.create_task(watch.run(monotonic_since(epoch_s))))
+
+    try:
+        seen = await fleet.run(started, listener)
+    finally:
+        for each in watching:
+            each.cancel()
+            with suppress(asyncio.CancelledError):
+                await each
+    servers = watch.servers(*measured_time(workload, seen))
+    result = summarise(workload, seen, plan.objectives, servers, plan.num_slowest)
+    return Run(workload, seen, result)
+
+
+async def _for_tokenizer(workload: Workload, door: Door) -> Workload:
+    """With as many words for a token as the server's tokenizer has; prompts of a file need none.
+    Raises Failed."""
+    if isinstance(workload.conversations, Listed):
+        return workload
+    async with door.open() as transport:
+        num_tokens = await transport.count_tokens(_SAMPLE)
+    return replace(workload, words_per_token=len(WORDS) / max(1, num_tokens))

@@ -1,0 +1,73 @@
+"""What is noted of each request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Outcome(StrEnum):
+    """How a request ended."""
+
+    ANSWERED = "answered"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    """By the workload, after some tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What an answer cost the mesh, as its statistics say; other servers don't tell."""
+
+    num_verify_calls: int
+    num_target_tokens: int
+    num_drafted_tokens: int
+    num_verified_tokens: int
+    num_accepted_tokens: int
+    num_wasted_tokens: int
+
+
+@dataclass(slots=True)
+class Observation:
+    """One request. Times are seconds from the start of the run.
+
+    ``due_s`` is when it was to begin, and what latencies are counted from; ``sent_s`` when it
+    did. ``first_s`` is the time of the first token, None if none came.
+    """
+
+    conversation: int
+    turn: int
+    variation: int
+    due_s: float
+    sent_s: float
+    first_s: float | None = None
+    ended_s: float = 0.0
+    outcome: Outcome = Outcome.FAILED
+    reason: str = ""
+    """Of a failure: what a program decides by, such as OVERLOADED, UNAVAILABLE or HTTP_429."""
+    num_prompt_tokens: int | None = None
+    num_output_tokens: int = 0
+    num_chunks: int = 0
+    num_resumes: int = 0
+    work: Work | None = None
+    trace_id: str = ""
+    part: int = 0
+    """The generator that sent it."""
+
+    @property
+    def ttft_s(self) -> float | None:
+        """Time to first token, from when the request was due."""
+        return None if self.first_s is None else self.first_s - self.due_s
+
+    @property
+    def e2e_s(self) -> float:
+        """Until the end, from when the request was due."""
+        return self.ended_s - self.due_s
+
+    @property
+    def tpot_s(self) -> float | None:
+        """Time per output token after the first: (e2e − TTFT) / (tokens − 1); None for fewer than
+        two."""
+        if self.first_s is None or self.num_output_tokens < 2:  # noqa: PLR2004
+            return None
+        return (self.ended_s - self.first_s) / (self.num_output_tokens - 1)

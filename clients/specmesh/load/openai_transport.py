@@ -1,0 +1,226 @@
+"""Any server of OpenAI's API: ``/v1/completions`` or ``/v1/chat/completions``, as a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Self
+
+import aiohttp
+from aiohttp.http import HttpProcessingError
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from specmesh.load.mesh_transport import messages
+from specmesh.load.observation import Work
+from specmesh.load.transport import Call, Failed, Heard, Told
+
+_DEADLINE = "DEADLINE_EXCEEDED"
+_LOOK_UP_S = 60.0
+_MAX_LINE_BYTES = 1 << 20
+_propagator = TraceContextTextMapPropagator()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAiDoor:
+    """A server at ``url``, with or without its ``/v1``. ``token`` is sent as a bearer token, and
+    over plain HTTP to this machine alone, which ``commands/asked.py`` sees to."""
+
+    url: str
+    model: str = ""
+    chat: bool = False
+    token: str | None = None
+    ca: Path | None = None
+
+    @property
+    def description(self) -> str:
+        """Such as ``OpenAI http://127.0.0.1:8000/v1/completions``."""
+        return f"OpenAI {self.endpoint}"
+
+    @property
+    def base(self) -> str:
+        """The address that ends in ``/v1``."""
+        return f"{self.url.rstrip('/').removesuffix('/v1')}/v1"
+
+    @property
+    def endpoint(self) -> str:
+        """Where requests go."""
+        return f"{self.base}/{'chat/' if self.chat else ''}completions"
+
+    def open(self) -> OpenAiTransport:
+        """A connection pool of its own."""
+        return OpenAiTransport(self)
+
+
+class OpenAiTransport:
+    """Asks over HTTP, on as many connections as there are requests under way."""
+
+    def __init__(self, door: OpenAiDoor) -> None:
+        self._door = door
+        self._model = door.model
+        self._session: aiohttp.ClientSession | None = None
+
+    async def ask(self, call: Call, heard: Heard) -> Told | None:
+        """Read an answer to its end; None if ``heard`` cancelled it. Raises Failed."""
+        body = {
+            **self._asked(call),
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        usage: Mapping[str, Any] = {}
+        cost: Mapping[str, Any] = {}
+        try:
+            async with asyncio.timeout(call.timeout_s), self._post(body) as response:
+                async for event in _events(response):
+                    usage = event.get("usage") or usage
+                    for choice in event.get("choices", ()):
+                        cost = choice.get("specmesh") or cost
+                        text = _text(choice)
+                        if text and not heard(None, text):
+                            return None
+        except TimeoutError:
+            raise Failed(_DEADLINE, f"no end after {call.timeout_s:g} s") from None
+        except aiohttp.ClientError as error:
+            raise _broken(error) from error
+        except HttpProcessingError as error:  # a line that is longer than _MAX_LINE_BYTES
+            raise Failed("BAD_STREAM", error.message) from error
+        return Told(
+            num_prompt_tokens=usage.get("prompt_tokens"),
+            num_output_tokens=usage.get("completion_tokens"),
+            num_resumes=cost.get("num_resumes", 0),
+            work=_work(cost["stats"]) if "stats" in cost else None,
+        )
+
+    async def count_tokens(self, text: str) -> int:
+        """As the server counts them in its usage. Raises Failed."""
+        said = {"model": self._model, "max_tokens": 1, "temperature": 0, **self._prompt((text,))}
+        try:
+            async with asyncio.timeout(_LOOK_UP_S), self._post(said) as response:
+                await _check(response)
+                return int((await response.json())["usage"]["prompt_tokens"])
+        except LookupError:
+            raise Failed("NO_USAGE", "the server does not say how long a prompt is") from None
+        except TimeoutError:
+            raise Failed(_DEADLINE, f"no answer after {_LOOK_UP_S:g} s") from None
+        except aiohttp.ClientError as error:
+            raise _broken(error) from error
+
+    async def __aenter__(self) -> Self:
+        token, ca = self._door.token, self._door.ca
+        tls = ssl.create_default_context(cafile=ca) if ca else True
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=tls),
+            timeout=aiohttp.ClientTimeout(total=None),
+            read_bufsize=_MAX_LINE_BYTES // 2,
+            headers={"Authorization": f"Bearer {token}"} if token else {},
+        )
+        try:
+            self._model = self._model or await self._only_model()
+        except BaseException:
+            await self._session.close()
+            raise
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    def _post(self, body: Mapping[str, Any]) -> Any:
+        assert self._session is not None, "the transport is not open"
+        headers: dict[str, str] = {}
+        _propagator.inject(headers)
+        return self._session.post(self._door.endpoint, json=body, headers=headers)
+
+    def _asked(self, call: Call) -> dict[str, Any]:
+        variation = call.variation
+        body: dict[str, Any] = {
+            "model": self._model,
+            **self._prompt(call.said),
+            **variation.sampling,
+        }
+        if call.max_tokens is not None:
+            body["max_tokens"] = call.max_tokens
+        if call.ignore_end:
+            body["ignore_eos"] = True
+        if variation.strategy or variation.options:
+            strategy = {"strategy": variation.strategy} if variation.strategy else {}
+            body["specmesh"] = {**strategy, **variation.options}
+        return body
+
+    def _prompt(self, said: tuple[str, ...]) -> dict[str, Any]:
+        if self._door.chat:
+            return {"messages": messages(said)}
+        return {"prompt": "".join(said)}
+
+    async def _only_model(self) -> str:
+        assert self._session is not None
+        url = f"{self._door.base}/models"
+        try:
+            async with asyncio.timeout(_LOOK_UP_S), self._session.get(url) as response:
+                await _check(response)
+                return str((await response.json())["data"][0]["id"])
+        except (TimeoutError, LookupError) as error:
+            raise Failed("CONNECTION", f"{url}: {type(error).__name__}: {error}") from error
+        except aiohttp.ClientError as error:
+            raise _broken(error) from error
+
+
+async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[Mapping[str, Any]]:
+    """The JSON of each server-sent event until ``[DONE]``. Raises Failed."""
+    await _check(response)
+    async for line in response.content:
+        if line.startswith(b"data:"):
+            data = line[5:].strip()
+            if data == b"[DONE]":
+                return
+            event = _parsed(data)
+            if "error" in event:
+                raise _failed(event["error"], "STREAM_ERROR")
+            yield event
+    raise Failed("BAD_STREAM", "the stream ended without [DONE]")
+
+
+def _work(stats: Mapping[str, int]) -> Work:
+    """What specmesh's gateway says of an answer."""
+    return Work(**{field.name: int(stats[field.name]) for field in fields(Work)})
+
+
+def _text(choice: Mapping[str, Any]) -> str:
+    delta = choice.get("delta")
+    found = choice.get("text") if delta is None else delta.get("content")
+    return found or ""
+
+
+async def _check(response: aiohttp.ClientResponse) -> None:
+    if response.ok:
+        return
+    try:
+        body = await response.json()
+    except (aiohttp.ClientError, ValueError):
+        body = None
+    error = body.get("error") if isinstance(body, dict) else body
+    raise _failed(error, f"HTTP_{response.status}")
+
+
+def _parsed(data: bytes) -> Mapping[str, Any]:
+    try:
+        event = json.loads(data)
+    except ValueError:
+        event = None
+    if not isinstance(event, dict):
+        raise Failed("BAD_STREAM", f"an event is no object: {data[:80]!r}")
+    return event
+
+
+def _broken(error: aiohttp.ClientError) -> Failed:
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return Failed("CONNECTION", f"{error.host}:{error.port}: {error.os_error}")
+    return Failed("CONNECTION", f"{type(error).__name__}: {error}")
+
+
+def _failed(error: object, otherwise: str) -> Failed:
+    said = error if isinstance(error, Mapping) else {"message": str(error)}
+    return Failed(str(said.get("code") or otherwise), str(said.get("message") or otherwise))

@@ -1,0 +1,75 @@
+"""What a generator needs of a server, whichever protocol it speaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, Self
+
+from specmesh.load.observation import Work
+from specmesh.load.variations import Variation
+
+
+class Failed(Exception):
+    """A request failed; ``reason`` is what failures are counted by."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A request. ``said`` is what was said before and the prompt: the user's words and the
+    model's in turn, the user's first and last."""
+
+    said: tuple[str, ...]
+    variation: Variation
+    max_tokens: int | None
+    ignore_end: bool
+    sampling_seed: int
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What a server says at the end of an answer; None is what it doesn't tell."""
+
+    num_prompt_tokens: int | None
+    num_output_tokens: int | None
+    num_resumes: int = 0
+    work: Work | None = None
+
+
+Heard = Callable[[int | None, str], bool]
+"""Called with each chunk of an answer: its tokens, if the server counts them, and its text.
+Returns whether to go on reading; if not, the answer is cancelled."""
+
+
+class Transport(Protocol):
+    """A connection to servers, of one event loop."""
+
+    async def ask(self, call: Call, heard: Heard) -> Told | None:
+        """Read an answer to its end; None if ``heard`` cancelled it. Raises Failed."""
+        ...
+
+    async def count_tokens(self, text: str) -> int:
+        """The tokens of a text. Raises Failed."""
+        ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, *exc_info: object) -> None: ...
+
+
+class Door(Protocol):
+    """Where and how to connect; can be sent to another process."""
+
+    @property
+    def description(self) -> str:
+        """The protocol and the addresses, for the report."""
+        ...
+
+    def open(self) -> Transport:
+        """A connection of the running event loop."""
+        ...
