@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from specmesh.client.requests import STRATEGY_OPTIONS, read_option
+from specmesh.client.speculation import STRATEGY_OPTIONS, read_option
 
 SAMPLING = ("temperature", "top_p", "top_k")
 _WHOLE = {"top_k"}

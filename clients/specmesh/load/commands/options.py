@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import typer
 
 from specmesh.cli.connection import DEFAULT_TARGET, Targets, TlsCa, TlsCert, TlsKey, TokenPath
-from specmesh.client.requests import STRATEGY_OPTIONS
+from specmesh.client.speculation import STRATEGY_OPTIONS
 from specmesh.load import durations, lengths
 from specmesh.load.objectives import Objectives, objectives
 from specmesh.load.variations import SAMPLING, Variation, variation
