@@ -21,6 +21,7 @@ from specmesh.client import Client
 EXAMPLES = Path(__file__).parents[2] / "clients" / "examples"
 PROMPT = "def read_config(path):"
 SECONDS = 120
+BUILD_SECONDS = 400  # gRPC is compiled, unless Go's cache has it: 20 s of a core
 GO_README = EXAMPLES / "go" / "README.md"
 GO_PACKAGES = Path("/usr/share/gocode/src/google.golang.org/grpc")
 GO_TOOLS = ("go", "protoc", "protoc-gen-go", "protoc-gen-go-grpc")
@@ -28,10 +29,10 @@ SLOW = ("--backend", "simulated", "--simulated-each-ms", "20")
 ALONE = ("--strategy", "autoregressive")
 
 
-def run(*command, **options):
+def run(*command, timeout=SECONDS, **options):
     """How the command ended, and what it printed."""
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=SECONDS, check=False, **options
+        command, capture_output=True, text=True, timeout=timeout, check=False, **options
     )
 
 
@@ -61,7 +62,7 @@ def go(folder):
         pytest.skip(f"not on PATH: {missing}; {GO_README} has Debian's packages")
     there = copy_of("go", folder)
     (commands,) = re.findall(r"```sh\n(mkdir .*?)```", GO_README.read_text(), re.DOTALL)
-    built = run("bash", "-euc", commands, cwd=there)
+    built = run("bash", "-euc", commands, cwd=there, timeout=BUILD_SECONDS)
     assert built.returncode == 0, built.stderr
     return (str(there / "generate"),)
 
@@ -100,8 +101,10 @@ def answering(command, *arguments):
     with subprocess.Popen(
         [*command, PROMPT, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as child:
-        yield child
-        child.kill()
+        try:
+            yield child
+        finally:
+            child.kill()
 
 
 def expected(address):
