@@ -3,7 +3,8 @@
 //   node generate.js PROMPT [HOST:PORT ...]
 //
 // This is all that a client in any language has to do for it: count epochs, remember what it has
-// received, and go on by Resume where the session is stored, else by Generate with `received`.
+// received, leave an orchestrator that has fallen silent, and go on by Resume where the session
+// is stored, else by Generate with `received`.
 
 import { fileURLToPath } from 'node:url';
 import { setTimeout as pause } from 'node:timers/promises';
@@ -14,6 +15,7 @@ import { explain } from './errors.js';
 const MAX_BROKEN = 12; // calls in a row that brought nothing
 const PAUSE_MS = 250;
 const DEADLINE_MS = 60_000;
+const PATIENCE_MS = 15_000; // for the first event of a call; without heartbeats, for each
 const NOT_STORED = ['NO_STORE', 'STORE_UNAVAILABLE', 'SESSION_NOT_FOUND'];
 
 const { specmesh } = grpc.loadPackageDefinition(
@@ -63,24 +65,46 @@ function open(client) {
 
 // Reads one stream; returns its `finished`.
 async function read(call) {
-  for await (const { event } of call) {
-    if (event.started) {
-      started = event.started;
-      stored = started.resumable;
-    } else if (event.chunk) {
-      broken = 0;
-      stored ||= event.chunk.resumable;
-      event.chunk.kinds.forEach((kind, index) => {
-        if (kind === 'TOKEN_KIND_UNCHECKED') received.unchecked.push(received.token_ids.length + index);
-      });
-      received.token_ids.push(...event.chunk.token_ids);
-      process.stdout.write(event.chunk.text);
-    } else if (event.finished) {
-      process.stdout.write(event.finished.text);
-      return event.finished;
+  let fellSilent = false;
+  const leave = () => {
+    fellSilent = true;
+    call.cancel();
+  };
+  let silence = setTimeout(leave, PATIENCE_MS);
+  try {
+    for await (const { event } of call) {
+      const finished = take(event);
+      if (finished) return finished;
+      clearTimeout(silence);
+      silence = setTimeout(leave, 4 * started.heartbeat_ms || PATIENCE_MS);
     }
+  } catch (error) {
+    throw fellSilent ? broke('the orchestrator has fallen silent') : error;
+  } finally {
+    clearTimeout(silence);
   }
-  throw Object.assign(new Error('the stream ended too soon'), { code: grpc.status.UNAVAILABLE });
+  throw broke('the stream ended too soon');
+}
+
+const broke = (message) => Object.assign(new Error(message), { code: grpc.status.UNAVAILABLE });
+
+// Remembers what an event tells, and writes its text; returns the last one's `finished`.
+function take({ started: begun, chunk, finished }) {
+  if (begun) {
+    started = begun;
+    stored = started.resumable;
+  } else if (chunk) {
+    broken = 0;
+    stored = chunk.resumable;
+    chunk.kinds.forEach((kind, index) => {
+      if (kind === 'TOKEN_KIND_UNCHECKED') received.unchecked.push(received.token_ids.length + index);
+    });
+    received.token_ids.push(...chunk.token_ids);
+    process.stdout.write(chunk.text);
+  } else if (finished) {
+    process.stdout.write(finished.text);
+  }
+  return finished;
 }
 
 // Whether to call again after an error, and when.
@@ -95,8 +119,15 @@ async function mayGoOn(error) {
   const brokenConnection = [INTERNAL, UNKNOWN].includes(error.code) && !reason; // by a proxy
   broken += 1;
   if (broken > MAX_BROKEN || !(mayPass || brokenConnection)) return false;
-  await pause(retryMs ?? PAUSE_MS);
+  const waitMs = retryMs ?? PAUSE_MS;
+  console.error(`\n${describe(error)}; again in ${waitMs / 1e3} s`);
+  await pause(waitMs);
   return true;
+}
+
+function describe(error) {
+  const { reason } = explain(error);
+  return `${grpc.status[error.code]}${reason && ` ${reason}`}: ${error.details ?? error.message}`;
 }
 
 for (let turn = 0; ; turn += 1) {
@@ -109,7 +140,7 @@ for (let turn = 0; ; turn += 1) {
     break;
   } catch (error) {
     if (!(await mayGoOn(error))) {
-      console.error(`\n${grpc.status[error.code]} ${explain(error).reason}: ${error.details ?? error.message}`);
+      console.error(`\n${describe(error)}`);
       process.exitCode = 1;
       break;
     }
