@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	specmeshv1 "specmesh/v1"
+	specmeshv1 "specmesh.dev/go/specmesh/v1"
 )
 
 // patience is the longest wait for the first event of a call, and for each one of a stream without

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	specmeshv1 "specmesh/v1"
+	specmeshv1 "specmesh.dev/go/specmesh/v1"
 )
 
 // failure is what a server says of a failed call.

@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	specmeshv1 "specmesh/v1"
+	specmeshv1 "specmesh.dev/go/specmesh/v1"
 )
 
 const (
