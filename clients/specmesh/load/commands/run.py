@@ -36,7 +36,7 @@ def run(
 ) -> None:
     """Send requests and take the times."""
     plan = plan_of(asked, rate)
-    session = Session(asked.json_)
+    session = Session(asked.json_, asked.html)
 
     async def work() -> int:
         prepared = with_words(plan, await measured_words(plan.door))

@@ -1,0 +1,248 @@
+"use strict";
+
+// Line charts by uPlot: a caption with units, a legend that toggles and reads out what is under the
+// pointer, limits as lines, and the same numbers as a table.
+
+const HEIGHT = 230;
+const PRINTED = { width: 330, height: 190 };
+const NUM_COLORS = 6;
+const DASHES = { p50: [], p95: [7, 4], p99: [2, 3] };
+const charts = new Set();
+
+function seriesColor(n) {
+  return `var(--series-${n % NUM_COLORS})`;
+}
+
+// A canvas knows no variables of CSS: an element that has the color tells what it is just now.
+function resolved(color) {
+  const probe = document.getElementById("hint");
+  probe.style.borderColor = color;
+  return getComputedStyle(probe).borderTopColor;
+}
+
+// `x`: {label, unit, values}; `series`: [{label, values, color, dash}]; `unit` is that of the
+// values. `limits`: [{axis, at, label}] are drawn as lines; `shaded`: [from, until] on x;
+// `form` writes a value. `together` names charts whose pointers move as one.
+function lineChart(spec) {
+  const plot = el("div", { className: "plot" });
+  const at = el("span", { className: "at" });
+  const buttons = spec.series.map(legendButton);
+  const figure = el(
+    "figure",
+    {},
+    el("figcaption", {}, spec.title, " ", el("span", { className: "muted" }, spec.note ?? "")),
+    el("div", { className: "legend" }, ...buttons, at),
+    plot,
+    numbersOf(spec),
+  );
+  const chart = { spec, plot, at, buttons, drawn: null };
+  buttons.forEach((button, n) => button.addEventListener("click", () => toggle(chart, n)));
+  new ResizeObserver(() => fit(chart)).observe(plot);
+  charts.add(chart);
+  return figure;
+}
+
+function legendButton({ label, color, dash }) {
+  const swatch = svg("svg", { width: 20, height: 8, "aria-hidden": "true" });
+  const line = svg("line", { x1: 0, x2: 20, y1: 4, y2: 4, "stroke-width": 2.5 });
+  line.style.stroke = color;
+  if (dash?.length) line.setAttribute("stroke-dasharray", dash.join(" "));
+  swatch.append(line);
+  const value = el("span", { className: "value" });
+  const made = el("button", { type: "button", "aria-pressed": "true" }, swatch, label, value);
+  made.title = "show or hide";
+  return made;
+}
+
+function toggle(chart, n) {
+  const shown = chart.buttons[n].getAttribute("aria-pressed") !== "true";
+  chart.buttons[n].setAttribute("aria-pressed", String(shown));
+  chart.drawn?.setSeries(n + 1, { show: shown });
+}
+
+// Draws it once it has a place, and fits it to that place from then on.
+function fit(chart) {
+  const width = Math.floor(chart.plot.clientWidth);
+  if (!width || !chart.plot.isConnected) return;
+  if (chart.drawn) chart.drawn.setSize({ width, height: HEIGHT });
+  else chart.drawn = drawn(chart, width);
+}
+
+function drawn(chart, width) {
+  const { spec } = chart;
+  const made = new uPlot(
+    {
+      width,
+      height: HEIGHT,
+      legend: { show: false },
+      cursor: { y: false, sync: spec.together ? { key: spec.together } : undefined },
+      scales: { x: { time: false, range: rangeOf(spec, "x") }, y: { range: rangeOf(spec, "y") } },
+      axes: [axis(spec.x, number), axis({ label: spec.unit }, spec.form ?? number)],
+      series: [{}, ...spec.series.map((each) => seriesOf(each, spec.points))],
+      hooks: {
+        setCursor: [(plot) => readOut(chart, plot)],
+        drawClear: [(plot) => shade(plot, spec.shaded)],
+        draw: [(plot) => (spec.limits ?? []).forEach((each) => drawLimit(plot, each))],
+      },
+    },
+    [spec.x.values, ...spec.series.map((each) => each.values)],
+    chart.plot,
+  );
+  movedByKeys(made, spec.title);
+  chart.buttons.forEach((button, n) => {
+    if (button.getAttribute("aria-pressed") !== "true") made.setSeries(n + 1, { show: false });
+  });
+  return made;
+}
+
+function axis({ label, unit }, form) {
+  return {
+    label: unit ? `${label}, ${unit}` : label,
+    labelSize: 22,
+    size: (plot, values) => Math.max(40, 14 + 7 * Math.max(0, ...(values ?? []).map((v) => v.length))),
+    labelFont: "12px system-ui, sans-serif",
+    font: "12px system-ui, sans-serif",
+    stroke: () => resolved("var(--muted)"),
+    grid: { stroke: () => resolved("var(--line)"), width: 1 },
+    ticks: { stroke: () => resolved("var(--line)"), width: 1, size: 5 },
+    values: (plot, splits) => splits.map((each) => (each === null ? "" : form(each))),
+  };
+}
+
+function seriesOf({ label, color, dash }, points) {
+  const stroke = () => resolved(color);
+  return {
+    label,
+    stroke,
+    width: 1.75,
+    dash,
+    spanGaps: true,
+    points: { show: Boolean(points), size: 6, stroke, fill: stroke },
+  };
+}
+
+// Limits are part of what is to be seen, unless they are so far away that nothing else would be.
+function rangeOf(spec, name) {
+  const limits = (spec.limits ?? []).filter((each) => each.axis === name).map((each) => each.at);
+  return (plot, least, most) => {
+    if (least === null || most === null) return [0, 1];
+    const near = limits.filter((each) => each <= 3 * most);
+    if (name === "x") {
+      const zoomed = least > spec.x.values[0] || most < spec.x.values.at(-1);
+      if (zoomed) return [least, most];
+      const high = Math.max(most, ...near.map((each) => each * 1.02));
+      return high > least ? [Math.min(least, ...near), high] : [least - 0.5, least + 0.5];
+    }
+    const high = spec.most ?? Math.max(most, ...near) * 1.06;
+    return [0, high || 1];
+  };
+}
+
+function readOut(chart, plot) {
+  const { spec } = chart;
+  const index = plot.cursor.idx;
+  const under = index !== null && index !== undefined;
+  chart.at.textContent = under
+    ? `at ${number(spec.x.values[index])} ${spec.x.unit ?? spec.x.label}`
+    : "";
+  spec.series.forEach((each, n) => {
+    const text = under ? (spec.form ?? number)(each.values[index]) : "";
+    chart.buttons[n].lastChild.textContent = text;
+  });
+}
+
+function shade(plot, shaded) {
+  if (!shaded) return;
+  const { ctx, bbox } = plot;
+  const [from, until] = shaded.map((each) => plot.valToPos(each, "x", true));
+  const left = Math.max(bbox.left, from);
+  ctx.save();
+  ctx.fillStyle = resolved("var(--measured)");
+  ctx.fillRect(left, bbox.top, Math.min(until, bbox.left + bbox.width) - left, bbox.height);
+  ctx.restore();
+}
+
+function drawLimit(plot, { axis: name, at, label }) {
+  const { ctx, bbox } = plot;
+  const scale = plot.scales[name];
+  if (at < scale.min || at > scale.max) return;
+  const place = plot.valToPos(at, name, true);
+  const ratio = devicePixelRatio;
+  ctx.save();
+  ctx.strokeStyle = ctx.fillStyle = resolved("var(--objective)");
+  ctx.lineWidth = 1.5 * ratio;
+  ctx.setLineDash([5 * ratio, 4 * ratio]);
+  ctx.font = `${12 * ratio}px system-ui, sans-serif`;
+  ctx.beginPath();
+  if (name === "x") {
+    ctx.moveTo(place, bbox.top);
+    ctx.lineTo(place, bbox.top + bbox.height);
+    const left = place + ctx.measureText(label).width + 12 * ratio > bbox.left + bbox.width;
+    ctx.textAlign = left ? "right" : "left";
+    ctx.fillText(label, place + (left ? -6 : 6) * ratio, bbox.top + bbox.height - 8 * ratio);
+  } else {
+    ctx.moveTo(bbox.left, place);
+    ctx.lineTo(bbox.left + bbox.width, place);
+    ctx.textAlign = "left";
+    ctx.fillText(label, bbox.left + 6 * ratio, place - 5 * ratio);
+  }
+  ctx.stroke();
+  ctx.restore();
+}
+
+function movedByKeys(plot, title) {
+  plot.over.tabIndex = 0;
+  plot.over.setAttribute("role", "img");
+  plot.over.setAttribute("aria-label", `${title}: arrow keys read it out, the table below has all`);
+  plot.over.addEventListener("keydown", (event) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    const last = plot.data[0].length - 1;
+    const index = Math.min(last, Math.max(0, (plot.cursor.idx ?? (step > 0 ? -1 : last + 1)) + step));
+    plot.setCursor({ left: plot.valToPos(plot.data[0][index], "x"), top: 10 });
+  });
+}
+
+// The accessible form, made when it is opened.
+function numbersOf({ title, x, unit, series, form = number }) {
+  const details = el("details", { className: "no-print" }, el("summary", {}, "Numbers"));
+  const fill = () =>
+    details.append(
+      table(
+        [x.unit ? `${x.label}, ${x.unit}` : x.label, ...series.map((each) => each.label)],
+        x.values.map((at, n) => [number(at), ...series.map((each) => form(each.values[n]))]),
+        { caption: unit ? `${title}, ${unit}` : title },
+      ),
+    );
+  details.addEventListener("toggle", fill, { once: true });
+  return details;
+}
+
+function redrawAll() {
+  for (const chart of charts) chart.drawn?.redraw(false, true);
+}
+
+// Those that are no longer in the page are let go.
+function forgetCharts() {
+  for (const chart of charts) {
+    if (chart.plot.isConnected) continue;
+    chart.drawn?.destroy();
+    charts.delete(chart);
+  }
+}
+
+function sizedForPrint() {
+  for (const chart of charts) chart.drawn?.setSize(PRINTED);
+}
+
+function sizedForScreen() {
+  charts.forEach(fit);
+}
+
+function svg(tag, attributes, ...children) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...children);
+  return made;
+}

@@ -1,0 +1,240 @@
+"use strict";
+
+// One run: its percentiles, distributions, what speculation cost, errors, and the requests to look
+// at. Each function makes a section, or null where the report has nothing of the kind.
+
+const PERCENTS = { p50: "p50", p90: "p90", p95: "p95", p99: "p99", p99_9: "p99.9" };
+const METRICS = {
+  ttft_ms: {
+    name: "TTFT",
+    meaning:
+      "Time to first token: first token received − when the request was due, whether or not it was sent by then. Of requests that did not fail.",
+  },
+  tpot_ms: {
+    name: "TPOT",
+    meaning:
+      "Time per output token: (end to end − TTFT) / (tokens − 1). Of answers with two tokens or more.",
+  },
+  inter_chunk_ms: {
+    name: "inter-chunk",
+    meaning:
+      "From one chunk of an answer to its next. Speculation sends several tokens in a chunk, so this is no time between tokens.",
+  },
+  e2e_ms: {
+    name: "end to end",
+    meaning: "Last token received − when the request was due. Of answers.",
+  },
+  tokens_per_chunk: { name: "tokens per chunk", meaning: "How many tokens came at once." },
+};
+
+function latencySection(runs) {
+  const rows = runs.flatMap((run) => percentileRows(run, runs.length > 1 ? `${run.name}, ` : ""));
+  if (!rows.length) return null;
+  const headings = ["milliseconds", "mean", ...Object.values(PERCENTS), "max", "count"];
+  const several = runs.length === 1 && runs[0].variations.length;
+  return section(
+    "Latency",
+    table(headings, rows, { caption: "Counted from when each request was due; words with dots explain themselves" }),
+    several ? variationTable(runs[0], headings) : null,
+    el("h3", {}, "How many had come by when"),
+    el("div", { className: "charts" }, ...cdfCharts(runs)),
+  );
+}
+
+function percentileRows(run, prefix) {
+  return run.percentiles.map((row) => {
+    const { name, meaning } = METRICS[row.metric];
+    return [el("span", {}, prefix, term(name, meaning)), ...figuresOf(row)];
+  });
+}
+
+function figuresOf(row) {
+  const columns = ["mean", ...Object.keys(PERCENTS), "max"];
+  return [...columns.map((each) => number(row[each])), row.count.toLocaleString("en")];
+}
+
+function variationTable(run, headings) {
+  const rows = run.variations.flatMap((variation) =>
+    variation.percentiles.map((row) => [
+      `${variation.name}, ${METRICS[row.metric].name}`,
+      ...figuresOf(row),
+    ]),
+  );
+  return el("div", {}, el("h3", {}, "By variation of the mix"), table(headings, rows));
+}
+
+function cdfCharts(runs) {
+  return Object.keys(runs[0].cdfs)
+    .map((metric) => cdfChart(metric, runs))
+    .filter((chart) => chart !== null);
+}
+
+function cdfChart(metric, runs) {
+  const curves = runs.flatMap((run) =>
+    run.cdfs[metric].map((curve) => ({
+      ...curve,
+      name: [runs.length > 1 ? run.name : "", curve.name].filter(Boolean).join(", "),
+    })),
+  );
+  if (!curves.length) return null;
+  const { name } = METRICS[metric];
+  const { times, shares } = onOneAxis(curves);
+  return lineChart({
+    title: name,
+    note: "share of requests up to a time",
+    unit: "share",
+    form: (share) => percent(share, share > 0.99 && share < 1 ? 2 : 0),
+    most: 1,
+    x: { label: name, unit: "ms", values: times },
+    series: curves.map((curve, n) => ({
+      label: curve.name || name,
+      values: shares[n],
+      color: seriesColor(n),
+    })),
+    limits: objectivesOf(runs, metric, "x"),
+  });
+}
+
+// The objectives of a metric, each once.
+function objectivesOf(runs, metric, axis) {
+  const key = metric.replace("_ms", "");
+  const bounds = runs.map((run) => run.goodput?.objectives_ms[key]).filter((each) => each);
+  return [...new Set(bounds)].map((at) => ({ axis, at, label: `objective ${number(at)} ms` }));
+}
+
+// Curves of shares over times, each with times of its own, on the times of all. Each time is there
+// twice, with the share below it and up to it, for where many took the same time a curve leaps.
+function onOneAxis(curves) {
+  const own = new Set(curves.flatMap((curve) => curve.ms));
+  const times = [...own].sort((a, b) => a - b).flatMap((each) => [each, each]);
+  const shares = curves.map((curve) =>
+    times.map((each, n) => (n % 2 ? shareUpTo(curve, each) : shareBelow(curve, each))),
+  );
+  return { times, shares };
+}
+
+function shareUpTo({ ms, share }, time) {
+  const next = ms.findIndex((each) => each > time);
+  if (next < 0) return 1;
+  return next ? between(ms, share, next, time) : 0;
+}
+
+function shareBelow({ ms, share }, time) {
+  const next = ms.findIndex((each) => each >= time);
+  if (next < 0) return 1;
+  return next ? between(ms, share, next, time) : 0;
+}
+
+function between(ms, share, next, time) {
+  const part = (time - ms[next - 1]) / (ms[next] - ms[next - 1]);
+  return share[next - 1] + part * (share[next] - share[next - 1]);
+}
+
+function speculationSection(runs) {
+  const told = runs.flatMap((run) =>
+    [{ name: run.name, ...run }, ...run.variations].filter((each) => each.speculation),
+  );
+  if (!told.length) return null;
+  const headings = [
+    "requests",
+    term("acceptance", "Accepted over verified draft tokens."),
+    term("target calls a token", "Verify calls over tokens of the answers; 1 without speculation."),
+    term("target tokens a token", "Positions that the target was asked for, over tokens of the answers."),
+    term("wasted a token", "Tokens drafted in vain, over tokens of the answers."),
+  ];
+  const rows = told.map(({ name, speculation }) => [
+    name,
+    percent(speculation.acceptance),
+    number(speculation.target_calls_per_token),
+    number(speculation.target_tokens_per_token),
+    number(speculation.wasted_per_token),
+  ]);
+  return section("Speculation", table(headings, rows));
+}
+
+function chunksChart(run) {
+  const { size, count } = run.tokens_per_chunk;
+  if (size.length < 2) return null;
+  const total = count.reduce((sum, each) => sum + each, 0);
+  return lineChart({
+    title: "Tokens per chunk",
+    note: "share of chunks of so many tokens",
+    unit: "share",
+    form: (share) => percent(share, 1),
+    points: true,
+    x: { label: "tokens in a chunk", values: size },
+    series: [{ label: "chunks", values: count.map((each) => each / total), color: seriesColor(0) }],
+  });
+}
+
+function requestsSection(run) {
+  const { counts, throughput } = run;
+  const rows = [
+    ["due", counts.due.toLocaleString("en"), `${number(throughput.offered_per_s)} a second`],
+    ["answered", counts.answered.toLocaleString("en"), `${number(throughput.answered_per_s)} a second`],
+    ["failed", counts.failed.toLocaleString("en"), shareOf(counts.failed, counts.due)],
+    ["cancelled by the load", counts.cancelled.toLocaleString("en"), shareOf(counts.cancelled, counts.due)],
+    ["resumed after a break", counts.resumed.toLocaleString("en"), shareOf(counts.resumed, counts.due)],
+  ];
+  const tokens = `${number(throughput.output_tokens_per_s)} output tokens a second`;
+  const mean = throughput.mean_output_tokens;
+  return section(
+    "Requests",
+    table(["requests", "number", ""], rows, {
+      caption: mean === null ? tokens : `${tokens}, ${number(mean)} an answer`,
+    }),
+    ...errorTable(run),
+  );
+}
+
+function shareOf(part, whole) {
+  return whole ? percent(part / whole) : "–";
+}
+
+function errorTable({ errors, counts }) {
+  if (!errors.length) return [];
+  const rows = errors.map(([reason, count]) => {
+    const bar = el("span", { className: "bar" });
+    bar.style.width = `${Math.max(2, (120 * count) / counts.failed)}px`;
+    return [reason, el("span", {}, bar, String(count)), shareOf(count, counts.due)];
+  });
+  return [el("h3", {}, "Errors by reason"), table(["reason", "requests", "of all"], rows)];
+}
+
+function tracesSection(run) {
+  const listed = [...run.slowest.map((each) => ["slowest", each]), ...run.failed.map((each) => ["failed", each])];
+  if (!listed.length) {
+    const advice = "None were kept: --trace-slowest 10 starts traces and names the slowest and the failed requests.";
+    return section("Slow and failed requests", el("p", { className: "muted" }, advice));
+  }
+  const rows = listed.map(([why, each]) => [
+    why,
+    number(each.e2e_ms),
+    number(each.ttft_ms),
+    each.t_s.toFixed(2),
+    `${each.conversation}.${each.turn}`,
+    each.reason || each.outcome,
+    traceCommand(each.trace_id),
+  ]);
+  const headings = ["", "end to end, ms", "TTFT, ms", "due at, s", "conversation.turn", "outcome", "trace"];
+  return section("Slow and failed requests", table(headings, rows, { texts: [5, 6] }));
+}
+
+function traceCommand(id) {
+  const command = `specmesh trace show ${id}`;
+  const code = el("code", {}, command);
+  const button = el("button", { type: "button", className: "no-print" }, "copy");
+  button.addEventListener("click", () => copy(command, code, button));
+  return el("span", {}, code, " ", button);
+}
+
+// Where a browser doesn't let pages copy, the text is marked, ready for the user to.
+async function copy(text, code, button) {
+  try {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "copied";
+  } catch {
+    getSelection().selectAllChildren(code);
+    button.textContent = "marked";
+  }
+}

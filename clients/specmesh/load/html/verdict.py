@@ -1,0 +1,146 @@
+"""What a report comes to, in a few sentences, each with the tone it is to be read in."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any
+
+from specmesh.load.durations import written
+from specmesh.load.html.facts import Read
+
+NAMES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "end to end"}
+"""Of objectives and metrics, without their unit."""
+
+Sentence = dict[str, str]
+
+
+class Tone(StrEnum):
+    """How a sentence is set."""
+
+    MAIN = "main"
+    PLAIN = "plain"
+    WARNING = "warning"
+
+
+def of_run(result: Read, name: str = "") -> list[Sentence]:
+    """Goodput, or what there was of answers; then what puts it in doubt."""
+    prefix = f"{name}: " if name else ""
+    found = [_sentence(Tone.MAIN, prefix + _outcome(result))]
+    if result["interrupted"]:
+        found.append(_sentence(Tone.WARNING, f"{prefix}interrupted; this is what was seen so far."))
+    counts = result["counts"]
+    if counts["failed"]:
+        reason, most = max(result["errors"].items(), key=lambda item: item[1])
+        text = f"{counts['failed']} of {counts['due']} requests failed, {most} with {reason}."
+        found.append(_sentence(Tone.WARNING, prefix + text))
+    return [*found, *_generator(result, prefix)]
+
+
+def of_sweep(points: Sequence[Read], groups: Sequence[str]) -> list[Sentence]:
+    """Where each group of points stopped keeping up; ``groups`` has the name of each point's."""
+    found = []
+    for name, own in itertools.groupby(zip(groups, points, strict=True), key=lambda pair: pair[0]):
+        text = _of_group([point for _, point in own])
+        found.append(_sentence(Tone.MAIN, f"{name}: {text}" if name else _capital(text)))
+    return [*found, *_generators(points)]
+
+
+def of_search(report: Read, name: str = "") -> list[Sentence]:
+    """The highest rate that met the objectives."""
+    prefix = f"{name}: " if name else ""
+    met, missed, share = report["highest_rate"], report["lowest_missed_rate"], report["share"]
+    if met is None:
+        text = f"No rate was found at which {share:.0%} of the requests meet the objectives"
+    else:
+        text = f"{share:.0%} of the requests meet the objectives up to {met:.3g} a second"
+    if missed is not None:
+        text += f"; at {missed:.3g} a second they do not"
+    objectives = next(
+        (_objectives(each["result"]["goodput"]) for each in report["points"]), "none was tried"
+    )
+    return [_sentence(Tone.MAIN, f"{prefix}{text} ({objectives})."), *_generators(report["points"])]
+
+
+def of_comparison(differences: Sequence[Read], others: Sequence[str]) -> list[Sentence]:
+    """How the means have changed, and what else was not the same."""
+    means = [
+        f"{each['label']} {each['in_words']}" for each in differences if each["statistic"] == "mean"
+    ]
+    found = [_sentence(Tone.MAIN, f"After against before, in the mean: {'; '.join(means)}.")]
+    if others:
+        text = f"The runs also differ in {', '.join(others)}: it may be that which is seen."
+        found.append(_sentence(Tone.WARNING, text))
+    return found
+
+
+def _outcome(result: Read) -> str:
+    goodput, throughput = result["goodput"], result["throughput"]
+    offered = f"{throughput['offered_per_s']:.3g} requests a second were offered"
+    if goodput is not None:
+        return (
+            f"{goodput['share']:.1%} of the requests met {_objectives(goodput)}: a goodput of "
+            f"{goodput['per_s']:.3g} a second, where {offered}."
+        )
+    text = f"{throughput['answered_per_s']:.3g} answers a second, where {offered}"
+    ttft = result["latency"]["ttft_ms"]
+    if ttft is not None:
+        half, most = written(ttft["p50"] / 1e3), written(ttft["p99"] / 1e3)
+        text += f"; the first token came within {half} for half of them, {most} for 99 in 100"
+    return f"{text}."
+
+
+def _of_group(points: Sequence[Any]) -> str:
+    kept = [each for each in points if not each["saturated"]]
+    fallen = [each for each in points if each["saturated"]]
+    parts = []
+    if kept:
+        highest = max(kept, key=lambda each: each["rate"])
+        tokens = highest["result"]["throughput"]["output_tokens_per_s"]
+        parts.append(f"keeps up with {highest['rate']:g} a second ({tokens:.0f} tokens/s")
+        goodput = highest["result"]["goodput"]
+        parts[0] += f", {goodput['share']:.1%} within the objectives)" if goodput else ")"
+    if fallen:
+        lowest = min(fallen, key=lambda each: each["rate"])
+        parts.append(f"not with {lowest['rate']:g}: {lowest['saturated']}")
+    return ", ".join(parts) + "."
+
+
+def _objectives(goodput: Read) -> str:
+    bounds = goodput["objectives_ms"].items()
+    return ", ".join(f"{NAMES[name]} ≤ {written(bound / 1e3)}" for name, bound in bounds)
+
+
+def _generator(result: Read, prefix: str) -> list[Sentence]:
+    made = result["generator"]
+    if made["bottleneck"]:
+        text = f"the generator may itself be the bottleneck: {'; '.join(made['bottleneck'])}."
+        return [_sentence(Tone.WARNING, prefix + (text if prefix else _capital(text)))]
+    if made["lag_ms"] is None:
+        return []
+    lag = written(made["lag_ms"]["p99"] / 1e3)
+    busiest = max((each["cpu_share"] for each in made["processes"]), default=0.0)
+    text = f"the generator was not the bottleneck: 99 in 100 requests left within {lag} of when "
+    text += f"they were due, and its busiest process used {busiest:.0%} of a core."
+    return [_sentence(Tone.PLAIN, prefix + (text if prefix else _capital(text)))]
+
+
+def _generators(points: Sequence[Read]) -> list[Sentence]:
+    """One sentence for all points."""
+    late = [each for each in points if each["result"]["generator"]["bottleneck"]]
+    if not late:
+        return [_sentence(Tone.PLAIN, "The generator was not the bottleneck at any rate.")]
+    lags = [each["result"]["generator"]["lag_ms"] for each in late]
+    worst = written(max((lag["p99"] for lag in lags if lag), default=0.0) / 1e3)
+    rates = ", ".join(dict.fromkeys(f"{each['rate']:.3g}" for each in late))
+    text = f"The generator may itself have been the bottleneck at {rates} a second: one request "
+    return [_sentence(Tone.WARNING, f"{text}in 100 left up to {worst} late, or later.")]
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _sentence(tone: Tone, text: str) -> Sentence:
+    return {"tone": tone.value, "text": text}
