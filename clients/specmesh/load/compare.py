@@ -24,6 +24,8 @@ STATISTICS = ("mean", *(f"p{percent}" for percent in PERCENTILES))
 METRICS = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "e2e_ms": "end to end"}
 _CONFIDENCE = 95
 _SEED = 0
+_CELLS_AT_ONCE = 1 << 20
+"""Bounds the memory that resampling takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +58,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Dif
         old, new = _column(before, metric), _column(after, metric)
         if old is None or new is None:
             continue
-        values = _statistics(old), _statistics(new)
+        values = _statistics(old[None, :])[0], _statistics(new[None, :])[0]
         changes = _resampled(new) / _resampled(old) - 1
         margin = (100 - _CONFIDENCE) / 2
         low, high = np.percentile(changes, (margin, 100 - margin), axis=0)
@@ -99,9 +101,9 @@ def _column(report: Mapping[str, Any], metric: str) -> NDArray[np.float64] | Non
     return np.array(values)
 
 
-def _statistics(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    percentiles = np.percentile(values, PERCENTILES)
-    return np.concatenate(([values.mean()], percentiles))
+def _statistics(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of each row, [rows, len(STATISTICS)]."""
+    return np.column_stack((rows.mean(axis=1), *np.percentile(rows, PERCENTILES, axis=1)))
 
 
 def _resampled(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -112,7 +114,13 @@ def _resampled(values: NDArray[np.float64]) -> NDArray[np.float64]:
     around = np.concatenate((values, values[: length - 1]))
     blocks = np.lib.stride_tricks.sliding_window_view(around, length)
     starts = luck.integers(len(values), size=(NUM_RESAMPLES, NUM_BLOCKS))
-    return np.array([_statistics(blocks[each].ravel()[: len(values)]) for each in starts])
+    at_once = max(1, _CELLS_AT_ONCE // len(values))
+    return np.concatenate(
+        [
+            _statistics(blocks[some].reshape(len(some), -1)[:, : len(values)])
+            for some in np.split(starts, range(at_once, NUM_RESAMPLES, at_once))
+        ]
+    )
 
 
 def _range(low: float, high: float) -> str:

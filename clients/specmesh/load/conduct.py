@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from specmesh.load.conversations import WORDS
+from specmesh.load.conversations import WORDS, Listed
 from specmesh.load.fleet import Fleet, Listener, Seen
 from specmesh.load.generator import monotonic_since
 from specmesh.load.objectives import Objectives
@@ -34,21 +34,11 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of it."""
+    """What came of it; ``workload`` is the plan's, with what was measured of the tokenizer."""
 
+    workload: Workload
     seen: Seen
     result: Result
-
-
-async def measured_words(door: Door) -> float:
-    """How many words make a token at the server. Raises Failed."""
-    async with door.open() as transport:
-        return len(WORDS) / max(1, await transport.count_tokens(_SAMPLE))
-
-
-def with_words(plan: Plan, words_per_token: float) -> Plan:
-    """``plan`` with prompts for such a tokenizer."""
-    return replace(plan, workload=replace(plan.workload, words_per_token=words_per_token))
 
 
 async def conduct(
@@ -62,7 +52,8 @@ async def conduct(
     """
     watch = Watch(plan.metrics)
     await watch.check()
-    fleet = Fleet(plan.workload, plan.door, plan.processes, traced=plan.num_slowest > 0)
+    workload = await _for_tokenizer(plan.workload, plan.door)
+    fleet = Fleet(workload, plan.door, plan.processes, traced=plan.num_slowest > 0)
     fleet_made(fleet)
     watching: list[asyncio.Task[None]] = []
 
@@ -77,6 +68,16 @@ async def conduct(
             each.cancel()
             with suppress(asyncio.CancelledError):
                 await each
-    servers = watch.servers(*measured_time(plan.workload, seen))
-    result = summarise(plan.workload, seen, plan.objectives, servers, plan.num_slowest)
-    return Run(seen, result)
+    servers = watch.servers(*measured_time(workload, seen))
+    result = summarise(workload, seen, plan.objectives, servers, plan.num_slowest)
+    return Run(workload, seen, result)
+
+
+async def _for_tokenizer(workload: Workload, door: Door) -> Workload:
+    """With as many words for a token as the server's tokenizer has; prompts of a file need none.
+    Raises Failed."""
+    if isinstance(workload.conversations, Listed):
+        return workload
+    async with door.open() as transport:
+        num_tokens = await transport.count_tokens(_SAMPLE)
+    return replace(workload, words_per_token=len(WORDS) / max(1, num_tokens))

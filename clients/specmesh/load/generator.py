@@ -85,7 +85,7 @@ class Generator:
         extent = self._workload.extent
         luck = drawn_for(self._workload.seed, "user", user)
         for number in itertools.count(user, users.count):
-            begins_s = self._now() + users.think(luck)
+            begins_s = max(0.0, self._now()) + users.think(luck)
             if extent.total_s is not None and begins_s >= extent.total_s:
                 return
             if extent.max_conversations is not None and number >= extent.max_conversations:

@@ -171,7 +171,7 @@ async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[Mapping[str
             data = line[5:].strip()
             if data == b"[DONE]":
                 return
-            event = json.loads(data)
+            event = _parsed(data)
             if "error" in event:
                 raise _failed(event["error"], "STREAM_ERROR")
             yield event
@@ -193,10 +193,21 @@ async def _check(response: aiohttp.ClientResponse) -> None:
     if response.ok:
         return
     try:
-        error = (await response.json()).get("error", {})
+        body = await response.json()
     except (aiohttp.ClientError, ValueError):
-        error = {}
+        body = None
+    error = body.get("error") if isinstance(body, dict) else body
     raise _failed(error, f"HTTP_{response.status}")
+
+
+def _parsed(data: bytes) -> Mapping[str, Any]:
+    try:
+        event = json.loads(data)
+    except ValueError:
+        event = None
+    if not isinstance(event, dict):
+        raise Failed("BAD_STREAM", f"an event is no object: {data[:80]!r}")
+    return event
 
 
 def _broken(error: aiohttp.ClientError) -> Failed:

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 
 import grpc.aio
 
-from specmesh.v1 import events_pb2, served_model_pb2
+from specmesh.v1 import events_pb2, tokenizer_pb2
 from specmesh.v1 import generation_pb2 as pb
 
 _NUM_PROMPT_TOKENS = 4
@@ -71,27 +71,27 @@ class _Stub:
         for message in self._answer:
             yield message
 
-    async def list_models(
+    async def tokenize(
         self,
-        request: bytes,  # noqa: ARG002
+        request: bytes,
         context: grpc.aio.ServicerContext[bytes, bytes],  # noqa: ARG002
     ) -> bytes:
-        """One model."""
-        model = served_model_pb2.ServedModel(num_verifiers=1, default_strategy="autoregressive")
-        model.target.name = "stub"
-        return served_model_pb2.ListModelsResponse(models=[model]).SerializeToString()
+        """A token a word."""
+        words = tokenizer_pb2.TokenizeRequest.FromString(request).text.split()
+        return tokenizer_pb2.TokenizeResponse(token_ids=range(len(words))).SerializeToString()
 
 
 async def serve(num_tokens: int) -> None:
     """Answer on a free port of the loopback interface until cancelled."""
     stub = _Stub(num_tokens)
     server = grpc.aio.server()
-    handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
-        "Generate": grpc.unary_stream_rpc_method_handler(stub.generate),
-        "ListModels": grpc.unary_unary_rpc_method_handler(stub.list_models),
+    methods: dict[str, dict[str, grpc.RpcMethodHandler[bytes, bytes]]] = {
+        "GenerationService": {"Generate": grpc.unary_stream_rpc_method_handler(stub.generate)},
+        "TokenizerService": {"Tokenize": grpc.unary_unary_rpc_method_handler(stub.tokenize)},
     }
-    generic = grpc.method_handlers_generic_handler("specmesh.v1.GenerationService", handlers)
-    server.add_generic_rpc_handlers((generic,))
+    for name, handlers in methods.items():
+        generic = grpc.method_handlers_generic_handler(f"specmesh.v1.{name}", handlers)
+        server.add_generic_rpc_handlers((generic,))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     sys.stdout.write(json.dumps({"event": "serving", "address": f"127.0.0.1:{port}"}) + "\n")

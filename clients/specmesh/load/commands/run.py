@@ -11,7 +11,6 @@ from specmesh.cli.exit_status import ExitStatus
 from specmesh.load.commands.asked import plan_of
 from specmesh.load.commands.options import LoadOptions, with_load_options
 from specmesh.load.commands.session import Session, carry_out
-from specmesh.load.conduct import measured_words, with_words
 from specmesh.load.csv_file import write_csv
 from specmesh.load.report import RunReport
 from specmesh.load.tables import show_result
@@ -39,12 +38,11 @@ def run(
     session = Session(asked.json_, asked.html)
 
     async def work() -> int:
-        prepared = with_words(plan, await measured_words(plan.door))
-        done = await session.run(prepared, plan.door.description)
+        done = await session.run(plan, plan.door.description)
         show_result(session.console, done.result)
-        session.write(RunReport(setting=session.setting(prepared), result=done.result))
+        session.write(RunReport(setting=session.setting(plan, done.workload), result=done.result))
         if csv is not None:
-            write_csv(csv, plan.workload, done.seen.observations)
+            write_csv(csv, done.workload, done.seen.observations)
         if session.stopped:
             return ExitStatus.INTERRUPTED
         return ExitStatus.OK if done.result.counts.answered else ExitStatus.FAILED

@@ -13,7 +13,6 @@ from specmesh.load.commands.asked import plan_of
 from specmesh.load.commands.options import LoadOptions, with_load_options
 from specmesh.load.commands.session import Session, carry_out
 from specmesh.load.commands.sweep import point
-from specmesh.load.conduct import measured_words, with_words
 from specmesh.load.report import Point, SearchReport
 from specmesh.load.tables import show_points
 
@@ -52,12 +51,13 @@ def search(
     bisection = Bisection(first_rate, within)
 
     async def work() -> int:
-        prepared = with_words(plan, await measured_words(plan.door))
+        workload = plan.workload
         points: list[Point] = []
         while (rate := bisection.next_rate) is not None and not session.stopped:
             arrivals = plan_of(asked, rate).workload.arrivals
-            workload = replace(prepared.workload, arrivals=arrivals)
-            done = await session.run(replace(prepared, workload=workload), f"{rate:.3g}/s")
+            at_rate = replace(plan.workload, arrivals=arrivals)
+            done = await session.run(replace(plan, workload=at_rate), f"{rate:.3g}/s")
+            workload = done.workload
             if session.stopped:
                 break
             points.append(point(rate, {}, done.result, share))
@@ -67,7 +67,7 @@ def search(
         _say(session, bisection, share)
         session.write(
             SearchReport(
-                setting=session.setting(prepared),
+                setting=session.setting(plan, workload),
                 share=share,
                 highest_rate=bisection.highest_met,
                 lowest_missed_rate=bisection.lowest_missed,

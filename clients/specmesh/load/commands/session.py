@@ -25,6 +25,7 @@ from specmesh.load.machine import machine, versions
 from specmesh.load.report import RunReport, SearchReport, Setting, SweepReport
 from specmesh.load.servers import CannotScrape
 from specmesh.load.transport import Failed
+from specmesh.load.workload import Workload
 
 STANDARD_OUTPUT = Path("-")
 _UNREACHABLE = frozenset({"UNAVAILABLE", "CONNECTION"})
@@ -65,16 +66,16 @@ class Session:
             for each in signals:
                 loop.remove_signal_handler(each)
 
-    def setting(self, plan: Plan) -> Setting:
-        """What the report says of the run itself."""
+    def setting(self, plan: Plan, workload: Workload) -> Setting:
+        """What the report says of runs of ``workload``, as it became of that of ``plan``."""
         return Setting(
             command=shlex.join(["specmesh", "load", *sys.argv[1:]]),
             server=plan.door.description,
             model=plan.door.model,
             chat=plan.door.chat,
-            seed=plan.workload.seed,
+            seed=workload.seed,
             processes=plan.processes,
-            workload=_described(plan),
+            workload=_described(workload),
             versions=versions(),
             machine=machine(),
         )
@@ -108,9 +109,8 @@ def carry_out(work: Callable[[], Coroutine[Any, Any, int]]) -> None:
     raise typer.Exit(status)
 
 
-def _described(plan: Plan) -> dict[str, Any]:
+def _described(workload: Workload) -> dict[str, Any]:
     """The workload without what files hold."""
-    workload = plan.workload
     return {
         "arrivals": _summary(workload.arrivals),
         "conversations": _summary(workload.conversations),

@@ -13,7 +13,7 @@ from specmesh.cli.exit_status import ExitStatus
 from specmesh.load.commands.asked import plan_of
 from specmesh.load.commands.options import LoadOptions, parsed_by, with_load_options
 from specmesh.load.commands.session import Session, carry_out
-from specmesh.load.conduct import Plan, measured_words, with_words
+from specmesh.load.conduct import Plan
 from specmesh.load.report import Point, Result, SweepReport
 from specmesh.load.saturation import saturated
 from specmesh.load.tables import show_points
@@ -65,20 +65,21 @@ def sweep(
     session = Session(asked.json_, asked.html)
 
     async def work() -> int:
-        words = await measured_words(plans[0][1].door)
+        workload = plans[0][1].workload
         points: list[Point] = []
         for changed, plan in plans:
             for rate in rates:
                 at_rate = replace(plan.workload, arrivals=plan_of(asked, rate).workload.arrivals)
-                prepared = with_words(replace(plan, workload=at_rate), words)
-                done = await session.run(prepared, f"{rate:g}/s {dict(changed) or ''}")
+                title = " ".join((f"{rate:g}/s", *map("=".join, changed.items())))
+                done = await session.run(replace(plan, workload=at_rate), title)
+                workload = done.workload
                 points.append(point(rate, changed, done.result))
                 if session.stopped or points[-1].saturated:
                     break
             if session.stopped:
                 break
         show_points(session.console, points)
-        session.write(SweepReport(setting=session.setting(plans[0][1]), points=points))
+        session.write(SweepReport(setting=session.setting(plans[0][1], workload), points=points))
         return ExitStatus.INTERRUPTED if session.stopped else ExitStatus.OK
 
     carry_out(work)

@@ -1,0 +1,79 @@
+"""The load benchmarks: the closed forms they compare with, and short runs of both."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from itertools import accumulate
+from random import Random
+from statistics import fmean
+
+import pytest
+from tests.load.conftest import observed
+
+from specmesh.bench.load.queue import Md1, waits_s
+from specmesh.bench.load.theory import Waits, alone_among
+
+
+@pytest.mark.parametrize("rho", [0.3, 0.7])
+def test_the_closed_forms_are_what_such_a_queue_does(rho):
+    queue = Md1(rho, 0.01)
+    luck = Random(1)
+    arrivals = accumulate(luck.expovariate(queue.rate) for _ in range(300_000))
+    waits = list(waits_s(arrivals, queue.service_s))
+    assert fmean(waits) == pytest.approx(queue.mean_wait_s, rel=0.03)
+    found, expected = Waits.of(waits), Waits.expected(queue)
+    assert found.p95 == pytest.approx(expected.p95, rel=0.03)
+    assert found.p99 == pytest.approx(expected.p99, rel=0.04)
+    assert queue.wait_cdf(0.0) == pytest.approx(1 - rho)
+    assert sum(wait == 0 for wait in waits) / len(waits) == pytest.approx(1 - rho, rel=0.03)
+
+
+def test_the_wait_at_seven_tenths_is_pollaczek_and_khinchines():
+    assert Md1(0.7, 0.01).mean_wait_s == pytest.approx(0.7 * 0.01 / 0.6)
+
+
+def test_those_that_came_alone_are_told_from_those_that_waited():
+    seen = [observed(0.0, e2e_s=1.0), observed(0.5, e2e_s=1.0), observed(2.0, e2e_s=1.0)]
+    assert alone_among(seen) == [seen[0], seen[2]]
+
+
+def bench(*arguments, realtime=False):
+    def keep_other_work_out():
+        if realtime:  # Where that is allowed, as it is in most containers.
+            with contextlib.suppress(OSError):
+                os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(10))
+
+    return subprocess.run(
+        [sys.executable, "-m", "specmesh.bench.load", *arguments, "--json"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        preexec_fn=keep_other_work_out,
+    )
+
+
+def test_waits_in_a_mesh_are_those_of_the_queue_that_it_is():
+    """Forwards of 40 ms, so that what the machine adds is little beside the wait for them."""
+    done = bench("theory", "--service-ms", "40", "--answers", "150", realtime=True)
+    assert done.stdout, done.stderr
+    found = json.loads(done.stdout)
+    assert found["failed"] == 0
+    assert found["answers"] > 100
+    ideal, measured = found["for_these_arrivals"], found["measured"]
+    assert measured["mean"] == pytest.approx(ideal["mean"], rel=0.2, abs=4.0)
+    assert measured["p95"] == pytest.approx(ideal["p95"], rel=0.2, abs=8.0)
+    assert found["alone_ms"] > 40
+    agrees = abs(found["mean_error"]) <= 0.05 and abs(found["p95_error"]) <= 0.1
+    assert done.returncode == (0 if agrees else 1)
+
+
+def test_a_generator_and_its_stub_tell_what_they_cost():
+    done = bench("speed", "--rate", "100", "--seconds", "1")
+    assert done.stdout, done.stderr
+    found = json.loads(done.stdout)
+    assert found["failed"] == 0
+    assert found["per_core"] > 200
+    assert 0 < found["stub_cpu_share"] < 1

@@ -1,0 +1,84 @@
+"""What the tests of load share: a transport without a server, and runs of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from specmesh.load.arrivals import Replay
+from specmesh.load.conversations import Synthetic
+from specmesh.load.fleet import Busy, Seen
+from specmesh.load.generator import Chunks, Generator, Part, monotonic_since
+from specmesh.load.lengths import Fixed
+from specmesh.load.observation import Observation, Outcome
+from specmesh.load.transport import Call, Heard, Told
+from specmesh.load.variations import Variation
+from specmesh.load.workload import Extent, Workload
+
+Answer = Callable[[Call, Heard], Awaitable[Told | None]]
+
+
+async def says_two_words(call: Call, heard: Heard) -> Told | None:
+    """An answer of two tokens, at once."""
+    for word in ("one ", "two "):
+        if not heard(1, word):
+            return None
+    return Told(num_prompt_tokens=3, num_output_tokens=2)
+
+
+@dataclass(slots=True)
+class FakeTransport:
+    """Answers as a function says; keeps the calls."""
+
+    answer: Answer = says_two_words
+    calls: list[Call] = field(default_factory=list)
+
+    async def ask(self, call: Call, heard: Heard) -> Told | None:
+        self.calls.append(call)
+        return await self.answer(call, heard)
+
+
+def workload(**changed: Any) -> Workload:
+    """Three requests at once, unless ``changed``."""
+    given: dict[str, Any] = {
+        "arrivals": Replay((0.0, 0.0, 0.0)),
+        "conversations": Synthetic(prompt_tokens=Fixed(4)),
+        "extent": Extent(),
+        "variations": (Variation(),),
+        "output_tokens": Fixed(8),
+    }
+    return Workload(**{**given, **changed})
+
+
+async def generated(load: Workload, transport: FakeTransport) -> list[Observation]:
+    """What one generator saw of a load, in the order in which requests were due."""
+    seen: list[Observation] = []
+    now = monotonic_since(time.monotonic())
+    async with asyncio.timeout(20):
+        await Generator(load, Part(0, 1, False), transport, seen.append, now).run()
+    return sorted(seen, key=lambda each: (each.due_s, each.conversation, each.turn))
+
+
+def observed(due_s: float, *, ttft_s: float = 0.1, e2e_s: float = 0.5, **given: Any) -> Observation:
+    """An answer of five tokens."""
+    fields: dict[str, Any] = {
+        "conversation": 0,
+        "turn": 0,
+        "variation": 0,
+        "sent_s": due_s,
+        "first_s": due_s + ttft_s,
+        "ended_s": due_s + e2e_s,
+        "outcome": Outcome.ANSWERED,
+        "num_prompt_tokens": 10,
+        "num_output_tokens": 5,
+    }
+    return Observation(due_s=due_s, **{**fields, **given})
+
+
+def seen(observations: Iterable[Observation], busy: Iterable[Busy] = ()) -> Seen:
+    """As a fleet of one would have it."""
+    ordered = sorted(observations, key=lambda each: each.due_s)
+    return Seen(ordered, Chunks(), [list(busy)], 0.0, False)

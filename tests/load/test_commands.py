@@ -1,0 +1,230 @@
+"""The commands of ``specmesh load`` as real processes, against a stub that is one, too."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import get_args, get_type_hints
+
+import psutil
+import pytest
+
+from specmesh.load import report as reports
+
+SCRIPT = "from specmesh.cli.main import main; main()"
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def stub():
+    """The address of a server that says four tokens at once."""
+    child = subprocess.Popen(
+        [sys.executable, "-m", "specmesh.bench.load.stub", "4"], stdout=subprocess.PIPE, text=True
+    )
+    yield json.loads(child.stdout.readline())["address"]
+    child.kill()
+    child.wait()
+    child.stdout.close()
+
+
+def load(*arguments, **given):
+    return subprocess.run(
+        [sys.executable, "-c", SCRIPT, "load", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        **given,
+    )
+
+
+def run(stub, *arguments, **given):
+    done = load("run", "--target", stub, "--json", "-", *arguments, **given)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout), done.stderr
+
+
+def test_a_run_tells_people_and_programs_what_it_found(stub, tmp_path):
+    file = tmp_path / "requests.csv"
+    extent = ("--warm-up", "500ms", "--duration", "2s")
+    wanted = ("--slo", "e2e=5s", "--trace-slowest", "3", "--csv", str(file))
+    found, said = run(stub, "--rate", "50", *extent, *wanted, "--processes", "2")
+    result, setting = found["result"], found["setting"]
+    counts = result["counts"]
+    assert 60 < counts["due"] < 140
+    assert counts["answered"] == counts["due"]
+    assert result["latency"]["ttft_ms"]["count"] == counts["due"]
+    assert result["tokens_per_chunk"] == {"1": 4 * counts["due"]}
+    assert result["goodput"]["share"] == 1.0
+    assert result["speculation"]["target_calls_per_token"] == 1.0
+    assert sum(each["requests"] for each in result["generator"]["processes"]) == counts["due"]
+    assert all(each["requests"] > 0 for each in result["generator"]["processes"])
+    assert len({each["trace_id"] for each in result["slowest"]}) == 3
+    assert setting["workload"]["words_per_token"] == 1.0
+    assert setting["workload"]["arrivals"] == {"kind": "poisson", "rate": 50.0}
+    assert f"{counts['due']} due, {counts['answered']} answered" in said
+    assert "specmesh trace show " in said
+    rows = list(csv.DictReader(file.read_text().splitlines()))
+    measured = [row for row in rows if row["phase"] == "measured"]
+    assert len(measured) == counts["due"] < len(rows)
+    assert {row["outcome"] for row in rows} == {"answered"}
+    assert {row["num_output_tokens"] for row in rows} == {"4"}
+
+
+def test_the_same_seed_sends_the_same_schedule_however_many_processes(stub):
+    several, alone = (
+        run(stub, "--rate", "40", "--requests", "40", "--processes", number)[0]
+        for number in ("2", "1")
+    )
+    due = [each["result"]["requests"]["due_s"] for each in (several, alone)]
+    assert due[0] == due[1]
+    assert len(due[0]) == 40
+
+
+def test_a_closed_loop_has_as_many_requests_under_way_as_users(stub):
+    found, _ = run(stub, "--users", "3", "--requests", "60", "--think", "1ms")
+    assert found["result"]["counts"]["answered"] == 60
+    assert max(each["under_way"] for each in found["result"]["timeline"]) <= 3
+
+
+def test_two_generators_on_one_core_say_that_they_were_the_bottleneck(stub):
+    """The load is several times what a core can make; the report must not blame the server."""
+
+    def on_one_core():
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
+    crowded = ("--rate", "4000", "--duration", "600ms", "--processes", "2", "--timeout", "30s")
+    found, said = run(stub, *crowded, preexec_fn=on_one_core)
+    made = found["result"]["generator"]
+    assert made["lag_ms"]["max"] > 200.0
+    assert made["lag_ms"]["p99"] > 1.0
+    assert any("late (1 ms is allowed)" in reason for reason in made["bottleneck"])
+    assert "the generator may be the bottleneck: " in said
+    # Nor is it taken off the latencies: a request that left late was late for its user.
+    assert found["result"]["latency"]["ttft_ms"]["p99"] > made["lag_ms"]["p99"]
+
+
+def test_ctrl_c_ends_a_run_early_with_what_there_is(stub, tmp_path):
+    file = tmp_path / "report.json"
+    arguments = ("--rate", "100", "--duration", "60s", "--json", str(file))
+    command = [sys.executable, "-c", SCRIPT, "load", "run", "--target", stub, *arguments]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        generator = _wait_for_generator(child)
+        with pytest.raises(psutil.TimeoutExpired):
+            generator.wait(1.0)
+        child.send_signal(signal.SIGINT)
+        said, _ = child.communicate(timeout=30)
+    finally:
+        child.kill()
+        child.wait()
+    assert child.returncode == 130
+    assert "interrupted" in said
+    found = json.loads(file.read_text())["result"]
+    assert found["interrupted"]
+    assert found["counts"]["answered"] > 10
+    assert not generator.is_running()
+
+
+def _wait_for_generator(child):
+    """The generator's process, once it has connected."""
+    process = psutil.Process(child.pid)
+    while True:
+        for each in process.children():
+            if any(connection.status == "ESTABLISHED" for connection in each.net_connections()):
+                return each
+        assert child.poll() is None
+        os.sched_yield()
+
+
+def test_a_sweep_runs_all_combinations(stub, tmp_path):
+    file = tmp_path / "sweep.json"
+    rates = ("--rates", "40,20", "--over", "temperature=0,0.5", "--duration", "500ms")
+    done = load("sweep", "--target", stub, *rates, "--json", str(file))
+    assert done.returncode == 0, done.stderr
+    points = json.loads(file.read_text())["points"]
+    assert [(each["rate"], each["changed"]["temperature"]) for each in points] == [
+        (20.0, "0"),
+        (40.0, "0"),
+        (20.0, "0.5"),
+        (40.0, "0.5"),
+    ]
+    assert "temperature=0.5" in done.stdout
+
+
+def test_a_search_ends_where_objectives_are_missed(stub, tmp_path):
+    # No answer can take less than nothing: the first rates miss, and the search gives up.
+    objective = ("--slo", "e2e=1us", "--from", "64", "--duration", "200ms")
+    done = load("search", "--target", stub, *objective)
+    assert done.returncode == 1
+    assert "no rate was found at which 95% meet the objectives" in done.stdout
+
+
+def test_two_runs_are_compared(stub, tmp_path):
+    files = [tmp_path / "a.json", tmp_path / "b.json"]
+    for number, file in enumerate(files):
+        arguments = ("--rate", "100", "--duration", "1500ms", "--seed", str(number))
+        done = load("run", "--target", stub, *arguments, "--json", str(file))
+        assert done.returncode == 0, done.stderr
+    done = load("compare", *map(str, files))
+    assert done.returncode == 0, done.stderr
+    assert "TTFT" in done.stdout
+    assert "the runs also differ in: seed" in done.stdout
+    listed = json.loads(load("compare", "--json", *map(str, files)).stdout)["differences"]
+    assert {each["metric"] for each in listed} == {"ttft_ms", "tpot_ms", "e2e_ms"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "why"),
+    [
+        (("run",), 2, "one of --rate (open loop), --users (closed loop) and --trace"),
+        (("run", "--rate", "1", "--users", "2"), 2, "not --rate and --users"),
+        (("run", "--rate", "1", "--duration", "5"), 2, "write it with a unit"),
+        (("run", "--rate", "1", "-o", "lookahaed=4"), 2, "there is no 'lookahaed'"),
+        (("run", "--rate", "1", "--arrivals", "ramp"), 2, "goes with --ramp-to"),
+        (("run", "--rate", "1", "--openai", "localhost:8000"), 2, "is no http:// URL"),
+        (("run", "--rate", "1", "--mix", "1", "--strategy", "dsi"), 2, "goes without --strategy"),
+        (("search", "--from", "1"), 2, "is needed: what the rate is to meet"),
+        (("sweep", "--rates", "a,b"), 2, "are no rates: write 5,10,20"),
+        (("sweep", "--rates", "1", "--over", "colour=red"), 2, "there is no 'colour'"),
+        (("run", "--rate", "1", "--target", "127.0.0.1:1"), 3, "[UNAVAILABLE]"),
+        (("run", "--rate", "1", "--openai", "http://127.0.0.1:1"), 3, "[CONNECTION]"),
+    ],
+)
+def test_what_cannot_be_done_is_one_message_and_a_status(arguments, status, why):
+    done = load(*arguments, env={**os.environ, "COLUMNS": "200"})
+    assert done.returncode == status
+    assert why in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_token_is_not_sent_in_clear_text():
+    environment = {**os.environ, "SPECMESH_TOKEN": "s3cret"}
+    done = load("run", "--rate", "1", "--openai", "http://192.0.2.1:8000", env=environment)
+    assert done.returncode == 2
+    assert "a token is not sent in clear text" in done.stderr
+    assert "s3cret" not in done.stderr
+
+
+def test_every_field_of_the_report_is_in_the_docs():
+    text = (REPOSITORY / "docs" / "load.md").read_text()
+    missing = [name for name in sorted(_fields(reports.RunReport)) if f"`{name}`" not in text]
+    others = _fields(reports.SweepReport) | _fields(reports.SearchReport)
+    missing += [name for name in sorted(others) if f"`{name}`" not in text]
+    assert missing == []
+
+
+def _fields(kind) -> set[str]:
+    """The names of all fields of a dataclass and of those within."""
+    found = set()
+    hints = get_type_hints(kind)
+    for field in fields(kind):
+        found.add(field.name)
+        for part in (hints[field.name], *get_args(hints[field.name])):
+            if is_dataclass(part):
+                found |= _fields(part)
+    return found

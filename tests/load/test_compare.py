@@ -1,0 +1,99 @@
+"""Comparisons find the differences that there are, and none where there is none."""
+
+import json
+from dataclasses import asdict
+from random import Random
+
+import pytest
+from tests.load.conftest import observed, seen, workload
+
+from specmesh.load.compare import differences, other_settings
+from specmesh.load.report import RunReport, Setting
+from specmesh.load.summary import summarise
+
+
+def report(latencies_s, **changed):
+    """Of a run with these times to the first token; the end comes half a second later."""
+    observations = [
+        observed(n / 10, ttft_s=ttft_s, e2e_s=ttft_s + 0.5) for n, ttft_s in enumerate(latencies_s)
+    ]
+    given = {
+        "seed": 0,
+        "machine": {"cores": 2, "load_average": [0.1]},
+        "workload": {"arrivals": {"rate": 10.0}},
+    }
+    setting = Setting(
+        command="specmesh load run",
+        server="gRPC a:1",
+        processes=1,
+        versions={},
+        **{**given, **changed},
+    )
+    result = summarise(workload(), seen(observations), None)
+    return json.loads(json.dumps(asdict(RunReport(setting=setting, result=result))))
+
+
+def drawn(seed, factor=1.0, number=2000):
+    luck = Random(seed)
+    return [factor * luck.lognormvariate(-2, 0.3) for _ in range(number)]
+
+
+def ttft_mean(before, after):
+    found = differences(report(before), report(after))
+    return next(each for each in found if (each.metric, each.statistic) == ("ttft_ms", "mean"))
+
+
+def test_a_slower_run_is_slower_by_about_that_much():
+    found = ttft_mean(drawn(1), drawn(2, 1.05))
+    assert 0.0 < found.low < 0.05 < found.high < 0.10
+    assert found.in_words.startswith("slower by ")
+
+
+def test_a_faster_run_is_faster():
+    found = ttft_mean(drawn(1), drawn(2, 0.8))
+    assert found.low < -0.2 < found.high < -0.15
+    assert found.in_words.startswith("faster by ")
+
+
+def test_between_equal_runs_a_difference_is_shown_as_rarely_as_promised():
+    shown = [
+        ttft_mean(drawn(seed, number=300), drawn(seed + 100, number=300)) for seed in range(12)
+    ]
+    false_alarms = sum("no difference shown" not in each.in_words for each in shown)
+    assert false_alarms <= 3  # more come once in 500 times
+
+
+def test_latencies_that_hang_together_are_less_certain_than_independent_ones():
+    levels = [0.1 + 0.01 * (n // 50 % 2) for n in range(2000)]
+    mixed = levels[:]
+    Random(3).shuffle(mixed)
+    widths = [
+        found.high - found.low
+        for found in (ttft_mean(drawn(1), levels), ttft_mean(drawn(1), mixed))
+    ]
+    assert widths[0] > widths[1]
+
+
+def test_a_range_is_said_in_whole_percents_if_they_differ():
+    words = ttft_mean(drawn(1), drawn(1, 1.5)).in_words
+    assert words.startswith("slower by 4") or words.startswith("slower by 5")
+    assert words.endswith(" %")
+
+
+def test_what_else_differs_is_named():
+    before = report(drawn(1))
+    same = report(drawn(2), machine={"cores": 2, "load_average": [9.0]})
+    other = report(drawn(2), workload={"arrivals": {"rate": 20.0}}, seed=3)
+    assert other_settings(before, same) == []
+    assert other_settings(before, other) == ["workload.arrivals", "seed"]
+
+
+def test_too_few_answers_are_not_compared():
+    with pytest.raises(ValueError, match="has 20 answers; 50 are the least"):
+        differences(report(drawn(1)), report(drawn(1, number=20)))
+
+
+def test_other_reports_are_not_compared():
+    sweep = {**report(drawn(1)), "kind": "sweep"}
+    with pytest.raises(ValueError, match="is no report of 'specmesh load run'"):
+        differences(report(drawn(1)), sweep)

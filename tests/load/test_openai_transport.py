@@ -1,0 +1,196 @@
+"""A server of OpenAI's API, whose every event the test writes, over real HTTP."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import web
+from tests.client.conftest import FakeOrchestrator, serve, whole_answer
+from tests.gateway.conftest import open_gateway
+
+from specmesh.load.openai_transport import OpenAiDoor
+from specmesh.load.tracing import traced
+from specmesh.load.transport import Call, Failed
+from specmesh.load.variations import Variation
+
+__all__ = ["open_gateway", "serve"]
+
+USAGE = {"prompt_tokens": 7, "completion_tokens": 5}
+
+
+class FakeServer:
+    """Sends ``events`` to whoever asks, or the status and body of ``refusal``."""
+
+    def __init__(self) -> None:
+        self.events: list[object] = []
+        self.refusal: tuple[int, object] | None = None
+        self.done = True
+        self.asked: list[dict] = []
+        self.headers: list[dict] = []
+        self.gone = asyncio.Event()
+        self.url = ""
+
+    async def models(self, request):
+        return web.json_response({"data": [{"id": "first"}, {"id": "second"}]})
+
+    async def answer(self, request):
+        self.asked.append({"path": request.path, **await request.json()})
+        self.headers.append(dict(request.headers))
+        if self.refusal is not None:
+            status, body = self.refusal
+            return web.json_response(body, status=status)
+        if not self.asked[-1].get("stream"):
+            return web.json_response({"usage": USAGE})
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        try:
+            for event in self.events:
+                if event is None:
+                    await asyncio.Event().wait()
+                await response.write(f"data: {json.dumps(event)}\n\n".encode())
+            if self.done:
+                await response.write(b": a comment\n\ndata: [DONE]\n\n")
+        except (ConnectionError, asyncio.CancelledError):
+            self.gone.set()
+            raise
+        return response
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeServer]:
+    fake = FakeServer()
+    app = web.Application()
+    app.router.add_get("/v1/models", fake.models)
+    app.router.add_post("/v1/completions", fake.answer)
+    app.router.add_post("/v1/chat/completions", fake.answer)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    fake.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield fake
+    await runner.cleanup()
+
+
+def text(said):
+    return {"choices": [{"index": 0, "text": said}], "usage": None}
+
+
+def call(*said, timeout_s=20.0, **changed):
+    given = {"variation": Variation(), "max_tokens": 9, "ignore_end": False, "sampling_seed": 1}
+    return Call(said=said or ("hi",), timeout_s=timeout_s, **{**given, **changed})
+
+
+async def ask(door, asked, stop_after=None):
+    heard = []
+
+    def hear(num_tokens, said):
+        heard.append((num_tokens, said))
+        return stop_after is None or len(heard) < stop_after
+
+    async with door.open() as transport:
+        return await transport.ask(asked, hear), heard
+
+
+async def test_a_completion_is_read_to_its_end(server):
+    server.events = [text("a"), text(""), text("b"), {"choices": [], "usage": USAGE}]
+    told, heard = await ask(OpenAiDoor(server.url), call("hi", ignore_end=True))
+    assert heard == [(None, "a"), (None, "b")]
+    assert (told.num_prompt_tokens, told.num_output_tokens, told.work) == (7, 5, None)
+    (asked,) = server.asked
+    assert asked["path"] == "/v1/completions"
+    assert (asked["model"], asked["prompt"], asked["max_tokens"]) == ("first", "hi", 9)
+    assert asked["stream_options"] == {"include_usage": True}
+    assert asked["ignore_eos"] is True
+
+
+async def test_a_chat_is_sent_as_messages_and_its_role_is_no_token(server):
+    role = {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}
+    word = {"choices": [{"index": 0, "delta": {"content": "a"}}]}
+    server.events = [role, word, {"choices": [], "usage": USAGE}]
+    door = OpenAiDoor(f"{server.url}/v1/", model="mine", chat=True)
+    _, heard = await ask(door, call("hi", "hello", "bye"))
+    assert heard == [(None, "a")]
+    (asked,) = server.asked
+    assert (asked["path"], asked["model"]) == ("/v1/chat/completions", "mine")
+    roles = [(each["role"], each["content"]) for each in asked["messages"]]
+    assert roles == [("user", "hi"), ("assistant", "hello"), ("user", "bye")]
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "reason"),
+    [
+        (429, {"error": {"message": "full", "code": "overloaded"}}, "overloaded"),
+        (500, {"error": {"message": "oh", "code": None}}, "HTTP_500"),
+        (502, "bad gateway", "HTTP_502"),
+    ],
+)
+async def test_a_refusal_is_counted_by_its_code_or_status(server, status, body, reason):
+    server.refusal = status, body
+    with pytest.raises(Failed) as failed:
+        await ask(OpenAiDoor(server.url), call())
+    assert failed.value.reason == reason
+
+
+async def test_an_answer_that_breaks_has_failed(server):
+    server.events = [text("a"), {"error": {"message": "lost", "code": "no_verifier"}}]
+    with pytest.raises(Failed, match="lost") as failed:
+        await ask(OpenAiDoor(server.url), call())
+    assert failed.value.reason == "no_verifier"
+    server.events, server.done = [text("a")], False
+    with pytest.raises(Failed) as failed:
+        await ask(OpenAiDoor(server.url), call())
+    assert failed.value.reason == "BAD_STREAM"
+
+
+async def test_a_deadline_ends_a_request_at_the_server_too(server):
+    server.events = [text("a"), None]
+    with pytest.raises(Failed) as failed:
+        await ask(OpenAiDoor(server.url), call(timeout_s=0.2))
+    assert failed.value.reason == "DEADLINE_EXCEEDED"
+    async with asyncio.timeout(5):
+        await server.gone.wait()
+
+
+async def test_cancelling_hangs_up(server):
+    server.events = [text("a"), text("b"), None]
+    told, heard = await ask(OpenAiDoor(server.url), call(), stop_after=2)
+    assert told is None
+    assert len(heard) == 2
+    async with asyncio.timeout(5):
+        await server.gone.wait()
+
+
+async def test_a_token_and_a_trace_go_with_the_request(server):
+    server.events = [text("a")]
+    with traced() as trace_id:
+        await ask(OpenAiDoor(server.url, token="s3cret"), call())
+    (headers,) = server.headers
+    assert headers["Authorization"] == "Bearer s3cret"
+    version, sent_id, _, flags = headers["traceparent"].split("-")
+    assert (version, sent_id, flags) == ("00", trace_id, "01")
+
+
+async def test_tokens_are_counted_by_the_server(server):
+    async with OpenAiDoor(server.url).open() as transport:
+        assert await transport.count_tokens("some words") == 7
+
+
+async def test_a_server_that_is_not_there_is_named(server):
+    with pytest.raises(Failed, match=r"127\.0\.0\.1:1: ") as failed:
+        async with OpenAiDoor("http://127.0.0.1:1").open():
+            pass
+    assert failed.value.reason == "CONNECTION"
+
+
+async def test_of_our_own_gateway_the_cost_of_answers_is_known_too(serve, open_gateway):
+    mesh = await serve(FakeOrchestrator([whole_answer]))
+    gateway = await open_gateway(mesh.address)
+    asked = call(variation=Variation(strategy="dsi", options={"lookahead": 4}))
+    told, heard = await ask(OpenAiDoor(gateway.url, model="toy"), asked)
+    assert "".join(said for _, said in heard).startswith("100 101 ")
+    assert (told.num_prompt_tokens, told.num_output_tokens) == (3, 12)
+    assert (told.work.num_verify_calls, told.work.num_accepted_tokens) == (4, 8)
+    assert mesh.requests[0].speculation.strategy == "dsi"
+    assert mesh.requests[0].speculation.lookahead == 4

@@ -1,0 +1,137 @@
+"""What is asked: made up, from files of prompts, from recorded traffic."""
+
+import json
+
+import pytest
+
+from specmesh.load.conversations import Conversation, Listed, Recorded, Synthetic, Turn
+from specmesh.load.lengths import Fixed, Uniform
+from specmesh.load.prompt_files import read_prompts
+from specmesh.load.trace_files import TraceEntry, read_trace
+
+AZURE = """\
+TIMESTAMP,ContextTokens,GeneratedTokens
+2023-11-16 18:17:03.9799600,4808,10
+2023-11-16 18:17:04.2319600,110,27
+2023-11-16 18:17:03.4799600,3180,8
+"""
+MOONCAKE = [
+    {"timestamp": 27_000, "input_length": 600, "output_length": 52, "hash_ids": [0, 1]},
+    {"timestamp": 30_000, "input_length": 1100, "output_length": 26, "hash_ids": [0, 2, 3]},
+]
+
+
+def texts(conversation):
+    return [turn.text for turn in conversation.turns]
+
+
+def test_random_prompts_have_the_length_and_turns_asked_for():
+    made = Synthetic(prompt_tokens=Uniform(10, 20), turns=Fixed(3)).conversation(5, 0, 1.0)
+    assert len(made.turns) == 3
+    assert all(10 <= len(text.split()) <= 20 for text in texts(made))
+    halved = Synthetic(prompt_tokens=Fixed(100)).conversation(5, 0, 0.5)
+    assert len(texts(halved)[0].split()) == 50
+
+
+def test_random_prompts_begin_alike_only_within_a_group():
+    source = Synthetic(prompt_tokens=Fixed(10), prefix_groups=3, prefix_tokens=8)
+    prompts = [texts(source.conversation(number, 0, 1.0))[0].split() for number in range(60)]
+    assert len({tuple(words[:8]) for words in prompts}) == 3
+    assert len({tuple(words[8:]) for words in prompts}) == 60
+    alone = Synthetic(prompt_tokens=Fixed(10))
+    beginnings = {tuple(texts(alone.conversation(n, 0, 1.0))[0].split()[:4]) for n in range(60)}
+    assert len(beginnings) == 60
+
+
+def test_listed_prompts_come_in_order_and_again_from_the_first():
+    listed = Listed([Conversation((Turn("a"),)), Conversation((Turn("b"),))])
+    assert [texts(listed.conversation(n, 0, 1.0)) for n in range(3)] == [["a"], ["b"], ["a"]]
+
+
+def test_a_text_file_has_a_prompt_a_line(tmp_path):
+    file = tmp_path / "prompts.txt"
+    file.write_text("def f(\n\nimport os\n")
+    assert [texts(each) for each in read_prompts(file)] == [["def f("], ["import os"]]
+
+
+def test_json_lines_have_prompts_or_chats_and_limits(tmp_path):
+    file = tmp_path / "prompts.jsonl"
+    chat = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": "hello"},
+        {"role": "user", "content": "bye"},
+    ]
+    lines = [{"prompt": "a", "max_tokens": 5}, {"text": "b"}, {"messages": chat}]
+    file.write_text("\n".join(map(json.dumps, lines)))
+    first, second, third = read_prompts(file)
+    assert first == Conversation((Turn("a", 5),))
+    assert texts(second) == ["b"]
+    assert texts(third) == ["hi", "bye"]
+
+
+def test_of_sharegpt_the_humans_turns_are_asked(tmp_path):
+    file = tmp_path / "sharegpt.json"
+    said = [("human", "a"), ("gpt", "x"), ("human", "b"), ("gpt", "y")]
+    listed = [
+        {"id": "1", "conversations": [{"from": who, "value": text} for who, text in said]},
+        {"id": "2", "conversations": []},
+    ]
+    file.write_text(json.dumps(listed))
+    (only,) = read_prompts(file)
+    assert texts(only) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("empty.txt", "\n", "has no prompts"),
+        ("bad.jsonl", '{"prompt": "a"}\n{"prmpt": "b"}', "line 2: neither prompt nor text"),
+        ("bad.jsonl", '{"prompt": "a"}\n{', "line 2: "),
+        ("bad.json", '[{"conversations": [{"from": "human"}]}]', "conversation 0"),
+    ],
+)
+def test_what_is_wrong_with_a_file_of_prompts_is_said(tmp_path, name, content, why):
+    file = tmp_path / name
+    file.write_text(content)
+    with pytest.raises(ValueError, match=why):
+        read_prompts(file)
+
+
+def test_azures_trace_is_read_in_the_order_of_its_times(tmp_path):
+    file = tmp_path / "azure.csv"
+    file.write_text(AZURE)
+    first, second, third = read_trace(file)
+    assert first == TraceEntry(0.0, 3180, 8)
+    assert second.at_s == pytest.approx(0.5)
+    assert (third.num_prompt_tokens, third.num_output_tokens) == (110, 27)
+    assert third.at_s == pytest.approx(0.752)
+
+
+def test_mooncakes_trace_tells_which_prompts_begin_alike(tmp_path):
+    file = tmp_path / "mooncake.jsonl"
+    file.write_text("\n".join(map(json.dumps, MOONCAKE)))
+    entries = read_trace(file)
+    assert [entry.at_s for entry in entries] == [0.0, 3.0]
+    recorded = Recorded(entries)
+    first, second = (recorded.conversation(n, 0, 1.0) for n in range(2))
+    words = [texts(each)[0].split() for each in (first, second)]
+    assert [len(each) for each in words] == [600, 1100]
+    assert words[0][:512] == words[1][:512]
+    assert words[0][512:] != words[1][512:600]
+    assert first.turns[0].num_output_tokens == 52
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("t.csv", "a,b\n1,2\n", "neither Mooncake's JSON lines, nor CSV"),
+        ("t.csv", AZURE + "yesterday,1,2\n", "line 5: "),
+        ("t.jsonl", '{"timestamp": 1}', "line 1: KeyError: 'input_length'"),
+        ("t.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\n", "has no requests"),
+    ],
+)
+def test_what_is_wrong_with_a_trace_is_said(tmp_path, name, content, why):
+    file = tmp_path / name
+    file.write_text(content)
+    with pytest.raises(ValueError, match=why):
+        read_trace(file)

@@ -1,0 +1,167 @@
+"""What is made of observations: counts, latencies, goodput, the generator's own part."""
+
+import json
+from dataclasses import asdict
+from random import Random
+
+import pytest
+from tests.load.conftest import observed, seen, workload
+
+from specmesh.load.arrivals import Constant
+from specmesh.load.distributions import distribution
+from specmesh.load.fleet import Busy
+from specmesh.load.histograms import Histogram
+from specmesh.load.objectives import Objectives
+from specmesh.load.observation import Outcome, Work
+from specmesh.load.saturation import saturated
+from specmesh.load.summary import summarise
+from specmesh.load.variations import Variation
+from specmesh.load.workload import Extent
+
+TEN_SECONDS = Extent(warm_up_s=2.0, duration_s=10.0, cool_down_s=2.0)
+LOAD = workload(arrivals=Constant(10.0), extent=TEN_SECONDS)
+STEADY = [observed(n / 10) for n in range(140)]
+
+
+def result(observations, load=LOAD, objectives=None, busy=(), **given):
+    return summarise(load, seen(observations, busy), objectives, **given)
+
+
+def test_percentiles_are_those_of_the_values_to_three_digits():
+    luck = Random(5)
+    values = [luck.lognormvariate(-3, 1) for _ in range(20_000)]
+    found = distribution(values)
+    ranked = sorted(values)
+    for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99_9", 0.999)):
+        expected_ms = ranked[round(share * len(values)) - 1] * 1e3
+        assert getattr(found, name) == pytest.approx(expected_ms, rel=2e-3)
+    assert found.max == pytest.approx(max(values) * 1e3)
+    assert found.mean == pytest.approx(sum(values) / len(values) * 1e3)
+    assert found.cdf[-1] == (pytest.approx(found.max), 1.0)
+
+
+def test_histograms_of_several_generators_add_up_to_that_of_all():
+    luck = Random(6)
+    values = [luck.expovariate(10) for _ in range(3000)]
+    merged = Histogram()
+    for part in (values[:1000], values[1000:]):
+        merged.add(Histogram.decoded(Histogram.of(part).encoded()))
+    assert merged.count == 3000
+    for percent in (50, 99, 100):
+        assert merged.percentile(percent) == Histogram.of(values).percentile(percent)
+
+
+def test_only_the_measured_time_counts():
+    slow_warm_up = [observed(n / 10, e2e_s=30.0) for n in range(20)]
+    found = result([*slow_warm_up, *STEADY[20:]])
+    assert found.counts.due == 100
+    assert found.latency.e2e_ms.max == pytest.approx(500.0)
+    assert found.throughput.offered_per_s == pytest.approx(10.0)
+    # The first half second sees the ends of requests from before; there were none.
+    assert found.throughput.answered_per_s == pytest.approx(9.5, abs=0.11)
+    assert found.throughput.output_tokens_per_s == pytest.approx(47.5, abs=0.6)
+    assert len(found.timeline) == 32
+
+
+def test_tpot_leaves_out_the_first_token():
+    found = result(STEADY)
+    assert found.latency.tpot_ms.mean == pytest.approx((500 - 100) / 4)
+
+
+def test_goodput_is_the_share_within_all_objectives_and_failures_miss_them():
+    failed = observed(3.05, outcome=Outcome.FAILED, reason="OVERLOADED", first_s=None)
+    cancelled = observed(3.06, outcome=Outcome.CANCELLED)
+    late = observed(3.07, ttft_s=0.3)
+    found = result([*STEADY, failed, cancelled, late], objectives=Objectives(ttft_s=0.2, e2e_s=1))
+    assert found.goodput.share == pytest.approx(100 / 102)
+    assert found.goodput.per_s == pytest.approx(10.0)
+    assert found.goodput.objectives_ms == {"ttft": 200.0, "e2e": 1000.0}
+    assert found.errors == {"OVERLOADED": 1}
+    counts = found.counts
+    assert (counts.due, counts.answered, counts.failed, counts.cancelled) == (103, 101, 1, 1)
+
+
+def test_what_the_mesh_spent_is_told_by_token_and_nothing_of_others():
+    work = Work(
+        num_verify_calls=2,
+        num_target_tokens=6,
+        num_drafted_tokens=4,
+        num_verified_tokens=4,
+        num_accepted_tokens=3,
+        num_wasted_tokens=1,
+    )
+    found = result([observed(n / 10, work=work) for n in range(140)])
+    assert asdict(found.speculation) == {
+        "acceptance": 0.75,
+        "wasted_per_token": 0.2,
+        "target_calls_per_token": 0.4,
+        "target_tokens_per_token": 1.2,
+    }
+    assert result(STEADY).speculation is None
+
+
+def test_the_kinds_of_a_mix_are_told_apart():
+    load = workload(
+        extent=TEN_SECONDS, variations=(Variation(strategy="dsi"), Variation(strategy="filter"))
+    )
+    mixed = [observed(n / 10, variation=n % 2, e2e_s=0.3 + n % 2) for n in range(140)]
+    dsi, filtered = result(mixed, load).variations
+    assert (dsi.name, dsi.counts.due, dsi.latency.e2e_ms.p50) == ("dsi", 50, pytest.approx(300.0))
+    assert filtered.latency.e2e_ms.p50 == pytest.approx(1300.0)
+
+
+def test_a_generator_that_sends_late_says_so():
+    late = [observed(n / 10, sent_s=n / 10 + 0.004) for n in range(140)]
+    made = result(late).generator
+    assert made.lag_ms.p99 == pytest.approx(4.0, rel=1e-3)
+    (reason,) = made.bottleneck
+    assert reason == "one request in a hundred was sent more than 4 ms late (1 ms is allowed)"
+    assert result(STEADY).generator.bottleneck == []
+
+
+def test_a_generator_that_uses_up_its_core_says_so():
+    busy = [Busy(t, 0.97 * t) for t in range(15)]
+    made = result(STEADY, busy=busy).generator
+    assert made.processes[0].cpu_share == pytest.approx(0.97)
+    assert made.bottleneck == ["a generator process used 97% of a core"]
+
+
+def test_a_run_that_an_amount_ended_lasts_until_its_last_answer():
+    load = workload(arrivals=Constant(10.0), extent=Extent(max_conversations=20))
+    found = result(STEADY[:20], load)
+    assert found.measured_until_s == pytest.approx(1.9 + 0.5)
+
+
+def test_the_slowest_and_the_failed_are_named():
+    slow = observed(4.0, e2e_s=9.0, trace_id="5" * 32, conversation=77)
+    failed = observed(5.0, outcome=Outcome.FAILED, reason="UNAVAILABLE", trace_id="f" * 32)
+    found = result([*STEADY, slow, failed], num_slowest=2)
+    assert (found.slowest[0].trace_id, found.slowest[0].conversation) == ("5" * 32, 77)
+    assert len(found.slowest) == 2
+    assert [each.reason for each in found.failed] == ["UNAVAILABLE"]
+
+
+def test_a_report_is_plain_json():
+    written = json.dumps(asdict(result(STEADY)), allow_nan=False)
+    assert json.loads(written)["counts"]["due"] == 100
+
+
+def test_a_server_that_keeps_up_is_not_saturated_however_long_answers_take():
+    assert saturated(result(STEADY)) == ""
+    long_ones = [observed(n / 10, e2e_s=1.5) for n in range(140)]
+    assert saturated(result(long_ones)) == ""
+
+
+def test_requests_that_pile_up_are_saturation():
+    many = workload(arrivals=Constant(100.0), extent=TEN_SECONDS)
+    # Seventy a second are answered, a hundred come.
+    piling = [observed(n / 100, e2e_s=n / 70 - n / 100 + 0.1) for n in range(1400)]
+    assert saturated(result(piling, many)).startswith("requests pile up: ")
+
+
+def test_failures_are_saturation():
+    failed = [
+        observed(n / 10, outcome=Outcome.FAILED, reason="OVERLOADED") if n % 10 == 0 else each
+        for n, each in enumerate(STEADY)
+    ]
+    assert saturated(result(failed)) == "10% failed, most with OVERLOADED"
