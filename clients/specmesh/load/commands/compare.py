@@ -39,7 +39,7 @@ def compare(
         raise typer.BadParameter(f"{before} or {after}: {error}") from None
     listed = [{**asdict(each), "in_words": each.in_words} for each in found]
     if html is not None:
-        named = zip((before.stem, after.stem), reports, strict=True)
+        named = (before.stem, reports[0]), (after.stem, reports[1])
         write_page(html, comparison(*named, listed, others))
     if json_:
         typer.echo(json.dumps({"differences": listed, "other_settings": others}))

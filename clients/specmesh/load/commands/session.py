@@ -75,7 +75,7 @@ class Session:
             chat=plan.door.chat,
             seed=workload.seed,
             processes=plan.processes,
-            workload=_described(workload),
+            workload=described(workload),
             versions=versions(),
             machine=machine(),
         )
@@ -109,7 +109,7 @@ def carry_out(work: Callable[[], Coroutine[Any, Any, int]]) -> None:
     raise typer.Exit(status)
 
 
-def _described(workload: Workload) -> dict[str, Any]:
+def described(workload: Workload) -> dict[str, Any]:
     """The workload without what files hold."""
     return {
         "arrivals": _summary(workload.arrivals),

@@ -18,11 +18,11 @@ POINTS = frozenset({"sweep", "search"})
 """Kinds of reports that have a run for each of several rates."""
 
 _MAX_STEPS = 600
-_ALL_STEPS = 4000
+_ALL_STEPS = 2500
 """Of all runs of a page together, so that it stays below a megabyte."""
-_LEAST_STEPS = 40
-_ALL_TRACES = 1000
-_LEAST_TRACES = 5
+_LEAST_STEPS = 20
+_ALL_TRACES = 400
+_LEAST_TRACES = 3
 _PERCENTS = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, "p99_9": 99.9}
 
 
@@ -46,15 +46,15 @@ def comparison(
 ) -> dict[str, Any]:
     """A page of two runs and their ``differences``, those of ``load compare --json``. Raises as
     ``page``."""
-    reports = ((f"before: {before[0]}", before[1]), (f"after: {after[0]}", after[1]))
+    reports = [
+        (name if name == role else f"{role}: {name}", report)
+        for role, (name, report) in (("before", before), ("after", after))
+    ]
     listed = [{**each, "label": METRICS[each["metric"]]} for each in differences]
     return {
         **page(reports),
-        "title": f"{before[0]} and {after[0]}",
-        "verdict": [
-            *verdict.of_comparison(listed, others),
-            *(each for name, report in reports for each in verdict.of_run(report["result"], name)),
-        ],
+        "title": f"{after[0]} against {before[0]}",
+        "verdict": verdict.of_comparison(listed, others, reports),
         "differences": listed,
     }
 
@@ -102,6 +102,7 @@ def _of_points(reports: Sequence[tuple[str, Read]]) -> dict[str, Any]:
             [report["setting"] for _, report in reports],
             [next((p["result"]["began"] for p in r["points"]), "") for _, r in reports],
             rates,
+            _varied([point["changed"] for _, point in points]),
         ),
         "sweep": True,
         "runs": [
@@ -125,8 +126,19 @@ def _points_verdict(name: str, report: Read) -> list[verdict.Sentence]:
 
 
 def _group(name: str, changed: Mapping[str, str]) -> str:
-    settings = (f"{option}={value}" for option, value in changed.items())
+    settings = (
+        value if option == "strategy" else f"{option}={value}" for option, value in changed.items()
+    )
     return " ".join(part for part in (name, *settings) if part)
+
+
+def _varied(changes: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
+    """The values that each option had."""
+    names = dict.fromkeys(name for changed in changes for name in changed)
+    return {
+        name: list(dict.fromkeys(changed[name] for changed in changes if name in changed))
+        for name in names
+    }
 
 
 def _rates(points: Sequence[Read]) -> str:
@@ -138,6 +150,8 @@ def _run(name: str, result: Read, num_runs: int) -> dict[str, Any]:
     """One run as the page shows it, beside ``num_runs`` in all."""
     steps = min(_MAX_STEPS, max(_LEAST_STEPS, _ALL_STEPS // num_runs))
     traces = max(_LEAST_TRACES, _ALL_TRACES // num_runs)
+    parts = _parts(result)
+    pairs = max(_LEAST_STEPS, 2 * steps // len(parts))
     kept = ("counts", "throughput", "goodput", "speculation")
     return {
         "name": name,
@@ -151,8 +165,8 @@ def _run(name: str, result: Read, num_runs: int) -> dict[str, Any]:
         },
         "cdfs": {
             metric: [
-                {"name": part, **columns.cdf(latency[metric]["cdf"], steps)}
-                for part, latency in _parts(result)
+                {"name": part, **columns.cdf(latency[metric]["cdf"], pairs)}
+                for part, latency in parts
                 if latency[metric] is not None
             ]
             for metric in METRICS
@@ -169,6 +183,7 @@ def _run(name: str, result: Read, num_runs: int) -> dict[str, Any]:
         "servers": [_server(each, steps // len(result["servers"])) for each in result["servers"]],
         "slowest": result["slowest"][:traces],
         "failed": result["failed"][:traces],
+        "num_left_out": sum(max(0, len(result[key]) - traces) for key in ("slowest", "failed")),
     }
 
 

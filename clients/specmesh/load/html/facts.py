@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
+from types import MappingProxyType
 from typing import Any
 
 Read = Mapping[str, Any]
@@ -11,10 +12,16 @@ Read = Mapping[str, Any]
 _GIB = 2**30
 
 
-def facts(settings: Sequence[Read], began: Sequence[str], rates: str = "") -> list[dict[str, Any]]:
+def facts(
+    settings: Sequence[Read],
+    began: Sequence[str],
+    rates: str = "",
+    varied: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> list[dict[str, Any]]:
     """A label and a value for each of ``settings``; what none of them has is left out.
 
-    ``rates`` describes those of a sweep or a search, whose settings name but one.
+    ``rates`` and ``varied``, options with their values, are those of a sweep or a search, whose
+    settings are those of one of its runs.
     """
     rows: list[tuple[str, Callable[[Read], str]]] = [
         ("Command", lambda each: str(each["command"])),
@@ -23,10 +30,12 @@ def facts(settings: Sequence[Read], began: Sequence[str], rates: str = "") -> li
         ("Arrivals", lambda each: arrivals(each["workload"]["arrivals"], rates)),
         ("Requests", lambda each: _conversations(each["workload"])),
         ("Answers", lambda each: _answers(each["workload"])),
-        ("Strategies", lambda each: mix(each["workload"]["variations"])),
+        ("Strategies", lambda each: mix(each["workload"]["variations"], set(varied))),
+        ("Varied", lambda _: "; ".join(f"{name}: {', '.join(varied[name])}" for name in varied)),
         ("Measured", lambda each: _extent(each["workload"]["extent"])),
         ("Seed", lambda each: str(each["seed"])),
         ("Generator", _machine),
+        ("Load average", lambda each: f"{each['machine']['load_average'][0]:.1f} at the end"),
         ("Versions", _versions),
     ]
     found = [{"label": "Began", "values": list(began)}]
@@ -61,15 +70,17 @@ def arrivals(found: Read, rates: str = "") -> str:
             return f"open loop, {name}, {rate} conversations a second"
 
 
-def mix(variations: Sequence[Read]) -> str:
-    """Strategies with their options and shares."""
+def mix(variations: Sequence[Read], leaving_out: Set[str] = frozenset()) -> str:
+    """Strategies with their options and shares, but for those ``leaving_out`` names."""
     total = sum(each["weight"] for each in variations)
     named = []
     for each in variations:
-        share = f" ({each['weight'] / total:.0%})" if len(variations) > 1 else ""
+        share = f" ({each['weight'] / total * 100:.0f} %)" if len(variations) > 1 else ""
         settings = {**each["options"], **each["sampling"]}
-        options = "".join(f" {name}={value}" for name, value in settings.items())
-        named.append(f"{each['strategy'] or 'the default'}{options}{share}")
+        options = [f"{name}={value}" for name, value in settings.items() if name not in leaving_out]
+        strategy = "" if "strategy" in leaving_out else each["strategy"] or "the default"
+        if strategy or options:
+            named.append(" ".join(part for part in (strategy, *options) if part) + share)
     return ", ".join(named)
 
 
@@ -89,7 +100,7 @@ def length(found: Read) -> str:
 
 def _model(setting: Read) -> str:
     chat = ", as chats" if setting["chat"] else ""
-    return f"{setting['model'] or 'not named, so the default of the server'}{chat}"
+    return f"{setting['model'] or 'the default of the server, for none was named'}{chat}"
 
 
 def _conversations(workload: Read) -> str:
@@ -112,7 +123,7 @@ def _answers(workload: Read) -> str:
     if workload["ignore_end"]:
         parts.append("always to the limit")
     if workload["cancelled_share"]:
-        parts.append(f"{workload['cancelled_share']:.0%} cancelled")
+        parts.append(f"{workload['cancelled_share'] * 100:g} % cancelled")
     parts.append(f"deadline {workload['timeout_s']:g} s")
     return ", ".join(parts)
 
@@ -136,8 +147,7 @@ def _machine(setting: Read) -> str:
     generators = "1 process" if processes == 1 else f"{processes} processes"
     return (
         f"{generators} on {machine['cores']} cores of {machine['processor']}, "
-        f"{machine['memory_bytes'] / _GIB:.0f} GiB, {machine['system']}; load average "
-        f"{machine['load_average'][0]:.1f} at the end"
+        f"{machine['memory_bytes'] / _GIB:.0f} GiB, {machine['system']}"
     )
 
 

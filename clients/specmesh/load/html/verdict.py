@@ -52,9 +52,9 @@ def of_search(report: Read, name: str = "") -> list[Sentence]:
     prefix = f"{name}: " if name else ""
     met, missed, share = report["highest_rate"], report["lowest_missed_rate"], report["share"]
     if met is None:
-        text = f"No rate was found at which {share:.0%} of the requests meet the objectives"
+        text = f"No rate was found at which {percent(share, 0)} of the requests meet the objectives"
     else:
-        text = f"{share:.0%} of the requests meet the objectives up to {met:.3g} a second"
+        text = f"{percent(share, 0)} of the requests meet the objectives up to {met:.3g} a second"
     if missed is not None:
         text += f"; at {missed:.3g} a second they do not"
     objectives = next(
@@ -63,15 +63,20 @@ def of_search(report: Read, name: str = "") -> list[Sentence]:
     return [_sentence(Tone.MAIN, f"{prefix}{text} ({objectives})."), *_generators(report["points"])]
 
 
-def of_comparison(differences: Sequence[Read], others: Sequence[str]) -> list[Sentence]:
-    """How the means have changed, and what else was not the same."""
+def of_comparison(
+    differences: Sequence[Read], others: Sequence[str], reports: Sequence[tuple[str, Read]]
+) -> list[Sentence]:
+    """How the means have changed, what else was not the same, and how each run went."""
     means = [
         f"{each['label']} {each['in_words']}" for each in differences if each["statistic"] == "mean"
     ]
-    found = [_sentence(Tone.MAIN, f"After against before, in the mean: {'; '.join(means)}.")]
+    found = [_sentence(Tone.MAIN, f"After, compared with before, in the mean: {'; '.join(means)}.")]
     if others:
         text = f"The runs also differ in {', '.join(others)}: it may be that which is seen."
         found.append(_sentence(Tone.WARNING, text))
+    for name, report in reports:
+        outcome, *doubts = of_run(report["result"], name)
+        found += [{**outcome, "tone": Tone.PLAIN.value}, *doubts]
     return found
 
 
@@ -80,7 +85,7 @@ def _outcome(result: Read) -> str:
     offered = f"{throughput['offered_per_s']:.3g} requests a second were offered"
     if goodput is not None:
         return (
-            f"{goodput['share']:.1%} of the requests met {_objectives(goodput)}: a goodput of "
+            f"{percent(goodput['share'])} of the requests met {_objectives(goodput)}: a goodput of "
             f"{goodput['per_s']:.3g} a second, where {offered}."
         )
     text = f"{throughput['answered_per_s']:.3g} answers a second, where {offered}"
@@ -92,19 +97,21 @@ def _outcome(result: Read) -> str:
 
 
 def _of_group(points: Sequence[Any]) -> str:
-    kept = [each for each in points if not each["saturated"]]
+    kept = [each["rate"] for each in points if not each["saturated"]]
     fallen = [each for each in points if each["saturated"]]
-    parts = []
-    if kept:
-        highest = max(kept, key=lambda each: each["rate"])
-        tokens = highest["result"]["throughput"]["output_tokens_per_s"]
-        parts.append(f"keeps up with {highest['rate']:g} a second ({tokens:.0f} tokens/s")
-        goodput = highest["result"]["goodput"]
-        parts[0] += f", {goodput['share']:.1%} within the objectives)" if goodput else ")"
+    parts = [f"keeps up with {max(kept):g} a second"] if kept else []
     if fallen:
         lowest = min(fallen, key=lambda each: each["rate"])
-        parts.append(f"not with {lowest['rate']:g}: {lowest['saturated']}")
-    return ", ".join(parts) + "."
+        parts.append(f"does not keep up with {lowest['rate']:g} ({lowest['saturated']})")
+    judged = [each for each in points if each["result"]["goodput"] is not None]
+    if judged:
+        best = max(judged, key=lambda each: each["result"]["goodput"]["per_s"])
+        goodput = best["result"]["goodput"]
+        if not goodput["per_s"]:
+            return "; ".join((*parts, "no answer met the objectives")) + "."
+        most = f"most goodput at {best['rate']:g}: {goodput['per_s']:.3g} answers a second"
+        parts.append(f"{most}, {percent(goodput['share'])} of the requests")
+    return "; ".join(parts) + "."
 
 
 def _objectives(goodput: Read) -> str:
@@ -122,7 +129,7 @@ def _generator(result: Read, prefix: str) -> list[Sentence]:
     lag = written(made["lag_ms"]["p99"] / 1e3)
     busiest = max((each["cpu_share"] for each in made["processes"]), default=0.0)
     text = f"the generator was not the bottleneck: 99 in 100 requests left within {lag} of when "
-    text += f"they were due, and its busiest process used {busiest:.0%} of a core."
+    text += f"they were due, and its busiest process used {percent(busiest, 0)} of a core."
     return [_sentence(Tone.PLAIN, prefix + (text if prefix else _capital(text)))]
 
 
@@ -136,6 +143,11 @@ def _generators(points: Sequence[Read]) -> list[Sentence]:
     rates = ", ".join(dict.fromkeys(f"{each['rate']:.3g}" for each in late))
     text = f"The generator may itself have been the bottleneck at {rates} a second: one request "
     return [_sentence(Tone.WARNING, f"{text}in 100 left up to {worst} late, or later.")]
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """Such as ``92.1 %``."""
+    return f"{share * 100:.{digits}f} %"
 
 
 def _capital(text: str) -> str:

@@ -49,6 +49,7 @@ function latencyByRate(runs, groups, rates, metric) {
   return rateChart(runs, rates, {
     title: METRICS[metric].name,
     unit: "ms",
+    logarithmic: true,
     series,
     limits: objectivesOf(runs, metric, "y"),
   });
@@ -86,10 +87,10 @@ function tokensByRate(runs, groups, rates) {
 }
 
 function runsTable(runs, choose) {
-  const headings = ["run", "answered/s", "tokens/s", "TTFT p50", "p99", "TPOT p50", "end to end p50", "p99, ms", "goodput", "kept up", ""];
+  const headings = ["run", "answered/s", "tokens/s", "TTFT p50", "p99", "TPOT p50", "end to end p50", "p99", "goodput", "kept up"];
   const figure = (run, metric, name) => number(percentilesOf(run, metric)?.[name]);
   const rows = runs.map((run, n) => [
-    run.name,
+    chooser(run, () => choose(n)),
     number(run.throughput.answered_per_s),
     number(run.throughput.output_tokens_per_s),
     figure(run, "ttft_ms", "p50"),
@@ -99,7 +100,6 @@ function runsTable(runs, choose) {
     figure(run, "e2e_ms", "p99"),
     run.goodput ? percent(run.goodput.share) : "–",
     keptUp(run),
-    chooser(run, () => choose(n)),
   ]);
   return table(headings, rows, { texts: [9], caption: "Times in milliseconds" });
 }
@@ -111,8 +111,7 @@ function keptUp(run) {
 }
 
 function chooser(run, chosen) {
-  const button = el("button", { type: "button", className: "no-print" }, "show");
-  button.setAttribute("aria-label", `show ${run.name}`);
+  const button = el("button", { type: "button", title: "show this run in full" }, run.name);
   button.addEventListener("click", chosen);
   return button;
 }

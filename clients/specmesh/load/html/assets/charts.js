@@ -7,6 +7,14 @@ const HEIGHT = 230;
 const PRINTED = { width: 330, height: 190 };
 const NUM_COLORS = 6;
 const DASHES = { p50: [], p95: [7, 4], p99: [2, 3] };
+// Marks at 1, 2 and 5 of each decade.
+const LOGARITHMIC = {
+  splits: (plot, n, least, most) =>
+    Array.from({ length: 30 }, (_, k) => [1, 2, 5][k % 3] * 10 ** (Math.floor(k / 3) - 3)).filter(
+      (each) => each >= least && each <= most,
+    ),
+  filter: (plot, splits) => splits,
+};
 const charts = new Set();
 
 function seriesColor(n) {
@@ -21,7 +29,7 @@ function resolved(color) {
 }
 
 // `x`: {label, unit, values}; `series`: [{label, values, color, dash}]; `unit` is that of the
-// values. `limits`: [{axis, at, label}] are drawn as lines; `shaded`: [from, until] on x;
+// values; `logarithmic` is their axis. `limits`: [{axis, at, label}] are drawn as lines; `shaded`: [from, until] on x;
 // `form` writes a value. `together` names charts whose pointers move as one.
 function lineChart(spec) {
   const plot = el("div", { className: "plot" });
@@ -76,8 +84,18 @@ function drawn(chart, width) {
       height: HEIGHT,
       legend: { show: false },
       cursor: { y: false, sync: spec.together ? { key: spec.together } : undefined },
-      scales: { x: { time: false, range: rangeOf(spec, "x") }, y: { range: rangeOf(spec, "y") } },
-      axes: [axis(spec.x, number), axis({ label: spec.unit }, spec.form ?? number)],
+      scales: {
+        x: { time: false, range: rangeOf(spec, "x") },
+        y: { distr: spec.logarithmic ? 3 : 1, range: rangeOf(spec, "y") },
+      },
+      axes: [
+        { ...axis(spec.x, number), size: 28 },
+        {
+          ...axis({ label: spec.unit }, spec.form ?? number),
+          ...(spec.logarithmic ? LOGARITHMIC : {}),
+          size: widest,
+        },
+      ],
       series: [{}, ...spec.series.map((each) => seriesOf(each, spec.points))],
       hooks: {
         setCursor: [(plot) => readOut(chart, plot)],
@@ -98,8 +116,7 @@ function drawn(chart, width) {
 function axis({ label, unit }, form) {
   return {
     label: unit ? `${label}, ${unit}` : label,
-    labelSize: 22,
-    size: (plot, values) => Math.max(40, 14 + 7 * Math.max(0, ...(values ?? []).map((v) => v.length))),
+    labelSize: 18,
     labelFont: "12px system-ui, sans-serif",
     font: "12px system-ui, sans-serif",
     stroke: () => resolved("var(--muted)"),
@@ -107,6 +124,11 @@ function axis({ label, unit }, form) {
     ticks: { stroke: () => resolved("var(--line)"), width: 1, size: 5 },
     values: (plot, splits) => splits.map((each) => (each === null ? "" : form(each))),
   };
+}
+
+// As wide as its longest number.
+function widest(plot, values) {
+  return 16 + 7 * Math.max(3, ...(values ?? []).map((each) => each.length));
 }
 
 function seriesOf({ label, color, dash }, points) {
@@ -133,15 +155,18 @@ function rangeOf(spec, name) {
       const high = Math.max(most, ...near.map((each) => each * 1.02));
       return high > least ? [Math.min(least, ...near), high] : [least - 0.5, least + 0.5];
     }
+    if (spec.logarithmic) return [Math.min(least, ...near) / 1.2, Math.max(most, ...near) * 1.2];
     const high = spec.most ?? Math.max(most, ...near) * 1.06;
     return [0, high || 1];
   };
 }
 
+// Where a curve leaps, what is read out is its upper end.
 function readOut(chart, plot) {
   const { spec } = chart;
-  const index = plot.cursor.idx;
-  const under = index !== null && index !== undefined;
+  const { idx } = plot.cursor;
+  const under = idx !== null && idx !== undefined;
+  const index = under ? spec.x.values.lastIndexOf(spec.x.values[idx]) : null;
   chart.at.textContent = under
     ? `at ${number(spec.x.values[index])} ${spec.x.unit ?? spec.x.label}`
     : "";
@@ -170,24 +195,35 @@ function drawLimit(plot, { axis: name, at, label }) {
   const ratio = devicePixelRatio;
   ctx.save();
   ctx.strokeStyle = ctx.fillStyle = resolved("var(--objective)");
+  ctx.font = `${12 * ratio}px system-ui, sans-serif`;
   ctx.lineWidth = 1.5 * ratio;
   ctx.setLineDash([5 * ratio, 4 * ratio]);
-  ctx.font = `${12 * ratio}px system-ui, sans-serif`;
   ctx.beginPath();
   if (name === "x") {
     ctx.moveTo(place, bbox.top);
     ctx.lineTo(place, bbox.top + bbox.height);
+    ctx.stroke();
     const left = place + ctx.measureText(label).width + 12 * ratio > bbox.left + bbox.width;
     ctx.textAlign = left ? "right" : "left";
-    ctx.fillText(label, place + (left ? -6 : 6) * ratio, bbox.top + bbox.height - 8 * ratio);
+    writeOver(ctx, label, place + (left ? -6 : 6) * ratio, bbox.top + bbox.height - 8 * ratio);
   } else {
     ctx.moveTo(bbox.left, place);
     ctx.lineTo(bbox.left + bbox.width, place);
+    ctx.stroke();
     ctx.textAlign = "left";
-    ctx.fillText(label, bbox.left + 6 * ratio, place - 5 * ratio);
+    writeOver(ctx, label, bbox.left + 6 * ratio, place - 6 * ratio);
   }
-  ctx.stroke();
   ctx.restore();
+}
+
+// Text with a rim, to be read across lines.
+function writeOver(ctx, text, x, y) {
+  ctx.setLineDash([]);
+  ctx.lineWidth = 4 * devicePixelRatio;
+  ctx.lineJoin = "round";
+  ctx.strokeStyle = resolved("var(--surface)");
+  ctx.strokeText(text, x, y);
+  ctx.fillText(text, x, y);
 }
 
 function movedByKeys(plot, title) {
@@ -198,20 +234,24 @@ function movedByKeys(plot, title) {
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (!step) return;
     event.preventDefault();
-    const last = plot.data[0].length - 1;
-    const index = Math.min(last, Math.max(0, (plot.cursor.idx ?? (step > 0 ? -1 : last + 1)) + step));
-    plot.setCursor({ left: plot.valToPos(plot.data[0][index], "x"), top: 10 });
+    const places = [...new Set(plot.data[0])];
+    const from = places.indexOf(plot.data[0][plot.cursor.idx]);
+    const next = from < 0 && step < 0 ? places.length - 1 : from + step;
+    const index = Math.min(places.length - 1, Math.max(0, next));
+    plot.setCursor({ left: plot.valToPos(places[index], "x"), top: 10 });
   });
 }
 
-// The accessible form, made when it is opened.
+// The accessible form, made when it is opened. Of a leap it has the upper end.
 function numbersOf({ title, x, unit, series, form = number }) {
   const details = el("details", { className: "no-print" }, el("summary", {}, "Numbers"));
   const fill = () =>
     details.append(
       table(
         [x.unit ? `${x.label}, ${x.unit}` : x.label, ...series.map((each) => each.label)],
-        x.values.map((at, n) => [number(at), ...series.map((each) => form(each.values[n]))]),
+        x.values
+          .map((at, n) => [number(at), ...series.map((each) => form(each.values[n]))])
+          .filter((row, n) => x.values[n] !== x.values[n + 1]),
         { caption: unit ? `${title}, ${unit}` : title },
       ),
     );

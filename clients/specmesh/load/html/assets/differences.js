@@ -3,10 +3,8 @@
 // Two runs: how much each statistic has changed, a dot for what was seen and a bar for the interval
 // that holds the change with 95 % confidence.
 
-const ROW = 30;
-const LEFT = 130;
-const PLOT = 400;
-const RIGHT = 250;
+const STEPS = [0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10];
+const MOST_STEPS = 6;
 
 function differencesSection(differences) {
   const rows = differences.map((each) => [
@@ -24,9 +22,8 @@ function differencesSection(differences) {
       "figure",
       {},
       el("figcaption", {}, "Change ", el("span", { className: "muted" }, "of times, % of before; left is faster")),
-      el("div", { className: "intervals-scroll" }, intervalsChart(differences)),
+      intervalsChart(differences),
     ),
-    el("p", {}),
     table(headings, rows, { texts: [5] }),
   );
 }
@@ -37,52 +34,51 @@ function change(share) {
 
 function intervalsChart(differences) {
   const scale = scaleOf(differences);
-  const height = differences.length * ROW + 34;
-  const drawing = svg("svg", {
-    class: "intervals",
-    viewBox: `0 0 ${LEFT + PLOT + RIGHT} ${height}`,
-    role: "img",
-    "aria-label": "Changes with their intervals; the table below has the same",
+  const lines = scale.ticks.map((tick) => {
+    const line = el("div", { className: tick === 0 ? "zero" : "" }, el("span", {}, tickLabel(tick)));
+    line.style.left = scale.place(tick);
+    return line;
   });
-  for (const tick of scale.ticks) drawing.append(...gridLine(tick, scale.place(tick), height));
-  differences.forEach((each, n) => drawing.append(interval(each, n * ROW + ROW / 2, scale)));
-  return drawing;
+  return el(
+    "div",
+    { className: "intervals", role: "group", "aria-label": "The table below has the same" },
+    el("div", { className: "grid" }, ...lines),
+    ...differences.map((each) => intervalRow(each, scale)),
+  );
 }
 
+// Round steps from before the lowest end to after the highest, with zero among them.
 function scaleOf(differences) {
-  const ends = differences.flatMap(({ low, high }) => [low, high]);
-  const least = Math.min(0, ...ends);
-  const most = Math.max(0, ...ends);
-  const span = most - least || 0.02;
-  const step = [0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1, 2, 5, 10].find((each) => span / each <= 6) ?? span / 4;
-  const from = Math.floor(least / step) * step;
-  const until = Math.max(Math.ceil(most / step) * step, from + step);
-  const count = Math.round((until - from) / step);
+  const ends = [0, ...differences.flatMap(({ low, high }) => [low, high])];
+  const span = Math.max(...ends) - Math.min(...ends) || 0.02;
+  const step = STEPS.find((each) => span / each <= MOST_STEPS) ?? span / MOST_STEPS;
+  const first = Math.floor(Math.min(...ends) / step);
+  const last = Math.max(first + 1, Math.ceil(Math.max(...ends) / step));
   return {
-    ticks: Array.from({ length: count + 1 }, (_, n) => from + n * step),
-    place: (share) => LEFT + (PLOT * (share - from)) / (until - from),
+    ticks: Array.from({ length: last - first + 1 }, (_, n) => (first + n) * step),
+    place: (share) => `${(100 * (share / step - first)) / (last - first)}%`,
   };
 }
 
-function gridLine(tick, x, height) {
-  const zero = Math.abs(tick) < 1e-9;
-  const line = svg("line", { class: zero ? "zero" : "grid", x1: x, x2: x, y1: 0, y2: height - 26 });
-  const label = svg("text", { x, y: height - 8, "text-anchor": "middle" }, `${Number((tick * 100).toFixed(1))} %`.replace("-", "−"));
-  return [line, label];
+function tickLabel(share) {
+  return `${Number((share * 100).toFixed(1))} %`.replace("-", "−");
 }
 
-function interval(each, y, scale) {
+function intervalRow(each, scale) {
   const kind = each.low > 0 ? "slower" : each.high < 0 ? "faster" : "neither";
-  const [low, high, seen] = [each.low, each.high, each.after / each.before - 1].map(scale.place);
-  const words = `${each.label} ${each.statistic}: ${number(each.before)} ms before, ${number(each.after)} ms after; ${each.in_words}`;
-  return svg(
-    "g",
-    { class: kind },
-    svg("title", {}, words),
-    svg("rect", { x: 0, y: y - ROW / 2, width: LEFT + PLOT + RIGHT, height: ROW, fill: "transparent", stroke: "none" }),
-    svg("text", { class: "name", x: 0, y: y + 4, stroke: "none" }, `${each.label} ${each.statistic}`),
-    svg("line", { x1: low, x2: high, y1: y, y2: y, "stroke-width": 5, "stroke-opacity": 0.45, "stroke-linecap": "round" }),
-    svg("circle", { cx: seen, cy: y, r: 5, stroke: "none" }),
-    svg("text", { class: "words", x: LEFT + PLOT + 16, y: y + 4, stroke: "none" }, each.in_words),
+  const bar = el("span", { className: "bar" });
+  bar.style.left = scale.place(each.low);
+  bar.style.right = `calc(100% - ${scale.place(each.high)})`;
+  const dot = el("span", { className: "dot" });
+  dot.style.left = scale.place(each.after / each.before - 1);
+  const name = `${each.label} ${each.statistic}`;
+  const row = el(
+    "div",
+    { className: `row ${kind}` },
+    el("span", { className: "name" }, name),
+    el("span", { className: "place" }, bar, dot),
+    el("span", { className: "words" }, each.in_words),
   );
+  const times = `${number(each.before)} ms before, ${number(each.after)} ms after`;
+  return explained(row, `${name}: ${times}, ${change(each.after / each.before - 1)}; ${each.in_words}`);
 }

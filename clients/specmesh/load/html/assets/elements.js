@@ -18,9 +18,9 @@ function section(title, ...children) {
 }
 
 // Rows are arrays of texts, numbers or elements; the first cell of each is its heading. A column
-// named in `texts` is set left, the others right.
-function table(headings, rows, { caption, texts = [], className = "" } = {}) {
-  const align = (column) => (texts.includes(column) ? "text wrap" : "");
+// named in `texts` is set left and may wrap unless `whole`, the others right.
+function table(headings, rows, { caption, texts = [], whole = false, className = "" } = {}) {
+  const align = (column) => (!texts.includes(column) ? "" : whole ? "text" : "text wrap");
   const head = headings.map((each, n) => el("th", { scope: "col", className: align(n) }, each));
   const body = rows.map((row) =>
     el(
@@ -33,7 +33,7 @@ function table(headings, rows, { caption, texts = [], className = "" } = {}) {
   );
   return el(
     "div",
-    { className: "scroll", tabIndex: 0, role: "group", "aria-label": caption ?? headings[0] },
+    { className: "scroll", tabIndex: 0, role: "group", "aria-label": caption || "table" },
     el(
       "table",
       { className },
@@ -44,9 +44,14 @@ function table(headings, rows, { caption, texts = [], className = "" } = {}) {
   );
 }
 
-// A word that says what it means when it is pointed at, tapped or focused.
+// A word that says what it means.
 function term(text, explanation) {
-  const made = el("span", { className: "term", tabIndex: 0 }, text);
+  return explained(el("span", { className: "term" }, text), explanation);
+}
+
+// The element, which shows its explanation when it is pointed at, tapped or focused.
+function explained(made, explanation) {
+  made.tabIndex = 0;
   const hint = document.getElementById("hint");
   const show = () => {
     hint.textContent = explanation;

@@ -7,7 +7,7 @@ function timelineSection(run) {
   if (!timeline.t_s.length) return null;
   const steps = timeline.every_s > 1 ? `; steps of ${timeline.every_s} s` : "";
   const charts = [
-    timeChart(run, "Requests", "a second", "requests/s", [
+    timeChart(run, "Requests and errors", "a second", "requests/s", [
       ["due", timeline.due, 0],
       ["answered", timeline.answered, 2],
       ["failed", timeline.failed, 4],
@@ -17,9 +17,6 @@ function timelineSection(run) {
     ]),
     timeChart(run, "Output tokens", "a second, counted when their answer ends", "tokens/s", [
       ["tokens", timeline.output_tokens, 2],
-    ]),
-    timeChart(run, "Errors", "a second, when they come", "errors/s", [
-      ["failed", timeline.failed, 4],
     ]),
     timeChart(
       run,
@@ -83,7 +80,7 @@ function serversSection(run) {
   ]);
   return section(
     "Servers",
-    table(headings, rows, { caption: "While it was measured, by their own metrics" }),
+    table(headings, rows, { texts: [1], whole: true, caption: "While it was measured, by their own metrics" }),
     el("div", { className: "charts servers" }, ...serverCharts(run)),
   );
 }

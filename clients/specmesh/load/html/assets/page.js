@@ -2,6 +2,9 @@
 
 // Puts the page together from the data it holds.
 
+// Facts that differ between any two runs.
+const UNREMARKABLE = new Set(["Began", "Command", "Load average"]);
+
 const page = JSON.parse(document.getElementById("data").textContent);
 
 function head() {
@@ -37,7 +40,7 @@ function factsSection() {
   const made = table(headings, rows, { className: "facts" });
   if (!several) made.querySelector("thead").remove();
   page.facts.forEach(({ label, values }, n) => {
-    const differs = new Set(values).size > 1 && label !== "Began" && label !== "Command";
+    const differs = new Set(values).size > 1 && !UNREMARKABLE.has(label);
     made.querySelectorAll("tbody tr")[n].classList.toggle("differs", differs);
   });
   return section("What was run", made);
@@ -45,13 +48,11 @@ function factsSection() {
 
 // All of one run.
 function details(run) {
-  const chunks = chunksChart(run);
   return [
     latencySection([run]),
     requestsSection(run),
     timelineSection(run),
     speculationSection([run]),
-    chunks ? el("div", { className: "charts chunks" }, chunks) : null,
     serversSection(run),
     generatorSection([run]),
     tracesSection(run),

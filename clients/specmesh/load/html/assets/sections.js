@@ -28,24 +28,29 @@ const METRICS = {
 };
 
 function latencySection(runs) {
-  const rows = runs.flatMap((run) => percentileRows(run, runs.length > 1 ? `${run.name}, ` : ""));
+  const rows = Object.keys(METRICS).flatMap((metric) => percentileRows(metric, runs));
   if (!rows.length) return null;
   const headings = ["milliseconds", "mean", ...Object.values(PERCENTS), "max", "count"];
-  const several = runs.length === 1 && runs[0].variations.length;
+  const mixed = runs.length === 1 && runs[0].variations.length;
   return section(
     "Latency",
     table(headings, rows, { caption: "Counted from when each request was due; words with dots explain themselves" }),
-    several ? variationTable(runs[0], headings) : null,
+    mixed ? variationTable(runs[0], headings) : null,
     el("h3", {}, "How many had come by when"),
-    el("div", { className: "charts" }, ...cdfCharts(runs)),
+    el("div", { className: "charts" }, ...cdfCharts(runs), chunksChart(runs)),
   );
 }
 
-function percentileRows(run, prefix) {
-  return run.percentiles.map((row) => {
-    const { name, meaning } = METRICS[row.metric];
-    return [el("span", {}, prefix, term(name, meaning)), ...figuresOf(row)];
-  });
+function percentileRows(metric, runs) {
+  const { name, meaning } = METRICS[metric];
+  return runs.flatMap((run) =>
+    run.percentiles
+      .filter((row) => row.metric === metric)
+      .map((row) => {
+        const whose = runs.length > 1 ? `, ${run.name}` : "";
+        return [el("span", {}, term(name, meaning), whose), ...figuresOf(row)];
+      }),
+  );
 }
 
 function figuresOf(row) {
@@ -56,7 +61,7 @@ function figuresOf(row) {
 function variationTable(run, headings) {
   const rows = run.variations.flatMap((variation) =>
     variation.percentiles.map((row) => [
-      `${variation.name}, ${METRICS[row.metric].name}`,
+      el("span", {}, `${variation.name}, `, term(METRICS[row.metric].name, METRICS[row.metric].meaning)),
       ...figuresOf(row),
     ]),
   );
@@ -131,8 +136,9 @@ function between(ms, share, next, time) {
 }
 
 function speculationSection(runs) {
+  const several = runs.length > 1;
   const told = runs.flatMap((run) =>
-    [{ name: run.name, ...run }, ...run.variations].filter((each) => each.speculation),
+    [{ ...run, name: several ? run.name : "all" }, ...run.variations].filter((each) => each.speculation),
   );
   if (!told.length) return null;
   const headings = [
@@ -152,19 +158,30 @@ function speculationSection(runs) {
   return section("Speculation", table(headings, rows));
 }
 
-function chunksChart(run) {
-  const { size, count } = run.tokens_per_chunk;
-  if (size.length < 2) return null;
-  const total = count.reduce((sum, each) => sum + each, 0);
+function chunksChart(runs) {
+  const telling = runs.filter((run) => run.tokens_per_chunk.size.length);
+  const most = Math.max(0, ...telling.flatMap((run) => run.tokens_per_chunk.size));
+  if (most < 2) return null;
+  const sizes = Array.from({ length: most }, (_, n) => n + 1);
   return lineChart({
-    title: "Tokens per chunk",
+    title: "tokens per chunk",
     note: "share of chunks of so many tokens",
     unit: "share",
     form: (share) => percent(share, 1),
     points: true,
-    x: { label: "tokens in a chunk", values: size },
-    series: [{ label: "chunks", values: count.map((each) => each / total), color: seriesColor(0) }],
+    x: { label: "tokens in a chunk", values: sizes },
+    series: telling.map((run, n) => ({
+      label: runs.length > 1 ? run.name : "chunks",
+      values: chunkShares(run.tokens_per_chunk, sizes),
+      color: seriesColor(n),
+    })),
   });
+}
+
+function chunkShares({ size, count }, sizes) {
+  const total = count.reduce((sum, each) => sum + each, 0);
+  const known = new Map(size.map((each, n) => [each, count[n] / total]));
+  return sizes.map((each) => known.get(each) ?? 0);
 }
 
 function requestsSection(run) {
@@ -202,7 +219,9 @@ function errorTable({ errors, counts }) {
 }
 
 function tracesSection(run) {
-  const listed = [...run.slowest.map((each) => ["slowest", each]), ...run.failed.map((each) => ["failed", each])];
+  const slow = new Set(run.slowest.map((each) => each.trace_id));
+  const others = run.failed.filter((each) => !slow.has(each.trace_id));
+  const listed = [...run.slowest.map((each) => ["slowest", each]), ...others.map((each) => ["failed", each])];
   if (!listed.length) {
     const advice = "None were kept: --trace-slowest 10 starts traces and names the slowest and the failed requests.";
     return section("Slow and failed requests", el("p", { className: "muted" }, advice));
@@ -216,8 +235,10 @@ function tracesSection(run) {
     each.reason || each.outcome,
     traceCommand(each.trace_id),
   ]);
-  const headings = ["", "end to end, ms", "TTFT, ms", "due at, s", "conversation.turn", "outcome", "trace"];
-  return section("Slow and failed requests", table(headings, rows, { texts: [5, 6] }));
+  const left = run.num_left_out;
+  const caption = left ? `${left.toLocaleString("en")} more are in the JSON of the report` : "";
+  const headings = ["", "end to end, ms", "TTFT, ms", "due at, s", term("request", "Its conversation and turn, by number."), "outcome", "trace"];
+  return section("Slow and failed requests", table(headings, rows, { texts: [5, 6], whole: true, caption }));
 }
 
 function traceCommand(id) {
