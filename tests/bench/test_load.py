@@ -57,11 +57,11 @@ def bench(*arguments, realtime=False):
 
 def test_waits_in_a_mesh_are_those_of_the_queue_that_it_is():
     """Forwards of 40 ms, so that what the machine adds is little beside the wait for them."""
-    done = bench("theory", "--service-ms", "40", "--answers", "150", realtime=True)
+    done = bench("theory", "--service-ms", "40", "--answers", "100", realtime=True)
     assert done.stdout, done.stderr
     found = json.loads(done.stdout)
     assert found["failed"] == 0
-    assert found["answers"] > 100
+    assert found["answers"] > 70
     ideal, measured = found["for_these_arrivals"], found["measured"]
     assert measured["mean"] == pytest.approx(ideal["mean"], rel=0.2, abs=4.0)
     assert measured["p95"] == pytest.approx(ideal["p95"], rel=0.2, abs=8.0)

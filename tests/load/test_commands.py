@@ -1,5 +1,6 @@
 """The commands of ``specmesh load`` as real processes, against a stub that is one, too."""
 
+import asyncio
 import csv
 import json
 import os
@@ -12,8 +13,11 @@ from typing import get_args, get_type_hints
 
 import psutil
 import pytest
+from typer.testing import CliRunner
 
 from specmesh.load import report as reports
+from specmesh.load.__main__ import app
+from specmesh.traces.receiver import TraceReceiver
 
 SCRIPT = "from specmesh.cli.main import main; main()"
 REPOSITORY = Path(__file__).parents[2]
@@ -50,12 +54,12 @@ def run(stub, *arguments, **given):
 
 def test_a_run_tells_people_and_programs_what_it_found(stub, tmp_path):
     file = tmp_path / "requests.csv"
-    extent = ("--warm-up", "500ms", "--duration", "2s")
+    extent = ("--warm-up", "500ms", "--duration", "1500ms")
     wanted = ("--slo", "e2e=5s", "--trace-slowest", "3", "--csv", str(file))
     found, said = run(stub, "--rate", "50", *extent, *wanted, "--processes", "2")
     result, setting = found["result"], found["setting"]
     counts = result["counts"]
-    assert 60 < counts["due"] < 140
+    assert 40 < counts["due"] < 120
     assert counts["answered"] == counts["due"]
     assert result["latency"]["ttft_ms"]["count"] == counts["due"]
     assert result["tokens_per_chunk"] == {"1": 4 * counts["due"]}
@@ -77,12 +81,36 @@ def test_a_run_tells_people_and_programs_what_it_found(stub, tmp_path):
 
 def test_the_same_seed_sends_the_same_schedule_however_many_processes(stub):
     several, alone = (
-        run(stub, "--rate", "40", "--requests", "40", "--processes", number)[0]
+        run(stub, "--rate", "200", "--requests", "40", "--processes", number)[0]
         for number in ("2", "1")
     )
     due = [each["result"]["requests"]["due_s"] for each in (several, alone)]
     assert due[0] == due[1]
     assert len(due[0]) == 40
+
+
+def test_a_recording_is_replayed_at_its_times_and_lengths(stub, tmp_path):
+    file = tmp_path / "azure.csv"
+    seconds = (10.0, 10.4, 11.2, 11.2)
+    rows = [f"2023-11-16 18:17:{at:07.4f}000,{20 + n},4" for n, at in enumerate(seconds)]
+    file.write_text("\n".join(("TIMESTAMP,ContextTokens,GeneratedTokens", *rows)))
+    found, _ = run(stub, "--trace", str(file), "--speed", "2")
+    assert found["result"]["requests"]["due_s"] == pytest.approx([0.0, 0.2, 0.6, 0.6])
+    assert found["setting"]["workload"]["arrivals"] == {"kind": "replay", "seconds": 4, "speed": 2}
+
+
+async def test_traces_that_begin_here_have_the_spans_of_the_generator(stub):
+    async with TraceReceiver() as receiver:
+        environment = {**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint}
+        asked = ("--rate", "20", "--requests", "5", "--trace-slowest", "5")
+        found, _ = await asyncio.to_thread(run, stub, *asked, env=environment)
+    spans = receiver.spans
+    named = {each["trace_id"] for each in found["result"]["slowest"]}
+    assert len(named) == 5
+    assert {(each.trace_id, each.name) for each in spans} == {
+        (trace_id, name) for trace_id in named for name in ("specmesh.load", "specmesh.generate")
+    }
+    assert {each.node.service for each in spans} == {"specmesh-load"}
 
 
 def test_a_closed_loop_has_as_many_requests_under_way_as_users(stub):
@@ -143,7 +171,7 @@ def _wait_for_generator(child):
 
 def test_a_sweep_runs_all_combinations(stub, tmp_path):
     file = tmp_path / "sweep.json"
-    rates = ("--rates", "40,20", "--over", "temperature=0,0.5", "--duration", "500ms")
+    rates = ("--rates", "40,20", "--over", "temperature=0,0.5", "--duration", "200ms")
     done = load("sweep", "--target", stub, *rates, "--json", str(file))
     assert done.returncode == 0, done.stderr
     points = json.loads(file.read_text())["points"]
@@ -158,7 +186,7 @@ def test_a_sweep_runs_all_combinations(stub, tmp_path):
 
 def test_a_search_ends_where_objectives_are_missed(stub, tmp_path):
     # No answer can take less than nothing: the first rates miss, and the search gives up.
-    objective = ("--slo", "e2e=1us", "--from", "64", "--duration", "200ms")
+    objective = ("--slo", "e2e=1us", "--from", "64", "--duration", "50ms")
     done = load("search", "--target", stub, *objective)
     assert done.returncode == 1
     assert "no rate was found at which 95% meet the objectives" in done.stdout
@@ -167,14 +195,15 @@ def test_a_search_ends_where_objectives_are_missed(stub, tmp_path):
 def test_two_runs_are_compared(stub, tmp_path):
     files = [tmp_path / "a.json", tmp_path / "b.json"]
     for number, file in enumerate(files):
-        arguments = ("--rate", "100", "--duration", "1500ms", "--seed", str(number))
+        arguments = ("--rate", "200", "--duration", "500ms", "--seed", str(number))
         done = load("run", "--target", stub, *arguments, "--json", str(file))
         assert done.returncode == 0, done.stderr
     done = load("compare", *map(str, files))
     assert done.returncode == 0, done.stderr
     assert "TTFT" in done.stdout
     assert "the runs also differ in: seed" in done.stdout
-    listed = json.loads(load("compare", "--json", *map(str, files)).stdout)["differences"]
+    again = CliRunner().invoke(app, ["compare", "--json", *map(str, files)])
+    listed = json.loads(again.stdout)["differences"]
     assert {each["metric"] for each in listed} == {"ttft_ms", "tpot_ms", "e2e_ms"}
 
 
@@ -191,21 +220,22 @@ def test_two_runs_are_compared(stub, tmp_path):
         (("search", "--from", "1"), 2, "is needed: what the rate is to meet"),
         (("sweep", "--rates", "a,b"), 2, "are no rates: write 5,10,20"),
         (("sweep", "--rates", "1", "--over", "colour=red"), 2, "there is no 'colour'"),
+        (("run", "--rate", "1", "--json", "/no/such/f.json"), 2, "there is no folder /no/such"),
         (("run", "--rate", "1", "--target", "127.0.0.1:1"), 3, "[UNAVAILABLE]"),
         (("run", "--rate", "1", "--openai", "http://127.0.0.1:1"), 3, "[CONNECTION]"),
     ],
 )
 def test_what_cannot_be_done_is_one_message_and_a_status(arguments, status, why):
-    done = load(*arguments, env={**os.environ, "COLUMNS": "200"})
-    assert done.returncode == status
+    done = CliRunner(env={"COLUMNS": "200"}).invoke(app, arguments)
+    assert done.exit_code == status
     assert why in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_a_token_is_not_sent_in_clear_text():
-    environment = {**os.environ, "SPECMESH_TOKEN": "s3cret"}
-    done = load("run", "--rate", "1", "--openai", "http://192.0.2.1:8000", env=environment)
-    assert done.returncode == 2
+    asked = ("run", "--rate", "1", "--openai", "http://192.0.2.1:8000")
+    done = CliRunner(env={"SPECMESH_TOKEN": "s3cret", "COLUMNS": "200"}).invoke(app, asked)
+    assert done.exit_code == 2
     assert "a token is not sent in clear text" in done.stderr
     assert "s3cret" not in done.stderr
 

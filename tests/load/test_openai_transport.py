@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator
 
 import pytest
@@ -144,6 +145,14 @@ async def test_an_answer_that_breaks_has_failed(server):
     assert failed.value.reason == "BAD_STREAM"
 
 
+@pytest.mark.parametrize("event", ["no object", text("a" * (2 << 20))])
+async def test_what_cannot_be_read_has_failed(server, event):
+    server.events = [text("a"), event]
+    with pytest.raises(Failed) as failed:
+        await ask(OpenAiDoor(server.url), call())
+    assert failed.value.reason == "BAD_STREAM"
+
+
 async def test_a_deadline_ends_a_request_at_the_server_too(server):
     server.events = [text("a"), None]
     with pytest.raises(Failed) as failed:
@@ -194,3 +203,27 @@ async def test_of_our_own_gateway_the_cost_of_answers_is_known_too(serve, open_g
     assert (told.work.num_verify_calls, told.work.num_accepted_tokens) == (4, 8)
     assert mesh.requests[0].speculation.strategy == "dsi"
     assert mesh.requests[0].speculation.lookahead == 4
+
+
+async def test_the_command_measures_a_server_of_openais_api(server):
+    server.events = [text("a"), text("b"), {"choices": [], "usage": USAGE}]
+    arguments = ("--users", "2", "--requests", "10", "--slo", "ttft=10s", "--json", "-")
+    command = ("from specmesh.cli.main import main; main()", "load", "run", "--openai", server.url)
+    done = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", *command, *arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(30):
+        said, complained = await done.communicate()
+    assert done.returncode == 0, complained
+    report = json.loads(said)
+    result = report["result"]
+    assert report["setting"]["server"] == f"OpenAI {server.url}/v1/completions"
+    assert result["counts"]["answered"] == 10
+    assert result["throughput"]["mean_output_tokens"] == 5
+    assert result["latency"]["tpot_ms"]["count"] == 10
+    # What the server does not tell is unknown.
+    assert result["speculation"] is None
+    assert result["tokens_per_chunk"] == {}
+    assert result["goodput"]["share"] == 1.0

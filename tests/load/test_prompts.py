@@ -69,6 +69,12 @@ def test_json_lines_have_prompts_or_chats_and_limits(tmp_path):
     assert texts(third) == ["hi", "bye"]
 
 
+def test_a_json_list_has_prompts_too(tmp_path):
+    file = tmp_path / "prompts.json"
+    file.write_text('[{"text": "a"}, {"prompt": "b", "max_tokens": 3}]')
+    assert read_prompts(file) == (Conversation((Turn("a"),)), Conversation((Turn("b", 3),)))
+
+
 def test_of_sharegpt_the_humans_turns_are_asked(tmp_path):
     file = tmp_path / "sharegpt.json"
     said = [("human", "a"), ("gpt", "x"), ("human", "b"), ("gpt", "y")]
@@ -85,9 +91,11 @@ def test_of_sharegpt_the_humans_turns_are_asked(tmp_path):
     ("name", "content", "why"),
     [
         ("empty.txt", "\n", "has no prompts"),
-        ("bad.jsonl", '{"prompt": "a"}\n{"prmpt": "b"}', "line 2: neither prompt nor text"),
+        ("bad.jsonl", '{"prompt": "a"}\n{"prmpt": "b"}', "line 2: has no prompt, text, "),
         ("bad.jsonl", '{"prompt": "a"}\n{', "line 2: "),
-        ("bad.json", '[{"conversations": [{"from": "human"}]}]', "conversation 0"),
+        ("bad.json", '[{"conversations": [{"from": "human"}]}]', "object 0: .* has no 'value'"),
+        ("bad.json", '[{"text": "a"}, {"txt": "b"}]', "object 1: has no prompt, text, "),
+        ("bad.json", '["a"]', "object 0: is no object"),
     ],
 )
 def test_what_is_wrong_with_a_file_of_prompts_is_said(tmp_path, name, content, why):
@@ -126,7 +134,7 @@ def test_mooncakes_trace_tells_which_prompts_begin_alike(tmp_path):
     [
         ("t.csv", "a,b\n1,2\n", "neither Mooncake's JSON lines, nor CSV"),
         ("t.csv", AZURE + "yesterday,1,2\n", "line 5: "),
-        ("t.jsonl", '{"timestamp": 1}', "line 1: KeyError: 'input_length'"),
+        ("t.jsonl", '{"timestamp": 1}', "line 1: has no 'input_length'"),
         ("t.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\n", "has no requests"),
     ],
 )

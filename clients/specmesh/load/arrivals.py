@@ -13,11 +13,6 @@ from typing import Protocol
 class Arrivals(Protocol):
     """An open loop."""
 
-    @property
-    def mean_rate(self) -> float | None:
-        """Conversations a second in the long run; None where there is no such thing."""
-        ...
-
     def times(self, luck: Random) -> Iterator[float]:
         """Seconds from the start at which conversations begin, in order; most are endless."""
         ...
@@ -28,11 +23,6 @@ class Constant:
     """One every ``1 / rate`` seconds."""
 
     rate: float
-
-    @property
-    def mean_rate(self) -> float:
-        """``rate``."""
-        return self.rate
 
     def times(self, luck: Random) -> Iterator[float]:  # noqa: ARG002
         """Evenly spaced, the first after one interval."""
@@ -45,11 +35,6 @@ class Poisson:
 
     rate: float
 
-    @property
-    def mean_rate(self) -> float:
-        """``rate``."""
-        return self.rate
-
     def times(self, luck: Random) -> Iterator[float]:
         """With exponential gaps."""
         gaps = (luck.expovariate(self.rate) for _ in itertools.repeat(None))
@@ -60,16 +45,11 @@ class Poisson:
 class Gamma:
     """In bursts: gaps of a gamma distribution whose coefficient of variation is ``burstiness``.
 
-    1 is Poisson, 0 would be constant; at 3 a tenth of the time sees most of the requests.
+    1 is Poisson, 0 would be constant; the higher, the denser the bursts and the longer the pauses.
     """
 
     rate: float
     burstiness: float
-
-    @property
-    def mean_rate(self) -> float:
-        """``rate``."""
-        return self.rate
 
     def times(self, luck: Random) -> Iterator[float]:
         """With gamma gaps."""
@@ -87,11 +67,6 @@ class Ramp:
     first: float
     last: float
     over_s: float
-
-    @property
-    def mean_rate(self) -> None:
-        """None: it changes."""
-        return None
 
     def times(self, luck: Random) -> Iterator[float]:
         """By inverting the expected number of arrivals: a unit Poisson process on its axis."""
@@ -117,13 +92,6 @@ class Replay:
 
     seconds: Sequence[float]
     speed: float = 1.0
-
-    @property
-    def mean_rate(self) -> float | None:
-        """Over the whole of it."""
-        if len(self.seconds) < 2 or not self.seconds[-1]:  # noqa: PLR2004
-            return None
-        return (len(self.seconds) - 1) / self.seconds[-1] * self.speed
 
     def times(self, luck: Random) -> Iterator[float]:  # noqa: ARG002
         """The given ones; they end."""

@@ -11,8 +11,8 @@ from specmesh.load.report import Distribution
 
 _CDF_PERCENTS = (
     *(float(n) for n in range(0, 99)),
-    *(99 + n / 10 for n in range(0, 10)),
-    *(99.9 + n / 100 for n in range(0, 11)),
+    *(99 + n / 10 for n in range(0, 9)),
+    *(round(99.9 + n / 100, 2) for n in range(0, 11)),
 )
 _DIGITS = 4
 """Of milliseconds: tenths of a microsecond."""
@@ -35,27 +35,29 @@ def of_histogram(histogram: Histogram) -> Distribution | None:
         histogram,
         histogram.mean(),
         histogram.sd(),
-        histogram.percentile(0),
-        histogram.percentile(100),
+        *histogram.percentiles((0.0, 100.0)),
     )
 
 
 def _of(histogram: Histogram, mean: float, sd: float, least: float, most: float) -> Distribution:
-    def at(percent: float) -> float:
-        return ms(min(max(histogram.percentile(percent), least), most))
-
+    cdf = {
+        percent: ms(min(max(seconds, least), most))
+        for percent, seconds in zip(
+            _CDF_PERCENTS, histogram.percentiles(_CDF_PERCENTS), strict=True
+        )
+    }
     return Distribution(
         count=histogram.count,
         mean=ms(mean),
         sd=ms(sd),
         min=ms(least),
         max=ms(most),
-        p50=at(50),
-        p90=at(90),
-        p95=at(95),
-        p99=at(99),
-        p99_9=at(99.9),
-        cdf=[(at(percent), round(percent / 100, 4)) for percent in _CDF_PERCENTS],
+        p50=cdf[50.0],
+        p90=cdf[90.0],
+        p95=cdf[95.0],
+        p99=cdf[99.0],
+        p99_9=cdf[99.9],
+        cdf=[(at, round(percent / 100, 4)) for percent, at in cdf.items()],
         hdr=histogram.encoded(),
     )
 

@@ -6,8 +6,9 @@ import asyncio
 import sys
 import time
 from asyncio.subprocess import PIPE
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from specmesh.load.generator import Chunks, Part
 from specmesh.load.messages import (
@@ -31,6 +32,8 @@ _AHEAD_S = 0.1
 """How long after the last worker is ready the run starts, so that all start together."""
 _READY_S = 120.0
 _STOP_S = 10.0
+
+R = TypeVar("R")
 
 Listener = Callable[[int, Progress], None]
 """Called with the number of a worker and what it tells."""
@@ -75,13 +78,11 @@ class Fleet:
         Raises Failed if a worker can't connect or breaks.
         """
         try:
-            await asyncio.gather(*(worker.begin() for worker in self._workers))
+            await _together(worker.begin() for worker in self._workers)
             epoch_s = time.monotonic() + _AHEAD_S
             began_unix_s = time.time() + _AHEAD_S
             started(epoch_s)
-            found = await asyncio.gather(
-                *(worker.carry_out(epoch_s, listener) for worker in self._workers)
-            )
+            found = await _together(worker.carry_out(epoch_s, listener) for worker in self._workers)
         finally:
             await asyncio.gather(*(worker.end() for worker in self._workers))
         chunks = Chunks()
@@ -93,6 +94,17 @@ class Fleet:
         )
         busy = [worker.busy for worker in self._workers]
         return Seen(observations, chunks, busy, began_unix_s, self._stopped)
+
+
+async def _together(work: Iterable[Coroutine[Any, Any, R]]) -> list[R]:
+    """What all return; if one raises, the others are cancelled first."""
+    tasks = [asyncio.create_task(each) for each in work]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class _Worker:
@@ -109,8 +121,11 @@ class _Worker:
             *(sys.executable, "-m", "specmesh.load.worker"), stdin=PIPE, stdout=PIPE
         )
         self.tell(self._assignment)
-        async with asyncio.timeout(_READY_S):
-            message = await self._hear()
+        try:
+            async with asyncio.timeout(_READY_S):
+                message = await self._hear()
+        except TimeoutError:
+            raise Failed("GENERATOR", f"no generator was ready after {_READY_S:g} s") from None
         assert isinstance(message, Ready), message
 
     async def carry_out(self, epoch_s: float, listener: Listener) -> Finding:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from hdrh.histogram import HdrHistogram
 
@@ -52,7 +52,14 @@ class Histogram:
 
     def percentile(self, percent: float) -> float:
         """The seconds that ``percent`` in a hundred don't exceed; 0 if there are none."""
-        return float(self._hdr.get_value_at_percentile(percent)) / _US
+        return self.percentiles((percent,))[0]
+
+    def percentiles(self, percents: Sequence[float]) -> list[float]:
+        """Those of several, ascending, in one pass: a pass takes a millisecond or more."""
+        if not self.count:
+            return [0.0] * len(percents)
+        found = self._hdr.get_percentile_to_value_dict(list(percents))
+        return [float(found[percent]) / _US for percent in percents]
 
     def mean(self) -> float:
         """In seconds."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import aiohttp
+from aiohttp.http import HttpProcessingError
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from specmesh.load.mesh_transport import messages
@@ -19,13 +20,14 @@ from specmesh.load.transport import Call, Failed, Heard, Told
 
 _DEADLINE = "DEADLINE_EXCEEDED"
 _LOOK_UP_S = 60.0
+_MAX_LINE_BYTES = 1 << 20
 _propagator = TraceContextTextMapPropagator()
 
 
 @dataclass(frozen=True, slots=True)
 class OpenAiDoor:
     """A server at ``url``, with or without its ``/v1``. ``token`` is sent as a bearer token, and
-    over plain HTTP to this machine alone: see ``commands.options``."""
+    over plain HTTP to this machine alone, which ``commands/asked.py`` sees to."""
 
     url: str
     model: str = ""
@@ -83,6 +85,8 @@ class OpenAiTransport:
             raise Failed(_DEADLINE, f"no end after {call.timeout_s:g} s") from None
         except aiohttp.ClientError as error:
             raise _broken(error) from error
+        except HttpProcessingError as error:  # a line that is longer than _MAX_LINE_BYTES
+            raise Failed("BAD_STREAM", error.message) from error
         return Told(
             num_prompt_tokens=usage.get("prompt_tokens"),
             num_output_tokens=usage.get("completion_tokens"),
@@ -110,6 +114,7 @@ class OpenAiTransport:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=tls),
             timeout=aiohttp.ClientTimeout(total=None),
+            read_bufsize=_MAX_LINE_BYTES // 2,
             headers={"Authorization": f"Bearer {token}"} if token else {},
         )
         try:

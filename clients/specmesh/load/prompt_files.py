@@ -1,4 +1,4 @@
-"""Prompts from a file: JSON lines, ShareGPT's JSON, or plain text with a prompt a line."""
+"""Prompts from a file: JSON lines, a JSON list such as ShareGPT's, or plain text, one a line."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _ASKING = {"human", "user"}
 def read_prompts(file: Path) -> tuple[Conversation, ...]:
     """The conversations in ``file``, in order.
 
-    Named ``.jsonl`` it has an object a line, with ``prompt`` (or ``text``), or with ``messages``
-    as a chat has them; ``max_tokens`` limits the answer. Named ``.json`` it is ShareGPT's: a list
-    of objects whose ``conversations`` have ``from`` and ``value``; the prompts are those of
-    ``human``, in turn, and our server's answers take the place of those recorded. Any other has a
-    prompt on each line that is not empty.
+    Named ``.jsonl`` it has a JSON object a line, named ``.json`` a list of them; any other has a
+    prompt on each line that is not empty. An object has ``prompt`` (or ``text``); or ``messages``
+    as a chat has them, with ``role`` and ``content``; or ShareGPT's ``conversations``, with
+    ``from`` and ``value``. Of the latter two the user's are asked, in turn: the server's answers
+    take the place of those recorded. ``max_tokens`` limits the answers.
 
     Raises ValueError, which says where, and OSError.
     """
@@ -28,50 +28,52 @@ def read_prompts(file: Path) -> tuple[Conversation, ...]:
         case ".jsonl":
             found = list(_json_lines(text))
         case ".json":
-            found = list(_sharegpt(text))
+            found = list(_json_list(text))
         case _:
-            found = [_of(line) for line in text.splitlines() if line.strip()]
+            found = [Conversation((Turn(line),)) for line in text.splitlines() if line.strip()]
     if not found:
         raise ValueError(f"{file} has no prompts")
     return tuple(found)
-
-
-def _of(text: str, num_output_tokens: int | None = None) -> Conversation:
-    return Conversation((Turn(text, num_output_tokens),))
 
 
 def _json_lines(text: str) -> Iterator[Conversation]:
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip():
             try:
-                yield _from_object(json.loads(line))
-            except (KeyError, TypeError, ValueError) as error:
+                yield from _conversation(json.loads(line))
+            except (TypeError, ValueError) as error:
                 raise ValueError(f"line {number}: {error}") from None
 
 
-def _from_object(found: Mapping[str, Any]) -> Conversation:
-    limit = found.get("max_tokens")
-    if "messages" in found:
-        said = [each["content"] for each in found["messages"] if each["role"] in _ASKING]
-        if not said:
-            raise ValueError("messages: none is the user's")
-        return Conversation(tuple(Turn(each, limit) for each in said))
-    prompt = found.get("prompt", found.get("text"))
-    if not isinstance(prompt, str):
-        raise TypeError("neither prompt nor text nor messages")
-    return _of(prompt, limit)
-
-
-def _sharegpt(text: str) -> Iterator[Conversation]:
+def _json_list(text: str) -> Iterator[Conversation]:
     listed = json.loads(text)
     if not isinstance(listed, list):
-        raise TypeError("is no list of conversations, as ShareGPT's is")
+        raise TypeError("is no list")
     for number, each in enumerate(listed):
         try:
-            turns = [
-                Turn(said["value"]) for said in each["conversations"] if said["from"] in _ASKING
-            ]
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"conversation {number}: {error}") from None
-        if turns:
-            yield Conversation(tuple(turns))
+            yield from _conversation(each)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"object {number}: {error}") from None
+
+
+def _conversation(found: Mapping[str, Any]) -> Iterator[Conversation]:
+    """The one in an object, or none, if nobody asks anything in it."""
+    if not isinstance(found, dict):
+        raise TypeError("is no object")
+    asked = _asked(found)
+    if asked:
+        limit = found.get("max_tokens")
+        yield Conversation(tuple(Turn(text, limit) for text in asked))
+
+
+def _asked(found: Mapping[str, Any]) -> list[str]:
+    for listed, who, what in (("messages", "role", "content"), ("conversations", "from", "value")):
+        if listed in found:
+            try:
+                return [each[what] for each in found[listed] if each[who] in _ASKING]
+            except KeyError as error:
+                raise ValueError(f"one of {listed} has no {error}") from None
+    prompt = found.get("prompt", found.get("text"))
+    if not isinstance(prompt, str):
+        raise TypeError("has no prompt, text, messages or conversations")
+    return [prompt]

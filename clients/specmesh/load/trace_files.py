@@ -76,5 +76,7 @@ def _mooncake(lines: Iterator[str]) -> Iterator[TraceEntry]:
                 max(1, int(entry["output_length"])),
                 tuple(entry.get("hash_ids", ())),
             )
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"line {number}: {type(error).__name__}: {error}") from None
+        except KeyError as error:
+            raise ValueError(f"line {number}: has no {error}") from None
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"line {number}: {error}") from None

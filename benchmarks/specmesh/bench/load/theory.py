@@ -28,7 +28,9 @@ from specmesh.load.workload import Extent, Workload
 MEAN_BOUND = 0.05
 """How far the mean wait may be from theory, as a share of it."""
 P95_BOUND = 0.10
-_WARM_UP_S = 5.0
+_WARM_UP_SERVICES = 50
+"""Until the queue has forgotten that it began empty: at ρ = 0.7 that takes some ten services."""
+_LEAST_WARM_UP_S = 1.0
 _PROMPT_TOKENS = 8
 
 
@@ -97,18 +99,19 @@ async def compare(
     """
     models = WaitingModels(target_ms=queue.service_s * 1e3, drafter_ms=1.0, acceptance=0.8)
     options = MeshOptions(models=models, drain_s=1.0)
+    warm_up_s = max(_LEAST_WARM_UP_S, _WARM_UP_SERVICES * queue.service_s)
     async with LocalMesh(options, directory, report) as mesh:
         workload = Workload(
             arrivals=Poisson(queue.rate),
             conversations=Synthetic(prompt_tokens=Fixed(_PROMPT_TOKENS)),
-            extent=Extent(warm_up_s=_WARM_UP_S, duration_s=num_answers / queue.rate),
+            extent=Extent(warm_up_s=warm_up_s, duration_s=num_answers / queue.rate),
             variations=(Variation(strategy="autoregressive"),),
             output_tokens=Fixed(1),
             seed=seed,
         )
         run = await conduct(Plan(workload=workload, door=MeshDoor((mesh.address,))))
     counts = run.result.counts
-    measured = [each for each in run.seen.observations if each.due_s >= _WARM_UP_S]
+    measured = [each for each in run.seen.observations if each.due_s >= warm_up_s]
     ideal = waits_s((each.due_s for each in run.seen.observations), queue.service_s)
     alone = [each.e2e_s for each in alone_among(measured)]
     alone_s = fmean(alone)

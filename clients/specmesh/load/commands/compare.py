@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from specmesh.load.commands.report_files import read_report
+from specmesh.load.commands.session import check_writable
 from specmesh.load.html.contents import comparison
 from specmesh.load.html.document import write_page
 from specmesh.load.tables import make_table
@@ -31,6 +32,7 @@ def compare(
     # numpy takes as long to import as all else.
     from specmesh.load.compare import METRICS, differences, other_settings
 
+    check_writable(html, "--html")
     reports = read_report(before), read_report(after)
     try:
         found = differences(*reports)

@@ -166,7 +166,7 @@ class LoadOptions:
         typer.Option(
             exists=True,
             dir_okay=False,
-            help="File with prompts: .jsonl, ShareGPT's .json, or a text with one a line.",
+            help="File with prompts: .jsonl, .json such as ShareGPT's, or a text, one a line.",
             rich_help_panel=_REQUESTS,
         ),
     ] = None

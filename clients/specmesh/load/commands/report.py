@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from specmesh.load.commands.report_files import read_report
+from specmesh.load.commands.session import check_writable
 from specmesh.load.html.contents import page
 from specmesh.load.html.document import write_page
 
@@ -25,6 +26,7 @@ def report(
     html: Annotated[Path, typer.Option(metavar="FILE", help="The page to write.")],
 ) -> None:
     """Make a page with charts, in one file that needs no network."""
+    check_writable(html, "--html")
     reports = [(file.stem, read_report(file)) for file in results]
     try:
         made = page(reports)

@@ -10,7 +10,7 @@ import typer
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.load.commands.asked import plan_of
 from specmesh.load.commands.options import LoadOptions, with_load_options
-from specmesh.load.commands.session import Session, carry_out
+from specmesh.load.commands.session import Session, carry_out, check_writable
 from specmesh.load.csv_file import write_csv
 from specmesh.load.report import RunReport
 from specmesh.load.tables import show_result
@@ -36,6 +36,7 @@ def run(
     """Send requests and take the times."""
     plan = plan_of(asked, rate)
     session = Session(asked.json_, asked.html)
+    check_writable(csv, "--csv")
 
     async def work() -> int:
         done = await session.run(plan, plan.door.description)

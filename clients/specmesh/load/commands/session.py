@@ -35,6 +35,8 @@ class Session:
     """A command's runs, one after the other. ``stopped`` says that the user wants no more."""
 
     def __init__(self, json_file: Path | None, html_file: Path | None) -> None:
+        check_writable(json_file, "--json")
+        check_writable(html_file, "--html")
         self._json_file = json_file
         self._html_file = html_file
         self.console = Console(stderr=json_file == STANDARD_OUTPUT, highlight=False)
@@ -91,6 +93,12 @@ class Session:
                 self._json_file.write_text(text + "\n")
         if self._html_file is not None:
             write_page(self._html_file, page([("", found)]))
+
+
+def check_writable(file: Path | None, option: str) -> None:
+    """Raise BadParameter now if ``file`` has no folder to be in, and not after a long run."""
+    if file is not None and not file.parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {file.parent}", param_hint=option)
 
 
 def carry_out(work: Callable[[], Coroutine[Any, Any, int]]) -> None:
