@@ -100,6 +100,7 @@ class Tab:
             deviceScaleFactor=2 if mobile else 1,
             mobile=mobile,
         )
+        await self.send("Emulation.setTouchEmulationEnabled", enabled=mobile)
         await self.settled()
 
     async def emulate(self, *, media: str = "", scheme: str = "light") -> None:
@@ -109,23 +110,47 @@ class Tab:
         await self.settled()
 
     async def point(
-        self, selector: str, x: float = 0.5, y: float = 0.5, *, click: bool = False
+        self, selector: str, x: float = 0.5, y: float = 0.5, *, clicks: int = 0
     ) -> None:
-        """Move the mouse to a place in an element, in shares of its size; and click."""
-        left, top, width, height = await self.run(
+        """Move the mouse to a place in an element, in shares of its size; and click so often."""
+        left, top, width, height = await self._box(selector)
+        at = {"x": left + x * width, "y": top + y * height}
+        await self.send("Input.dispatchMouseEvent", type="mouseMoved", **at)
+        for count in range(1, clicks + 1):
+            for kind in ("mousePressed", "mouseReleased"):
+                await self.send(
+                    "Input.dispatchMouseEvent", type=kind, button="left", clickCount=count, **at
+                )
+        await self.settled()
+
+    async def drag(self, selector: str, start: float, end: float) -> None:
+        """Draw the mouse across the middle of an element, with its button down."""
+        left, top, width, height = await self._box(selector)
+        places = [{"x": left + each * width, "y": top + height / 2} for each in (start, end)]
+        kinds = ("mouseMoved", "mousePressed", "mouseMoved", "mouseReleased")
+        for kind, at in zip(kinds, sorted(places * 2, key=places.index), strict=True):
+            await self.send(
+                "Input.dispatchMouseEvent", type=kind, button="left", buttons=1, clickCount=1, **at
+            )
+        await self.settled()
+
+    async def tap(self, selector: str, x: float = 0.5, y: float = 0.5) -> None:
+        """Touch a place in an element with a finger."""
+        left, top, width, height = await self._box(selector)
+        at = {"x": left + x * width, "y": top + y * height}
+        await self.send("Input.dispatchTouchEvent", type="touchStart", touchPoints=[at])
+        await self.send("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+        await self.settled()
+
+    async def _box(self, selector: str) -> list[float]:
+        """Left, top, width and height of an element, which is brought into view."""
+        found: list[float] = await self.run(
             "(() => { const found = document.querySelector(" + repr(selector) + ");"
             "found.scrollIntoView({block: 'center', behavior: 'instant'});"
             "const box = found.getBoundingClientRect();"
             "return [box.left, box.top, box.width, box.height]; })()"
         )
-        at = {"x": left + x * width, "y": top + y * height}
-        await self.send("Input.dispatchMouseEvent", type="mouseMoved", **at)
-        if click:
-            for kind in ("mousePressed", "mouseReleased"):
-                await self.send(
-                    "Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **at
-                )
-        await self.settled()
+        return found
 
     async def press(self, key: str) -> None:
         """Press a key on what has the focus."""

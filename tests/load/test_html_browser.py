@@ -61,10 +61,10 @@ async def test_a_chart_reads_out_what_is_under_the_pointer_and_toggles_its_lines
         assert (await tab.run("document.querySelector('#chart .at').textContent")).endswith(" ms")
 
         before = await pixels(tab)
-        await tab.point("#chart .legend button", click=True)
+        await tab.point("#chart .legend button", clicks=1)
         assert await tab.run("document.querySelector('#chart button').ariaPressed") == "false"
         assert await pixels(tab) != before
-        await tab.point("#chart .legend button", click=True)
+        await tab.point("#chart .legend button", clicks=1)
         await tab.point("h1")
         assert await pixels(tab) == before
 
@@ -76,6 +76,19 @@ async def test_a_chart_reads_out_what_is_under_the_pointer_and_toggles_its_lines
         assert await tab.run("document.querySelectorAll('#chart details tbody tr').length") >= 7
 
 
+async def test_a_part_of_a_chart_is_zoomed_to_and_left_again(tmp_path):
+    async with opened(tmp_path, page([("", run_report())])) as tab:
+        await tab.run(figure("Under way"))
+        whole = await pixels(tab)
+        await tab.drag("#chart .u-over", 0.4, 0.6)
+        assert await pixels(tab) != whole
+        since = "document.querySelector('#chart .at').textContent.split(' ')[1]"
+        await tab.point("#chart .u-over", 0.01)
+        assert float(await tab.run(since)) > 5
+        await tab.point("#chart .u-over", 0.5, clicks=2)
+        assert await pixels(tab) == whole
+
+
 async def test_a_term_explains_itself_and_a_trace_is_copied(tmp_path):
     async with opened(tmp_path, page([("", run_report())])) as tab:
         await tab.point(".term")
@@ -85,7 +98,7 @@ async def test_a_term_explains_itself_and_a_trace_is_copied(tmp_path):
         )
         await tab.point("h1")
         assert not await tab.run("document.getElementById('hint').checkVisibility()")
-        await tab.point("td button", click=True)
+        await tab.point("td button", clicks=1)
         async with asyncio.timeout(5):
             while await tab.run("document.querySelector('td button').textContent") == "copy":
                 await tab.settled()
@@ -103,7 +116,7 @@ async def test_dark_is_what_the_system_prefers_or_the_button_says(tmp_path):
         dark = await tab.run(color("body"))
         assert dark != light
         assert await pixels(tab) != drawn
-        await tab.point(".head button", click=True)
+        await tab.point(".head button", clicks=1)
         assert await tab.run(color("body")) == light
         assert await pixels(tab) == drawn
 
@@ -115,6 +128,11 @@ async def test_a_phone_shows_all_without_scrolling_sideways(tmp_path):
         assert await tab.run(ALL_DRAWN)
         widths = "[...document.querySelectorAll('.u-wrap')].map((each) => each.clientWidth)"
         assert all(200 < width <= 390 for width in await tab.run(widths))
+        await tab.run(figure("Under way"))
+        await tab.tap("#chart .u-over")
+        assert await tab.run("document.querySelector('#chart .value').textContent") != ""
+        await tab.tap(".term")
+        assert await tab.run("document.getElementById('hint').checkVisibility()")
 
 
 async def test_it_is_printed_in_light_colors_in_the_width_of_the_paper(tmp_path):
@@ -152,7 +170,7 @@ async def test_a_sweep_shows_each_of_its_runs(tmp_path):
         assert await tab.run(ALL_DRAWN)
         chosen = "document.querySelector('select').selectedOptions[0].textContent"
         assert await tab.run(chosen) == "dsi 1/s"
-        await tab.point("tbody tr:nth-child(4) th button", click=True)
+        await tab.point("tbody tr:nth-child(4) th button", clicks=1)
         assert await tab.run(chosen) == "autoregressive 2/s"
         assert await tab.run(ALL_DRAWN)
         assert await tab.run(IN_VIEW)

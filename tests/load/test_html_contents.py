@@ -94,6 +94,17 @@ def test_a_sweep_tells_for_each_combination_where_it_stopped_keeping_up():
     assert "Strategies" not in {each["label"] for each in found["facts"]}
 
 
+def test_a_sweep_names_the_rates_at_which_the_generator_was_late():
+    sweep = sweep_report([point(5.0), point(10.0), point(20.0)])
+    for late in sweep["points"][1:]:
+        made = late["result"]["generator"]
+        made["lag_ms"]["p99"], made["bottleneck"] = 2.5 * late["rate"], ["sent late"]
+    assert texts(page([("", sweep)]), "warning") == [
+        "The generator may itself have been the bottleneck at 10, 20 a second: at worst one "
+        "request in 100 was sent more than 50 ms late, and a process used 10 % of a core."
+    ]
+
+
 @pytest.mark.parametrize(
     ("highest", "missed", "said"),
     [

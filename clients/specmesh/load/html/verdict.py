@@ -138,11 +138,15 @@ def _generators(points: Sequence[Read]) -> list[Sentence]:
     late = [each for each in points if each["result"]["generator"]["bottleneck"]]
     if not late:
         return [_sentence(Tone.PLAIN, "The generator was not the bottleneck at any rate.")]
-    lags = [each["result"]["generator"]["lag_ms"] for each in late]
-    worst = written(max((lag["p99"] for lag in lags if lag), default=0.0) / 1e3)
+    made = [each["result"]["generator"] for each in late]
+    worst = written(
+        max((each["lag_ms"]["p99"] for each in made if each["lag_ms"]), default=0) / 1e3
+    )
+    busiest = max(process["cpu_share"] for each in made for process in each["processes"])
     rates = ", ".join(dict.fromkeys(f"{each['rate']:.3g}" for each in late))
-    text = f"The generator may itself have been the bottleneck at {rates} a second: one request "
-    return [_sentence(Tone.WARNING, f"{text}in 100 left up to {worst} late, or later.")]
+    text = f"The generator may itself have been the bottleneck at {rates} a second: at worst one "
+    text += f"request in 100 was sent more than {worst} late, and a process used "
+    return [_sentence(Tone.WARNING, f"{text}{percent(busiest, 0)} of a core.")]
 
 
 def percent(share: float, digits: int = 1) -> str:

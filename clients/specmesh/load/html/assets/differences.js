@@ -34,8 +34,10 @@ function change(share) {
 
 function intervalsChart(differences) {
   const scale = scaleOf(differences);
-  const lines = scale.ticks.map((tick) => {
-    const line = el("div", { className: tick === 0 ? "zero" : "" }, el("span", {}, tickLabel(tick)));
+  const zero = scale.ticks.indexOf(0);
+  const lines = scale.ticks.map((tick, n) => {
+    const kind = n === zero ? "zero" : (n - zero) % 2 ? "minor" : "";
+    const line = el("div", { className: kind }, el("span", {}, tickLabel(tick)));
     line.style.left = scale.place(tick);
     return line;
   });
@@ -55,7 +57,7 @@ function scaleOf(differences) {
   const first = Math.floor(Math.min(...ends) / step);
   const last = Math.max(first + 1, Math.ceil(Math.max(...ends) / step));
   return {
-    ticks: Array.from({ length: last - first + 1 }, (_, n) => (first + n) * step),
+    ticks: Array.from({ length: last - first + 1 }, (_, n) => (first + n) * step || 0),
     place: (share) => `${(100 * (share / step - first)) / (last - first)}%`,
   };
 }

@@ -41,7 +41,10 @@ function factsSection() {
   if (!several) made.querySelector("thead").remove();
   page.facts.forEach(({ label, values }, n) => {
     const differs = new Set(values).size > 1 && !UNREMARKABLE.has(label);
-    made.querySelectorAll("tbody tr")[n].classList.toggle("differs", differs);
+    const row = made.querySelectorAll("tbody tr")[n];
+    row.classList.toggle("differs", differs);
+    // Where there is no room for columns, each value has the name of its run.
+    if (several) row.querySelectorAll("td").forEach((cell, k) => (cell.dataset.run = page.names[k]));
   });
   return section("What was run", made);
 }
