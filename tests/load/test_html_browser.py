@@ -6,10 +6,13 @@ from contextlib import asynccontextmanager
 
 import pytest
 from tests.browser import CHROMIUM, browser
+from tests.load.conftest import observed, seen, workload
 from tests.load.reports import mixed_run, point, run_report, sweep_report
 
 from specmesh.load.html.contents import comparison, page
 from specmesh.load.html.document import write_page
+from specmesh.load.observation import Outcome
+from specmesh.load.summary import summarise
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
 
@@ -160,6 +163,26 @@ async def test_text_of_a_report_is_only_text(tmp_path):
         assert await tab.run("document.querySelectorAll('script').length") == 3
         found = await tab.run("document.getElementById('page').innerText")
         assert found.count(HOSTILE) >= 3
+
+
+async def test_what_there_is_nothing_of_is_left_out(tmp_path):
+    failed = [
+        observed(n / 10, outcome=Outcome.FAILED, reason="UNAVAILABLE", first_s=None)
+        for n in range(5)
+    ]
+    shown = "[...document.querySelectorAll('h2')].map((each) => each.textContent)"
+    for observations, sections in (
+        (failed, ["What was run", "Requests", "Over time"]),
+        ([], ["What was run", "Requests"]),
+    ):
+        made = page([("", run_report(summarise(workload(), seen(observations), None)))])
+        folder = tmp_path / str(len(observations))
+        folder.mkdir()
+        async with opened(folder, made) as tab:
+            found = await tab.run(shown)
+            assert found[: len(sections)] == sections
+            assert not {"Latency", "Speculation"} & set(found)
+            assert await tab.run(ALL_DRAWN)
 
 
 async def test_a_sweep_shows_each_of_its_runs(tmp_path):

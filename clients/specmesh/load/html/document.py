@@ -13,8 +13,8 @@ from typing import Any
 
 _LIBRARY = "uPlot.iife.min.js"
 _SCRIPTS = (
-    *("elements.js", "charts.js", "sections.js", "over_time.js", "by_rate.js"),
-    *("differences.js", "page.js"),
+    *("elements.js", "marks.js", "charts.js", "distributions.js", "sections.js"),
+    *("over_time.js", "by_rate.js", "differences.js", "page.js"),
 )
 _STYLES = ("uPlot.min.css", "page.css")
 

@@ -28,7 +28,11 @@ function percentilesOf(run, metric) {
 }
 
 function rateChart(runs, rates, rest) {
-  return lineChart({ x: { label: "offered", unit: "conversations/s", values: rates }, points: true, ...rest });
+  return lineChart({
+    x: { label: "offered", unit: "conversations/s", values: rates },
+    points: true,
+    ...rest,
+  });
 }
 
 // What `value` makes of the run of each rate; null where there was none.
@@ -74,7 +78,11 @@ function throughputByRate(runs, groups, rates) {
         ]
       : []),
   ]);
-  return rateChart(runs, rates, { title: judged ? "Goodput" : "Answers", unit: "answers/s", series });
+  return rateChart(runs, rates, {
+    title: judged ? "Goodput" : "Answers",
+    unit: "answers/s",
+    series,
+  });
 }
 
 function tokensByRate(runs, groups, rates) {
@@ -87,7 +95,18 @@ function tokensByRate(runs, groups, rates) {
 }
 
 function runsTable(runs, choose) {
-  const headings = ["run", "answered/s", "tokens/s", "TTFT p50", "p99", "TPOT p50", "end to end p50", "p99", "goodput", "kept up"];
+  const headings = [
+    "run",
+    "answered/s",
+    "tokens/s",
+    "TTFT p50",
+    "p99",
+    "TPOT p50",
+    "end to end p50",
+    "p99",
+    "goodput",
+    "kept up",
+  ];
   const figure = (run, metric, name) => number(percentilesOf(run, metric)?.[name]);
   const rows = runs.map((run, n) => [
     chooser(run, () => choose(n)),

@@ -21,7 +21,12 @@ function differencesSection(differences) {
     el(
       "figure",
       {},
-      el("figcaption", {}, "Change ", el("span", { className: "muted" }, "of times, % of before; left is faster")),
+      el(
+        "figcaption",
+        {},
+        "Change ",
+        el("span", { className: "muted" }, "of times, % of before; left is faster"),
+      ),
       intervalsChart(differences),
     ),
     table(headings, rows, { texts: [5] }),
@@ -82,5 +87,8 @@ function intervalRow(each, scale) {
     el("span", { className: "words" }, each.in_words),
   );
   const times = `${number(each.before)} ms before, ${number(each.after)} ms after`;
-  return explained(row, `${name}: ${times}, ${change(each.after / each.before - 1)}; ${each.in_words}`);
+  return explained(
+    row,
+    `${name}: ${times}, ${change(each.after / each.before - 1)}; ${each.in_words}`,
+  );
 }

@@ -18,17 +18,11 @@ function timelineSection(run) {
     timeChart(run, "Output tokens", "a second, counted when their answer ends", "tokens/s", [
       ["tokens", timeline.output_tokens, 2],
     ]),
-    timeChart(
-      run,
-      "Latency",
-      "of the requests due in each second",
-      "ms",
-      [
-        ["TTFT p50", timeline.ttft_p50_ms, 0],
-        ["TTFT p99", timeline.ttft_p99_ms, 0, DASHES.p99],
-        ["end to end p50", timeline.e2e_p50_ms, 1],
-      ],
-    ),
+    timeChart(run, "Latency", "of the requests due in each second", "ms", [
+      ["TTFT p50", timeline.ttft_p50_ms, 0],
+      ["TTFT p99", timeline.ttft_p99_ms, 0, DASHES.p99],
+      ["end to end p50", timeline.e2e_p50_ms, 1],
+    ]),
   ];
   const caption = `Shaded: what was measured${steps}. Drag to zoom, double click to go back.`;
   return section(
@@ -80,7 +74,11 @@ function serversSection(run) {
   ]);
   return section(
     "Servers",
-    table(headings, rows, { texts: [1], whole: true, caption: "While it was measured, by their own metrics" }),
+    table(headings, rows, {
+      texts: [1],
+      whole: true,
+      caption: "While it was measured, by their own metrics",
+    }),
     el("div", { className: "charts servers" }, ...serverCharts(run)),
   );
 }

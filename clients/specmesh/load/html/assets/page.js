@@ -44,7 +44,8 @@ function factsSection() {
     const row = made.querySelectorAll("tbody tr")[n];
     row.classList.toggle("differs", differs);
     // Where there is no room for columns, each value has the name of its run.
-    if (several) row.querySelectorAll("td").forEach((cell, k) => (cell.dataset.run = page.names[k]));
+    if (several)
+      row.querySelectorAll("td").forEach((cell, k) => (cell.dataset.run = page.names[k]));
   });
   return section("What was run", made);
 }
@@ -97,12 +98,7 @@ function body() {
 function begin() {
   document.title = `${page.title} – specmesh load`;
   const main = document.getElementById("page");
-  main.replaceChildren(
-    head(),
-    verdict(),
-    factsSection(),
-    ...body().filter(Boolean),
-  );
+  main.replaceChildren(head(), verdict(), factsSection(), ...body().filter(Boolean));
   let theme;
   addEventListener("beforeprint", () => {
     theme = document.documentElement.dataset.theme;

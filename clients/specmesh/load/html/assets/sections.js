@@ -1,6 +1,6 @@
 "use strict";
 
-// One run: its percentiles, distributions, what speculation cost, errors, and the requests to look
+// One run: its percentiles, what speculation cost, errors, and the requests to look
 // at. Each function makes a section, or null where the report has nothing of the kind.
 
 const PERCENTS = { p50: "p50", p90: "p90", p95: "p95", p99: "p99", p99_9: "p99.9" };
@@ -34,7 +34,9 @@ function latencySection(runs) {
   const mixed = runs.length === 1 && runs[0].variations.length;
   return section(
     "Latency",
-    table(headings, rows, { caption: "Counted from when each request was due; words with dots explain themselves" }),
+    table(headings, rows, {
+      caption: "Counted from when each request was due; words with dots explain themselves",
+    }),
     mixed ? variationTable(runs[0], headings) : null,
     el("h3", {}, "How many had come by when"),
     el("div", { className: "charts" }, ...cdfCharts(runs), chunksChart(runs)),
@@ -61,91 +63,34 @@ function figuresOf(row) {
 function variationTable(run, headings) {
   const rows = run.variations.flatMap((variation) =>
     variation.percentiles.map((row) => [
-      el("span", {}, `${variation.name}, `, term(METRICS[row.metric].name, METRICS[row.metric].meaning)),
+      el(
+        "span",
+        {},
+        `${variation.name}, `,
+        term(METRICS[row.metric].name, METRICS[row.metric].meaning),
+      ),
       ...figuresOf(row),
     ]),
   );
   return el("div", {}, el("h3", {}, "By variation of the mix"), table(headings, rows));
 }
 
-function cdfCharts(runs) {
-  return Object.keys(runs[0].cdfs)
-    .map((metric) => cdfChart(metric, runs))
-    .filter((chart) => chart !== null);
-}
-
-function cdfChart(metric, runs) {
-  const curves = runs.flatMap((run) =>
-    run.cdfs[metric].map((curve) => ({
-      ...curve,
-      name: [runs.length > 1 ? run.name : "", curve.name].filter(Boolean).join(", "),
-    })),
-  );
-  if (!curves.length) return null;
-  const { name } = METRICS[metric];
-  const { times, shares } = onOneAxis(curves);
-  return lineChart({
-    title: name,
-    note: "share of requests up to a time",
-    unit: "share",
-    form: (share) => percent(share, share > 0.99 && share < 1 ? 2 : 0),
-    most: 1,
-    x: { label: name, unit: "ms", values: times },
-    series: curves.map((curve, n) => ({
-      label: curve.name || name,
-      values: shares[n],
-      color: seriesColor(n),
-    })),
-    limits: objectivesOf(runs, metric, "x"),
-  });
-}
-
-// The objectives of a metric, each once.
-function objectivesOf(runs, metric, axis) {
-  const key = metric.replace("_ms", "");
-  const bounds = runs.map((run) => run.goodput?.objectives_ms[key]).filter((each) => each);
-  return [...new Set(bounds)].map((at) => ({ axis, at, label: `objective ${number(at)} ms` }));
-}
-
-// Curves of shares over times, each with times of its own, on the times of all. Each time is there
-// twice, with the share below it and up to it, for where many took the same time a curve leaps.
-function onOneAxis(curves) {
-  const own = new Set(curves.flatMap((curve) => curve.ms));
-  const times = [...own].sort((a, b) => a - b).flatMap((each) => [each, each]);
-  const shares = curves.map((curve) =>
-    times.map((each, n) => (n % 2 ? shareUpTo(curve, each) : shareBelow(curve, each))),
-  );
-  return { times, shares };
-}
-
-function shareUpTo({ ms, share }, time) {
-  const next = ms.findIndex((each) => each > time);
-  if (next < 0) return 1;
-  return next ? between(ms, share, next, time) : 0;
-}
-
-function shareBelow({ ms, share }, time) {
-  const next = ms.findIndex((each) => each >= time);
-  if (next < 0) return 1;
-  return next ? between(ms, share, next, time) : 0;
-}
-
-function between(ms, share, next, time) {
-  const part = (time - ms[next - 1]) / (ms[next] - ms[next - 1]);
-  return share[next - 1] + part * (share[next] - share[next - 1]);
-}
-
 function speculationSection(runs) {
   const several = runs.length > 1;
   const told = runs.flatMap((run) =>
-    [{ ...run, name: several ? run.name : "all" }, ...run.variations].filter((each) => each.speculation),
+    [{ ...run, name: several ? run.name : "all" }, ...run.variations].filter(
+      (each) => each.speculation,
+    ),
   );
   if (!told.length) return null;
   const headings = [
     "requests",
     term("acceptance", "Accepted over verified draft tokens."),
     term("target calls a token", "Verify calls over tokens of the answers; 1 without speculation."),
-    term("target tokens a token", "Positions that the target was asked for, over tokens of the answers."),
+    term(
+      "target tokens a token",
+      "Positions that the target was asked for, over tokens of the answers.",
+    ),
     term("wasted a token", "Tokens drafted in vain, over tokens of the answers."),
   ];
   const rows = told.map(({ name, speculation }) => [
@@ -158,40 +103,26 @@ function speculationSection(runs) {
   return section("Speculation", table(headings, rows));
 }
 
-function chunksChart(runs) {
-  const telling = runs.filter((run) => run.tokens_per_chunk.size.length);
-  const most = Math.max(0, ...telling.flatMap((run) => run.tokens_per_chunk.size));
-  if (most < 2) return null;
-  const sizes = Array.from({ length: most }, (_, n) => n + 1);
-  return lineChart({
-    title: "tokens per chunk",
-    note: "share of chunks of so many tokens",
-    unit: "share",
-    form: (share) => percent(share, 1),
-    points: true,
-    x: { label: "tokens in a chunk", values: sizes },
-    series: telling.map((run, n) => ({
-      label: runs.length > 1 ? run.name : "chunks",
-      values: chunkShares(run.tokens_per_chunk, sizes),
-      color: seriesColor(n),
-    })),
-  });
-}
-
-function chunkShares({ size, count }, sizes) {
-  const total = count.reduce((sum, each) => sum + each, 0);
-  const known = new Map(size.map((each, n) => [each, count[n] / total]));
-  return sizes.map((each) => known.get(each) ?? 0);
-}
-
 function requestsSection(run) {
   const { counts, throughput } = run;
   const rows = [
     ["due", counts.due.toLocaleString("en"), `${number(throughput.offered_per_s)} a second`],
-    ["answered", counts.answered.toLocaleString("en"), `${number(throughput.answered_per_s)} a second`],
+    [
+      "answered",
+      counts.answered.toLocaleString("en"),
+      `${number(throughput.answered_per_s)} a second`,
+    ],
     ["failed", counts.failed.toLocaleString("en"), shareOf(counts.failed, counts.due)],
-    ["cancelled by the load", counts.cancelled.toLocaleString("en"), shareOf(counts.cancelled, counts.due)],
-    ["resumed after a break", counts.resumed.toLocaleString("en"), shareOf(counts.resumed, counts.due)],
+    [
+      "cancelled by the load",
+      counts.cancelled.toLocaleString("en"),
+      shareOf(counts.cancelled, counts.due),
+    ],
+    [
+      "resumed after a break",
+      counts.resumed.toLocaleString("en"),
+      shareOf(counts.resumed, counts.due),
+    ],
   ];
   const tokens = `${number(throughput.output_tokens_per_s)} output tokens a second`;
   const mean = throughput.mean_output_tokens;
@@ -221,9 +152,13 @@ function errorTable({ errors, counts }) {
 function tracesSection(run) {
   const slow = new Set(run.slowest.map((each) => each.trace_id));
   const others = run.failed.filter((each) => !slow.has(each.trace_id));
-  const listed = [...run.slowest.map((each) => ["slowest", each]), ...others.map((each) => ["failed", each])];
+  const listed = [
+    ...run.slowest.map((each) => ["slowest", each]),
+    ...others.map((each) => ["failed", each]),
+  ];
   if (!listed.length) {
-    const advice = "None were kept: --trace-slowest 10 starts traces and names the slowest and the failed requests.";
+    const advice =
+      "None were kept: --trace-slowest 10 starts traces and names the slowest and the failed requests.";
     return section("Slow and failed requests", el("p", { className: "muted" }, advice));
   }
   const rows = listed.map(([why, each]) => [
@@ -237,8 +172,19 @@ function tracesSection(run) {
   ]);
   const left = run.num_left_out;
   const caption = left ? `${left.toLocaleString("en")} more are in the JSON of the report` : "";
-  const headings = ["", "end to end, ms", "TTFT, ms", "due at, s", term("request", "Its conversation and turn, by number."), "outcome", "trace"];
-  return section("Slow and failed requests", table(headings, rows, { texts: [5, 6], whole: true, caption }));
+  const headings = [
+    "",
+    "end to end, ms",
+    "TTFT, ms",
+    "due at, s",
+    term("request", "Its conversation and turn, by number."),
+    "outcome",
+    "trace",
+  ];
+  return section(
+    "Slow and failed requests",
+    table(headings, rows, { texts: [5, 6], whole: true, caption }),
+  );
 }
 
 function traceCommand(id) {
