@@ -110,6 +110,19 @@ async def test_a_term_explains_itself_and_a_trace_is_copied(tmp_path):
         )
 
 
+async def test_an_objective_far_beyond_what_was_seen_is_told_instead_of_drawn(tmp_path):
+    report = run_report()
+    report["result"]["goodput"]["objectives_ms"] = {"ttft": 150.0, "e2e": 60_000.0}
+    async with opened(tmp_path, page([("", report)])) as tab:
+        captions = await tab.run(
+            "[...document.querySelectorAll('figcaption')].map((each) => each.textContent)"
+        )
+        assert "TTFT share of requests up to a time" in captions
+        assert (
+            "end to end share of requests up to a time; objective 60,000 ms is beyond" in captions
+        )
+
+
 async def test_dark_is_what_the_system_prefers_or_the_button_says(tmp_path):
     async with opened(tmp_path, page([("", run_report())])) as tab:
         await tab.run(figure("TTFT"))

@@ -22,8 +22,8 @@ function seriesColor(n) {
 }
 
 // `x`: {label, unit, values}; `series`: [{label, values, color, dash}]; `unit` is that of the
-// values; `logarithmic` is their axis. `limits`: [{axis, at, label}] are drawn as lines; `shaded`: [from, until] on x;
-// `form` writes a value. `together` names charts whose pointers move as one.
+// values; `logarithmic` is their axis. `limits`: [{axis, at, label}] are drawn as lines; `shaded`:
+// [from, until] on x; `form` writes a value. `together` names charts whose pointers move as one.
 function lineChart(spec) {
   const plot = el("div", { className: "plot" });
   const at = el("span", { className: "at" });
@@ -31,7 +31,7 @@ function lineChart(spec) {
   const figure = el(
     "figure",
     {},
-    el("figcaption", {}, spec.title, " ", el("span", { className: "muted" }, spec.note ?? "")),
+    el("figcaption", {}, spec.title, " ", el("span", { className: "muted" }, noteOf(spec))),
     el("div", { className: "legend" }, ...buttons, at),
     plot,
     numbersOf(spec),
@@ -41,6 +41,20 @@ function lineChart(spec) {
   new ResizeObserver(() => fit(chart)).observe(plot);
   charts.add(chart);
   return figure;
+}
+
+// Limits that are out of sight are told.
+function noteOf(spec) {
+  const values = { x: spec.x.values, y: spec.series.flatMap((each) => each.values) };
+  const beyond = (spec.limits ?? [])
+    .filter(({ axis: name, at }) => !isNear(at, Math.max(...values[name])))
+    .map(({ label }) => `${label} is beyond`);
+  return [spec.note, ...beyond].filter(Boolean).join("; ");
+}
+
+// Limits are part of what is to be seen, unless they are so far away that nothing else would be.
+function isNear(limit, most) {
+  return limit <= 3 * most;
 }
 
 function legendButton({ label, color, dash }) {
@@ -136,12 +150,11 @@ function seriesOf({ label, color, dash }, points) {
   };
 }
 
-// Limits are part of what is to be seen, unless they are so far away that nothing else would be.
 function rangeOf(spec, name) {
   const limits = (spec.limits ?? []).filter((each) => each.axis === name).map((each) => each.at);
   return (plot, least, most) => {
     if (least === null || most === null) return [0, 1];
-    const near = limits.filter((each) => each <= 3 * most);
+    const near = limits.filter((each) => isNear(each, most));
     if (name === "x") {
       const zoomed = least > spec.x.values[0] || most < spec.x.values.at(-1);
       if (zoomed) return [least, most];
