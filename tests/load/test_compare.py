@@ -25,6 +25,8 @@ def report(latencies_s, **changed):
     setting = Setting(
         command="specmesh load run",
         server="gRPC a:1",
+        model="",
+        chat=False,
         processes=1,
         versions={},
         **{**given, **changed},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from specmesh.load.commands.compare import compare
+from specmesh.load.commands.report import report
 from specmesh.load.commands.run import run
 from specmesh.load.commands.search import search
 from specmesh.load.commands.sweep import sweep
@@ -19,6 +20,7 @@ app.command()(run)
 app.command()(sweep)
 app.command()(search)
 app.command()(compare)
+app.command()(report)
 
 
 if __name__ == "__main__":

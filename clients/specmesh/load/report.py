@@ -230,6 +230,10 @@ class Setting:
 
     command: str
     server: str
+    model: str
+    """As it was asked for; empty: the server's default."""
+    chat: bool
+    """Whether chats were sent, not texts."""
     seed: int
     processes: int
     workload: Mapping[str, Any]

@@ -70,6 +70,16 @@ class Door(Protocol):
         """The protocol and the addresses, for the report."""
         ...
 
+    @property
+    def model(self) -> str:
+        """The one to ask for; empty: the server's default."""
+        ...
+
+    @property
+    def chat(self) -> bool:
+        """Whether to send chats, not texts."""
+        ...
+
     def open(self) -> Transport:
         """A connection of the running event loop."""
         ...

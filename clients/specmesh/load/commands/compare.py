@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from specmesh.load.commands.report_files import read_report
+from specmesh.load.commands.session import check_writable
+from specmesh.load.html.contents import comparison
+from specmesh.load.html.document import write_page
 from specmesh.load.tables import make_table
 
 _File = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="Report of a run.")]
@@ -20,19 +23,27 @@ def compare(
     before: _File,
     after: _File,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a page with charts of both as well."),
+    ] = None,
 ) -> None:
     """Say with 95 % confidence how AFTER differs from BEFORE, two reports of runs."""
     # numpy takes as long to import as all else.
     from specmesh.load.compare import METRICS, differences, other_settings
 
-    reports = _read(before), _read(after)
+    check_writable(html, "--html")
+    reports = read_report(before), read_report(after)
     try:
         found = differences(*reports)
         others = other_settings(*reports)
     except (KeyError, TypeError, ValueError) as error:
         raise typer.BadParameter(f"{before} or {after}: {error}") from None
+    listed = [{**asdict(each), "in_words": each.in_words} for each in found]
+    if html is not None:
+        named = (before.stem, reports[0]), (after.stem, reports[1])
+        write_page(html, comparison(*named, listed, others))
     if json_:
-        listed = [{**asdict(each), "in_words": each.in_words} for each in found]
         typer.echo(json.dumps({"differences": listed, "other_settings": others}))
         return
     console = Console(highlight=False)
@@ -48,13 +59,3 @@ def compare(
     console.print(table)
     if others:
         console.print(f"[yellow]the runs also differ in: {', '.join(others)}")
-
-
-def _read(file: Path) -> Mapping[str, Any]:
-    try:
-        report = json.loads(file.read_text())
-    except ValueError as error:
-        raise typer.BadParameter(f"{file}: {error}") from None
-    if not isinstance(report, dict):
-        raise typer.BadParameter(f"{file} is no report")
-    return report

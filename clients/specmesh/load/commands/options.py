@@ -298,6 +298,14 @@ class LoadOptions:
             rich_help_panel=_FINDINGS,
         ),
     ] = None
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the report as a page with charts, which needs no network.",
+            rich_help_panel=_FINDINGS,
+        ),
+    ] = None
 
     @property
     def objectives(self) -> Objectives | None:

@@ -35,7 +35,7 @@ def run(
 ) -> None:
     """Send requests and take the times."""
     plan = plan_of(asked, rate)
-    session = Session(asked.json_)
+    session = Session(asked.json_, asked.html)
     check_writable(csv, "--csv")
 
     async def work() -> int:

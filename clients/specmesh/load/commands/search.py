@@ -47,7 +47,7 @@ def search(
     if asked.objectives is None:
         raise typer.BadParameter("is needed: what the rate is to meet", param_hint="--slo")
     plan = plan_of(asked, first_rate)
-    session = Session(asked.json_)
+    session = Session(asked.json_, asked.html)
     bisection = Bisection(first_rate, within)
 
     async def work() -> int:

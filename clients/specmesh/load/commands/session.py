@@ -18,6 +18,8 @@ from rich.console import Console
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.load.conduct import Plan, Run, conduct
 from specmesh.load.fleet import Fleet
+from specmesh.load.html.contents import page
+from specmesh.load.html.document import write_page
 from specmesh.load.live import LiveView
 from specmesh.load.machine import machine, versions
 from specmesh.load.report import RunReport, SearchReport, Setting, SweepReport
@@ -32,9 +34,11 @@ _UNREACHABLE = frozenset({"UNAVAILABLE", "CONNECTION"})
 class Session:
     """A command's runs, one after the other. ``stopped`` says that the user wants no more."""
 
-    def __init__(self, json_file: Path | None) -> None:
+    def __init__(self, json_file: Path | None, html_file: Path | None) -> None:
         check_writable(json_file, "--json")
+        check_writable(html_file, "--html")
         self._json_file = json_file
+        self._html_file = html_file
         self.console = Console(stderr=json_file == STANDARD_OUTPUT, highlight=False)
         self.stopped = False
         self._fleet: Fleet | None = None
@@ -69,22 +73,26 @@ class Session:
         return Setting(
             command=shlex.join(["specmesh", "load", *sys.argv[1:]]),
             server=plan.door.description,
+            model=plan.door.model,
+            chat=plan.door.chat,
             seed=workload.seed,
             processes=plan.processes,
-            workload=_described(workload),
+            workload=described(workload),
             versions=versions(),
             machine=machine(),
         )
 
     def write(self, report: RunReport | SweepReport | SearchReport) -> None:
-        """Write the report where ``--json`` says."""
-        if self._json_file is None:
-            return
-        text = json.dumps(asdict(report), allow_nan=False)
-        if self._json_file == STANDARD_OUTPUT:
-            typer.echo(text)
-        else:
-            self._json_file.write_text(text + "\n")
+        """Write the report where ``--json`` and ``--html`` say. Raises OSError."""
+        found = asdict(report)
+        if self._json_file is not None:
+            text = json.dumps(found, allow_nan=False)
+            if self._json_file == STANDARD_OUTPUT:
+                typer.echo(text)
+            else:
+                self._json_file.write_text(text + "\n")
+        if self._html_file is not None:
+            write_page(self._html_file, page([("", found)]))
 
 
 def check_writable(file: Path | None, option: str) -> None:
@@ -109,7 +117,7 @@ def carry_out(work: Callable[[], Coroutine[Any, Any, int]]) -> None:
     raise typer.Exit(status)
 
 
-def _described(workload: Workload) -> dict[str, Any]:
+def described(workload: Workload) -> dict[str, Any]:
     """The workload without what files hold."""
     return {
         "arrivals": _summary(workload.arrivals),

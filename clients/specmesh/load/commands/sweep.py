@@ -62,7 +62,7 @@ def sweep(
     """Run at one rate after the other until the server can't keep up."""
     combinations = _combinations(over or ())
     plans = [(each, _changed(plan_of(asked, rates[0]), each)) for each in combinations]
-    session = Session(asked.json_)
+    session = Session(asked.json_, asked.html)
 
     async def work() -> int:
         workload = plans[0][1].workload

@@ -1,0 +1,21 @@
+"""Reads the reports that earlier commands wrote."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import typer
+
+
+def read_report(file: Path) -> Mapping[str, Any]:
+    """The JSON object in ``file``. Raises BadParameter."""
+    try:
+        report = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(f"{file}: {error}") from None
+    if not isinstance(report, dict):
+        raise typer.BadParameter(f"{file} is no report")
+    return report

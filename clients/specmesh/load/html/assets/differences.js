@@ -1,0 +1,94 @@
+"use strict";
+
+// Two runs: how much each statistic has changed, a dot for what was seen and a bar for the interval
+// that holds the change with 95 % confidence.
+
+const STEPS = [0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10];
+const MOST_STEPS = 6;
+
+function differencesSection(differences) {
+  const rows = differences.map((each) => [
+    `${each.label} ${each.statistic}`,
+    number(each.before),
+    number(each.after),
+    change(each.after / each.before - 1),
+    `${change(each.low)} to ${change(each.high)}`,
+    each.in_words,
+  ]);
+  const headings = ["milliseconds", "before", "after", "change", "95 % interval", ""];
+  return section(
+    "What has changed",
+    el(
+      "figure",
+      {},
+      el(
+        "figcaption",
+        {},
+        "Change ",
+        el("span", { className: "muted" }, "of times, % of before; left is faster"),
+      ),
+      intervalsChart(differences),
+    ),
+    table(headings, rows, { texts: [5] }),
+  );
+}
+
+function change(share) {
+  return `${share > 0 ? "+" : ""}${(share * 100).toFixed(1)} %`.replace("-", "−");
+}
+
+function intervalsChart(differences) {
+  const scale = scaleOf(differences);
+  const zero = scale.ticks.indexOf(0);
+  const lines = scale.ticks.map((tick, n) => {
+    const kind = n === zero ? "zero" : (n - zero) % 2 ? "minor" : "";
+    const line = el("div", { className: kind }, el("span", {}, tickLabel(tick)));
+    line.style.left = scale.place(tick);
+    return line;
+  });
+  return el(
+    "div",
+    { className: "intervals", role: "group", "aria-label": "The table below has the same" },
+    el("div", { className: "grid" }, ...lines),
+    ...differences.map((each) => intervalRow(each, scale)),
+  );
+}
+
+// Round steps from before the lowest end to after the highest, with zero among them.
+function scaleOf(differences) {
+  const ends = [0, ...differences.flatMap(({ low, high }) => [low, high])];
+  const span = Math.max(...ends) - Math.min(...ends) || 0.02;
+  const step = STEPS.find((each) => span / each <= MOST_STEPS) ?? span / MOST_STEPS;
+  const first = Math.floor(Math.min(...ends) / step);
+  const last = Math.max(first + 1, Math.ceil(Math.max(...ends) / step));
+  return {
+    ticks: Array.from({ length: last - first + 1 }, (_, n) => (first + n) * step || 0),
+    place: (share) => `${(100 * (share / step - first)) / (last - first)}%`,
+  };
+}
+
+function tickLabel(share) {
+  return `${Number((share * 100).toFixed(1))} %`.replace("-", "−");
+}
+
+function intervalRow(each, scale) {
+  const kind = each.low > 0 ? "slower" : each.high < 0 ? "faster" : "neither";
+  const bar = el("span", { className: "bar" });
+  bar.style.left = scale.place(each.low);
+  bar.style.right = `calc(100% - ${scale.place(each.high)})`;
+  const dot = el("span", { className: "dot" });
+  dot.style.left = scale.place(each.after / each.before - 1);
+  const name = `${each.label} ${each.statistic}`;
+  const row = el(
+    "div",
+    { className: `row ${kind}` },
+    el("span", { className: "name" }, name),
+    el("span", { className: "place" }, bar, dot),
+    el("span", { className: "words" }, each.in_words),
+  );
+  const times = `${number(each.before)} ms before, ${number(each.after)} ms after`;
+  return explained(
+    row,
+    `${name}: ${times}, ${change(each.after / each.before - 1)}; ${each.in_words}`,
+  );
+}

@@ -1,0 +1,96 @@
+"use strict";
+
+// How latencies and chunks are distributed.
+
+function cdfCharts(runs) {
+  return Object.keys(runs[0].cdfs)
+    .map((metric) => cdfChart(metric, runs))
+    .filter((chart) => chart !== null);
+}
+
+function cdfChart(metric, runs) {
+  const curves = runs.flatMap((run) =>
+    run.cdfs[metric].map((curve) => ({
+      ...curve,
+      name: [runs.length > 1 ? run.name : "", curve.name].filter(Boolean).join(", "),
+    })),
+  );
+  if (!curves.length) return null;
+  const { name } = METRICS[metric];
+  const { times, shares } = onOneAxis(curves);
+  return lineChart({
+    title: name,
+    note: "share of requests up to a time",
+    unit: "share",
+    form: (share) => percent(share, share > 0.99 && share < 1 ? 2 : 0),
+    most: 1,
+    x: { label: name, unit: "ms", values: times },
+    series: curves.map((curve, n) => ({
+      label: curve.name || name,
+      values: shares[n],
+      color: seriesColor(n),
+    })),
+    limits: objectivesOf(runs, metric, "x"),
+  });
+}
+
+// The objectives of a metric, each once.
+function objectivesOf(runs, metric, axis) {
+  const key = metric.replace("_ms", "");
+  const bounds = runs.map((run) => run.goodput?.objectives_ms[key]).filter((each) => each);
+  return [...new Set(bounds)].map((at) => ({ axis, at, label: `objective ${number(at)} ms` }));
+}
+
+// Curves of shares over times, each with times of its own, on the times of all. Each time is there
+// twice, with the share below it and up to it, for where many took the same time a curve leaps.
+function onOneAxis(curves) {
+  const own = new Set(curves.flatMap((curve) => curve.ms));
+  const times = [...own].sort((a, b) => a - b).flatMap((each) => [each, each]);
+  const shares = curves.map((curve) =>
+    times.map((each, n) => (n % 2 ? shareUpTo(curve, each) : shareBelow(curve, each))),
+  );
+  return { times, shares };
+}
+
+function shareUpTo({ ms, share }, time) {
+  const next = ms.findIndex((each) => each > time);
+  if (next < 0) return 1;
+  return next ? between(ms, share, next, time) : 0;
+}
+
+function shareBelow({ ms, share }, time) {
+  const next = ms.findIndex((each) => each >= time);
+  if (next < 0) return 1;
+  return next ? between(ms, share, next, time) : 0;
+}
+
+function between(ms, share, next, time) {
+  const part = (time - ms[next - 1]) / (ms[next] - ms[next - 1]);
+  return share[next - 1] + part * (share[next] - share[next - 1]);
+}
+
+function chunksChart(runs) {
+  const telling = runs.filter((run) => run.tokens_per_chunk.size.length);
+  const most = Math.max(0, ...telling.flatMap((run) => run.tokens_per_chunk.size));
+  if (most < 2) return null;
+  const sizes = Array.from({ length: most }, (_, n) => n + 1);
+  return lineChart({
+    title: "tokens per chunk",
+    note: "share of chunks of so many tokens",
+    unit: "share",
+    form: (share) => percent(share, 1),
+    points: true,
+    x: { label: "tokens in a chunk", values: sizes },
+    series: telling.map((run, n) => ({
+      label: runs.length > 1 ? run.name : "chunks",
+      values: chunkShares(run.tokens_per_chunk, sizes),
+      color: seriesColor(n),
+    })),
+  });
+}
+
+function chunkShares({ size, count }, sizes) {
+  const total = count.reduce((sum, each) => sum + each, 0);
+  const known = new Map(size.map((each, n) => [each, count[n] / total]));
+  return sizes.map((each) => known.get(each) ?? 0);
+}

@@ -1,0 +1,155 @@
+"""What was run, in words: the settings of a report for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from types import MappingProxyType
+from typing import Any
+
+Read = Mapping[str, Any]
+"""An object of a report's JSON."""
+
+_GIB = 2**30
+
+
+def facts(
+    settings: Sequence[Read],
+    began: Sequence[str],
+    rates: str = "",
+    varied: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> list[dict[str, Any]]:
+    """A label and a value for each of ``settings``; what none of them has is left out.
+
+    ``rates`` and ``varied``, options with their values, are those of a sweep or a search, whose
+    settings are those of one of its runs.
+    """
+    rows: list[tuple[str, Callable[[Read], str]]] = [
+        ("Command", lambda each: str(each["command"])),
+        ("Server", lambda each: str(each["server"])),
+        ("Model", _model),
+        ("Arrivals", lambda each: arrivals(each["workload"]["arrivals"], rates)),
+        ("Requests", lambda each: _conversations(each["workload"])),
+        ("Answers", lambda each: _answers(each["workload"])),
+        ("Strategies", lambda each: mix(each["workload"]["variations"], set(varied))),
+        ("Varied", lambda _: "; ".join(f"{name}: {', '.join(varied[name])}" for name in varied)),
+        ("Measured", lambda each: _extent(each["workload"]["extent"])),
+        ("Seed", lambda each: str(each["seed"])),
+        ("Generator", _machine),
+        ("Load average", lambda each: f"{each['machine']['load_average'][0]:.1f} at the end"),
+        ("Versions", _versions),
+    ]
+    found = [{"label": "Began", "values": list(began)}]
+    for label, described in rows:
+        values = [described(each) for each in settings]
+        if any(values):
+            found.append({"label": label, "values": values})
+    return found
+
+
+def arrivals(found: Read, rates: str = "") -> str:
+    """When requests came, such as ``open loop, Poisson, 4 conversations a second``."""
+    rate = rates or f"{found.get('rate', 0):g}"
+    match found["kind"]:
+        case "users":
+            pause = f", {found['think_s']:g} s of thought on average" if found["think_s"] else ""
+            return f"closed loop, {found['count']} users{pause}"
+        case "replay":
+            return (
+                f"replay of {found['seconds']} conversations at {found['speed']:g} times their pace"
+            )
+        case "ramp":
+            first, last, over_s = found["first"], found["last"], found["over_s"]
+            return (
+                f"open loop, ramp from {first:g} to {last:g} conversations a second in {over_s:g} s"
+            )
+        case "gamma":
+            burstiness = f"gamma with burstiness {found['burstiness']:g}"
+            return f"open loop, {burstiness}, {rate} conversations a second"
+        case kind:
+            name = {"poisson": "Poisson", "constant": "evenly spaced"}.get(kind, str(kind))
+            return f"open loop, {name}, {rate} conversations a second"
+
+
+def mix(variations: Sequence[Read], leaving_out: Set[str] = frozenset()) -> str:
+    """Strategies with their options and shares, but for those ``leaving_out`` names."""
+    total = sum(each["weight"] for each in variations)
+    named = []
+    for each in variations:
+        share = f" ({each['weight'] / total * 100:.0f} %)" if len(variations) > 1 else ""
+        settings = {**each["options"], **each["sampling"]}
+        options = [f"{name}={value}" for name, value in settings.items() if name not in leaving_out]
+        strategy = "" if "strategy" in leaving_out else each["strategy"] or "the default"
+        if strategy or options:
+            named.append(" ".join(part for part in (strategy, *options) if part) + share)
+    return ", ".join(named)
+
+
+def length(found: Read) -> str:
+    """A distribution of lengths."""
+    match found:
+        case {"value": value}:
+            return str(value)
+        case {"least": least, "most": most}:
+            return f"{least} to {most}"
+        case {"mean": mean, "sd": sd}:
+            return f"normal with mean {mean:g} and standard deviation {sd:g}"
+        case {"median": median, "sigma": sigma}:
+            return f"lognormal with median {median:g} and sigma {sigma:g}"
+    return ", ".join(f"{name} {value}" for name, value in found.items())
+
+
+def _model(setting: Read) -> str:
+    chat = ", as chats" if setting["chat"] else ""
+    return f"{setting['model'] or 'the default of the server, for none was named'}{chat}"
+
+
+def _conversations(workload: Read) -> str:
+    found = workload["conversations"]
+    match found["kind"]:
+        case "listed":
+            return f"{found['conversations']} conversations of a file"
+        case "recorded":
+            return f"as recorded, {found['entries']} entries"
+    text = f"random prompts of {length(found['prompt_tokens'])} tokens"
+    if found["prefix_groups"]:
+        text += f" after {found['prefix_groups']} prefixes of {found['prefix_tokens']}"
+    turns = length(found["turns"])
+    return text if turns == "1" else f"{text}, {turns} turns a conversation"
+
+
+def _answers(workload: Read) -> str:
+    limit = workload["output_tokens"]
+    parts = ["no limit" if limit is None else f"limit {length(limit)} tokens"]
+    if workload["ignore_end"]:
+        parts.append("always to the limit")
+    if workload["cancelled_share"]:
+        parts.append(f"{workload['cancelled_share'] * 100:g} % cancelled")
+    parts.append(f"deadline {workload['timeout_s']:g} s")
+    return ", ".join(parts)
+
+
+def _extent(extent: Read) -> str:
+    parts = []
+    if extent["duration_s"] is not None:
+        parts.append(f"{extent['duration_s']:g} s")
+    if extent["max_conversations"] is not None:
+        parts.append(f"{extent['max_conversations']} conversations")
+    text = ", at most ".join(parts) or "to the end of the recording"
+    if extent["warm_up_s"]:
+        text += f", after {extent['warm_up_s']:g} s of warm-up"
+    if extent["cool_down_s"]:
+        text += f", before {extent['cool_down_s']:g} s of cool-down"
+    return text
+
+
+def _machine(setting: Read) -> str:
+    machine, processes = setting["machine"], setting["processes"]
+    generators = "1 process" if processes == 1 else f"{processes} processes"
+    return (
+        f"{generators} on {machine['cores']} cores of {machine['processor']}, "
+        f"{machine['memory_bytes'] / _GIB:.0f} GiB, {machine['system']}"
+    )
+
+
+def _versions(setting: Read) -> str:
+    return ", ".join(f"{name} {version}" for name, version in setting["versions"].items())

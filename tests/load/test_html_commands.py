@@ -1,0 +1,87 @@
+"""The commands that write pages."""
+
+import json
+import re
+
+import pytest
+from tests.load.reports import MIXED, mixed_run, point, run_report, setting, sweep_report
+from typer.testing import CliRunner
+
+from specmesh.load.__main__ import app
+from specmesh.load.commands.session import Session
+from specmesh.load.report import RunReport
+
+
+def written(tmp_path, name, report):
+    file = tmp_path / f"{name}.json"
+    file.write_text(json.dumps(report))
+    return str(file)
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, arguments, terminal_width=200)
+
+
+def data(file):
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', file.read_text())
+    return json.loads(found[1])
+
+
+def test_a_finished_run_writes_its_page_beside_its_json(tmp_path):
+    json_file, html = tmp_path / "run.json", tmp_path / "run.html"
+    Session(json_file, html).write(RunReport(setting=setting(MIXED), result=mixed_run()))
+    assert json.loads(json_file.read_text())["kind"] == "run"
+    assert data(html)["runs"][0]["counts"]["due"] == 200
+
+
+def test_earlier_runs_become_a_page(tmp_path):
+    html = tmp_path / "page.html"
+    named = [written(tmp_path, name, run_report()) for name in ("monday", "tuesday")]
+    done = call("report", *named, "--html", str(html))
+    assert done.exit_code == 0, done.output
+    assert done.output.strip() == str(html)
+    assert data(html)["names"] == ["monday", "tuesday"]
+    assert data(html)["title"] == "monday and tuesday"
+
+
+def test_sweeps_of_two_servers_are_told_apart(tmp_path):
+    html = tmp_path / "page.html"
+    sweep = sweep_report([point(1.0, strategy="dsi")])
+    named = [written(tmp_path, name, sweep) for name in ("mesh", "other")]
+    assert call("report", *named, "--html", str(html)).exit_code == 0
+    assert [run["group"] for run in data(html)["runs"]] == ["mesh dsi", "other dsi"]
+
+
+def test_a_comparison_writes_a_page_as_well(tmp_path):
+    html = tmp_path / "page.html"
+    before = written(tmp_path, "before", run_report())
+    after = written(tmp_path, "after", run_report(seed=9))
+    done = call("compare", before, after, "--json", "--html", str(html))
+    assert done.exit_code == 0, done.output
+    found, listed = data(html)["differences"], json.loads(done.output)["differences"]
+    assert [each["in_words"] for each in found] == [each["in_words"] for each in listed]
+
+
+@pytest.mark.parametrize(
+    ("report", "why"),
+    [
+        ({"schema": "other/1"}, "is no report with schema specmesh.load/1"),
+        ({"schema": "specmesh.load/1", "kind": "run"}, "there is no 'setting'"),
+        ([], "is no report"),
+    ],
+)
+def test_other_files_are_refused_in_one_message(tmp_path, report, why):
+    html = tmp_path / "page.html"
+    done = call("report", written(tmp_path, "x", report), "--html", str(html))
+    assert done.exit_code == 2
+    assert why in " ".join(re.sub("[│╭╮╰╯─]", " ", done.output).split())
+    assert not html.exists()
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path):
+    html = tmp_path / "missing" / "page.html"
+    done = call("report", written(tmp_path, "x", run_report()), "--html", str(html))
+    assert done.exit_code == 2
+    assert f"Invalid value for --html: there is no folder {html.parent}" in " ".join(
+        re.sub("[│╭╮╰╯─]", " ", done.output).split()
+    )
