@@ -84,7 +84,8 @@ def other_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[
         for name in old["workload"]
         if name != "words_per_token" and old["workload"][name] != new["workload"].get(name)
     ]
-    found += [name for name in ("seed", "processes") if old[name] != new[name]]
+    alike = ("model", "chat", "seed", "processes")
+    found += [name for name in alike if old[name] != new[name]]
     machines = [{**each["machine"], "load_average": None} for each in (old, new)]
     return [*found, *(["machine"] if machines[0] != machines[1] else [])]
 

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from specmesh.client import (
     AsyncClient,
+    DeadlineExceeded,
     GenerationStats,
     GenerationStream,
     SpecmeshError,
@@ -66,7 +67,7 @@ class MeshTransport:
                     if not heard(len(chunk.token_ids), chunk.text):
                         return None
         except SpecmeshError as error:
-            raise Failed(error.reason or error.code.name, str(error)) from error
+            raise _failed(error) from error
         result = stream.result
         stats = result.stats
         return Told(
@@ -81,7 +82,7 @@ class MeshTransport:
         try:
             return len(await self._client.tokenize(text, model=self._door.model))
         except SpecmeshError as error:
-            raise Failed(error.reason or error.code.name, str(error)) from error
+            raise _failed(error) from error
 
     async def __aenter__(self) -> Self:
         return self
@@ -120,3 +121,9 @@ def _work(stats: GenerationStats) -> Work:
         num_accepted_tokens=stats.num_accepted_tokens,
         num_wasted_tokens=stats.num_wasted_tokens,
     )
+
+
+def _failed(error: SpecmeshError) -> Failed:
+    """Counted by the mesh's reason, a deadline by its status, whichever side it passed on first."""
+    late = isinstance(error, DeadlineExceeded)
+    return Failed(error.code.name if late else error.reason or error.code.name, str(error))
