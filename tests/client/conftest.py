@@ -163,7 +163,7 @@ class FakeOrchestrator(GenerationServiceServicer):
         try:
             async for event in script(context):
                 yield event
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, GeneratorExit):  # while it waits, or while an event is sent
             self.cancelled.set()
             raise
 
