@@ -20,6 +20,8 @@ from specmesh.client import AsyncClient, telemetry
 from specmesh.traces.cancellation import cancellations, stop_times
 from specmesh.traces.receiver import TraceReceiver
 from specmesh.traces.spans import Span, SpanKind, servers_of
+from specmesh.traces.token_tree import token_tree
+from specmesh.traces.trace import Trace
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -180,6 +182,9 @@ async def test_one_trace_holds_the_whole_answer(traced, prompts):
     assert len(names[VERIFY]) == result.stats.num_verify_calls == len(names["specmesh.round"])
     accepted = sum(int(span.number("specmesh.accepted.tokens")) for span in names["specmesh.round"])
     assert accepted == result.stats.num_accepted_tokens
+    for call in (*names["specmesh.draft"], *names["specmesh.verify"]):
+        assert call.text("specmesh.cause") in {"start", "drafted", "verified", "capacity"}
+        assert 0 <= call.number("specmesh.reaction_ms") < ARRIVAL_SECONDS * 1e3
     computed = sum(span.number("specmesh.computed_tokens") for span in names[VERIFY])
     assert computed >= result.stats.num_prompt_tokens
 
@@ -200,6 +205,27 @@ async def test_the_servers_span_says_what_became_of_the_answer(traced, prompts):
         "specmesh.acceptance": stats.num_accepted_tokens / stats.num_verified_tokens,
     }
     assert {name: server.attributes.get(name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    "strategy", ["speculative", "dsi", "branch-prediction", "exhaustive", "autoregressive"]
+)
+async def test_the_trace_tells_what_became_of_every_token(traced, prompts, strategy):
+    options = {**LONG, "max_tokens": 48, "temperature": 0.8, "seed": 5, "strategy": strategy}
+    result = await answer(traced.client, prompts[1], **options)
+    spans = await traced.trace_of(result.session_id)
+    tree = token_tree(spans)
+    counts = tree.counts()
+    kinds = [str(kind) for kind in result.kinds]
+    # The strategy may have committed more than the answer may be long.
+    assert [token.fate.value for token in tree.committed][: len(kinds)] == kinds
+    assert {token.text for token in tree.committed} == {None}
+    assert counts["accepted"] == result.stats.num_accepted_tokens
+    # The tree has each token once, however often it was drafted.
+    assert counts["drafted"] <= result.stats.num_drafted_tokens or strategy == "autoregressive"
+    trace = Trace.of(spans)
+    assert (trace.gaps, trace.corrections) == ([], [])
+    assert sum(each.ms for each in trace.path) == pytest.approx(trace.root.duration_ms)
 
 
 async def test_a_client_that_goes_away_ends_all_work_without_an_error(traced, prompts):

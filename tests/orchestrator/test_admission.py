@@ -6,6 +6,7 @@ import asyncio
 from contextlib import AsyncExitStack
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
 
 from specmesh.orchestrator.admission import (
     FIRST_PER_REPLICA,
@@ -214,6 +215,20 @@ async def test_first_come_first_served():
     await asyncio.gather(*tasks)
     assert door.order == ["a", "b", "c"]
     assert door.admission.num_running == 0
+
+
+async def test_a_request_that_had_to_wait_says_so_in_its_trace():
+    door, tracer = Door(1), TracerProvider().get_tracer("test")
+    spans, tasks = {}, []
+    for name in "ab":
+        with tracer.start_as_current_span(name, end_on_exit=False) as spans[name]:
+            tasks.append(door.come(name))
+    await settle()
+    await door.go("a")
+    await door.go("b")
+    await asyncio.gather(*tasks)
+    assert "specmesh.queue_ms" not in spans["a"].attributes
+    assert spans["b"].attributes["specmesh.queue_ms"] > 0
 
 
 async def test_resumed_answers_go_before_new_ones_and_over_the_room():

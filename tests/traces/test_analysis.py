@@ -30,7 +30,7 @@ def an_answer(forward_ms=50.0):
 
 def parts(trace):
     found = {}
-    for part in summed(trace.path()):
+    for part in summed(trace.path):
         key = (part.node.service.removeprefix("specmesh-"), part.part)
         found[key] = found.get(key, 0) + part.ms
     return found

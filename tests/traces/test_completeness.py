@@ -78,11 +78,11 @@ def test_what_is_left_below_a_lost_span_is_not_the_roots_own_time():
     (lost,) = [span for span in trace.spans if span.name == LOST]
     assert (lost.parent_span_id, lost.span_id, lost.node) == ("g", "r1", ORCHESTRATOR)
     assert {span.span_id for span in trace.children()["r1"]} == {"verify1", "k1"}
-    assert Part.UNKNOWN in {each.part for each in trace.path()}
+    assert Part.UNKNOWN in {each.part for each in trace.path}
     assert trace.summary.num_missing == 1
 
 
 def test_the_time_on_the_path_still_sums_up():
     for lost in ("r1", "verify1s", "g", "verify1"):
         trace = Trace.of(without(lost))
-        assert sum(each.ms for each in trace.path()) == pytest.approx(trace.root.duration_ms)
+        assert sum(each.ms for each in trace.path) == pytest.approx(trace.root.duration_ms)

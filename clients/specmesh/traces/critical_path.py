@@ -18,12 +18,15 @@ Two things are better known of specmesh's own spans:
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from specmesh.serving.conventions import (
     ASSESS_SPAN,
+    CANCEL_SPAN,
     CAUSE,
     COMMIT_SPAN,
     DRAFT_SPAN,
@@ -45,6 +48,9 @@ _CAUSES = {
     "released": ASSESS_SPAN,
 }
 """The span whose result each event is."""
+_START = "start"
+_STREAMS = frozenset({DRAFT_SPAN, ASSESS_SPAN})
+"""Spans that give several results before they end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +67,8 @@ class Segment:
 def critical_path(root: Span, spans: Sequence[Span]) -> list[Segment]:
     """The segments from the root's end back to its start; ``spans`` are those of its trace, by one
     clock (``clocks.corrected``)."""
-    return list(_walk(root, root.start_ns, root.end_ns, _children(spans)))
+    children = {parent: _Below(below) for parent, below in _children(spans).items()}
+    return list(_walk(root, root.start_ns, root.end_ns, children))
 
 
 def _children(spans: Sequence[Span]) -> Mapping[str, Sequence[Span]]:
@@ -75,76 +82,110 @@ def _children(spans: Sequence[Span]) -> Mapping[str, Sequence[Span]]:
     return children
 
 
+class _InOrder:
+    """Spans by their start and by their end, to be found by moment."""
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        lasting = [span for span in spans if span.start_ns < span.end_ns]
+        self._by_start = sorted(lasting, key=lambda span: span.start_ns)
+        self._by_end = sorted(lasting, key=lambda span: (span.end_ns, span.start_ns))
+        self._starts = [span.start_ns for span in self._by_start]
+        self._ends = [span.end_ns for span in self._by_end]
+
+    def last_ended(self, by_ns: int) -> Span | None:
+        """The one that ended last, at ``by_ns`` or before."""
+        index = bisect_right(self._ends, by_ns)
+        return self._by_end[index - 1] if index else None
+
+    def next_to_end(self, now: int) -> Span | None:
+        """Of those under way, the one that ends first."""
+        after = islice(self._by_end, bisect_right(self._ends, now), None)
+        return next((span for span in after if span.start_ns < now), None)
+
+    def latest_running(self, now: int) -> Span | None:
+        """Of those under way, the one that began last."""
+        for index in range(bisect_left(self._starts, now) - 1, -1, -1):
+            if self._by_start[index].end_ns > now:
+                return self._by_start[index]
+        return None
+
+
+class _Below:
+    """The children of a span, as far as it may have waited for them."""
+
+    def __init__(self, children: Sequence[Span]) -> None:
+        self.are_calls = any(CAUSE in child.attributes for child in children)
+        # Work that was cancelled may end last, but nobody needed it. Drafts are cancelled once they
+        # are long enough: what had come of them by then was needed.
+        needed = [c for c in children if not c.was_cancelled and c.name != CANCEL_SPAN]
+        self._all = _InOrder(needed if self.are_calls else children)
+        self._calls = _InOrder(c for c in needed if c.name in _CAUSES.values())
+        self._named = {
+            name: _InOrder(c for c in (children if name in _STREAMS else needed) if c.name == name)
+            for name in (set(_CAUSES.values()) if self.are_calls else ())
+        }
+
+    def before(self, after: Span | None, start_ns: int, now: int) -> tuple[Span | None, int, int]:
+        """The child that was waited for before ``now``, when ``after`` began (None: not known);
+        until when, for from there on the time is the span's own; and since when."""
+        if after is not None and CAUSE in after.attributes:
+            decided_ns = max(now - int(after.number(REACTION_MS) * 1e6), start_ns)
+            return self._cause(after.text(CAUSE), decided_ns, start_ns)
+        if after is not None and after.name == COMMIT_SPAN and self.are_calls:
+            return _ended(self._calls.last_ended(now), start_ns)
+        return self._waited_for(start_ns, now)
+
+    def _cause(self, event: str, decided_ns: int, start_ns: int) -> tuple[Span | None, int, int]:
+        if event == _START:
+            return None, start_ns, start_ns
+        name = _CAUSES.get(event, "")
+        # A verdict ends its call; a draft streams on, and the latest to begin is the one in use.
+        running = self._named[name].latest_running(decided_ns) if name in _STREAMS else None
+        if running is not None:
+            return running, decided_ns, max(running.start_ns, start_ns)
+        ended = self._named[name].last_ended(decided_ns) if name else None
+        if ended is not None:
+            return _ended(ended, start_ns)
+        # Another event, such as a replica that came, or one whose span is lost.
+        return self._waited_for(start_ns, decided_ns)
+
+    def _waited_for(self, start_ns: int, now: int) -> tuple[Span | None, int, int]:
+        last = self._all.last_ended(now)
+        if last is not None and last.end_ns == now:
+            return _ended(last, start_ns)
+        floor_ns = start_ns if last is None else max(last.end_ns, start_ns)
+        # The one that ends first is the likeliest to have made the next step possible.
+        running = self._all.next_to_end(now)
+        if running is not None:
+            return running, now, max(running.start_ns, floor_ns)
+        return None, floor_ns, floor_ns
+
+
+def _ended(child: Span | None, start_ns: int) -> tuple[Span | None, int, int]:
+    """``child`` until its end; the span itself from its start on if there is none by then."""
+    if child is None or child.end_ns <= start_ns:
+        return None, start_ns, start_ns
+    return child, child.end_ns, max(child.start_ns, start_ns)
+
+
+_NOTHING = _Below(())
+
+
 def _walk(
-    span: Span, start_ns: int, end_ns: int, children: Mapping[str, Sequence[Span]]
+    span: Span, start_ns: int, end_ns: int, children: Mapping[str, _Below]
 ) -> Iterator[Segment]:
     """Divide a span's time between ``start_ns`` and ``end_ns`` among segments, backwards."""
-    below = children.get(span.span_id, ())
-    has_calls = any(CAUSE in child.attributes for child in below)
+    below = children.get(span.span_id, _NOTHING)
     after: Span | None = None
     now = end_ns
     while now > start_ns:
-        child, reached_ns, floor_ns = _before(after, below, start_ns, now)
+        child, reached_ns, floor_ns = below.before(after, start_ns, now)
         if reached_ns < now:
             at_first = child is None and floor_ns == start_ns
             why = BEGIN if at_first else END if after is None else REACT
-            yield Segment(span, reached_ns, now, why if has_calls else "")
+            yield Segment(span, reached_ns, now, why if below.are_calls else "")
         if child is not None:
             yield from _walk(child, floor_ns, reached_ns, children)
         # Only its beginning has a cause.
         after = child if child is not None and child.start_ns == floor_ns else None
         now = floor_ns
-
-
-def _before(
-    after: Span | None, children: Sequence[Span], start_ns: int, now: int
-) -> tuple[Span | None, int, int]:
-    """The child that was waited for before ``now``, when ``after`` began (None: the span's end);
-    until when, from there on the time is the span's own; and since when. None: no child."""
-    if after is not None and (after.name == COMMIT_SPAN or CAUSE in after.attributes):
-        return _cause_of(after, children, start_ns, now)
-    child, floor_ns = _waited_for(children, start_ns, now)
-    return (None, floor_ns, floor_ns) if child is None else (child, now, floor_ns)
-
-
-def _cause_of(
-    call: Span, children: Sequence[Span], start_ns: int, now: int
-) -> tuple[Span | None, int, int]:
-    """As ``_before``, by what a call says of its cause; a commit's is the call that ended last."""
-    decided_ns = max(now - int(call.number(REACTION_MS) * 1e6), start_ns)
-    wanted = _CAUSES.get(call.text(CAUSE))
-    if call.name == COMMIT_SPAN:
-        named = [child for child in children if child.name in _CAUSES.values()]
-    else:
-        named = [child for child in children if child.name == wanted]
-    begun = [child for child in named if child.start_ns < decided_ns]
-    # A verdict ends its call; a draft streams on, and the latest to begin is the one in use.
-    streams = wanted in {DRAFT_SPAN, ASSESS_SPAN}
-    running = [child for child in begun if child.end_ns > decided_ns] if streams else []
-    if running:
-        cause = max(running, key=lambda child: child.start_ns)
-        return cause, decided_ns, max(cause.start_ns, start_ns)
-    ended = [c for c in begun if c.end_ns <= now and (streams or not c.was_cancelled)]
-    if not ended:
-        return None, start_ns, start_ns
-    cause = max(ended, key=lambda child: child.end_ns)
-    return cause, min(cause.end_ns, decided_ns), max(cause.start_ns, start_ns)
-
-
-def _waited_for(children: Sequence[Span], start_ns: int, now: int) -> tuple[Span | None, int]:
-    """The child the span waited for just before ``now`` (None: itself), and since when."""
-    begun = [child for child in children if child.start_ns < min(now, child.end_ns)]
-    running = [child for child in begun if child.end_ns > now]
-    last = max(
-        (child for child in begun if child.end_ns <= now),
-        key=lambda child: (child.end_ns, child.start_ns),
-        default=None,
-    )
-    if last is not None and last.end_ns == now:
-        return last, max(last.start_ns, start_ns)
-    floor_ns = start_ns if last is None else max(last.end_ns, start_ns)
-    if running:
-        # The one that ends first is the likeliest to have made the next step possible.
-        next_to_end = min(running, key=lambda child: child.end_ns)
-        return next_to_end, max(next_to_end.start_ns, floor_ns)
-    return None, floor_ns

@@ -39,7 +39,7 @@ class Difference:
 
 def difference(first: Trace, second: Trace) -> Difference:
     """Of two traces. Replicas of a service count together: which of them answered is chance."""
-    times = [by_service(trace.path()) for trace in (first, second)]
+    times = [by_service(trace.path) for trace in (first, second)]
     changes = [
         PathChange(*key, times[0].get(key, 0.0), times[1].get(key, 0.0))
         for key in {**times[0], **times[1]}

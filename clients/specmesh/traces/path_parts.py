@@ -67,9 +67,13 @@ def stretches(path: Sequence[Segment], spans: Sequence[Span]) -> list[Stretch]:
             found += _served(segment)
         else:
             node, part = _whose(segment.span, servers.get(segment.span.span_id, ()))
-            name = ", ".join(filter(None, (segment.span.name, segment.why)))
-            found.append(Stretch(segment.span, node, part, segment.start_ns, segment.end_ns, name))
+            times = (segment.start_ns, segment.end_ns)
+            found.append(Stretch(segment.span, node, part, *times, _name(segment)))
     return found
+
+
+def _name(segment: Segment) -> str:
+    return ", ".join(filter(None, (segment.span.name, segment.why)))
 
 
 def summed(found: Sequence[Stretch]) -> list[PathPart]:
@@ -113,4 +117,5 @@ def _served(segment: Segment) -> Iterator[Stretch]:
     ):
         since_ns, until_ns = max(start_ns, segment.start_ns), min(end_ns, segment.end_ns)
         if since_ns < until_ns:
-            yield Stretch(span, span.node, part, since_ns, until_ns, span.name)
+            name = span.name if part is Part.QUEUE else _name(segment)
+            yield Stretch(span, span.node, part, since_ns, until_ns, name)

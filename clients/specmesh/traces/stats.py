@@ -102,7 +102,7 @@ def trace_stats(traces: Iterable[Trace]) -> TraceStats | None:
 
 def _path(trace: Trace) -> dict[tuple[str, Part], float]:
     found: dict[tuple[str, Part], float] = defaultdict(float)
-    for part in summed(trace.path()):
+    for part in summed(trace.path):
         found[part.node.label, part.part] += part.ms
     return found
 

@@ -24,6 +24,8 @@ class Trace:
     gaps: Sequence[Gap]
     corrections: Sequence[ClockCorrection]
     summary: TraceSummary
+    path: Sequence[Stretch]
+    """The critical path, from the root's start to its end."""
 
     @classmethod
     def of(cls, spans: Sequence[Span]) -> Trace:
@@ -31,7 +33,9 @@ class Trace:
         by_one_clock, corrections = corrected(spans)
         found = gaps(by_one_clock)
         whole = mended(by_one_clock, found)
-        return cls(whole, root_of(by_one_clock), found, corrections, summarise(spans))
+        root = root_of(by_one_clock)
+        path = stretches(critical_path(root, whole), whole)
+        return cls(whole, root, found, corrections, summarise(spans), path)
 
     def children(self) -> Mapping[str, Sequence[Span]]:
         """The spans below each, by its id, in order of start. The root's parent is not among them,
@@ -45,10 +49,6 @@ class Trace:
                 # Beside the root there may be others whose parent is the same.
                 below[self.root.span_id] += [each for each in gap.above if each is not self.root]
         return below
-
-    def path(self) -> list[Stretch]:
-        """The critical path, from the root's start to its end."""
-        return stretches(critical_path(self.root, self.spans), self.spans)
 
     def breakdown(self) -> Breakdown:
         """Where the time went, node by node."""

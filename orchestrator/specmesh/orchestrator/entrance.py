@@ -11,6 +11,7 @@ from specmesh.orchestrator.admission import Admission
 from specmesh.orchestrator.limits import Ledger, Meter
 from specmesh.serving import caller
 from specmesh.serving.errors import ResourceExhausted
+from specmesh.serving.telemetry import annotate
 
 
 class Slot:
@@ -105,12 +106,15 @@ class Entrance:
         num_before = len(self._resumed) if resumed else num_waiting
         if not self._admission.may_wait(num_before, num_waiting, time_left_s):
             raise self._overload(self._admission.expected_wait_s(num_before))
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        turn: asyncio.Future[None] = loop.create_future()
         waiting.append(turn)
         patience_s = self._admission.patience_s(time_left_s)
         try:
             async with asyncio.timeout(patience_s):
                 await turn
+            annotate(queue_ms=(loop.time() - began) * 1e3)
         except BaseException as error:
             self._give_up(waiting, turn)
             if isinstance(error, TimeoutError):

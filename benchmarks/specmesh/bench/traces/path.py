@@ -49,7 +49,7 @@ class PathFindings:
 def path_findings(traces: Sequence[Trace], orchestrator: CoreUse | None) -> PathFindings:
     """Over ``traces``, of which at least one is complete."""
     whole = [trace for trace in traces if not trace.gaps]
-    paths = [trace.path() for trace in whole]
+    paths = [trace.path for trace in whole]
     lengths = [trace.root.duration_ms for trace in whole]
     own = [list(_own(path)) for path in paths]
     shares = [sum(each.ms for each in o) / ms for o, ms in zip(own, lengths, strict=True)]

@@ -77,18 +77,18 @@ def measure_store(
     """Fill a store with copies of ``samples`` and time the commands."""
     path = directory / "many.sqlite"
     began = time.perf_counter()
-    _fill(path, multiplied(samples, num_spans), Limits(max_bytes=4096 * _MIB))
+    fill(path, multiplied(samples, num_spans), Limits(max_bytes=4096 * _MIB))
     fill_s = time.perf_counter() - began
     report(f"{num_spans} spans written in {fill_s:.0f} s")
     with StoreReader(path) as reader:
         extent = reader.extent()
         oldest = reader.select(Query(limit=1_000_000))[-1].trace_id
-    lists = {name: _times(partial(_list, path, query)) for name, query in QUERIES.items()}
+    lists = time_lists(path)
     names = ("last", "slowest", oldest)
-    shows = [ms for name in names for ms in _times(partial(_show, path, name))]
+    shows = time_shows(path, names)
     limited = directory / "limited.sqlite"
     some = multiplied(samples, min(num_spans, 30_000 * limit_mib))
-    peak = _fill(limited, some, Limits(max_bytes=limit_mib * _MIB))
+    peak = fill(limited, some, Limits(max_bytes=limit_mib * _MIB))
     return StoreFindings(
         num_traces=extent.num_traces,
         num_spans=extent.num_spans,
@@ -106,8 +106,8 @@ def measure_store(
     )
 
 
-def _fill(path: Path, traces: Iterable[StoredTrace], limits: Limits) -> int:
-    """Returns the largest size seen, after each batch, in bytes."""
+def fill(path: Path, traces: Iterable[StoredTrace], limits: Limits) -> int:
+    """Store ``traces``; returns the largest size seen, after each batch, in bytes."""
     writer = StoreWriter(path, limits)
     peak = 0
     for batch in _batches(traces):
@@ -115,6 +115,16 @@ def _fill(path: Path, traces: Iterable[StoredTrace], limits: Limits) -> int:
         peak = max(peak, bytes_on_disk(path))
     writer.close()
     return peak
+
+
+def time_lists(path: Path) -> dict[str, list[float]]:
+    """Milliseconds of several runs of each query, opening the store included."""
+    return {name: _times(partial(_list, path, query)) for name, query in QUERIES.items()}
+
+
+def time_shows(path: Path, names: Sequence[str]) -> list[float]:
+    """Milliseconds of several times finding, reading, analysing and drawing each trace."""
+    return [ms for name in names for ms in _times(partial(_show, path, name))]
 
 
 def _batches(traces: Iterable[StoredTrace]) -> Iterator[list[StoredTrace]]:

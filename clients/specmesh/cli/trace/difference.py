@@ -45,13 +45,13 @@ def diff(
         for line in heading(trace):
             out.print(line, soft_wrap=True)
         out.print()
+    more = "more" if found.lost_ms >= 0 else "less"
+    out.print(f"the second took {abs(found.lost_ms):.1f} ms {more}; where, on the critical path:\n")
     out.print(_table(found))
 
 
 def _table(found: Difference) -> Table:
-    more = "more" if found.lost_ms >= 0 else "less"
-    title = f"the second took {abs(found.lost_ms):.1f} ms {more}; critical path, in ms"
-    table = make_table(title, "at", "what", "first", "second", "lost", num_left=2)
+    table = make_table("", "at", "what", "first", "second", "lost", num_left=2)
     for each in found.changes:
         if max(each.first_ms, each.second_ms) >= _WORTH_MS:
             times = (f"{each.first_ms:.1f}", f"{each.second_ms:.1f}", f"{each.lost_ms:+.1f}")

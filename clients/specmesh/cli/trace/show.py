@@ -63,7 +63,7 @@ def print_trace(trace: Trace, out: Console) -> None:
     out.print()
     out.print(_nodes(trace))
     out.print()
-    out.print(_parts(summed(trace.path()), trace))
+    out.print(_parts(summed(trace.path), trace))
     if trace.gaps:
         out.print("the critical path is that of what is known: spans are missing", style=_MISSING)
     if (tree := token_tree(trace.spans)) is not None:
@@ -130,7 +130,7 @@ def _parts(parts: list[PathPart], trace: Trace) -> Table:
 
 def _path_lines(trace: Trace) -> Iterator[Text]:
     yield Text(f"{'start ms':>10} {'ms':>10}", "dim")
-    for each in trace.path():
+    for each in trace.path:
         offset_ms = (each.start_ns - trace.root.start_ns) / 1e6
         line = Text(f"{offset_ms:>10.2f} {each.ms:>10.2f} ")
         yield line.append(f"{each.node.label} {each.part}").append(
@@ -158,9 +158,9 @@ def trace_json(trace: Trace) -> dict[str, Any]:
             {**asdict(node), "node": node.node.label, "path_share": found.share(node)}
             for node in found.nodes
         ],
-        "critical_path": [_stretch_json(each, trace.root) for each in trace.path()],
+        "critical_path": [_stretch_json(each, trace.root) for each in trace.path],
         "critical_path_parts": [
-            {**asdict(part), "node": part.node.label} for part in summed(trace.path())
+            {**asdict(part), "node": part.node.label} for part in summed(trace.path)
         ],
         "tokens": None if tree is None else _tree_json(tree),
         "spans": [_span_json(span, trace.root) for span in trace.spans],

@@ -14,7 +14,7 @@ from specmesh.traces.trace import Trace
 def span_list(trace: Trace) -> Iterator[Text]:
     """A line for each span, those on the critical path marked."""
     children = trace.children()
-    critical = {stretch.span.span_id for stretch in trace.path()}
+    critical = {stretch.span.span_id for stretch in trace.path}
     lost_servers = {
         gap.below.span_id for gap in trace.gaps if gap.loss is Loss.SERVER and gap.below
     }

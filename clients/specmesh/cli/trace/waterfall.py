@@ -29,7 +29,7 @@ def waterfall(trace: Trace, width: int) -> Iterator[Text]:
     by_node = _bars(trace)
     label_width = min(max(len(node.label) for node in by_node), 24)
     scale = _Scale(trace.root, width - label_width - 3)
-    path = trace.path()
+    path = trace.path
     yield Text(" " * (label_width + 2)).append(scale.axis(), "dim")
     for node in _in_order(by_node, trace.root):
         lanes = _lanes(by_node[node])

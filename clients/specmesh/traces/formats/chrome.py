@@ -21,7 +21,7 @@ def to_chrome(trace: Trace) -> dict[str, Any]:
     by_node: dict[str, list[Span]] = defaultdict(list)
     for span in trace.spans:
         by_node[span.node.label].append(span)
-    critical = {stretch.span.span_id for stretch in trace.path()}
+    critical = {stretch.span.span_id for stretch in trace.path}
     events: list[dict[str, Any]] = []
     for pid, node in enumerate(sorted(by_node), start=1):
         events.append({"ph": "M", "pid": pid, "name": "process_name", "args": {"name": node}})

@@ -1,0 +1,52 @@
+"""The benchmark of traces, on a small store of made-up answers."""
+
+from statistics import median
+
+from tests.traces.otlp import answer
+
+from specmesh.bench.traces.multiply import multiplied
+from specmesh.bench.traces.path import path_findings
+from specmesh.bench.traces.store import QUERIES, fill, time_lists, time_shows
+from specmesh.traces.path_parts import Part
+from specmesh.traces.spans import spans_from
+from specmesh.traces.store.limits import MIN_BYTES, Limits
+from specmesh.traces.store.reader import StoreReader
+from specmesh.traces.trace import Trace
+
+SAMPLES = [answer(1, num_rounds=3), answer(2, num_rounds=30, strategy="speculative")]
+
+
+def test_copies_are_traces_of_their_own():
+    copies = list(multiplied(SAMPLES, 1000))
+    summaries = [copy.summary for copy in copies]
+    assert sum(each.num_spans for each in summaries) >= 1000
+    assert len({each.trace_id for each in summaries}) == len(copies)
+    assert [each.start_ns for each in summaries] == sorted({each.start_ns for each in summaries})
+
+
+def test_a_store_with_many_traces_lists_and_shows_at_once(tmp_path):
+    """As `specmesh bench traces store`, whose million spans answer in the same time."""
+    path = tmp_path / "many.sqlite"
+    fill(path, multiplied(SAMPLES, 100_000), Limits())
+    with StoreReader(path) as reader:
+        assert reader.extent().num_spans >= 100_000
+    lists = time_lists(path)
+    assert lists.keys() == QUERIES.keys()
+    # Medians: the machine may have other things to do.
+    assert max(median(times) for times in lists.values()) < 200
+    assert median(time_shows(path, ("last", "slowest"))) < 500
+
+
+def test_an_overfilled_store_keeps_to_its_limit(tmp_path):
+    samples = [answer(number, num_rounds=300) for number in range(3)]
+    peak = fill(tmp_path / "s.sqlite", multiplied(samples, 150_000), Limits(max_bytes=MIN_BYTES))
+    assert MIN_BYTES / 2 < peak <= MIN_BYTES
+
+
+def test_the_orchestrators_own_time_is_found_and_named():
+    traces = [Trace.of(list(spans_from(groups))) for groups in SAMPLES]
+    found = path_findings(traces, None)
+    assert (found.num_answers, found.num_incomplete) == (2, 0)
+    assert found.orchestrator_p50_share == 0  # the made-up rounds are all verification
+    assert sum(part.p50_share for part in found.parts) > 0.99
+    assert {part.part for part in found.parts} >= {Part.QUEUE, Part.OWN}
