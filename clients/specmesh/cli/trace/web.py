@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import webbrowser
+from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 from typing import Annotated
 
 import typer
@@ -44,9 +47,23 @@ def open_(
             raise typer.BadParameter("--export needs the ID of a trace", param_hint="ID")
         _export(path, trace_id, export)
         return
+    serve = _server()
     with opened(path) as reader:
         wanted = "" if trace_id is None else f"#/trace/{reader.find(trace_id)}"
-    _serve(path, port, wanted, browser)
+
+    def ready(url: str) -> None:
+        typer.echo(f"{url}{wanted}")
+        typer.echo("Ctrl-C ends it", err=True)
+        if browser:
+            # Some browsers return when they end.
+            Thread(target=webbrowser.open, args=[f"{url}{wanted}"], daemon=True).start()
+
+    try:
+        serve(path, port, ready)
+    except OSError as error:
+        reason = os.strerror(error.errno or 0)
+        typer.echo(f"specmesh: cannot listen on port {port}: {reason}", err=True)
+        raise typer.Exit(ExitStatus.FAILED) from error
 
 
 def _export(store: Path, trace_id: str, file: Path) -> None:
@@ -60,23 +77,12 @@ def _export(store: Path, trace_id: str, file: Path) -> None:
     typer.echo(f"{file}: trace {trace.summary.trace_id}, {size / 1e6:.1f} MB")
 
 
-def _serve(store: Path, port: int, wanted: str, browser: bool) -> None:
+def _server() -> Callable[[Path, int, Callable[[str], None]], None]:
+    # A web server is in another extra than what the other commands need.
     try:
-        # The web server is a part of another extra than the other commands are.
         from specmesh.cli.trace.page.server import serve
     except ModuleNotFoundError as error:
-        advice = "pip install 'specmesh[traces]', or '--export FILE', which needs nothing more"
+        advice = "pip install 'specmesh[traces]' ('--export FILE' does without)"
         typer.echo(f"specmesh: trace open needs {error.name}: {advice}", err=True)
         raise typer.Exit(ExitStatus.FAILED) from error
-
-    def ready(url: str) -> None:
-        typer.echo(f"{url}{wanted}")
-        typer.echo("Ctrl-C ends it", err=True)
-        if browser:
-            webbrowser.open(f"{url}{wanted}")
-
-    try:
-        serve(store, port, ready)
-    except OSError as error:
-        typer.echo(f"specmesh: cannot listen on port {port}: {error.strerror}", err=True)
-        raise typer.Exit(ExitStatus.FAILED) from error
+    return serve
