@@ -104,9 +104,9 @@ function paintSpan(context, colors, scene, span, left, y, right, x) {
   context.fillStyle = fills[span.state];
   context.fillRect(left, y, wide, BAR);
   if (wide >= 3) {
-    if (span.queueMs) paintQueue(context, colors, span, left, y, right, x);
+    const begun = span.queueMs ? paintQueue(context, colors, span, left, y, right, x) : left;
     outline(context, span.state === "lost" ? colors.lost : colors[span.activity], left, y, wide, span.state);
-    label(context, colors, span, left, y, wide);
+    label(context, colors, span, begun, y, right - begun);
   } else if (span.state === "lost") {
     context.fillStyle = colors.lost;
     context.fillRect(left, y, wide, BAR);
@@ -131,14 +131,15 @@ function paintSpan(context, colors, scene, span, left, y, right, x) {
   }
 }
 
-/** The queue as dots on the ground: nothing was done. */
+/** The queue as dots on the ground: nothing was done. Returns where it ends. */
 function paintQueue(context, colors, span, left, y, right, x) {
   const end = Math.min(x(span.from + span.queueMs), right);
-  if (end - left < 1) return;
+  if (end - left < 1) return left;
   context.fillStyle = colors.surface;
   context.fillRect(left, y, end - left, BAR);
   context.fillStyle = colors[span.activity];
   for (let at = Math.max(left, 0) + 1; at < end - 1; at += 4) context.fillRect(at, y + BAR / 2 - 1, 2, 2);
+  return end;
 }
 
 function outline(context, stroke, left, y, wide, state) {

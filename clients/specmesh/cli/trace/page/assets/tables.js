@@ -15,7 +15,8 @@ export function nodes(trace) {
     ...PARTS.map(([, field]) => milliseconds(node[field])),
     `${milliseconds(node.path_ms)}`, percent(node.path_share),
   ]);
-  const headings = ["node", "", "calls", "busy", ...PARTS.map(([name]) => name), "critical path", ""];
+  const parts = PARTS.map(([name]) => [el("span", { class: `key part ${name}` }), name]);
+  const headings = ["node", "", "calls", "busy", ...parts, "critical path", ""];
   return panel("time by node, in ms", headings, rows,
     "queue, forward, own and network count each of the calls at a time; busy counts concurrent ones once");
 }
