@@ -22,6 +22,8 @@ LEGEND = (
 _CRITICAL = "bold red"
 _WORK, _QUEUE, _CANCELLED, _LOST, _IDLE = "█", "░", "▒", "?", " "
 _MAX_LANES = 6
+_SHORT_NS = 20_000_000
+"""Below this the axis has fractions of milliseconds."""
 
 
 def waterfall(trace: Trace, width: int) -> Iterator[Text]:
@@ -57,10 +59,11 @@ class _Scale:
     def axis(self) -> str:
         """The time at four places, in milliseconds."""
         line = ""
+        digits = 0 if self._length_ns >= _SHORT_NS else 2
         for quarter in range(4):
             at_ms = self._length_ns * quarter / 4e6
-            line = f"{line:<{self._width * quarter // 4}}{at_ms:.0f}"
-        end = f"{self._length_ns / 1e6:.0f} ms"
+            line = f"{line:<{self._width * quarter // 4}}{at_ms:.{digits}f}"
+        end = f"{self._length_ns / 1e6:.{digits}f} ms"
         return f"{line:<{self._width - len(end)}}{end}"
 
     def draw(self, spans: Sequence[Span], path: Sequence[Stretch]) -> Text:

@@ -8,8 +8,8 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 import uvicorn
 
@@ -17,6 +17,7 @@ from specmesh.serving.command_line import parse
 from specmesh.serving.logging import configure
 from specmesh.traces.collector import otlp_grpc
 from specmesh.traces.collector.buffer import BufferLimits, TraceBuffer
+from specmesh.traces.collector.otlp_grpc import Take
 from specmesh.traces.collector.otlp_http import make_app
 from specmesh.traces.collector.settings import CollectorSettings
 from specmesh.traces.collector.storing import Storing
@@ -27,6 +28,8 @@ log = logging.getLogger(__name__)
 
 _NICENESS = 10
 """The collector gives way to the mesh that it looks at."""
+_GRACE_S = 2
+"""How long requests under way may go on after SIGTERM."""
 
 
 async def collect(settings: CollectorSettings) -> int:
@@ -36,37 +39,49 @@ async def collect(settings: CollectorSettings) -> int:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:
         writer = StoreWriter(settings.store, settings.limits())
-    except StoreError as error:
+        buffer = TraceBuffer(settings.sampler(), BufferLimits(settle_s=settings.settle_seconds))
+        storing = Storing(buffer, writer)
+        async with _receiving(settings, storing.take):
+            writing = asyncio.create_task(storing.run())
+            await stop.wait()
+    except (StoreError, OSError) as error:
         log.error("cannot start", extra={"reason": str(error)})
         return 1
-    buffer = TraceBuffer(settings.sampler(), BufferLimits(settle_s=settings.settle_seconds))
-    storing = Storing(buffer, writer)
-    try:
-        server, port = await otlp_grpc.start(storing.take, f"{settings.host}:{settings.grpc_port}")
-        listener = socket.create_server((settings.host, settings.http_port))
-    except OSError as error:
-        log.error("cannot start", extra={"reason": str(error)})
-        return 1
-    web = _WebServer(uvicorn.Config(make_app(storing.take), log_config=None, access_log=False))
-    serving = asyncio.create_task(web.serve([listener]))
-    writing = asyncio.create_task(storing.run())
-    log.info(
-        "serving",
-        extra={
-            "address": f"{settings.host}:{port}",
-            "http": f"{settings.host}:{listener.getsockname()[1]}",
-            "store": str(settings.store),
-        },
-    )
-    await stop.wait()
-    web.should_exit = True
-    await asyncio.gather(server.stop(grace=1), serving)
     writing.cancel()
     with suppress(asyncio.CancelledError):
         await writing
     writer.close()
     log.info("stopped")
     return 0
+
+
+@asynccontextmanager
+async def _receiving(settings: CollectorSettings, take: Take) -> AsyncIterator[None]:
+    """Both receivers, for as long as the block runs. Raises OSError if one can't listen."""
+    with socket.create_server((settings.host, settings.http_port)) as listener:
+        address = f"{settings.host}:{settings.grpc_port}"
+        server, port = await otlp_grpc.start(take, address)
+        config = uvicorn.Config(
+            make_app(take),
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=_GRACE_S,
+        )
+        web = _WebServer(config)
+        serving = asyncio.create_task(web.serve([listener]))
+        log.info(
+            "serving",
+            extra={
+                "address": f"{settings.host}:{port}",
+                "http": f"{settings.host}:{listener.getsockname()[1]}",
+                "store": str(settings.store),
+            },
+        )
+        try:
+            yield
+        finally:
+            web.should_exit = True
+            await asyncio.gather(server.stop(_GRACE_S), serving)
 
 
 class _WebServer(uvicorn.Server):

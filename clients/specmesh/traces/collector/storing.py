@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
@@ -48,7 +48,9 @@ class Storing:
                     self._tidied_s = now_s
                     await self._on_thread(self._tidy)
         finally:
-            self._write_now(list(self._buffer.flush(time.monotonic())))
+            # After what the thread may still be writing.
+            left = list(self._buffer.flush(time.monotonic()))
+            self._thread.submit(self._write_now, left).result()
             self._thread.shutdown()
 
     async def _write(self, traces: Sequence[Sequence[Arrival]]) -> None:
@@ -59,9 +61,8 @@ class Storing:
             self._num_dropped = self._buffer.num_dropped
             log.warning("spans dropped", extra={"count": num_new, "reason": "trace too large"})
 
-    async def _on_thread(self, work: object, *arguments: object) -> None:
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._thread, work, *arguments)  # type: ignore[arg-type]
+    async def _on_thread(self, work: Callable[..., None], *arguments: object) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
 
     def _write_now(self, traces: Sequence[Sequence[Arrival]]) -> None:
         try:
