@@ -181,7 +181,9 @@ def test_a_link_leads_to_the_same_stretch_and_span(browser, url, trace):
 def test_what_is_missing_and_whose_clock_was_wrong_is_said(trace):
     notices = trace.locator(".notice").all_inner_texts()
     assert "incomplete: 1 span missing below specmesh.verify: its server's" in notices
-    assert any(each.startswith("clock of verifier-0 corrected by −499 ms ± 2.00 ms") for each in notices)
+    assert any(
+        each.startswith("clock of verifier-0 corrected by −499 ms ± 2.00 ms") for each in notices
+    )
     seen = set()
     for _ in range(14):
         trace.keyboard.press("j")
