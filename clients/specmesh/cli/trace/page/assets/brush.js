@@ -12,13 +12,27 @@ export function brush({ label, told, onChange }) {
   const window_ = el("div", { class: "brush-window", hidden: true });
   const ends = ["from", "to"].map((name, which) =>
     el("div", {
-      class: `brush-end ${name}`, role: "slider", tabindex: 0, "aria-label": `${label}: ${name}`,
-      "aria-valuemin": 0, "aria-valuemax": 100, onkeydown: (event) => stepped(event, which),
-    }));
-  const layer = el("div", {
-    class: "brush", role: "group", "aria-label": label, onpointerdown: began,
-    ondblclick: () => choose(null),
-  }, window_, ends);
+      class: `brush-end ${name}`,
+      role: "slider",
+      tabindex: 0,
+      "aria-label": `${label}: ${name}`,
+      "aria-valuemin": 0,
+      "aria-valuemax": 100,
+      onkeydown: (event) => stepped(event, which),
+    }),
+  );
+  const layer = el(
+    "div",
+    {
+      class: "brush",
+      role: "group",
+      "aria-label": label,
+      onpointerdown: began,
+      ondblclick: () => choose(null),
+    },
+    window_,
+    ends,
+  );
 
   function show(stretch) {
     chosen = stretch;

@@ -5,7 +5,9 @@ import { counted, duration, shortName } from "page/format";
 import { servedAt, tokensIn } from "page/model";
 
 const STATES = {
-  ok: "", cancelled: "cancelled on purpose", failed: "failed",
+  ok: "",
+  cancelled: "cancelled on purpose",
+  failed: "failed",
   lost: "missing: known only by the spans that name it as their parent",
 };
 const EDGE_PX = 12;
@@ -19,8 +21,9 @@ export function tooltip() {
     show(lines, event) {
       element.hidden = !lines;
       if (!lines) return;
-      element.replaceChildren(...lines.filter(Boolean).map((line, number) =>
-        el(number ? "div" : "b", {}, line)));
+      element.replaceChildren(
+        ...lines.filter(Boolean).map((line, number) => el(number ? "div" : "b", {}, line)),
+      );
       const { width, height } = element.getBoundingClientRect();
       const right = event.clientX + EDGE_PX + width > innerWidth;
       const below = event.clientY + EDGE_PX + height > innerHeight;
@@ -37,7 +40,9 @@ export function inShort(span) {
     shortName(span.name),
     `${span.node}${span.kind === "client" && servedAt(span) !== span.node ? ` → ${servedAt(span)}` : ""}`,
     `${duration(span.ms)}, from ${duration(span.from)} to ${duration(span.to)}`,
-    span.queueMs || span.forwardMs ? `queue ${duration(span.queueMs)}, forward ${duration(span.forwardMs)}` : "",
+    span.queueMs || span.forwardMs
+      ? `queue ${duration(span.queueMs)}, forward ${duration(span.forwardMs)}`
+      : "",
     critical ? `${duration(critical)} of it on the critical path` : "",
     STATES[span.state],
     span.lostServer ? "the span of its server is missing" : "",
@@ -48,7 +53,8 @@ export function inShort(span) {
 export function details(root, select) {
   const element = el("aside", { class: "details", "aria-label": "details of a span" });
   const live = el("p", { class: "spoken", role: "status" });
-  const hint = () => el("p", { class: "hint" }, "Click a span, or press j, to see what is known of it.");
+  const hint = () =>
+    el("p", { class: "hint" }, "Click a span, or press j, to see what is known of it.");
   const body = el("div", {}, hint());
   element.append(live, body);
   return {
@@ -61,19 +67,38 @@ export function details(root, select) {
 }
 
 function told(span, root, select) {
-  const link = (other) => el("button", { type: "button", class: "link", onclick: () => select(other) },
-    `${shortName(other.name)} (${duration(other.ms)})`);
+  const link = (other) =>
+    el(
+      "button",
+      { type: "button", class: "link", onclick: () => select(other) },
+      `${shortName(other.name)} (${duration(other.ms)})`,
+    );
   const rows = [
     ["node", span.node],
     ["took", duration(span.ms)],
     ["from, to", `${duration(span.from)}, ${duration(span.to)}`],
-    ["queue, forward", span.queueMs || span.forwardMs ? `${duration(span.queueMs)}, ${duration(span.forwardMs)}` : null],
-    ["critical path", span.path.length ? span.path.map((each) => `${each.part} ${duration(each.ms)}`).join(", ") : null],
+    [
+      "queue, forward",
+      span.queueMs || span.forwardMs
+        ? `${duration(span.queueMs)}, ${duration(span.forwardMs)}`
+        : null,
+    ],
+    [
+      "critical path",
+      span.path.length
+        ? span.path.map((each) => `${each.part} ${duration(each.ms)}`).join(", ")
+        : null,
+    ],
     ["state", STATES[span.state] || null],
     ["missing", span.lostServer ? "the span of its server" : null],
     ["tokens", tokensIn(span).length ? counted(tokensIn(span).length, "token") : null],
     ["parent", span.parent ? link(span.parent) : span === root ? "none: the root" : "not known"],
-    ["below it", span.children.length ? span.children.slice(0, 8).map((child) => el("div", {}, link(child))) : null],
+    [
+      "below it",
+      span.children.length
+        ? span.children.slice(0, 8).map((child) => el("div", {}, link(child)))
+        : null,
+    ],
     ["", span.children.length > 8 ? `and ${span.children.length - 8} more` : null],
     ["id", el("code", {}, span.id)],
   ];
@@ -82,13 +107,24 @@ function told(span, root, select) {
     el("h2", { class: `state-${span.state}` }, shortName(span.name)),
     table(rows.filter(([, value]) => value != null)),
     el("h3", {}, "attributes"),
-    attributes.length ? table(attributes.map(([name, value]) => [name, shown(value)])) : el("p", {}, "none"),
+    attributes.length
+      ? table(attributes.map(([name, value]) => [name, shown(value)]))
+      : el("p", {}, "none"),
   ];
 }
 
 function table(rows) {
-  return el("table", { class: "pairs" }, el("tbody", {}, rows.map(([name, value]) =>
-    el("tr", {}, el("th", { scope: "row" }, breakable(name)), el("td", {}, value)))));
+  return el(
+    "table",
+    { class: "pairs" },
+    el(
+      "tbody",
+      {},
+      rows.map(([name, value]) =>
+        el("tr", {}, el("th", { scope: "row" }, breakable(name)), el("td", {}, value)),
+      ),
+    ),
+  );
 }
 
 /** A dotted name that may be broken after its dots. */
@@ -97,5 +133,7 @@ function breakable(name) {
 }
 
 function shown(value) {
-  return Array.isArray(value) ? value.map((each) => JSON.stringify(each)).join(", ") : String(value);
+  return Array.isArray(value)
+    ? value.map((each) => JSON.stringify(each)).join(", ")
+    : String(value);
 }

@@ -11,23 +11,46 @@ export function filters(onChange) {
     slower_than: number("slower than (ms)", { min: 0, step: "any" }),
     outcome: choice("outcome", [["", "any"], ...OUTCOMES.map((each) => [each, each])]),
     strategy: text("strategy", "strategies"),
-    acceptance_below: number("acceptance below", { min: 0, max: 1, step: "any", placeholder: "0–1" }),
+    acceptance_below: number("acceptance below", {
+      min: 0,
+      max: 1,
+      step: "any",
+      placeholder: "0–1",
+    }),
     session: text("session"),
     node: text("node", "nodes"),
     since: text("since", null, "10m, 2h, 1d"),
-    order: choice("order", [["", "newest first"], ["slowest", "slowest first"]]),
+    order: choice("order", [
+      ["", "newest first"],
+      ["slowest", "slowest first"],
+    ]),
     incomplete: flag("lost spans"),
     internal: flag("the mesh's own"),
   };
-  const suggested = { strategies: el("datalist", { id: "strategies" }), nodes: el("datalist", { id: "nodes" }) };
+  const suggested = {
+    strategies: el("datalist", { id: "strategies" }),
+    nodes: el("datalist", { id: "nodes" }),
+  };
   const message = el("p", { class: "error", role: "alert", hidden: true });
   const told = () => onChange(set());
-  const element = el("form", {
-    class: "filters", role: "search", "aria-label": "which traces to list",
-    onsubmit: (event) => { event.preventDefault(); told(); },
-    oninput: settled(WAIT_MS, told), onreset: () => setTimeout(told),
-  }, Object.values(fields).map(({ label }) => label), Object.values(suggested),
-  el("button", { type: "reset" }, "Clear"), message);
+  const element = el(
+    "form",
+    {
+      class: "filters",
+      role: "search",
+      "aria-label": "which traces to list",
+      onsubmit: (event) => {
+        event.preventDefault();
+        told();
+      },
+      oninput: settled(WAIT_MS, told),
+      onreset: () => setTimeout(told),
+    },
+    Object.values(fields).map(({ label }) => label),
+    Object.values(suggested),
+    el("button", { type: "reset" }, "Clear"),
+    message,
+  );
 
   function set() {
     const found = {};
@@ -49,8 +72,11 @@ export function filters(onChange) {
       }
     },
     suggest(traces) {
-      const options = (values) => [...new Set(values)].filter(Boolean).sort()
-        .map((value) => el("option", { value }));
+      const options = (values) =>
+        [...new Set(values)]
+          .filter(Boolean)
+          .sort()
+          .map((value) => el("option", { value }));
       suggested.strategies.replaceChildren(...options(traces.map((each) => each.strategy)));
       suggested.nodes.replaceChildren(...options(traces.flatMap((each) => each.nodes)));
     },
@@ -77,7 +103,14 @@ function number(name, limits) {
 }
 
 function choice(name, options) {
-  return labelled(name, el("select", {}, options.map(([value, shown]) => el("option", { value }, shown))));
+  return labelled(
+    name,
+    el(
+      "select",
+      {},
+      options.map(([value, shown]) => el("option", { value }, shown)),
+    ),
+  );
 }
 
 function flag(name) {

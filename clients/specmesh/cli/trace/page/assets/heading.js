@@ -7,28 +7,57 @@ import { counted, duration, moment, percent, shortName } from "page/format";
 export function heading(trace) {
   const { summary } = trace;
   const facts = [
-    summary.reason, duration(summary.duration_ms), summary.strategy, summary.model,
+    summary.reason,
+    duration(summary.duration_ms),
+    summary.strategy,
+    summary.model,
     summary.num_tokens == null ? "" : counted(summary.num_tokens, "token"),
     summary.acceptance == null ? "" : `acceptance ${percent(summary.acceptance)}`,
     counted(summary.num_spans, "span"),
   ];
-  return el("header", { class: "heading" },
-    el("h1", {}, shortName(summary.name), " ",
-      el("span", { class: `badge ${summary.outcome}` }, summary.outcome)),
+  return el(
+    "header",
+    { class: "heading" },
+    el(
+      "h1",
+      {},
+      shortName(summary.name),
+      " ",
+      el("span", { class: `badge ${summary.outcome}` }, summary.outcome),
+    ),
     el("p", {}, facts.filter(Boolean).join(" · ")),
-    el("p", { class: "hint" }, `${moment(summary.start_ns)} · trace `, el("code", {}, summary.trace_id),
-      summary.session ? [" · session ", el("code", {}, summary.session)] : null),
-    ...notices(trace));
+    el(
+      "p",
+      { class: "hint" },
+      `${moment(summary.start_ns)} · trace `,
+      el("code", {}, summary.trace_id),
+      summary.session ? [" · session ", el("code", {}, summary.session)] : null,
+    ),
+    ...notices(trace),
+  );
 }
 
 function notices({ incomplete, clocks }) {
   const counts = new Map();
   for (const { what } of incomplete) counts.set(what, (counts.get(what) ?? 0) + 1);
   const lost = [...counts].map(([what, count]) =>
-    el("p", { class: "notice lost" }, "incomplete: ",
-      count === 1 ? what : what.replace("1 span", `${count} spans`)));
-  return [...lost, ...clocks.map((clock) =>
-    el("p", { class: "notice clock" }, `clock of ${clock.node} corrected by ${correction(clock)}`))];
+    el(
+      "p",
+      { class: "notice lost" },
+      "incomplete: ",
+      count === 1 ? what : what.replace("1 span", `${count} spans`),
+    ),
+  );
+  return [
+    ...lost,
+    ...clocks.map((clock) =>
+      el(
+        "p",
+        { class: "notice clock" },
+        `clock of ${clock.node} corrected by ${correction(clock)}`,
+      ),
+    ),
+  ];
 }
 
 /** What was added to a node's times. */

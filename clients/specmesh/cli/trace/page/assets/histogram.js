@@ -34,7 +34,9 @@ export function bins(traces, axis) {
 export function histogram(onChange) {
   let axis = axisOf([]);
   const chart = svg("svg", {
-    viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true",
+    viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
+    preserveAspectRatio: "none",
+    "aria-hidden": "true",
   });
   const labels = el("div", { class: "axis", "aria-hidden": "true" });
   const over = brush({
@@ -54,17 +56,28 @@ export function histogram(onChange) {
         const height = (bin[outcome] / most) * (HEIGHT - 4);
         below -= height;
         return svg("rect", {
-          class: `bar ${outcome}`, x: number * wide + 0.5, y: below, width: wide - 1, height,
+          class: `bar ${outcome}`,
+          x: number * wide + 0.5,
+          y: below,
+          width: wide - 1,
+          height,
         });
       });
     });
     chart.replaceChildren(...bars);
-    labels.replaceChildren(...[0, 0.25, 0.5, 0.75, 1].map((share) =>
-      el("span", {}, traces.length ? roughly(axis.ms(share)) : "")));
+    labels.replaceChildren(
+      ...[0, 0.25, 0.5, 0.75, 1].map((share) =>
+        el("span", {}, traces.length ? roughly(axis.ms(share)) : ""),
+      ),
+    );
     over.show(brushed && brushed.map(axis.share));
   }
 
-  const element = el("div", { class: "histogram" },
-    el("div", { class: "chart" }, chart, over.element), labels);
+  const element = el(
+    "div",
+    { class: "histogram" },
+    el("div", { class: "chart" }, chart, over.element),
+    labels,
+  );
   return { element, show };
 }

@@ -27,13 +27,24 @@ export function bind(keys) {
 /** Show what the keys do, and `more` that can be done with a pointer. */
 export function help(keys, more = []) {
   const rows = keys.map(([names, what]) =>
-    el("tr", {}, el("th", { scope: "row" }, ...names.map((name) => el("kbd", {}, shown(name)))),
-      el("td", {}, what)));
+    el(
+      "tr",
+      {},
+      el("th", { scope: "row" }, ...names.map((name) => el("kbd", {}, shown(name)))),
+      el("td", {}, what),
+    ),
+  );
   const others = more.map(([name, what]) =>
-    el("tr", {}, el("th", { scope: "row" }, name), el("td", {}, what)));
+    el("tr", {}, el("th", { scope: "row" }, name), el("td", {}, what)),
+  );
   const close = el("button", { type: "button", onclick: () => dialog.close() }, "Close");
-  const dialog = el("dialog", { "aria-label": "Keys", onclose: () => dialog.remove() },
-    el("h2", {}, "Keys"), el("table", {}, el("tbody", {}, rows, others)), close);
+  const dialog = el(
+    "dialog",
+    { "aria-label": "Keys", onclose: () => dialog.remove() },
+    el("h2", {}, "Keys"),
+    el("table", {}, el("tbody", {}, rows, others)),
+    close,
+  );
   document.body.append(dialog);
   dialog.showModal();
 }

@@ -12,8 +12,12 @@ export function layoutOf(model) {
     byNode.get(span.node).push(span);
   }
   const began = (spans) => spans.reduce((least, span) => Math.min(least, span.from), Infinity);
-  const nodes = [...byNode].sort(([a, left], [b, right]) =>
-    (b === model.root.node) - (a === model.root.node) || began(left) - began(right) || (a < b ? -1 : 1));
+  const nodes = [...byNode].sort(
+    ([a, left], [b, right]) =>
+      (b === model.root.node) - (a === model.root.node) ||
+      began(left) - began(right) ||
+      (a < b ? -1 : 1),
+  );
   let top = 0;
   const groups = nodes.map(([node, spans]) => {
     const lanes = packed(spans);
@@ -34,7 +38,9 @@ export function layoutOf(model) {
 function packed(spans) {
   const lanes = [];
   const ends = [];
-  for (const span of [...spans].sort((a, b) => a.from - b.from || b.to - a.to || depth(a) - depth(b))) {
+  for (const span of [...spans].sort(
+    (a, b) => a.from - b.from || b.to - a.to || depth(a) - depth(b),
+  )) {
     let lane = span.parent?.node === span.node ? (span.parent.lane ?? -1) + 1 : 0;
     while (lane < lanes.length && ends[lane] > span.from) lane += 1;
     for (let next = lanes.length; next <= lane; next += 1) {
@@ -71,7 +77,11 @@ export function spanAt(layout, at, y, slack) {
   const lane = group?.lanes[Math.floor((y - group.top - HEADER) / LANE)];
   if (!lane || y < group.top + HEADER) return undefined;
   const near = [];
-  for (let n = firstAfter(lane, at - slack); n < lane.length && lane[n].from <= at + slack; n += 1) {
+  for (
+    let n = firstAfter(lane, at - slack);
+    n < lane.length && lane[n].from <= at + slack;
+    n += 1
+  ) {
     near.push(lane[n]);
   }
   const distance = (span) => Math.max(span.from - at, at - span.to, 0);

@@ -10,15 +10,27 @@ import { hashOf, renamed } from "page/route";
 import { toggle } from "page/theme";
 
 const HEADINGS = [
-  ["began", ""], ["request", ""], ["outcome", ""], ["took", "number"], ["tokens", "number"],
-  ["acceptance", "number"], ["spans", "number"],
+  ["began", ""],
+  ["request", ""],
+  ["outcome", ""],
+  ["took", "number"],
+  ["tokens", "number"],
+  ["acceptance", "number"],
+  ["spans", "number"],
 ];
 
 /** The view; `parameters` are the filters, and `brush=FROM,TO` in ms. Returns what it shows, and
  * what ends it. */
 export function list(parameters) {
-  const form = filters((wanted) => { state.filters = wanted; state.brushed = null; load(); });
-  const chart = histogram((stretch) => { state.brushed = stretch; narrowed(); });
+  const form = filters((wanted) => {
+    state.filters = wanted;
+    state.brushed = null;
+    load();
+  });
+  const chart = histogram((stretch) => {
+    state.brushed = stretch;
+    narrowed();
+  });
   const body = el("tbody");
   const status = el("p", { class: "status", role: "status" });
   const state = { filters: {}, brushed: brushedFrom(parameters.brush), traces: [], rows: [] };
@@ -80,24 +92,54 @@ export function list(parameters) {
     [["Enter"], "look at the trace", () => {}],
     [["/"], "to the filters; Esc leaves them", form.focus],
     [["r"], "read the list again", load],
-    [["Escape"], "drop what is brushed", () => { state.brushed = null; chart.show(state.traces, null); narrowed(); }],
+    [
+      ["Escape"],
+      "drop what is brushed",
+      () => {
+        state.brushed = null;
+        chart.show(state.traces, null);
+        narrowed();
+      },
+    ],
     [["t"], "dark or light", toggle],
-    [["?"], "this help", () => help(keys, [["drag over the histogram", "list these durations alone"]])],
+    [
+      ["?"],
+      "this help",
+      () => help(keys, [["drag over the histogram", "list these durations alone"]]),
+    ],
   ];
   const unbind = bind(keys);
 
   load();
-  const element = el("main", { class: "list" }, form.element,
-    el("section", { "aria-label": "durations" }, chart.element), status,
-    el("table", { class: "traces" },
-      el("thead", {}, el("tr", {}, HEADINGS.map(([name, kind]) =>
-        el("th", { scope: "col", class: kind || null }, name)))),
-      body));
+  const element = el(
+    "main",
+    { class: "list" },
+    form.element,
+    el("section", { "aria-label": "durations" }, chart.element),
+    status,
+    el(
+      "table",
+      { class: "traces" },
+      el(
+        "thead",
+        {},
+        el(
+          "tr",
+          {},
+          HEADINGS.map(([name, kind]) => el("th", { scope: "col", class: kind || null }, name)),
+        ),
+      ),
+      body,
+    ),
+  );
   return {
     element,
     title: "specmesh traces",
     help: () => keys.at(-1)[2](),
-    end() { unbind(); asking.abort(); },
+    end() {
+      unbind();
+      asking.abort();
+    },
   };
 }
 
@@ -106,23 +148,40 @@ function row(trace, longest) {
   const bar = el("span", { class: `took ${trace.outcome}` });
   bar.style.width = `${share * 100}%`;
   const href = hashOf({ view: "trace", id: trace.trace_id });
-  return el("tr", { class: trace.outcome, onclick: (event) => {
-    if (!event.target.closest("a") && !getSelection().toString()) location.hash = href;
-  } },
-  el("td", { class: "began" }, el("a", { href }, moment(trace.start_ns)),
-    el("code", {}, trace.trace_id.slice(0, 8))),
-  el("td", { class: "request" }, trace.strategy || shortName(trace.name)),
-  el("td", { class: "outcome" }, [trace.outcome, trace.reason].filter(Boolean).join(" "),
-    trace.num_missing ? el("b", { class: "lost" }, ` incomplete: ${trace.num_missing}`) : null),
-  el("td", { class: "number ms" }, bar, el("span", {}, `${grouped(trace.duration_ms)} ms`)),
-  el("td", { class: "number count" }, trace.num_tokens == null ? "" : trace.num_tokens),
-  el("td", { class: "number acceptance" }, percent(trace.acceptance)),
-  el("td", { class: "number spans" }, trace.num_spans));
+  return el(
+    "tr",
+    {
+      class: trace.outcome,
+      onclick: (event) => {
+        if (!event.target.closest("a") && !getSelection().toString()) location.hash = href;
+      },
+    },
+    el(
+      "td",
+      { class: "began" },
+      el("a", { href }, moment(trace.start_ns)),
+      el("code", {}, trace.trace_id.slice(0, 8)),
+    ),
+    el("td", { class: "request" }, trace.strategy || shortName(trace.name)),
+    el(
+      "td",
+      { class: "outcome" },
+      [trace.outcome, trace.reason].filter(Boolean).join(" "),
+      trace.num_missing ? el("b", { class: "lost" }, ` incomplete: ${trace.num_missing}`) : null,
+    ),
+    el("td", { class: "number ms" }, bar, el("span", {}, `${grouped(trace.duration_ms)} ms`)),
+    el("td", { class: "number count" }, trace.num_tokens == null ? "" : trace.num_tokens),
+    el("td", { class: "number acceptance" }, percent(trace.acceptance)),
+    el("td", { class: "number spans" }, trace.num_spans),
+  );
 }
 
 function summary({ traces, told, brushed }, shown) {
   if (!traces.length) return told.num_stored ? "no trace is like that" : "the store is empty";
-  const cut = traces.length === told.limit ? `, of the first ${told.limit.toLocaleString("en")} that match` : "";
+  const cut =
+    traces.length === told.limit
+      ? `, of the first ${told.limit.toLocaleString("en")} that match`
+      : "";
   const between = brushed ? ` between ${brushed.map(duration).join(" and ")}` : "";
   return `${counted(shown, "trace")}${between}${cut}; ${told.num_stored.toLocaleString("en")} are stored`;
 }

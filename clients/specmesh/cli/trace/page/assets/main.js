@@ -12,11 +12,23 @@ let shown = null;
 let asking = new AbortController();
 
 function bar() {
-  const home = only ? el("b", {}, "specmesh trace")
+  const home = only
+    ? el("b", {}, "specmesh trace")
     : el("a", { href: hashOf({ view: "list" }) }, el("b", {}, "specmesh"), " traces");
-  const help = el("button", { type: "button", title: "keys (?)", onclick: () => shown?.help?.() }, "?",
-    el("span", { class: "spoken" }, "Help with keys"));
-  return el("nav", { "aria-label": "page" }, home, el("span", { class: "space" }), help, theme.button());
+  const help = el(
+    "button",
+    { type: "button", title: "keys (?)", onclick: () => shown?.help?.() },
+    "?",
+    el("span", { class: "spoken" }, "Help with keys"),
+  );
+  return el(
+    "nav",
+    { "aria-label": "page" },
+    home,
+    el("span", { class: "space" }),
+    help,
+    theme.button(),
+  );
 }
 
 function show(view) {

@@ -9,8 +9,11 @@ const COMMITTED_NODES = "specmesh.committed.nodes";
 
 /** What spans do, by their names; the first that fits. */
 const ACTIVITIES = [
-  ["draft", /draft/i], ["verify", /verif/i], ["store", /commit|redis/i],
-  ["assess", /assess|confidence/i], ["round", /round/i],
+  ["draft", /draft/i],
+  ["verify", /verif/i],
+  ["store", /commit|redis/i],
+  ["assess", /assess|confidence/i],
+  ["round", /round/i],
 ];
 
 /** The model of what /api/traces/ID tells. Times are ms since the root began. */
@@ -27,7 +30,9 @@ export function modelOf(trace) {
     if (gap.loss === "server" && byId.has(gap.below)) byId.get(gap.below).lostServer = true;
   }
   const path = trace.critical_path.map((stretch) => ({
-    ...stretch, span: byId.get(stretch.span_id), from: stretch.start_ms,
+    ...stretch,
+    span: byId.get(stretch.span_id),
+    from: stretch.start_ms,
     to: stretch.start_ms + stretch.ms,
   }));
   for (const stretch of path) if (stretch.span) stretch.span.path.push(stretch);
@@ -37,11 +42,24 @@ export function modelOf(trace) {
 function spanOf(told) {
   const number = (name) => Number(told.attributes[name] ?? 0) || 0;
   return {
-    id: told.span_id, parentId: told.parent_span_id, name: told.name, kind: told.kind,
-    node: told.node, from: told.start_ms, to: told.start_ms + told.ms, ms: told.ms,
-    isError: told.is_error, attributes: told.attributes, activity: activityOf(told.name),
-    queueMs: number(QUEUE_MS), forwardMs: number(FORWARD_MS),
-    parent: null, children: [], state: "ok", lostServer: false, path: [],
+    id: told.span_id,
+    parentId: told.parent_span_id,
+    name: told.name,
+    kind: told.kind,
+    node: told.node,
+    from: told.start_ms,
+    to: told.start_ms + told.ms,
+    ms: told.ms,
+    isError: told.is_error,
+    attributes: told.attributes,
+    activity: activityOf(told.name),
+    queueMs: number(QUEUE_MS),
+    forwardMs: number(FORWARD_MS),
+    parent: null,
+    children: [],
+    state: "ok",
+    lostServer: false,
+    path: [],
   };
 }
 
@@ -59,7 +77,9 @@ function stateOf(span, root) {
 function rootOf(spans, summary) {
   const tops = spans.filter((span) => !span.parent);
   const fitting = tops.filter((span) => span.from === 0 && span.ms === summary.duration_ms);
-  return (fitting.length ? fitting : tops).reduce((best, span) => (span.ms > best.ms ? span : best));
+  return (fitting.length ? fitting : tops).reduce((best, span) =>
+    span.ms > best.ms ? span : best,
+  );
 }
 
 function extentOf(spans) {

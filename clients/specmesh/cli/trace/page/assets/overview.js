@@ -17,8 +17,12 @@ export function overview(model, onView) {
   const over = brush({
     label: "stretch of the trace to look at",
     told: (share) => duration(whole.from + share * length),
-    onChange: (stretch) => onView(stretch
-      ? { from: whole.from + stretch[0] * length, to: whole.from + stretch[1] * length } : whole),
+    onChange: (stretch) =>
+      onView(
+        stretch
+          ? { from: whole.from + stretch[0] * length, to: whole.from + stretch[1] * length }
+          : whole,
+      ),
   });
   const element = el("div", { class: "overview" }, canvas, over.element);
   const draw = painter(() => paint(canvas, element.clientWidth, model));
@@ -31,7 +35,10 @@ export function overview(model, onView) {
       const shares = [view.from, view.to].map((ms) => (ms - whole.from) / length);
       over.show(isWhole(view, whole) ? null : shares);
     },
-    end() { observer.disconnect(); untheme(); },
+    end() {
+      observer.disconnect();
+      untheme();
+    },
   };
 }
 
@@ -43,13 +50,18 @@ function paint(canvas, width, model) {
   context.scale(ratio, ratio);
   context.fillStyle = color("surface");
   context.fillRect(0, 0, width, HEIGHT);
-  const counts = ACTIVITIES.map((activity) => running(model, activity, Math.max(Math.floor(width), 1)));
-  const most = Math.max(1, ...Array.from(counts[0], (_, x) => counts.reduce((sum, each) => sum + each[x], 0)));
+  const counts = ACTIVITIES.map((activity) =>
+    running(model, activity, Math.max(Math.floor(width), 1)),
+  );
+  const most = Math.max(
+    1,
+    ...Array.from(counts[0], (_, x) => counts.reduce((sum, each) => sum + each[x], 0)),
+  );
   const base = new Float32Array(counts[0].length).fill(HEIGHT - 5);
   counts.forEach((each, number) => {
     context.fillStyle = color(ACTIVITIES[number]);
     each.forEach((count, x) => {
-      const height = count * (HEIGHT - 8) / most;
+      const height = (count * (HEIGHT - 8)) / most;
       base[x] -= height;
       if (count) context.fillRect(x, base[x], 1, height);
     });
@@ -58,7 +70,12 @@ function paint(canvas, width, model) {
   for (const span of model.spans) {
     if (span.state !== "failed" && span.state !== "lost") continue;
     context.fillStyle = color(span.state);
-    context.fillRect((span.from - model.extent.from) * perMs, HEIGHT - 4, Math.max(span.ms * perMs, 2), 4);
+    context.fillRect(
+      (span.from - model.extent.from) * perMs,
+      HEIGHT - 4,
+      Math.max(span.ms * perMs, 2),
+      4,
+    );
   }
 }
 

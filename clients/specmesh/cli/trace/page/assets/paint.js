@@ -2,7 +2,6 @@
 
 import { milliseconds, shortName, tickLabel, ticks } from "page/format";
 import { firstAfter, HEADER, LANE } from "page/layout";
-import { color } from "page/theme";
 
 export const AXIS = 24;
 export const PATH = 30;
@@ -12,40 +11,6 @@ export const ABOVE = AXIS + PATH;
 const BAR = LANE - 3;
 const LETTER = 6.4;
 const FONT = "11px system-ui, sans-serif";
-const NAMES = [
-  "request", "round", "draft", "verify", "assess", "store", "failed", "lost", "critical", "text",
-  "muted", "grid", "surface", "on-bar", "accent", "header",
-];
-
-/** The colours of the theme, and hatchings made of them. */
-export function palette(context) {
-  const colors = Object.fromEntries(NAMES.map((name) => [name, color(name)]));
-  const hatched = new Map();
-  return {
-    ...colors,
-    hatch(name) {
-      if (!hatched.has(name)) hatched.set(name, hatching(context, colors[name], colors.surface));
-      return hatched.get(name);
-    },
-  };
-}
-
-function hatching(context, line, ground) {
-  const tile = document.createElement("canvas");
-  tile.width = tile.height = 6;
-  const on = tile.getContext("2d");
-  on.fillStyle = ground;
-  on.fillRect(0, 0, 6, 6);
-  on.strokeStyle = line;
-  on.lineWidth = 1.6;
-  for (const shift of [-6, 0, 6]) {
-    on.beginPath();
-    on.moveTo(shift, 6);
-    on.lineTo(shift + 6, 0);
-    on.stroke();
-  }
-  return context.createPattern(tile, "repeat");
-}
 
 /** One frame. `scene`: {model, layout, view, width, height, scroll, selected, hovered, marked,
  * pointer} in CSS pixels and ms; `marked` are spans to point out. */
@@ -91,21 +56,39 @@ function paintLane(context, colors, scene, lane, y, x) {
     // What ends within a pixel that is drawn already would not be seen.
     if (pixel === drawn && plain && !span.lostServer) continue;
     drawn = pixel;
-    paintSpan(context, colors, scene, span, Math.max(left, -2), y, Math.min(right, scene.width + 2), x);
+    paintSpan(
+      context,
+      colors,
+      scene,
+      span,
+      Math.max(left, -2),
+      y,
+      Math.min(right, scene.width + 2),
+      x,
+    );
   }
 }
 
 function paintSpan(context, colors, scene, span, left, y, right, x) {
   const wide = right - left;
   const fills = {
-    ok: colors[span.activity], failed: colors.failed, lost: colors.surface,
+    ok: colors[span.activity],
+    failed: colors.failed,
+    lost: colors.surface,
     cancelled: wide < 3 ? colors[span.activity] : colors.hatch(span.activity),
   };
   context.fillStyle = fills[span.state];
   context.fillRect(left, y, wide, BAR);
   if (wide >= 3) {
     const begun = span.queueMs ? paintQueue(context, colors, span, left, y, right, x) : left;
-    outline(context, span.state === "lost" ? colors.lost : colors[span.activity], left, y, wide, span.state);
+    outline(
+      context,
+      span.state === "lost" ? colors.lost : colors[span.activity],
+      left,
+      y,
+      wide,
+      span.state,
+    );
     label(context, colors, span, begun, y, right - begun);
   } else if (span.state === "lost") {
     context.fillStyle = colors.lost;
@@ -138,7 +121,8 @@ function paintQueue(context, colors, span, left, y, right, x) {
   context.fillStyle = colors.surface;
   context.fillRect(left, y, end - left, BAR);
   context.fillStyle = colors[span.activity];
-  for (let at = Math.max(left, 0) + 1; at < end - 1; at += 4) context.fillRect(at, y + BAR / 2 - 1, 2, 2);
+  for (let at = Math.max(left, 0) + 1; at < end - 1; at += 4)
+    context.fillRect(at, y + BAR / 2 - 1, 2, 2);
   return end;
 }
 
@@ -152,7 +136,7 @@ function outline(context, stroke, left, y, wide, state) {
 
 function label(context, colors, span, left, y, wide) {
   const signs = { failed: "! ", lost: "? ", cancelled: "" };
-  const sign = span.lostServer ? "? " : signs[span.state] ?? "";
+  const sign = span.lostServer ? "? " : (signs[span.state] ?? "");
   const room = Math.floor((wide - 6) / LETTER);
   if (room < 3 && !(sign && room >= 1)) return;
   let name = `${sign}${shortName(span.name).replace(/^specmesh\./, "")}`;
@@ -203,13 +187,17 @@ function paintPath(context, colors, scene, x) {
   for (const stretch of scene.model.path) {
     const left = Math.max(x(stretch.from), 0);
     const right = Math.min(x(stretch.to), scene.width);
-    if (right <= 0 || left >= scene.width || (Math.floor(right) === drawn && right - left < 1)) continue;
+    if (right <= 0 || left >= scene.width || (Math.floor(right) === drawn && right - left < 1))
+      continue;
     drawn = Math.floor(right);
     const wide = Math.max(right - left, 1);
     const known = stretch.part !== "unknown";
     const activity = stretch.span?.activity ?? "request";
-    context.fillStyle = !known ? colors.hatch("lost")
-      : stretch.part === "queue" || stretch.part === "network" ? colors.hatch(activity) : colors[activity];
+    context.fillStyle = !known
+      ? colors.hatch("lost")
+      : stretch.part === "queue" || stretch.part === "network"
+        ? colors.hatch(activity)
+        : colors[activity];
     context.fillRect(left, y, wide, BAR);
     context.fillStyle = colors.critical;
     context.fillRect(left, y + BAR, wide, 3);

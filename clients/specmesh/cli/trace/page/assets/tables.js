@@ -3,7 +3,12 @@
 import { el } from "page/dom";
 import { milliseconds, percent, shortName } from "page/format";
 
-const PARTS = [["queue", "queue_ms"], ["forward", "forward_ms"], ["own", "other_ms"], ["network", "hop_ms"]];
+const PARTS = [
+  ["queue", "queue_ms"],
+  ["forward", "forward_ms"],
+  ["own", "other_ms"],
+  ["network", "hop_ms"],
+];
 const NUM_PARTS = 12;
 
 /** Time by node. */
@@ -11,19 +16,30 @@ export function nodes(trace) {
   const sum = (node) => PARTS.reduce((total, [, field]) => total + node[field], 0);
   const most = Math.max(...trace.nodes.map(sum), 1e-9);
   const rows = trace.nodes.map((node) => [
-    node.node, stacked(node, most), node.num_calls, milliseconds(node.busy_ms),
+    node.node,
+    stacked(node, most),
+    node.num_calls,
+    milliseconds(node.busy_ms),
     ...PARTS.map(([, field]) => milliseconds(node[field])),
-    `${milliseconds(node.path_ms)}`, percent(node.path_share),
+    `${milliseconds(node.path_ms)}`,
+    percent(node.path_share),
   ]);
   const parts = PARTS.map(([name]) => [el("span", { class: `key part ${name}` }), name]);
   const headings = ["node", "", "calls", "busy", ...parts, "critical path", ""];
-  return panel("time by node, in ms", headings, rows,
-    "queue, forward, own and network count each of the calls at a time; busy counts concurrent ones once");
+  return panel(
+    "time by node, in ms",
+    headings,
+    rows,
+    "queue, forward, own and network count each of the calls at a time; busy counts concurrent ones once",
+  );
 }
 
 function stacked(node, most) {
   const bars = PARTS.map(([name, field]) => {
-    const bar = el("span", { class: `part ${name}`, title: `${name} ${milliseconds(node[field])} ms` });
+    const bar = el("span", {
+      class: `part ${name}`,
+      title: `${name} ${milliseconds(node[field])} ms`,
+    });
     bar.style.width = `${(node[field] / most) * 100}%`;
     return bar;
   });
@@ -38,7 +54,11 @@ export function pathParts(model, select) {
   const shown = trace.critical_path_parts.slice(0, NUM_PARTS);
   const others = trace.critical_path_parts.slice(NUM_PARTS);
   const rows = shown.map((part) => [
-    part.node, part.part, link(model, part, select), milliseconds(part.ms), percent(part.ms / whole),
+    part.node,
+    part.part,
+    link(model, part, select),
+    milliseconds(part.ms),
+    percent(part.ms / whole),
   ]);
   if (others.length) {
     const ms = others.reduce((sum, part) => sum + part.ms, 0);
@@ -49,25 +69,63 @@ export function pathParts(model, select) {
 }
 
 function link(model, part, select) {
-  const longest = model.path.filter((stretch) =>
-    stretch.node === part.node && stretch.part === part.part && stretch.name === part.name && stretch.span)
+  const longest = model.path
+    .filter(
+      (stretch) =>
+        stretch.node === part.node &&
+        stretch.part === part.part &&
+        stretch.name === part.name &&
+        stretch.span,
+    )
     .reduce((best, stretch) => (!best || stretch.ms > best.ms ? stretch : best), null);
   if (!longest) return shortName(part.name);
-  const attributes = { type: "button", class: "link", title: "go to the longest", onclick: () => select(longest.span) };
+  const attributes = {
+    type: "button",
+    class: "link",
+    title: "go to the longest",
+    onclick: () => select(longest.span),
+  };
   return el("button", attributes, shortName(part.name));
 }
 
 function panel(title, headings, rows, caption) {
-  const isNumber = (row, column) => typeof row[column] === "number" || /^[\d.,]+( %)?$/.test(row[column]);
+  const isNumber = (row, column) =>
+    typeof row[column] === "number" || /^[\d.,]+( %)?$/.test(row[column]);
   const cell = (row) => (value, column) =>
-    el(column ? "td" : "th", { scope: column ? null : "row", class: isNumber(row, column) ? "number" : null }, value);
+    el(
+      column ? "td" : "th",
+      { scope: column ? null : "row", class: isNumber(row, column) ? "number" : null },
+      value,
+    );
   const kind = (column) => (rows[0] && isNumber(rows[0], column) ? "number" : null);
-  return el("section", { class: "panel", "aria-label": title },
+  return el(
+    "section",
+    { class: "panel", "aria-label": title },
     el("h2", {}, title),
-    el("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": title },
-      el("table", {},
-        el("thead", {}, el("tr", {}, headings.map((heading, column) =>
-          el("th", { scope: "col", class: kind(column) }, heading)))),
-        el("tbody", {}, rows.map((row) => el("tr", {}, row.map(cell(row))))))),
-    caption ? el("p", { class: "hint" }, caption) : null);
+    el(
+      "div",
+      { class: "scroll", tabindex: 0, role: "group", "aria-label": title },
+      el(
+        "table",
+        {},
+        el(
+          "thead",
+          {},
+          el(
+            "tr",
+            {},
+            headings.map((heading, column) =>
+              el("th", { scope: "col", class: kind(column) }, heading),
+            ),
+          ),
+        ),
+        el(
+          "tbody",
+          {},
+          rows.map((row) => el("tr", {}, row.map(cell(row)))),
+        ),
+      ),
+    ),
+    caption ? el("p", { class: "hint" }, caption) : null,
+  );
 }

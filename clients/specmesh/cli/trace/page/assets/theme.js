@@ -45,8 +45,12 @@ export function color(name) {
 
 /** The button that toggles. */
 export function button() {
-  return el("button", { type: "button", onclick: toggle, title: "dark or light (t)" }, "◐",
-    el("span", { class: "spoken" }, "Toggle dark and light"));
+  return el(
+    "button",
+    { type: "button", onclick: toggle, title: "dark or light (t)" },
+    "◐",
+    el("span", { class: "spoken" }, "Toggle dark and light"),
+  );
 }
 
 system.addEventListener("change", apply);

@@ -22,15 +22,36 @@ export function tokens(model, on) {
   const told = model.trace.tokens;
   if (!told) return null;
   const byNumber = new Map();
-  const tree = el("div", { class: "tokens", onpointerover: hover, onpointerleave: () => on.hover([], null), onclick: click });
+  const tree = el("div", {
+    class: "tokens",
+    onpointerover: hover,
+    onpointerleave: () => on.hover([], null),
+    onclick: click,
+  });
   for (const row of rowsOf(told)) tree.append(drawn(row, byNumber));
   const { counts } = told;
-  const legend = Object.entries(FATES).filter(([fate]) => counts[fate]).map(([fate, [sign, what]]) =>
-    el("li", { title: what }, el("span", { class: `token ${fate}` }, sign), ` ${counts[fate]} ${fate}`));
-  const element = el("section", { class: "panel", "aria-label": "tokens" },
+  const legend = Object.entries(FATES)
+    .filter(([fate]) => counts[fate])
+    .map(([fate, [sign, what]]) =>
+      el(
+        "li",
+        { title: what },
+        el("span", { class: `token ${fate}` }, sign),
+        ` ${counts[fate]} ${fate}`,
+      ),
+    );
+  const element = el(
+    "section",
+    { class: "panel", "aria-label": "tokens" },
     el("h2", {}, "tokens"),
-    el("p", {}, `${counts.committed} committed, ${counts.drafted} drafted, ${counts.wasted} wasted`),
-    el("ul", { class: "legend" }, legend), tree);
+    el(
+      "p",
+      {},
+      `${counts.committed} committed, ${counts.drafted} drafted, ${counts.wasted} wasted`,
+    ),
+    el("ul", { class: "legend" }, legend),
+    tree,
+  );
   let marked = [];
 
   function tokenOf(event) {
@@ -40,7 +61,11 @@ export function tokens(model, on) {
   function hover(event) {
     const found = tokenOf(event);
     if (!found) return on.hover([], null);
-    const spans = model.tokens.get(found.token.number) ?? { drafted: [], verified: [], committed: [] };
+    const spans = model.tokens.get(found.token.number) ?? {
+      drafted: [],
+      verified: [],
+      committed: [],
+    };
     return on.hover(Object.values(spans).flat(), lines(found.token, spans), event);
   }
 
@@ -63,12 +88,15 @@ export function tokens(model, on) {
 }
 
 function lines(token, { drafted, verified, committed }) {
-  const at = (verb, spans) => spans.map((span) =>
-    `${verb} by ${servedAt(span)}, ${duration(span.from)} to ${duration(span.to)}`);
+  const at = (verb, spans) =>
+    spans.map(
+      (span) => `${verb} by ${servedAt(span)}, ${duration(span.from)} to ${duration(span.to)}`,
+    );
   return [
     token.text == null ? `token ${token.number}` : JSON.stringify(token.text),
     `${token.fate}: ${FATES[token.fate][1]}`,
-    ...at("drafted", drafted), ...at("verified", verified),
+    ...at("drafted", drafted),
+    ...at("verified", verified),
     ...committed.map((span) => `committed at ${duration(span.to)}`),
   ];
 }
@@ -102,7 +130,11 @@ function chains(below, number) {
   const heads = [...(below.get(number) ?? [])];
   while (heads.length) {
     const chain = [heads.shift()];
-    for (let next = below.get(chain.at(-1).number); next?.length; next = below.get(chain.at(-1).number)) {
+    for (
+      let next = below.get(chain.at(-1).number);
+      next?.length;
+      next = below.get(chain.at(-1).number)
+    ) {
       chain.push(next[0]);
       heads.push(...next.slice(1));
     }

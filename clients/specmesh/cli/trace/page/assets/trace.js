@@ -32,7 +32,9 @@ export function trace(told, parameters) {
   const tip = tooltip();
   const panel = details(model.root, select);
   const chart = waterfall(model, labelsOf(told), {
-    view: look, select, open: zoomTo,
+    view: look,
+    select,
+    open: zoomTo,
     hover: (span, event) => tip.show(span && inShort(span), event),
   });
   const strip = overview(model, look);
@@ -72,7 +74,8 @@ export function trace(told, parameters) {
 
   const remember = settled(REMEMBER_MS, () => renamed(here()));
   function here() {
-    const stretch = isWhole(state.view, whole) ? {}
+    const stretch = isWhole(state.view, whole)
+      ? {}
       : { from: state.view.from.toFixed(4), to: state.view.to.toFixed(4) };
     const id = told.summary.trace_id;
     return { view: "trace", id, parameters: { ...stretch, span: state.selected?.id } };
@@ -110,19 +113,41 @@ export function trace(told, parameters) {
     [["+", "="], "zoom in", () => zoom(1 / ZOOM)],
     [["-"], "zoom out", () => zoom(ZOOM)],
     [["0"], "the whole trace", () => look(whole)],
-    [["Escape"], only ? "no span; the whole trace" : "no span; the whole trace; back to the list", leave],
+    [
+      ["Escape"],
+      only ? "no span; the whole trace" : "no span; the whole trace; back to the list",
+      leave,
+    ],
     [["t"], "dark or light", toggle],
     [["?"], "this help", () => help(keys, POINTER)],
   ];
   const unbind = bind(keys);
 
-  const element = el("main", { class: "trace" }, heading(told),
-    el("div", { class: "stage" },
-      el("section", { class: "panel waterfall", "aria-label": "waterfall" },
-        toolbar(zoom, () => look(whole)), strip.element, chart.element, legend()),
-      panel.element),
-    el("div", { class: "below" }, tree?.element, el("div", {}, nodes(told), pathParts(model, select))),
-    tip.element);
+  const element = el(
+    "main",
+    { class: "trace" },
+    heading(told),
+    el(
+      "div",
+      { class: "stage" },
+      el(
+        "section",
+        { class: "panel waterfall", "aria-label": "waterfall" },
+        toolbar(zoom, () => look(whole)),
+        strip.element,
+        chart.element,
+        legend(),
+      ),
+      panel.element,
+    ),
+    el(
+      "div",
+      { class: "below" },
+      tree?.element,
+      el("div", {}, nodes(told), pathParts(model, select)),
+    ),
+    tip.element,
+  );
 
   const [from, to] = [Number(parameters.from), Number(parameters.to)];
   look(to > from ? { from, to } : whole);
@@ -134,7 +159,11 @@ export function trace(told, parameters) {
     element,
     title: `trace ${told.summary.trace_id.slice(0, 8)}`,
     help: () => help(keys, POINTER),
-    end() { unbind(); chart.end(); strip.end(); },
+    end() {
+      unbind();
+      chart.end();
+      strip.end();
+    },
   };
 }
 
@@ -145,17 +174,34 @@ function labelsOf({ clocks }) {
 function toolbar(zoom, whole) {
   const button = (sign, name, act) =>
     el("button", { type: "button", onclick: act, title: name, "aria-label": name }, sign);
-  return el("div", { class: "toolbar", role: "toolbar", "aria-label": "zoom" },
-    el("h2", {}, "waterfall"), button("−", "zoom out (-)", () => zoom(ZOOM)),
-    button("+", "zoom in (+)", () => zoom(1 / ZOOM)), button("whole", "the whole trace (0)", whole));
+  return el(
+    "div",
+    { class: "toolbar", role: "toolbar", "aria-label": "zoom" },
+    el("h2", {}, "waterfall"),
+    button("−", "zoom out (-)", () => zoom(ZOOM)),
+    button("+", "zoom in (+)", () => zoom(1 / ZOOM)),
+    button("whole", "the whole trace (0)", whole),
+  );
 }
 
 function legend() {
   const entries = [
-    ["draft", "draft"], ["verify", "verify"], ["store", "commit"], ["round", "round"], ["request", "other"],
-    ["queue", "in a queue"], ["cancelled", "cancelled"], ["failed", "! failed"], ["lost", "? missing"],
+    ["draft", "draft"],
+    ["verify", "verify"],
+    ["store", "commit"],
+    ["round", "round"],
+    ["request", "other"],
+    ["queue", "in a queue"],
+    ["cancelled", "cancelled"],
+    ["failed", "! failed"],
+    ["lost", "? missing"],
     ["critical", "critical path"],
   ];
-  return el("ul", { class: "legend" }, entries.map(([name, meaning]) =>
-    el("li", {}, el("span", { class: `swatch ${name}` }), meaning)));
+  return el(
+    "ul",
+    { class: "legend" },
+    entries.map(([name, meaning]) =>
+      el("li", {}, el("span", { class: `swatch ${name}` }), meaning),
+    ),
+  );
 }

@@ -11,7 +11,10 @@ export function fitted({ from, to }, whole) {
 
 /** `view` shown `factor` times as long; what is at `at` stays where it is. */
 export function zoomed(view, whole, factor, at = (view.from + view.to) / 2) {
-  const length = Math.min(Math.max((view.to - view.from) * factor, LEAST_MS), whole.to - whole.from);
+  const length = Math.min(
+    Math.max((view.to - view.from) * factor, LEAST_MS),
+    whole.to - whole.from,
+  );
   const share = (at - view.from) / (view.to - view.from);
   const from = at - share * length;
   return fitted({ from, to: from + length }, whole);

@@ -1,8 +1,9 @@
 // The waterfall: a canvas that scrolls, zooms and pans, and says what is under the pointer.
 
+import { palette } from "page/colors";
 import { el, painter } from "page/dom";
 import { LANE, layoutOf, spanAt } from "page/layout";
-import { ABOVE, AXIS, paint, palette } from "page/paint";
+import { ABOVE, AXIS, paint } from "page/paint";
 import { onChange as onTheme } from "page/theme";
 import { isWhole, panned, zoomed } from "page/view";
 
@@ -17,14 +18,30 @@ export function waterfall(model, labels, on) {
   const layout = layoutOf(model);
   const canvas = el("canvas", { "aria-hidden": "true" });
   const spacer = el("div");
-  const element = el("div", {
-    class: "lanes", tabindex: 0, role: "application",
-    "aria-label": "waterfall of spans; j and k go through them, question mark tells all keys",
-  }, canvas, spacer);
+  const element = el(
+    "div",
+    {
+      class: "lanes",
+      tabindex: 0,
+      role: "application",
+      "aria-label": "waterfall of spans; j and k go through them, question mark tells all keys",
+    },
+    canvas,
+    spacer,
+  );
   const context = canvas.getContext("2d", { alpha: false });
   const scene = {
-    model, layout, labels, view: model.extent, width: 1, height: 1, scroll: 0,
-    selected: null, hovered: null, marked: new Set(), pointer: null,
+    model,
+    layout,
+    labels,
+    view: model.extent,
+    width: 1,
+    height: 1,
+    scroll: 0,
+    selected: null,
+    hovered: null,
+    marked: new Set(),
+    pointer: null,
   };
   let colors = null;
   const draw = painter(() => {
@@ -59,16 +76,29 @@ export function waterfall(model, labels, on) {
     return y < ABOVE ? undefined : spanAt(layout, at, y - ABOVE + element.scrollTop, slack);
   }
 
-  element.addEventListener("wheel", (event) => {
-    const [x, y] = [event.deltaX, event.deltaY].map((by) => (event.deltaMode ? by * LINE_PX : by));
-    if (event.shiftKey || Math.abs(x) > Math.abs(y)) {
-      event.preventDefault();
-      on.view(panned(scene.view, model.extent, (x || y) / scene.width));
-    } else if (event.ctrlKey || y < 0 || !isWhole(scene.view, model.extent)) {
-      event.preventDefault();
-      on.view(zoomed(scene.view, model.extent, Math.exp(y * WHEEL * (event.ctrlKey ? 3 : 1)), moment(event)));
-    } // else the page scrolls on
-  }, { passive: false });
+  element.addEventListener(
+    "wheel",
+    (event) => {
+      const [x, y] = [event.deltaX, event.deltaY].map((by) =>
+        event.deltaMode ? by * LINE_PX : by,
+      );
+      if (event.shiftKey || Math.abs(x) > Math.abs(y)) {
+        event.preventDefault();
+        on.view(panned(scene.view, model.extent, (x || y) / scene.width));
+      } else if (event.ctrlKey || y < 0 || !isWhole(scene.view, model.extent)) {
+        event.preventDefault();
+        on.view(
+          zoomed(
+            scene.view,
+            model.extent,
+            Math.exp(y * WHEEL * (event.ctrlKey ? 3 : 1)),
+            moment(event),
+          ),
+        );
+      } // else the page scrolls on
+    },
+    { passive: false },
+  );
 
   const pointers = new Map();
   let gesture = null;
@@ -76,7 +106,12 @@ export function waterfall(model, labels, on) {
   element.addEventListener("pointerdown", (event) => {
     if (event.button !== 0 || event.offsetX > element.clientWidth) return;
     pointers.set(event.pointerId, event);
-    gesture = { moved: pointers.size > 1, view: scene.view, scroll: element.scrollTop, began: [...pointers.values()] };
+    gesture = {
+      moved: pointers.size > 1,
+      view: scene.view,
+      scroll: element.scrollTop,
+      began: [...pointers.values()],
+    };
     if (event.pointerType !== "touch") element.setPointerCapture(event.pointerId);
   });
   element.addEventListener("pointermove", (event) => {
@@ -108,7 +143,7 @@ export function waterfall(model, labels, on) {
     if (now.length > 1) {
       const apart = (events) => Math.max(Math.abs(events[0].clientX - events[1].clientX), 20);
       const left = canvas.getBoundingClientRect().left;
-      const at = view.from + (middle(gesture.began) - left) * (view.to - view.from) / scene.width;
+      const at = view.from + ((middle(gesture.began) - left) * (view.to - view.from)) / scene.width;
       view = zoomed(view, model.extent, apart(gesture.began) / apart(now), at);
     }
     if (event.pointerType === "mouse") element.scrollTop = gesture.scroll - down;
@@ -116,9 +151,9 @@ export function waterfall(model, labels, on) {
   }
 
   function hover(event) {
-    const away = !event || (event.pointerType === "touch");
+    const away = !event || event.pointerType === "touch";
     scene.pointer = away ? null : moment(event);
-    scene.hovered = away || gesture?.moved && pointers.size ? null : under(event) ?? null;
+    scene.hovered = away || (gesture?.moved && pointers.size) ? null : (under(event) ?? null);
     element.classList.toggle("over", Boolean(scene.hovered));
     on.hover(scene.hovered, event);
     draw();
@@ -126,13 +161,19 @@ export function waterfall(model, labels, on) {
 
   const observer = new ResizeObserver(resize);
   observer.observe(element);
-  const untheme = onTheme(() => { colors = null; draw(); });
+  const untheme = onTheme(() => {
+    colors = null;
+    draw();
+  });
   element.style.setProperty("--content", `${ABOVE + layout.height}px`);
 
   return {
     element,
     layout,
-    show(changes) { Object.assign(scene, changes); draw(); },
+    show(changes) {
+      Object.assign(scene, changes);
+      draw();
+    },
     /** Scroll until a span can be seen. */
     reveal(span) {
       const above = span.top - element.scrollTop;
@@ -140,6 +181,9 @@ export function waterfall(model, labels, on) {
       if (above < 0) element.scrollTop = span.top - LANE;
       else if (above + LANE > room) element.scrollTop = span.top - room + 2 * LANE;
     },
-    end() { observer.disconnect(); untheme(); },
+    end() {
+      observer.disconnect();
+      untheme();
+    },
   };
 }
