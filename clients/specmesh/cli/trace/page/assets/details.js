@@ -11,6 +11,7 @@ const STATES = {
   lost: "missing: known only by the spans that name it as their parent",
 };
 const EDGE_PX = 12;
+const NUM_CHILDREN = 8;
 
 /** A box beside the pointer. */
 export function tooltip() {
@@ -83,12 +84,7 @@ function told(span, root, select) {
         ? `${duration(span.queueMs)}, ${duration(span.forwardMs)}`
         : null,
     ],
-    [
-      "critical path",
-      span.path.length
-        ? span.path.map((each) => `${each.part} ${duration(each.ms)}`).join(", ")
-        : null,
-    ],
+    ["critical path", span.path.length ? onPath(span) : null],
     ["state", STATES[span.state] || null],
     ["missing", span.lostServer ? "the span of its server" : null],
     ["tokens", tokensIn(span).length ? counted(tokensIn(span).length, "token") : null],
@@ -96,10 +92,14 @@ function told(span, root, select) {
     [
       "below it",
       span.children.length
-        ? span.children.slice(0, 8).map((child) => el("div", {}, link(child)))
+        ? [
+            ...span.children.slice(0, NUM_CHILDREN).map((child) => el("div", {}, link(child))),
+            span.children.length > NUM_CHILDREN
+              ? `and ${span.children.length - NUM_CHILDREN} more`
+              : null,
+          ]
         : null,
     ],
-    ["", span.children.length > 8 ? `and ${span.children.length - 8} more` : null],
     ["id", el("code", {}, span.id)],
   ];
   const attributes = Object.entries(span.attributes).sort(([a], [b]) => (a < b ? -1 : 1));
@@ -111,6 +111,13 @@ function told(span, root, select) {
       ? table(attributes.map(([name, value]) => [name, shown(value)]))
       : el("p", {}, "none"),
   ];
+}
+
+/** What the answer waited for in a span, by part. */
+function onPath(span) {
+  const sums = new Map();
+  for (const { part, ms } of span.path) sums.set(part, (sums.get(part) ?? 0) + ms);
+  return [...sums].map(([part, ms]) => `${part} ${duration(ms)}`).join(", ");
 }
 
 function table(rows) {

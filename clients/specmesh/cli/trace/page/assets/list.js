@@ -114,6 +114,7 @@ export function list(parameters) {
   const element = el(
     "main",
     { class: "list" },
+    el("h1", { class: "spoken" }, "traces"),
     form.element,
     el("section", { "aria-label": "durations" }, chart.element),
     status,

@@ -1,6 +1,6 @@
 // Draws what is visible of a layout on a canvas.
 
-import { milliseconds, shortName, tickLabel, ticks } from "page/format";
+import { milliseconds, tickLabel, ticks } from "page/format";
 import { firstAfter, HEADER, LANE } from "page/layout";
 
 export const AXIS = 24;
@@ -139,7 +139,7 @@ function label(context, colors, span, left, y, wide) {
   const sign = span.lostServer ? "? " : (signs[span.state] ?? "");
   const room = Math.floor((wide - 6) / LETTER);
   if (room < 3 && !(sign && room >= 1)) return;
-  let name = `${sign}${shortName(span.name).replace(/^specmesh\./, "")}`;
+  let name = `${sign}${span.name.replace(/^.*\/|^specmesh\./, "")}`;
   if (name.length > room) name = `${name.slice(0, Math.max(room - 1, 1))}…`;
   else if (name.length + 10 < room) name += `  ${milliseconds(span.ms)} ms`;
   if (span.state === "cancelled") {

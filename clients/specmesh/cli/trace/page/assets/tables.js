@@ -25,7 +25,7 @@ export function nodes(trace) {
     percent(node.path_share),
   ]);
   const parts = PARTS.map(([name]) => [el("span", { class: `key part ${name}` }), name]);
-  const headings = ["node", "", "calls", "busy", ...parts, "critical path", ""];
+  const headings = ["node", "parts", "calls", "busy", ...parts, "critical path", "share"];
   return panel(
     "time by node, in ms",
     headings,
@@ -65,7 +65,7 @@ export function pathParts(model, select) {
     rows.push([`${others.length} others`, "", "", milliseconds(ms), percent(ms / whole)]);
   }
   const caption = trace.incomplete.length ? "that of what is known: spans are missing" : "";
-  return panel("critical path, in ms", ["node", "what", "in", "ms", ""], rows, caption);
+  return panel("critical path, in ms", ["node", "what", "in", "ms", "share"], rows, caption);
 }
 
 function link(model, part, select) {
