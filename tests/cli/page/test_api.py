@@ -4,7 +4,8 @@ import json
 
 import pytest
 from starlette.testclient import TestClient
-from tests.cli.page.made import CLOCK_AHEAD_MS, EVENTFUL, MARKUP, SCRIPT, SEED
+from tests.cli.page.made import CLOCK_AHEAD_MS, EVENTFUL, MARKUP, SCRIPT, SEED, store_with
+from tests.traces.otlp import ANSWER, group, make_span
 
 from specmesh.cli.trace.page.api import make_app
 from specmesh.cli.trace.page.plain import json_text
@@ -68,6 +69,14 @@ def test_a_trace_is_told_as_by_show(http):
     assert clock["offset_ms"] == pytest.approx(-CLOCK_AHEAD_MS, abs=5)
     texts = {token["text"] for token in told["tokens"]["committed"] + told["tokens"]["wasted"]}
     assert {MARKUP, SCRIPT} < texts
+
+
+def test_a_trace_that_took_no_time_is_told(tmp_path):
+    instant = [group("orchestrator", make_span(1 << 120, ANSWER, duration_ms=0.0))]
+    app = make_app(store_with(tmp_path / "t.sqlite", instant))
+    told = TestClient(app, base_url="http://127.0.0.1").get("/api/traces/last").json()
+    assert told["summary"]["duration_ms"] == 0
+    assert [node["path_share"] for node in told["nodes"]] == [0]
 
 
 def test_numbers_that_javascript_lacks_are_texts(http):
