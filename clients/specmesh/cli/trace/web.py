@@ -22,7 +22,11 @@ from specmesh.traces.store.schema import default_path
 def open_(
     trace_id: Annotated[
         str | None,
-        typer.Argument(metavar="[ID]", help="As for 'show'.", show_default="the list of traces"),
+        typer.Argument(
+            metavar="ID",
+            help="Beginning of its id, or 'last' or 'slowest'.",
+            show_default="the list of traces",
+        ),
     ] = None,
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port on this machine; 0 is any free one.")
