@@ -7,7 +7,7 @@ SEED := 0
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test schedules check format proto bench chaos outside train clean
+.PHONY: help setup demo test schedules browser check format proto bench chaos outside train clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,11 @@ test: $(READY) ## run all tests
 
 schedules: $(READY) ## run the orchestrator through 100,000 schedules on a virtual clock
 	$(BIN)/python -m tests.schedules $(ARGS)
+
+browser: $(READY) ## try the page of traces in headless Chromium (apt-get install chromium), time its frames
+	$(BIN)/pip install --quiet --constraint constraints.txt --group browser
+	$(BIN)/python -m pytest tests/cli/page
+	$(BIN)/python -m tests.cli.page.frames
 
 check: $(READY) ## lint, types and protos
 	$(BIN)/ruff check

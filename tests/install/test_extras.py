@@ -19,6 +19,7 @@ PROGRAMS = {tuple(each.name.split()): each for each in (*cli.PROGRAMS, *BENCHMAR
     ("serve", each.name): each for each in cli.SERVICES
 }
 WALK = str(Path(__file__).with_name("walk.py"))
+SAMPLE = Path(__file__).parents[1] / "traces" / "samples" / "otlp.json"
 
 CLIENT = {("generate",), ("chat",), ("models",)}
 """They need a mesh, wherever it is, and nothing more here."""
@@ -119,6 +120,22 @@ def test_with_the_extra_cli_what_starts_processes_names_the_extra_they_need(
         assert ended.returncode == 1, path
         assert "Traceback" not in ended.stdout + ended.stderr
         assert extra_advised(ended) == "local", (path, ended.stderr)
+
+
+def test_with_the_extra_cli_a_trace_becomes_a_page_and_its_server_names_the_extra_it_needs(
+    installed: Make, tmp_path: Path
+):
+    def run(*command: str) -> Ended:
+        stored = {"SPECMESH_TRACES__STORE": str(tmp_path / "traces.sqlite")}
+        return installed("cli").run("specmesh", "trace", *command, **stored)
+
+    assert run("import", str(SAMPLE)).returncode == 0
+    ended = run("open", "last", "--export", str(tmp_path / "trace.html"))
+    assert ended.returncode == 0, ended.stderr
+    assert "page/waterfall" in (tmp_path / "trace.html").read_text("utf-8")
+    ended = run("open", "last", "--no-browser")
+    assert ended.returncode == 1
+    assert extra_advised(ended) == "traces"
 
 
 def test_with_the_extra_local_every_command_starts(installed: Make):

@@ -47,8 +47,8 @@ class Breakdown:
     nodes: tuple[NodeTime, ...]
 
     def share(self, node: NodeTime) -> float:
-        """The node's part of the wall time, 0 to 1; all nodes' sum up to 1."""
-        return node.path_ms / self.wall_ms
+        """The node's part of the wall time, 0 to 1; all nodes' sum up to 1, unless it took none."""
+        return node.path_ms / self.wall_ms if self.wall_ms else 0.0
 
 
 def breakdown(spans: Sequence[Span]) -> Breakdown:

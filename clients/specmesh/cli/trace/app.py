@@ -10,12 +10,14 @@ from specmesh.cli.trace.importing import import_
 from specmesh.cli.trace.listing import list_
 from specmesh.cli.trace.show import show
 from specmesh.cli.trace.statistics import stats
+from specmesh.cli.trace.web import open_
 
 app = typer.Typer(
     name="trace", help="Where the time of answers went.", no_args_is_help=True, add_completion=False
 )
 app.command("list")(list_)
 app.command("show")(show)
+app.command("open")(open_)
 app.command("stats")(stats)
 app.command("diff")(diff)
 app.command("export")(export)

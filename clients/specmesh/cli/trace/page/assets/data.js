@@ -1,0 +1,35 @@
+// Where traces come from: the server, or in an export the page itself.
+
+const inlined = document.getElementById("data");
+
+/** The trace that this document holds; null where a server has them. */
+export const only = inlined ? JSON.parse(inlined.textContent) : null;
+
+/** The traces that `filters` ask for. Throws an Error with the `field` that is wrong, if one is. */
+export function listed(filters, signal) {
+  return asked(`api/traces?${new URLSearchParams(filters)}`, signal);
+}
+
+/** One trace by the beginning of its id, or "last" or "slowest". */
+export async function trace(id, signal) {
+  return only ?? asked(`api/traces/${encodeURIComponent(id)}`, signal);
+}
+
+async function asked(path, signal) {
+  let response;
+  try {
+    response = await fetch(path, { signal });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Error("the server does not answer: is 'specmesh trace open' still running?");
+  }
+  const text = await response.text();
+  let told = {};
+  try {
+    told = JSON.parse(text);
+  } catch {
+    told = { error: `the server answered ${response.status}: ${text.slice(0, 200)}` };
+  }
+  if (response.ok && !told.error) return told;
+  throw Object.assign(new Error(told.error ?? `status ${response.status}`), { field: told.field });
+}

@@ -1,0 +1,68 @@
+// What trace this is, and what has to be known before it is believed.
+
+import { el } from "page/dom";
+import { counted, duration, moment, percent, shortName } from "page/format";
+
+/** The heading. */
+export function heading(trace) {
+  const { summary } = trace;
+  const facts = [
+    summary.reason,
+    duration(summary.duration_ms),
+    summary.strategy,
+    summary.model,
+    summary.num_tokens == null ? "" : counted(summary.num_tokens, "token"),
+    summary.acceptance == null ? "" : `acceptance ${percent(summary.acceptance)}`,
+    counted(summary.num_spans, "span"),
+  ];
+  return el(
+    "header",
+    { class: "heading" },
+    el(
+      "h1",
+      {},
+      shortName(summary.name),
+      " ",
+      el("span", { class: `badge ${summary.outcome}` }, summary.outcome),
+    ),
+    el("p", {}, facts.filter(Boolean).join(" · ")),
+    el(
+      "p",
+      { class: "hint" },
+      `${moment(summary.start_ns)} · trace `,
+      el("code", {}, summary.trace_id),
+      summary.session ? [" · session ", el("code", {}, summary.session)] : null,
+    ),
+    ...notices(trace),
+  );
+}
+
+function notices({ incomplete, clocks }) {
+  const counts = new Map();
+  for (const { what } of incomplete) counts.set(what, (counts.get(what) ?? 0) + 1);
+  const lost = [...counts].map(([what, count]) =>
+    el(
+      "p",
+      { class: "notice lost" },
+      "incomplete: ",
+      count === 1 ? what : what.replace("1 span", `${count} spans`),
+    ),
+  );
+  return [
+    ...lost,
+    ...clocks.map((clock) =>
+      el(
+        "p",
+        { class: "notice clock" },
+        `clock of ${clock.node} corrected by ${correction(clock)}`,
+      ),
+    ),
+  ];
+}
+
+/** What was added to a node's times. */
+export function correction({ offset_ms, uncertainty_ms, contradictory }) {
+  const sign = offset_ms < 0 ? "−" : "+";
+  const doubt = contradictory ? ", calls contradict each other" : "";
+  return `${sign}${duration(Math.abs(offset_ms))} ± ${duration(uncertainty_ms)}${doubt}`;
+}

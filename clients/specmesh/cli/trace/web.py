@@ -1,0 +1,92 @@
+"""``specmesh trace open``."""
+
+from __future__ import annotations
+
+import os
+import webbrowser
+from collections.abc import Callable
+from pathlib import Path
+from threading import Thread
+from typing import Annotated
+
+import typer
+
+from specmesh.cli.exit_status import ExitStatus
+from specmesh.cli.trace.opening import load, opened
+from specmesh.cli.trace.options import TraceStore
+from specmesh.cli.trace.page.document import document
+from specmesh.cli.trace.show import trace_json
+from specmesh.traces.store.schema import default_path
+
+
+def open_(
+    trace_id: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="ID",
+            help="Beginning of its id, or 'last' or 'slowest'.",
+            show_default="the list of traces",
+        ),
+    ] = None,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port on this machine; 0 is any free one.")
+    ] = 0,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open it in your browser.")
+    ] = True,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            "--export",
+            metavar="FILE",
+            help="Write the trace as one HTML file that needs no server, and end.",
+        ),
+    ] = None,
+    store: TraceStore = None,
+) -> None:
+    """Look at traces in a browser, until Ctrl-C."""
+    path = store or default_path()
+    if export is not None:
+        if trace_id is None:
+            raise typer.BadParameter("--export needs the ID of a trace", param_hint="ID")
+        _export(path, trace_id, export)
+        return
+    serve = _server()
+    with opened(path) as reader:
+        wanted = "" if trace_id is None else f"#/trace/{reader.find(trace_id)}"
+
+    def ready(url: str) -> None:
+        typer.echo(f"{url}{wanted}")
+        typer.echo("Ctrl-C ends it", err=True)
+        if browser:
+            # Some browsers return when they end.
+            Thread(target=webbrowser.open, args=[f"{url}{wanted}"], daemon=True).start()
+
+    try:
+        serve(path, port, ready)
+    except OSError as error:
+        reason = os.strerror(error.errno or 0)
+        typer.echo(f"specmesh: cannot listen on port {port}: {reason}", err=True)
+        raise typer.Exit(ExitStatus.FAILED) from error
+
+
+def _export(store: Path, trace_id: str, file: Path) -> None:
+    with opened(store) as reader:
+        trace = load(reader, trace_id)
+    try:
+        size = file.write_text(document(trace_json(trace)), encoding="utf-8")
+    except OSError as error:
+        typer.echo(f"specmesh: cannot write {file}: {error.strerror}", err=True)
+        raise typer.Exit(ExitStatus.FAILED) from error
+    typer.echo(f"{file}: trace {trace.summary.trace_id}, {size / 1e6:.1f} MB")
+
+
+def _server() -> Callable[[Path, int, Callable[[str], None]], None]:
+    # A web server is in another extra than what the other commands need.
+    try:
+        from specmesh.cli.trace.page.server import serve
+    except ModuleNotFoundError as error:
+        advice = "pip install 'specmesh[traces]' ('--export FILE' does without)"
+        typer.echo(f"specmesh: trace open needs {error.name}: {advice}", err=True)
+        raise typer.Exit(ExitStatus.FAILED) from error
+    return serve

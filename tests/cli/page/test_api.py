@@ -1,0 +1,120 @@
+"""What the page's server answers."""
+
+import json
+
+import pytest
+from starlette.testclient import TestClient
+from tests.cli.page.made import CLOCK_AHEAD_MS, EVENTFUL, MARKUP, SCRIPT, SEED, store_with
+from tests.traces.otlp import ANSWER, group, make_span
+
+from specmesh.cli.trace.page.api import make_app
+from specmesh.cli.trace.page.plain import json_text
+
+
+@pytest.fixture(scope="module")
+def http(store):
+    return TestClient(make_app(store), base_url="http://127.0.0.1:1234")
+
+
+def ids(http, **filters):
+    answered = http.get("/api/traces", params=filters)
+    assert answered.status_code == 200, answered.text
+    return [each["trace_id"][:2] for each in answered.json()["traces"]]
+
+
+def test_traces_are_listed_with_how_many_there_are(http):
+    told = http.get("/api/traces").json()
+    assert {each["trace_id"][:2] for each in told["traces"]} == {"aa", "bb", "dd", "ee"}
+    assert (told["limit"], told["num_stored"]) == (1000, 4)
+
+
+def test_filters_are_those_of_the_command(http):
+    assert ids(http, order="slowest") == ["bb", "dd", "ee", "aa"]
+    assert ids(http, slower_than="150", order="slowest") == ["bb", "dd"]
+    assert ids(http, outcome="failed") == ["bb"]
+    assert ids(http, strategy="speculative") == ["dd"]
+    assert ids(http, session="s-1") == ["aa"]
+    assert ids(http, node="verifier-0") == ["ee"]
+    assert ids(http, incomplete="true") == ["ee"]
+    assert ids(http, since="1h") == []
+    assert ids(http, order="slowest", limit="1", session="") == ["bb"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("acceptance_below", "3", "3 is not between 0 and 1"),
+        ("slower_than", "nan", "nan is not between 0 and inf"),
+        ("slower_than", "much", "'much' is no number"),
+        ("outcome", "bad", "'bad' is none of ok, cancelled, failed"),
+        ("since", "yesterday", "'yesterday' is no number with s, m, h or d"),
+        ("incomplete", "1", "'1' is neither true nor false"),
+        ("limit", "10001", "10001 is not between 1 and 10000"),
+        ("colour", "red", "unknown; there are slower_than, outcome"),
+    ],
+)
+def test_a_bad_filter_is_refused_by_its_name(http, name, value, reason):
+    answered = http.get("/api/traces", params={name: value})
+    told = answered.json()
+    assert (answered.status_code, told["field"]) == (400, name)
+    assert told["error"].startswith(f"{name}: {reason}")
+
+
+def test_a_trace_is_told_as_by_show(http):
+    told = http.get(f"/api/traces/{EVENTFUL}").json()
+    assert told["summary"]["num_missing"] == 2
+    assert sorted(each["loss"] for each in told["incomplete"]) == ["parent", "server"]
+    (clock,) = told["clocks"]
+    assert clock["node"] == "verifier-0"
+    assert clock["offset_ms"] == pytest.approx(-CLOCK_AHEAD_MS, abs=5)
+    texts = {token["text"] for token in told["tokens"]["committed"] + told["tokens"]["wasted"]}
+    assert {MARKUP, SCRIPT} < texts
+
+
+def test_a_trace_that_took_no_time_is_told(tmp_path):
+    instant = [group("orchestrator", make_span(1 << 120, ANSWER, duration_ms=0.0))]
+    app = make_app(store_with(tmp_path / "t.sqlite", instant))
+    told = TestClient(app, base_url="http://127.0.0.1").get("/api/traces/last").json()
+    assert told["summary"]["duration_ms"] == 0
+    assert [node["path_share"] for node in told["nodes"]] == [0]
+
+
+def test_numbers_that_javascript_lacks_are_texts(http):
+    (root,) = [
+        span
+        for span in http.get(f"/api/traces/{EVENTFUL}").json()["spans"]
+        if "specmesh.seed" in span["attributes"]
+    ]
+    assert root["attributes"]["specmesh.seed"] == str(SEED)
+    assert root["attributes"]["specmesh.filter.threshold"] == "-inf"
+    assert json.loads(json_text([2**53 - 1, 2**53, True, None])) == [
+        2**53 - 1,
+        str(2**53),
+        True,
+        None,
+    ]
+
+
+def test_what_is_not_there_is_not_found(http, tmp_path):
+    answered = http.get("/api/traces/ff")
+    assert answered.status_code == 404
+    assert answered.json() == {"error": "no trace has an id that begins with 'ff'"}
+    without = TestClient(make_app(tmp_path / "none.sqlite"), base_url="http://127.0.0.1")
+    answered = without.get("/api/traces")
+    assert answered.status_code == 503
+    assert "no traces at" in answered.json()["error"]
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "169.254.169.254"])
+def test_no_other_name_leads_to_the_traces(http, host):
+    for path in ("/", "/api/traces"):
+        assert http.get(path, headers={"host": host}).status_code == 400
+    assert http.get("/api/traces", headers={"host": "localhost:99"}).status_code == 200
+
+
+def test_what_may_hold_texts_is_not_kept_or_framed(http):
+    for path in ("/", "/api/traces", f"/api/traces/{EVENTFUL}"):
+        headers = http.get(path).headers
+        assert headers["cache-control"] == "no-store"
+        assert "frame-ancestors 'none'" in headers["content-security-policy"]
+        assert "access-control-allow-origin" not in headers

@@ -1,0 +1,279 @@
+"""The page in a browser."""
+
+import re
+
+import pytest
+from tests.cli.page.browser import PHONE, chromium, opened
+from tests.cli.page.made import EVENTFUL, MARKUP, SCRIPT
+from tests.cli.page.test_open import running
+from typer.testing import CliRunner
+
+from specmesh.cli.app import app
+
+ROWS = "table.traces tbody tr:visible"
+ID = f"{EVENTFUL}{'0' * 30}"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as it:
+        yield it
+
+
+@pytest.fixture(scope="module")
+def url(browser, store):
+    with running("--no-browser", "--store", store) as (_, said):
+        yield said
+
+
+@pytest.fixture
+def trace(browser, url):
+    """The eventful trace."""
+    with opened(browser, f"{url}#/trace/{ID}") as page:
+        page.wait_for_selector(".lanes canvas")
+        yield page
+
+
+def wait_for_rows(page, count):
+    page.locator(".status", has_text=f"{count} trace").wait_for()
+    assert page.locator(ROWS).count() == count
+
+
+def stretch(page):
+    """What of the trace is looked at, in ms, once the address tells; None: all of it."""
+    page.wait_for_timeout(250)  # the address follows the view with a delay
+    found = re.search(r"from=([-\d.]+)&to=([-\d.]+)", page.url)
+    return found and (float(found[1]), float(found[2]))
+
+
+def middle(page, selector, down=0.5):
+    box = page.locator(selector).bounding_box()
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] * down
+
+
+def looks(page):
+    """The colour of the page's ground, and the picture of the waterfall."""
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    return page.evaluate(
+        "[getComputedStyle(document.body).backgroundColor,"
+        " document.querySelector('.lanes canvas').toDataURL()]"
+    )
+
+
+def test_filters_narrow_the_list_and_stay_in_the_address(browser, url):
+    with opened(browser, url) as page:
+        wait_for_rows(page, 4)
+        page.get_by_label("outcome").select_option("failed")
+        wait_for_rows(page, 1)
+        assert "outcome=failed" in page.url
+        page.reload()
+        page.wait_for_selector(ROWS)
+        assert page.locator(ROWS).count() == 1
+        page.get_by_label("outcome").select_option("")
+        wait_for_rows(page, 4)
+
+
+def test_a_filter_that_is_wrong_is_marked(browser, url):
+    # The browser itself logs that a request was refused.
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(url)
+    page.get_by_label("since").fill("yesterday")
+    page.wait_for_selector("[role=alert]:visible")
+    assert "'yesterday' is no number" in page.locator("[role=alert]").inner_text()
+    assert page.get_by_label("since").get_attribute("aria-invalid") == "true"
+    context.close()
+
+
+def test_brushing_over_the_histogram_lists_these_durations(browser, url):
+    with opened(browser, url) as page:
+        page.wait_for_selector(ROWS)
+        box = page.locator(".histogram .brush").bounding_box()
+        page.mouse.move(box["x"] + box["width"] * 0.7, box["y"] + 40)
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"], box["y"] + 40, steps=4)
+        page.mouse.up()
+        assert page.locator(ROWS).count() == 1
+        assert "1 trace between" in page.locator(".status").inner_text()
+        assert "brush=" in page.url
+        page.reload()
+        page.wait_for_selector(ROWS)
+        assert page.locator(ROWS).count() == 1
+        page.keyboard.press("Escape")
+        assert page.locator(ROWS).count() == 4
+        page.get_by_role("slider", name="durations to list: from").press("ArrowRight")
+        assert page.locator(ROWS).count() == 3
+
+
+def test_keys_lead_to_a_trace_and_back(browser, url):
+    with opened(browser, url) as page:
+        page.wait_for_selector(ROWS)
+        page.keyboard.press("j")
+        page.keyboard.press("j")
+        page.keyboard.press("k")
+        first = page.locator(ROWS).first.locator("a").get_attribute("href")
+        page.keyboard.press("Enter")
+        page.wait_for_selector(".lanes canvas")
+        assert page.url.endswith(first)
+        page.keyboard.press("?")
+        assert page.get_by_role("dialog").is_visible()
+        page.keyboard.press("Escape")
+        assert not page.get_by_role("dialog").is_visible()
+        page.keyboard.press("Escape")
+        page.wait_for_selector(ROWS)
+
+
+def test_a_span_is_told_on_hover_and_in_full_on_click(trace):
+    trace.keyboard.press("j")
+    box = trace.locator(".lanes").bounding_box()
+    trace.mouse.move(box["x"] + 40, box["y"] + 24 + 30 + 20 + 9)  # the first lane: the root
+    tip = trace.get_by_role("tooltip")
+    assert "GenerationService/Generate" in tip.inner_text()
+    assert "100 ms, from 0 ms to 100 ms" in tip.inner_text()
+    trace.mouse.click(box["x"] + 40, box["y"] + 24 + 30 + 20 + 9)
+    panel = trace.locator(".details").inner_text()
+    assert "specmesh.strategy" in panel
+    assert MARKUP in panel
+    assert "none: the root" in panel
+
+
+def test_wheel_drag_and_keys_zoom_and_pan(trace):
+    assert stretch(trace) is None
+    trace.mouse.move(*middle(trace, ".lanes"))
+    trace.mouse.wheel(0, -400)
+    zoomed = stretch(trace)
+    assert zoomed[1] - zoomed[0] < 60
+    x, y = middle(trace, ".lanes")
+    trace.mouse.down()
+    trace.mouse.move(x - 200, y, steps=5)
+    trace.mouse.up()
+    dragged = stretch(trace)
+    assert dragged[0] > zoomed[0]
+    assert dragged[1] - dragged[0] == pytest.approx(zoomed[1] - zoomed[0], abs=0.001)
+    trace.keyboard.press("ArrowLeft")
+    assert stretch(trace)[0] < dragged[0]
+    trace.keyboard.press("+")
+    nearer = stretch(trace)
+    assert nearer[1] - nearer[0] == pytest.approx((zoomed[1] - zoomed[0]) / 1.5, rel=0.01)
+    trace.keyboard.press("0")
+    assert stretch(trace) is None
+    box = trace.locator(".overview").bounding_box()
+    trace.mouse.move(box["x"] + box["width"] * 0.2, box["y"] + 10)
+    trace.mouse.down()
+    trace.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + 10, steps=4)
+    trace.mouse.up()
+    assert stretch(trace) == pytest.approx((20, 40), abs=0.5)
+
+
+def test_a_link_leads_to_the_same_stretch_and_span(browser, url, trace):
+    trace.keyboard.press("c")
+    trace.keyboard.press("Enter")
+    told = stretch(trace)
+    assert "span=" in trace.url
+    with opened(browser, trace.url) as page:
+        page.wait_for_selector(".lanes canvas")
+        page.wait_for_selector(".details h2")
+        assert stretch(page) == told
+        there, here = (each.locator(".details").inner_text() for each in (page, trace))
+        assert there == here
+
+
+def test_what_is_missing_and_whose_clock_was_wrong_is_said(trace):
+    notices = trace.locator(".notice").all_inner_texts()
+    assert "incomplete: 1 span missing below specmesh.verify: its server's" in notices
+    assert any(
+        each.startswith("clock of verifier-0 corrected by −499 ms ± 2.00 ms") for each in notices
+    )
+    seen = set()
+    for _ in range(14):
+        trace.keyboard.press("j")
+        seen.add(trace.locator(".details").inner_text())
+    for state in (
+        "cancelled on purpose",
+        "failed",
+        "missing: known only by",
+        "the span of its server",
+    ):
+        assert any(state in text for text in seen), state
+
+
+def test_tokens_and_their_spans_point_at_each_other(trace):
+    rejected = trace.locator(".tokens .token.rejected")
+    assert rejected.inner_text() == SCRIPT
+    rejected.hover()
+    tip = trace.get_by_role("tooltip").inner_text()
+    assert "drafted by drafter" in tip
+    assert "verified by verifier-0" in tip
+    rejected.click()
+    assert trace.locator(".details h2").inner_text() == "specmesh.draft"
+    assert trace.locator(".tokens .token.marked").count() == 3
+    assert trace.locator(".tokens .token.recovered").inner_text() == MARKUP
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_theme_is_the_systems_until_the_reader_chooses(browser, url, scheme):
+    with opened(browser, f"{url}#/trace/{ID}", color_scheme=scheme) as page:
+        page.wait_for_selector(".lanes canvas")
+        grounds = {"light": "rgb(244, 245, 247)", "dark": "rgb(14, 18, 24)"}
+        ground, picture = looks(page)
+        assert ground == grounds[scheme]
+        page.get_by_role("button", name="Toggle dark and light").click()
+        other = looks(page)
+        assert other[0] in grounds.values()
+        assert other[0] != ground
+        assert other[1] != picture
+        page.reload()
+        page.wait_for_selector(".lanes canvas")
+        assert looks(page)[0] == other[0]
+
+
+@pytest.mark.parametrize("where", ["", f"#/trace/{ID}"])
+def test_a_phone_shows_it_without_scrolling_sideways(browser, url, where):
+    with opened(browser, url + where, viewport=PHONE, has_touch=True, is_mobile=True) as page:
+        page.wait_for_selector(".lanes canvas, table.traces tbody tr")
+        assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+
+
+def test_two_fingers_zoom(browser, url):
+    with opened(browser, f"{url}#/trace/{ID}", viewport=PHONE, has_touch=True) as page:
+        page.wait_for_selector(".lanes canvas")
+        x, y = middle(page, ".lanes")
+        touch = page.context.new_cdp_session(page)
+
+        def fingers(kind, apart):
+            points = [{"x": x - apart, "y": y, "id": 1}, {"x": x + apart, "y": y, "id": 2}]
+            send = {"type": kind, "touchPoints": [] if kind == "touchEnd" else points}
+            touch.send("Input.dispatchTouchEvent", send)
+
+        fingers("touchStart", 30)
+        for apart in (40, 60, 90):
+            fingers("touchMove", apart)
+        fingers("touchEnd", 0)
+        start, end = stretch(page)
+        assert end - start < 60
+
+
+def test_controls_have_names(trace):
+    nameless = trace.evaluate(
+        """() => [...document.querySelectorAll("button, a, input, select, [tabindex]")]
+          .filter((it) => !(it.getAttribute("aria-label") || it.innerText.trim()))
+          .map((it) => it.outerHTML)"""
+    )
+    assert nameless == []
+
+
+def test_an_export_works_from_a_disk(browser, store, tmp_path):
+    file = tmp_path / "trace.html"
+    command = ["trace", "open", EVENTFUL, "--export", str(file), "--store", str(store)]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    with opened(browser, file.as_uri(), offline=True) as page:
+        page.wait_for_selector(".lanes canvas")
+        page.mouse.move(*middle(page, ".lanes"))
+        page.mouse.wheel(0, -400)
+        assert stretch(page)
+        page.keyboard.press("t")
+        page.keyboard.press("j")
+        assert page.locator(".details h2").inner_text() == "GenerationService/Generate"
+        assert stretch(page)
+        page.reload()
+        page.wait_for_selector(".details h2")
