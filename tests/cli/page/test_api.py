@@ -71,6 +71,12 @@ def test_a_trace_is_told_as_by_show(http):
     assert {MARKUP, SCRIPT} < texts
 
 
+def test_what_would_have_shortened_a_trace_is_told_when_it_is_asked_for(http):
+    told = http.get(f"/api/traces/{EVENTFUL}/what-if").json()
+    assert told == {"unknown": "not known: spans are missing"}
+    assert http.get("/api/traces/99/what-if").status_code == 404
+
+
 def test_a_trace_that_took_no_time_is_told(tmp_path):
     instant = [group("orchestrator", make_span(1 << 120, ANSWER, duration_ms=0.0))]
     app = make_app(store_with(tmp_path / "t.sqlite", instant))

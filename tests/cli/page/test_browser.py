@@ -197,6 +197,28 @@ def test_what_is_missing_and_whose_clock_was_wrong_is_said(trace):
         assert any(state in text for text in seen), state
 
 
+def test_what_would_have_shortened_it_is_told(browser, url, trace):
+    trace.get_by_text("shortened it: not known: spans are missing").wait_for()
+    found = {
+        "measured_ms": 1181.5,
+        "simulated_ms": 1071.2,
+        "simulation_error": -0.093,
+        "predictions": [
+            {"with": "2 more verifiers", "ms": 946.0, "gain": 0.2},
+            {"with": f"γ = 3 {SCRIPT}", "ms": 1180.0, "gain": 0.002},
+        ],
+    }
+    with opened(browser, url) as page:
+        page.route("**/what-if", lambda route: route.fulfill(json=found))
+        page.goto(f"{url}#/trace/{ID}")
+        panel = page.get_by_label("what would have shortened it").first
+        panel.get_by_text("2 more verifiers").wait_for()
+        assert "946 ms" in panel.inner_text()
+        assert "20 %" in panel.inner_text()
+        assert "1182 ms were measured: −9.3 %" in panel.inner_text()
+        assert "γ" not in panel.inner_text()
+
+
 def test_tokens_and_their_spans_point_at_each_other(trace):
     rejected = trace.locator(".tokens .token.rejected")
     assert rejected.inner_text() == SCRIPT

@@ -100,5 +100,12 @@ def test_an_export_holds_its_trace_and_no_text_of_it_ends_the_element(exported):
     assert {SCRIPT, MARKUP} < texts
 
 
+def test_an_export_says_what_would_have_shortened_its_trace(exported):
+    ((_, data),) = [
+        each for each in Elements(exported).named("script") if each[0].get("id") == "data"
+    ]
+    assert json.loads(data)["what_if"] == {"unknown": "not known: spans are missing"}
+
+
 def test_a_served_page_holds_no_trace():
     assert 'id="data"' not in document()

@@ -56,7 +56,7 @@ def shorter_json(found: WhatIf | str) -> dict[str, Any]:
     return {
         "measured_ms": found.measured_s * 1e3,
         "simulated_ms": found.simulated_s * 1e3,
-        "error": found.error,
+        "simulation_error": found.error,
         "predictions": [
             {"with": each.change.name, "ms": each.duration_s * 1e3, "gain": each.gain}
             for each in found.predictions

@@ -15,6 +15,7 @@ from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.trace.opening import load, opened
 from specmesh.cli.trace.options import TraceStore
 from specmesh.cli.trace.page.document import document
+from specmesh.cli.trace.shorter import shorter, shorter_json
 from specmesh.cli.trace.show import trace_json
 from specmesh.traces.store.schema import default_path
 
@@ -74,7 +75,8 @@ def _export(store: Path, trace_id: str, file: Path) -> None:
     with opened(store) as reader:
         trace = load(reader, trace_id)
     try:
-        size = file.write_text(document(trace_json(trace)), encoding="utf-8")
+        told = {**trace_json(trace), "what_if": shorter_json(shorter(trace))}
+        size = file.write_text(document(told), encoding="utf-8")
     except OSError as error:
         typer.echo(f"specmesh: cannot write {file}: {error.strerror}", err=True)
         raise typer.Exit(ExitStatus.FAILED) from error

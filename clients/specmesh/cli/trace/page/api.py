@@ -17,6 +17,7 @@ from specmesh.cli.trace.opening import load
 from specmesh.cli.trace.page.document import document
 from specmesh.cli.trace.page.filters import BadFilter, query_from
 from specmesh.cli.trace.page.plain import json_text
+from specmesh.cli.trace.shorter import shorter, shorter_json
 from specmesh.cli.trace.show import trace_json
 from specmesh.traces.store.reader import NoSuchTrace, StoreReader
 from specmesh.traces.store.schema import StoreError
@@ -32,7 +33,8 @@ _HEADERS = {
 
 
 def make_app(store: Path) -> Starlette:
-    """The application over ``store``: ``/``, ``/api/traces`` and ``/api/traces/ID``.
+    """The application over ``store``: ``/``, ``/api/traces``, ``/api/traces/ID`` and
+    ``/api/traces/ID/what-if``, which is simulated when it is asked for.
 
     Errors are ``{"error": text}``, with the ``field`` if one is wrong.
     """
@@ -53,11 +55,17 @@ def make_app(store: Path) -> Starlette:
             found = load(reader, request.path_params["trace_id"])
         return _json(trace_json(found))
 
+    def what_if(request: Request) -> Response:
+        with StoreReader(store) as reader:
+            found = load(reader, request.path_params["trace_id"])
+        return _json(shorter_json(shorter(found)))
+
     return Starlette(
         routes=[
             Route("/", page),
             Route("/api/traces", traces),
             Route("/api/traces/{trace_id}", trace),
+            Route("/api/traces/{trace_id}/what-if", what_if),
         ],
         # Traces may hold texts: a web page elsewhere must not read them by a name of its own
         # that it has resolve to this machine (DNS rebinding).

@@ -22,7 +22,8 @@ _START = 'import "page/main";'
 
 
 def document(trace: Mapping[str, Any] | None = None) -> str:
-    """The page; with ``trace`` (``trace_json``) it shows that one and asks no server."""
+    """The page; with ``trace`` (``trace_json``, and ``shorter_json`` as ``what_if``) it shows that
+    one and asks no server."""
     parts = _parts()
     style, modules = parts["style"], parts["modules"]
     asks = "'self'" if trace is None else "'none'"

@@ -15,6 +15,11 @@ export async function trace(id, signal) {
   return only ?? asked(`api/traces/${encodeURIComponent(id)}`, signal);
 }
 
+/** What would have shortened a trace of the server's, or the one in this document. */
+export async function whatIf(id, signal) {
+  return only ? only.what_if : asked(`api/traces/${encodeURIComponent(id)}/what-if`, signal);
+}
+
 async function asked(path, signal) {
   let response;
   try {

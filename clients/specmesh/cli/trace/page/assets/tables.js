@@ -88,7 +88,8 @@ function link(model, part, select) {
   return el("button", attributes, shortName(part.name));
 }
 
-function panel(title, headings, rows, caption) {
+/** A table under a title; the first cell of a row heads it. */
+export function panel(title, headings, rows, caption) {
   const isNumber = (row, column) =>
     typeof row[column] === "number" || /^[\d.,]+( %)?$/.test(row[column]);
   const cell = (row) => (value, column) =>

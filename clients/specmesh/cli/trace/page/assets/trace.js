@@ -8,6 +8,7 @@ import { bind, help } from "page/keys";
 import { modelOf, tokensIn } from "page/model";
 import { overview } from "page/overview";
 import { hashOf, renamed } from "page/route";
+import { shorter } from "page/shorter";
 import { nodes, pathParts } from "page/tables";
 import { toggle } from "page/theme";
 import { tokens } from "page/tokens";
@@ -38,6 +39,7 @@ export function trace(told, parameters) {
     hover: (span, event) => tip.show(span && inShort(span), event),
   });
   const strip = overview(model, look);
+  const changes = shorter(told.summary.trace_id);
   const tree = tokens(model, {
     select,
     hover(spans, lines, event) {
@@ -144,7 +146,7 @@ export function trace(told, parameters) {
       "div",
       { class: "below" },
       tree?.element,
-      el("div", {}, nodes(told), pathParts(model, select)),
+      el("div", {}, nodes(told), pathParts(model, select), changes.element),
     ),
     tip.element,
   );
@@ -163,6 +165,7 @@ export function trace(told, parameters) {
       unbind();
       chart.end();
       strip.end();
+      changes.end();
     },
   };
 }
