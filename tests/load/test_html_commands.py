@@ -82,6 +82,6 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
     html = tmp_path / "missing" / "page.html"
     done = call("report", written(tmp_path, "x", run_report()), "--html", str(html))
     assert done.exit_code == 2
-    assert f"Invalid value for --html: there is no folder {html.parent}" in " ".join(
-        re.sub("[│╭╮╰╯─]", " ", done.output).split()
-    )
+    why = f"Invalid value for --html: there is no folder {html.parent}"
+    # A long path goes on in the next line.
+    assert why.replace(" ", "") in re.sub(r"[│╭╮╰╯─\s]", "", done.output)
