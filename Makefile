@@ -66,6 +66,7 @@ outside: $(READY) ## run LangChain and guidellm through a gateway, in an environ
 	$(OUTSIDE)/pip install --quiet --disable-pip-version-check --constraint constraints.txt pip
 	$(OUTSIDE)/pip install --quiet 'guidellm>=0.8' langchain-openai $$(grep '^torch==' constraints.txt)
 	$(BIN)/python -m tests.gateway.outside $(OUTSIDE)
+	$(BIN)/python -m tests.gateway.same_load $(OUTSIDE)
 
 train: $(READY) ## train the shipped model pair from scratch (takes hours)
 	$(BIN)/specmesh train
