@@ -110,3 +110,18 @@ def test_a_strategy_whose_text_is_not_the_targets_is_refused():
     filtered = told(root, strategy="filter")
     with pytest.raises(NotReplayable, match="'filter'"):
         recorded(Trace.of([filtered, *others]))
+
+
+def test_an_answer_whose_drafts_were_all_cancelled_is_refused():
+    given = [told(each, cancelled=True) if "draft" in each.name else each for each in spans()]
+    with pytest.raises(NotReplayable, match="no draft"):
+        recorded(Trace.of(given))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("lookahead", 10**9), ("lookahead", "four"), ("predictor", "nobody")]
+)
+def test_an_option_that_no_strategy_takes_is_refused(name, value):
+    root, *others = spans()
+    with pytest.raises(NotReplayable, match=name):
+        recorded(Trace.of([told(root, **{name: value}), *others]))

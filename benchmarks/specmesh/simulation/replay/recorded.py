@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
+from typing import Any
 
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.options import OPTIONS, StrategyOptions
@@ -91,16 +92,20 @@ class _Reader:
         committed = [node for span in rounds for node in span.numbers(names.COMMITTED_NODES)]
         began_ns = min(span.start_ns for span in self._spans if span.name == names.ROUND_SPAN)
         speculation_s = (max(span.end_ns for span in rounds) - began_ns) / 1e9
-        verifications = tuple(self._verifications())
+        verifications, levels_s = tuple(self._verifications()), tuple(self._levels())
         if not verifications:
             raise NotReplayable("no verification was answered")
+        if not levels_s and STRATEGIES[strategy].needs_drafter:
+            raise NotReplayable("no draft ran to its end")
+        if speculation_s <= 0 or max(each.seconds for each in verifications) <= 0:
+            raise NotReplayable("it took no time")
         return Recorded(
             strategy=strategy,
             options=self._options(),
             num_tokens=len(committed),
             guesses=self._guesses(committed),
             verifications=verifications,
-            drafter_level_s=tuple(self._levels()),
+            drafter_level_s=levels_s,
             hop_s=self._hop_s(),
             num_verifiers=self._num_verifiers(),
             speculation_s=speculation_s,
@@ -109,15 +114,23 @@ class _Reader:
 
     def _options(self) -> StrategyOptions:
         attributes = self._answer.attributes
-        given = {name: attributes.get(names.option(name)) for name in OPTIONS}
-        return StrategyOptions(**{name: value for name, value in given.items() if value})  # type: ignore[arg-type]
+        given: dict[str, Any] = {name: attributes.get(names.option(name)) for name in OPTIONS}
+        given = {name: value for name, value in given.items() if value}
+        for name, value in given.items():  # a trace may come from anywhere
+            try:
+                refused = OPTIONS[name].refusal(value)
+            except TypeError:
+                refused = "of another type"
+            if refused:
+                raise NotReplayable(f"{name} {value!r} is none that can be simulated")
+        return StrategyOptions(**given)
 
     def _guesses(self, committed: Sequence[int]) -> Mapping[int, Guess]:
         children: dict[int, list[int]] = {}
         for span in self._spans:
             if span.name == names.DRAFT_SPAN:
                 nodes = span.numbers(names.TREE_NODES)
-                for node, parent in zip(nodes, span.numbers(names.TREE_PARENTS), strict=True):
+                for node, parent in zip(nodes, span.numbers(names.TREE_PARENTS), strict=False):
                     children.setdefault(parent, []).append(node)
         return {
             position: Guess(children[before][0] == node, node in children[before][1:])
@@ -175,6 +188,6 @@ def _depth(draft: Span) -> int:
     """How many levels a draft has."""
     depths: dict[int, int] = {}
     nodes = draft.numbers(names.TREE_NODES)
-    for node, parent in zip(nodes, draft.numbers(names.TREE_PARENTS), strict=True):
+    for node, parent in zip(nodes, draft.numbers(names.TREE_PARENTS), strict=False):
         depths[node] = depths.get(parent, 0) + 1
     return max(depths.values(), default=0)
