@@ -41,7 +41,7 @@ class _Extension(Fields):
     filter: FilterFields | None = None
     acceptance_mode: Annotated[AcceptanceMode, Field(strict=False)] | None = None
     top_k: Uint32 | None = None
-    stop_token_ids: Annotated[list[Uint32], Field(default_factory=list)]
+    stop_token_ids: list[Uint32] = Field(default_factory=list)
     ignore_end_of_text: bool = False
     request_id: Annotated[str, Field(max_length=128)] = ""
 
