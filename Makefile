@@ -2,12 +2,13 @@
 VENV := .venv
 BIN := $(VENV)/bin
 OUTSIDE := .venv-outside/bin
+PHOENIX := .venv-phoenix/bin
 WEIGHTS := ./services/specmesh/models
 SEED := 0
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test schedules browser check format proto bench chaos outside train clean
+.PHONY: help setup demo test schedules browser check format proto bench chaos outside phoenix train clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,8 +69,14 @@ outside: $(READY) ## run LangChain and guidellm through a gateway, in an environ
 	$(BIN)/python -m tests.gateway.outside $(OUTSIDE)
 	$(BIN)/python -m tests.gateway.same_load $(OUTSIDE)
 
+phoenix: $(READY) ## send a mesh's traces to Arize Phoenix, in an environment of its own (850 MB)
+	test -x $(PHOENIX)/python || python3 -m venv .venv-phoenix
+	$(PHOENIX)/pip install --quiet --disable-pip-version-check --constraint constraints.txt pip
+	$(PHOENIX)/pip install --quiet 'arize-phoenix>=20,<21'
+	$(BIN)/python -m pytest tests/traces/test_phoenix.py
+
 train: $(READY) ## train the shipped model pair from scratch (takes hours)
 	$(BIN)/specmesh train
 
 clean: ## remove what was built; keeps the models
-	rm -rf $(VENV) .venv-outside stubs dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-outside .venv-phoenix stubs dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
