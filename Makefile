@@ -32,9 +32,8 @@ test: $(READY) ## run all tests
 schedules: $(READY) ## run the orchestrator through 100,000 schedules on a virtual clock
 	$(BIN)/python -m tests.schedules $(ARGS)
 
-browser: $(READY) ## try the page of traces in headless Chromium (apt-get install chromium), time its frames
-	$(BIN)/pip install --quiet --constraint constraints.txt --group browser
-	$(BIN)/python -m pytest tests/cli/page
+browser: $(READY) ## try the pages in headless Chromium (apt-get install chromium), time the frames of traces
+	$(BIN)/python -m pytest tests/cli/page tests/load/test_html_browser.py
 	$(BIN)/python -m tests.cli.page.frames
 
 check: $(READY) ## lint, types and protos
