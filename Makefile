@@ -2,12 +2,13 @@
 VENV := .venv
 BIN := $(VENV)/bin
 OUTSIDE := .venv-outside/bin
+PHOENIX := .venv-phoenix/bin
 WEIGHTS := ./services/specmesh/models
 SEED := 0
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test schedules browser check format proto bench chaos outside train clean
+.PHONY: help setup demo test schedules browser check format proto bench chaos outside phoenix train clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,9 +32,8 @@ test: $(READY) ## run all tests
 schedules: $(READY) ## run the orchestrator through 100,000 schedules on a virtual clock
 	$(BIN)/python -m tests.schedules $(ARGS)
 
-browser: $(READY) ## try the page of traces in headless Chromium (apt-get install chromium), time its frames
-	$(BIN)/pip install --quiet --constraint constraints.txt --group browser
-	$(BIN)/python -m pytest tests/cli/page
+browser: $(READY) ## try the pages in headless Chromium (apt-get install chromium), time the frames of traces
+	$(BIN)/python -m pytest tests/cli/page tests/load/test_html_browser.py
 	$(BIN)/python -m tests.cli.page.frames
 
 check: $(READY) ## lint, types and protos
@@ -68,8 +68,14 @@ outside: $(READY) ## run LangChain and guidellm through a gateway, in an environ
 	$(BIN)/python -m tests.gateway.outside $(OUTSIDE)
 	$(BIN)/python -m tests.gateway.same_load $(OUTSIDE)
 
+phoenix: $(READY) ## send a mesh's traces to Arize Phoenix, in an environment of its own (850 MB)
+	test -x $(PHOENIX)/python || python3 -m venv .venv-phoenix
+	$(PHOENIX)/pip install --quiet --disable-pip-version-check --constraint constraints.txt pip
+	$(PHOENIX)/pip install --quiet 'arize-phoenix>=20,<21'
+	$(BIN)/python -m pytest tests/traces/test_phoenix.py
+
 train: $(READY) ## train the shipped model pair from scratch (takes hours)
 	$(BIN)/specmesh train
 
 clean: ## remove what was built; keeps the models
-	rm -rf $(VENV) .venv-outside stubs dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-outside .venv-phoenix stubs dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

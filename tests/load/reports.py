@@ -79,7 +79,14 @@ def search_report(
 
 def point(rate: float, *, saturated: str = "", **changed: str) -> Point:
     """One of a sweep."""
-    return Point(rate=rate, changed=changed, saturated=saturated, meets=None, result=mixed_run())
+    return Point(
+        rate=rate,
+        changed=changed,
+        setting=setting(MIXED),
+        saturated=saturated,
+        meets=None,
+        result=mixed_run(),
+    )
 
 
 def setting(load: Workload, **given: Any) -> Setting:

@@ -68,6 +68,7 @@ def test_a_run_tells_people_and_programs_what_it_found(stub, tmp_path):
     assert sum(each["requests"] for each in result["generator"]["processes"]) == counts["due"]
     assert all(each["requests"] > 0 for each in result["generator"]["processes"])
     assert len({each["trace_id"] for each in result["slowest"]}) == 3
+    assert setting["model"] == "stub"
     assert setting["workload"]["words_per_token"] == 1.0
     assert setting["workload"]["arrivals"] == {"kind": "poisson", "rate": 50.0}
     assert f"{counts['due']} due, {counts['answered']} answered" in said
@@ -182,6 +183,12 @@ def test_a_sweep_runs_all_combinations(stub, tmp_path):
         (40.0, "0.5"),
     ]
     assert "temperature=0.5" in done.stdout
+    for each in points:
+        setting, workload = each["setting"], each["setting"]["workload"]
+        assert workload["arrivals"]["rate"] == each["rate"]
+        (variation,) = workload["variations"]
+        assert variation["sampling"]["temperature"] == float(each["changed"]["temperature"])
+        assert (setting["model"], workload["words_per_token"]) == ("stub", 1.0)
 
 
 def test_a_search_ends_where_objectives_are_missed(stub, tmp_path):
@@ -220,6 +227,7 @@ def test_two_runs_are_compared(stub, tmp_path):
         (("search", "--from", "1"), 2, "is needed: what the rate is to meet"),
         (("sweep", "--rates", "a,b"), 2, "are no rates: write 5,10,20"),
         (("sweep", "--rates", "1", "--over", "colour=red"), 2, "there is no 'colour'"),
+        (("sweep", "--rates", "1", "--users", "2"), 2, "see 'specmesh load run'"),
         (("run", "--rate", "1", "--json", "/no/such/f.json"), 2, "there is no folder /no/such"),
         (("run", "--rate", "1", "--target", "127.0.0.1:1"), 3, "[UNAVAILABLE]"),
         (("run", "--rate", "1", "--openai", "http://127.0.0.1:1"), 3, "[CONNECTION]"),
@@ -230,6 +238,54 @@ def test_what_cannot_be_done_is_one_message_and_a_status(arguments, status, why)
     assert done.exit_code == status
     assert why in done.stderr
     assert "Traceback" not in done.stderr
+
+
+A_FILE = str(Path(__file__))
+
+
+@pytest.mark.parametrize(
+    ("option", "beside"),
+    [
+        ("--burstiness 2", "--rate 1"),
+        ("--ramp-to 2", "--rate 1"),
+        ("--arrivals poisson", "--users 1"),
+        ("--arrivals gamma", f"--trace {A_FILE}"),
+        ("--speed 1", "--rate 1"),
+        ("--think 1s", "--rate 1"),
+        ("--think 1s", f"--trace {A_FILE}"),
+        ("--prompt-tokens 9", f"--rate 1 --prompts {A_FILE}"),
+        ("--prefix-groups 9", f"--trace {A_FILE}"),
+        ("--prefix-tokens 9", "--rate 1"),
+        ("--turns 2", f"--rate 1 --prompts {A_FILE}"),
+        ("--output-tokens 9", f"--trace {A_FILE}"),
+        ("--cancel-after 9", "--rate 1"),
+        ("--cool-down 1s", "--rate 1 --requests 9"),
+        ("--target a:1", "--rate 1 --openai http://a"),
+        ("--retries 1", "--rate 1 --openai http://a"),
+        ("--tls-ca " + A_FILE, "--rate 1 --openai http://a"),
+        ("--tls-cert " + A_FILE, "--rate 1 --openai https://a"),
+    ],
+)
+def test_an_option_that_would_change_nothing_is_refused_by_its_name(option, beside):
+    """Also with its default value: who writes it believes that it matters."""
+    done = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["run", *option.split(), *beside.split()])
+    assert done.exit_code == 2
+    assert f"Invalid value for {option.split()[0]}: " in done.stderr
+
+
+def test_options_from_the_environment_may_be_for_other_commands():
+    environment = {"SPECMESH_TARGET": "a:1", "SPECMESH_TLS_CERT": A_FILE}
+    asked = ("run", "--rate", "1", "--openai", "http://127.0.0.1:1")
+    assert CliRunner(env=environment).invoke(app, asked).exit_code == 3
+
+
+def test_a_pause_between_turns_needs_a_conversation_that_has_some(tmp_path):
+    file = tmp_path / "prompts.txt"
+    file.write_text("one\ntwo\n")
+    asked = ("run", "--rate", "1", "--think", "1s", "--prompts", str(file))
+    done = CliRunner(env={"COLUMNS": "400"}).invoke(app, asked)
+    assert done.exit_code == 2
+    assert "Invalid value for --think: goes with --users: no conversation of" in done.stderr
 
 
 def test_a_token_is_not_sent_in_clear_text():

@@ -1,11 +1,12 @@
 """The page in a real browser: what is pointed at, toggled, narrowed, darkened and printed."""
 
-import asyncio
 import re
-from contextlib import asynccontextmanager
+from contextlib import contextmanager
 
 import pytest
-from tests.browser import CHROMIUM, browser
+from tests import browser as driver
+from tests.browser import PHONE, chromium, drag, settled, tap
+from tests.browser import point as point_at
 from tests.load.conftest import observed, seen, workload
 from tests.load.reports import mixed_run, point, run_report, sweep_report
 
@@ -14,24 +15,31 @@ from specmesh.load.html.document import write_page
 from specmesh.load.observation import Outcome
 from specmesh.load.summary import summarise
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
-
+SIDES = ("top", "right", "bottom", "left")
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 ALL_DRAWN = "[...document.querySelectorAll('.plot')].every((each) => each.querySelector('canvas'))"
 IN_VIEW = "document.documentElement.scrollWidth <= innerWidth"
 
 
-@asynccontextmanager
-async def opened(tmp_path, made, **size):
-    """A tab with the page, which must have complained of nothing and fetched nothing."""
-    file = tmp_path / "page.html"
-    write_page(file, made)
-    async with browser(tmp_path / "profile") as tab:
-        await tab.resize(**(size or {"width": 1200, "height": 900}))
-        await tab.open(file.as_uri())
-        yield tab
-        assert tab.complaints == []
-        assert tab.requests == [file.as_uri()]
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as it:
+        yield it
+
+
+@pytest.fixture
+def opened(browser, tmp_path):
+    """Opens a page, which must complain of nothing and fetch nothing."""
+
+    @contextmanager
+    def open_(made, **options):
+        file = tmp_path / "page.html"
+        write_page(file, made)
+        size = {"viewport": {"width": 1200, "height": 900}}
+        with driver.opened(browser, file.as_uri(), fetches=False, **{**size, **options}) as tab:
+            yield tab
+
+    return open_
 
 
 def color(selector, name="backgroundColor"):
@@ -46,75 +54,73 @@ def figure(title):
     )
 
 
-async def pixels(tab):
+def pixels(tab):
     """What the marked chart looks like."""
-    return await tab.run("document.querySelector('#chart canvas').toDataURL()")
+    return tab.evaluate("document.querySelector('#chart canvas').toDataURL()")
 
 
-async def test_a_chart_reads_out_what_is_under_the_pointer_and_toggles_its_lines(tmp_path):
-    async with opened(tmp_path, page([("", run_report())])) as tab:
-        assert await tab.run(ALL_DRAWN)
-        await tab.run(figure("TTFT"))
+def test_a_chart_reads_out_what_is_under_the_pointer_and_toggles_its_lines(opened):
+    with opened(page([("", run_report())])) as tab:
+        assert tab.evaluate(ALL_DRAWN)
+        tab.evaluate(figure("TTFT"))
         value = "document.querySelector('#chart .value').textContent"
-        assert await tab.run(value) == ""
-        await tab.point("#chart .u-over", 0.99)
-        assert await tab.run(value) == "100 %"
-        await tab.point("#chart .u-over", 0.5)
-        assert re.fullmatch(r"\d+ %", await tab.run(value))
-        assert (await tab.run("document.querySelector('#chart .at').textContent")).endswith(" ms")
+        assert tab.evaluate(value) == ""
+        point_at(tab, "#chart .u-over", 0.99)
+        assert tab.evaluate(value) == "100 %"
+        point_at(tab, "#chart .u-over", 0.5)
+        assert re.fullmatch(r"\d+ %", tab.evaluate(value))
+        assert (tab.evaluate("document.querySelector('#chart .at').textContent")).endswith(" ms")
 
-        before = await pixels(tab)
-        await tab.point("#chart .legend button", clicks=1)
-        assert await tab.run("document.querySelector('#chart button').ariaPressed") == "false"
-        assert await pixels(tab) != before
-        await tab.point("#chart .legend button", clicks=1)
-        await tab.point("h1")
-        assert await pixels(tab) == before
+        before = pixels(tab)
+        point_at(tab, "#chart .legend button", clicks=1)
+        assert tab.evaluate("document.querySelector('#chart button').ariaPressed") == "false"
+        assert pixels(tab) != before
+        point_at(tab, "#chart .legend button", clicks=1)
+        point_at(tab, "h1")
+        assert pixels(tab) == before
 
-        await tab.run("document.querySelector('#chart .u-over').focus()")
-        await tab.press("ArrowRight")
-        assert await tab.run("document.querySelector('#chart .at').textContent") == "at 50 ms"
-        await tab.run("document.querySelector('#chart summary').click()")
-        await tab.settled()
-        assert await tab.run("document.querySelectorAll('#chart details tbody tr').length") >= 7
+        tab.evaluate("document.querySelector('#chart .u-over').focus()")
+        tab.keyboard.press("ArrowRight")
+        assert tab.evaluate("document.querySelector('#chart .at').textContent") == "at 50 ms"
+        tab.evaluate("document.querySelector('#chart summary').click()")
+        settled(tab)
+        assert tab.evaluate("document.querySelectorAll('#chart details tbody tr').length") >= 7
 
 
-async def test_a_part_of_a_chart_is_zoomed_to_and_left_again(tmp_path):
-    async with opened(tmp_path, page([("", run_report())])) as tab:
-        await tab.run(figure("Under way"))
-        whole = await pixels(tab)
-        await tab.drag("#chart .u-over", 0.4, 0.6)
-        assert await pixels(tab) != whole
+def test_a_part_of_a_chart_is_zoomed_to_and_left_again(opened):
+    with opened(page([("", run_report())])) as tab:
+        tab.evaluate(figure("Under way"))
+        whole = pixels(tab)
+        drag(tab, "#chart .u-over", 0.4, 0.6)
+        assert pixels(tab) != whole
         since = "document.querySelector('#chart .at').textContent.split(' ')[1]"
-        await tab.point("#chart .u-over", 0.01)
-        assert float(await tab.run(since)) > 5
-        await tab.point("#chart .u-over", 0.5, clicks=2)
-        assert await pixels(tab) == whole
+        point_at(tab, "#chart .u-over", 0.01)
+        assert float(tab.evaluate(since)) > 5
+        point_at(tab, "#chart .u-over", 0.5, clicks=2)
+        assert pixels(tab) == whole
 
 
-async def test_a_term_explains_itself_and_a_trace_is_copied(tmp_path):
-    async with opened(tmp_path, page([("", run_report())])) as tab:
-        await tab.point(".term")
-        assert await tab.run("document.getElementById('hint').checkVisibility()")
-        assert "first token received − when the request was due" in await tab.run(
+def test_a_term_explains_itself_and_a_trace_is_copied(opened):
+    with opened(page([("", run_report())])) as tab:
+        point_at(tab, ".term")
+        assert tab.evaluate("document.getElementById('hint').checkVisibility()")
+        assert "first token received − when the request was due" in tab.evaluate(
             "document.getElementById('hint').textContent"
         )
-        await tab.point("h1")
-        assert not await tab.run("document.getElementById('hint').checkVisibility()")
-        await tab.point("td button", clicks=1)
-        async with asyncio.timeout(5):
-            while await tab.run("document.querySelector('td button').textContent") == "copy":
-                await tab.settled()
-        assert await tab.run("document.querySelector('td code').textContent") == (
+        point_at(tab, "h1")
+        assert not tab.evaluate("document.getElementById('hint').checkVisibility()")
+        point_at(tab, "td button", clicks=1)
+        tab.wait_for_function("document.querySelector('td button').textContent !== 'copy'")
+        assert tab.evaluate("document.querySelector('td code').textContent") == (
             f"specmesh trace show {run_report()['result']['slowest'][0]['trace_id']}"
         )
 
 
-async def test_an_objective_far_beyond_what_was_seen_is_told_instead_of_drawn(tmp_path):
+def test_an_objective_far_beyond_what_was_seen_is_told_instead_of_drawn(opened):
     report = run_report()
     report["result"]["goodput"]["objectives_ms"] = {"ttft": 150.0, "e2e": 60_000.0}
-    async with opened(tmp_path, page([("", report)])) as tab:
-        captions = await tab.run(
+    with opened(page([("", report)])) as tab:
+        captions = tab.evaluate(
             "[...document.querySelectorAll('figcaption')].map((each) => each.textContent)"
         )
         assert "TTFT share of requests up to a time" in captions
@@ -123,62 +129,60 @@ async def test_an_objective_far_beyond_what_was_seen_is_told_instead_of_drawn(tm
         )
 
 
-async def test_dark_is_what_the_system_prefers_or_the_button_says(tmp_path):
-    async with opened(tmp_path, page([("", run_report())])) as tab:
-        await tab.run(figure("TTFT"))
-        light = await tab.run(color("body"))
-        drawn = await pixels(tab)
-        await tab.emulate(scheme="dark")
-        dark = await tab.run(color("body"))
+def test_dark_is_what_the_system_prefers_or_the_button_says(opened):
+    with opened(page([("", run_report())])) as tab:
+        tab.evaluate(figure("TTFT"))
+        light = tab.evaluate(color("body"))
+        drawn = pixels(tab)
+        tab.emulate_media(color_scheme="dark")
+        dark = tab.evaluate(color("body"))
         assert dark != light
-        assert await pixels(tab) != drawn
-        await tab.point(".head button", clicks=1)
-        assert await tab.run(color("body")) == light
-        assert await pixels(tab) == drawn
+        assert pixels(tab) != drawn
+        point_at(tab, ".head button", clicks=1)
+        assert tab.evaluate(color("body")) == light
+        assert pixels(tab) == drawn
 
 
-async def test_a_phone_shows_all_without_scrolling_sideways(tmp_path):
-    size = {"width": 390, "height": 844, "mobile": True}
-    async with opened(tmp_path, page([("", run_report())]), **size) as tab:
-        assert await tab.run(IN_VIEW)
-        assert await tab.run(ALL_DRAWN)
+def test_a_phone_shows_all_without_scrolling_sideways(opened):
+    phone = {"viewport": PHONE, "device_scale_factor": 2, "is_mobile": True, "has_touch": True}
+    with opened(page([("", run_report())]), **phone) as tab:
+        assert tab.evaluate(IN_VIEW)
+        assert tab.evaluate(ALL_DRAWN)
         widths = "[...document.querySelectorAll('.u-wrap')].map((each) => each.clientWidth)"
-        assert all(200 < width <= 390 for width in await tab.run(widths))
-        await tab.run(figure("Under way"))
-        await tab.tap("#chart .u-over")
-        assert await tab.run("document.querySelector('#chart .value').textContent") != ""
-        await tab.tap(".term")
-        assert await tab.run("document.getElementById('hint').checkVisibility()")
+        assert all(200 < width <= 390 for width in tab.evaluate(widths))
+        tab.evaluate(figure("Under way"))
+        tap(tab, "#chart .u-over")
+        assert tab.evaluate("document.querySelector('#chart .value').textContent") != ""
+        tap(tab, ".term")
+        assert tab.evaluate("document.getElementById('hint').checkVisibility()")
 
 
-async def test_it_is_printed_in_light_colors_in_the_width_of_the_paper(tmp_path):
-    async with opened(tmp_path, page([("", run_report())])) as tab:
-        await tab.emulate(scheme="dark")
-        await tab.run(
+def test_it_is_printed_in_light_colors_in_the_width_of_the_paper(opened):
+    with opened(page([("", run_report())])) as tab:
+        tab.emulate_media(color_scheme="dark")
+        tab.evaluate(
             "addEventListener('beforeprint', () => { globalThis.printed = "
             "[document.querySelector('.u-wrap').clientWidth,"
             f" {color('figure')}]; }})"
         )
-        paper = await tab.pdf()
+        paper = tab.pdf(print_background=True, margin=dict.fromkeys(SIDES, "0.4in"))
         assert paper.startswith(b"%PDF")
-        assert await tab.run("globalThis.printed") == [330, "rgb(255, 255, 255)"]
-        assert await tab.run("document.querySelector('.u-wrap').clientWidth") > 400
-        await tab.emulate(media="print", scheme="dark")
-        assert await tab.run(color("figure")) == "rgb(255, 255, 255)"
-        assert not await tab.run("document.querySelector('.head button').checkVisibility()")
+        assert tab.evaluate("globalThis.printed") == [330, "rgb(255, 255, 255)"]
+        assert tab.evaluate("document.querySelector('.u-wrap').clientWidth") > 400
+        tab.emulate_media(media="print", color_scheme="dark")
+        assert tab.evaluate(color("figure")) == "rgb(255, 255, 255)"
+        assert not tab.evaluate("document.querySelector('.head button').checkVisibility()")
 
 
-async def test_text_of_a_report_is_only_text(tmp_path):
-    async with opened(
-        tmp_path, page([("", run_report(mixed_run(HOSTILE), command=HOSTILE))])
-    ) as tab:
-        assert await tab.run("document.querySelectorAll('img').length") == 0
-        assert await tab.run("document.querySelectorAll('script').length") == 3
-        found = await tab.run("document.getElementById('page').innerText")
+def test_text_of_a_report_is_only_text(opened):
+    with opened(page([("", run_report(mixed_run(HOSTILE), command=HOSTILE))])) as tab:
+        assert tab.evaluate("document.querySelectorAll('img').length") == 0
+        assert tab.evaluate("document.querySelectorAll('script').length") == 3
+        found = tab.evaluate("document.getElementById('page').innerText")
         assert found.count(HOSTILE) >= 3
 
 
-async def test_what_there_is_nothing_of_is_left_out(tmp_path):
+def test_what_there_is_nothing_of_is_left_out(opened):
     failed = [
         observed(n / 10, outcome=Outcome.FAILED, reason="UNAVAILABLE", first_s=None)
         for n in range(5)
@@ -189,30 +193,28 @@ async def test_what_there_is_nothing_of_is_left_out(tmp_path):
         ([], ["What was run", "Requests"]),
     ):
         made = page([("", run_report(summarise(workload(), seen(observations), None)))])
-        folder = tmp_path / str(len(observations))
-        folder.mkdir()
-        async with opened(folder, made) as tab:
-            found = await tab.run(shown)
+        with opened(made) as tab:
+            found = tab.evaluate(shown)
             assert found[: len(sections)] == sections
             assert not {"Latency", "Speculation"} & set(found)
-            assert await tab.run(ALL_DRAWN)
+            assert tab.evaluate(ALL_DRAWN)
 
 
-async def test_a_sweep_shows_each_of_its_runs(tmp_path):
+def test_a_sweep_shows_each_of_its_runs(opened):
     points = [
         point(rate, strategy=name) for name in ("dsi", "autoregressive") for rate in (1.0, 2.0)
     ]
-    async with opened(tmp_path, page([("", sweep_report(points))])) as tab:
-        assert await tab.run(ALL_DRAWN)
+    with opened(page([("", sweep_report(points))])) as tab:
+        assert tab.evaluate(ALL_DRAWN)
         chosen = "document.querySelector('select').selectedOptions[0].textContent"
-        assert await tab.run(chosen) == "dsi 1/s"
-        await tab.point("tbody tr:nth-child(4) th button", clicks=1)
-        assert await tab.run(chosen) == "autoregressive 2/s"
-        assert await tab.run(ALL_DRAWN)
-        assert await tab.run(IN_VIEW)
+        assert tab.evaluate(chosen) == "dsi 1/s"
+        point_at(tab, "tbody tr:nth-child(4) th button", clicks=1)
+        assert tab.evaluate(chosen) == "autoregressive 2/s"
+        assert tab.evaluate(ALL_DRAWN)
+        assert tab.evaluate(IN_VIEW)
 
 
-async def test_a_comparison_places_its_intervals(tmp_path):
+def test_a_comparison_places_its_intervals(opened):
     changes = [
         {"metric": "ttft_ms", "statistic": "mean", "before": 100.0, "after": 105.0}
         | {"low": 0.03, "high": 0.07, "in_words": "slower by 3 to 7 %"},
@@ -220,18 +222,16 @@ async def test_a_comparison_places_its_intervals(tmp_path):
         | {"low": -0.03, "high": 0.01, "in_words": "no difference shown"},
     ]
     made = comparison(("old", run_report()), ("new", run_report()), changes, [])
-    async with opened(tmp_path, made) as tab:
+    with opened(made) as tab:
         kinds = "[...document.querySelectorAll('.row')].map((each) => each.className)"
-        assert await tab.run(kinds) == ["row slower", "row neither"]
+        assert tab.evaluate(kinds) == ["row slower", "row neither"]
         edges = (
             "(() => { const [a, b, zero] = ['.slower .bar', '.slower .dot', '.grid .zero'].map("
             "(each) => document.querySelector(each).getBoundingClientRect());"
             "return [zero.left, a.left, b.left + b.width / 2, a.right]; })()"
         )
-        zero, low, seen, high = await tab.run(edges)
+        zero, low, seen, high = tab.evaluate(edges)
         assert zero < low < seen < high
         assert (low - zero) / (high - zero) == pytest.approx(3 / 7, abs=0.02)
-        await tab.point(".row .name")
-        assert "105 ms after, +5.0 %" in await tab.run(
-            "document.getElementById('hint').textContent"
-        )
+        point_at(tab, ".row .name")
+        assert "105 ms after, +5.0 %" in tab.evaluate("document.getElementById('hint').textContent")

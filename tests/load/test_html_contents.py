@@ -89,7 +89,7 @@ def test_a_sweep_tells_for_each_combination_where_it_stopped_keeping_up():
         "dsi 10/s",
         "speculative lookahead=4 5/s",
     ]
-    assert fact(found, "Arrivals") == ["replay of 3 conversations at 1 times their pace"]
+    assert fact(found, "Arrivals") == ["replay of 3 conversations at their own pace"]
     assert fact(found, "Varied") == ["strategy: dsi, speculative; lookahead: 4"]
     assert "Strategies" not in {each["label"] for each in found["facts"]}
 

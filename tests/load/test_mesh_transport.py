@@ -17,7 +17,7 @@ from tests.client.conftest import (
 
 from specmesh.load.mesh_transport import MeshDoor
 from specmesh.load.tracing import traced
-from specmesh.load.transport import Call, Failed
+from specmesh.load.transport import Call, Failed, Served
 from specmesh.load.variations import Variation
 
 __all__ = ["serve"]
@@ -121,3 +121,11 @@ async def test_a_trace_that_begins_here_goes_on_in_the_mesh(serve):
         await ask(mesh, call())
     version, sent_id, _, flags = mesh.metadata[0]["traceparent"].split("-")
     assert (version, sent_id, flags) == ("00", trace_id, "01")
+
+
+async def test_the_model_is_the_first_that_the_mesh_names(serve):
+    mesh = await serve(FakeOrchestrator([]))
+    async with MeshDoor((mesh.address,)).open() as transport:
+        assert await transport.served() == Served("toy", has_strategies=True)
+    async with MeshDoor((mesh.address,), model="mine").open() as transport:
+        assert (await transport.served()).model == "mine"

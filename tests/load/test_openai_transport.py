@@ -9,10 +9,12 @@ import pytest
 from aiohttp import web
 from tests.client.conftest import FakeOrchestrator, serve, whole_answer
 from tests.gateway.conftest import open_gateway
+from tests.load.conftest import workload
 
+from specmesh.load.conduct import Plan, conduct
 from specmesh.load.openai_transport import OpenAiDoor
 from specmesh.load.tracing import traced
-from specmesh.load.transport import Call, Failed
+from specmesh.load.transport import Call, Failed, Served
 from specmesh.load.variations import Variation
 
 __all__ = ["open_gateway", "serve"]
@@ -24,6 +26,7 @@ class FakeServer:
     """Sends ``events`` to whoever asks, or the status and body of ``refusal``."""
 
     def __init__(self) -> None:
+        self.listed: object = {"data": [{"id": "first"}, {"id": "second"}]}
         self.events: list[object] = []
         self.refusal: tuple[int, object] | None = None
         self.done = True
@@ -33,7 +36,7 @@ class FakeServer:
         self.url = ""
 
     async def models(self, request):
-        return web.json_response({"data": [{"id": "first"}, {"id": "second"}]})
+        return web.json_response(self.listed)
 
     async def answer(self, request):
         self.asked.append({"path": request.path, **await request.json()})
@@ -96,12 +99,14 @@ async def ask(door, asked, stop_after=None):
 
 async def test_a_completion_is_read_to_its_end(server):
     server.events = [text("a"), text(""), text("b"), {"choices": [], "usage": USAGE}]
-    told, heard = await ask(OpenAiDoor(server.url), call("hi", ignore_end=True))
+    asked = call("hi", ignore_end=True, sampling_seed=7)
+    told, heard = await ask(OpenAiDoor(server.url, model="mine"), asked)
     assert heard == [(None, "a"), (None, "b")]
     assert (told.num_prompt_tokens, told.num_output_tokens, told.work) == (7, 5, None)
     (asked,) = server.asked
     assert asked["path"] == "/v1/completions"
-    assert (asked["model"], asked["prompt"], asked["max_tokens"]) == ("first", "hi", 9)
+    assert (asked["model"], asked["prompt"], asked["max_tokens"]) == ("mine", "hi", 9)
+    assert asked["seed"] == 7
     assert asked["stream_options"] == {"include_usage": True}
     assert asked["ignore_eos"] is True
 
@@ -186,10 +191,24 @@ async def test_tokens_are_counted_by_the_server(server):
         assert await transport.count_tokens("some words") == 7
 
 
+async def test_the_model_is_the_one_asked_for_or_the_first_that_the_server_names(server):
+    for asked, model in (("", "first"), ("mine", "mine")):
+        async with OpenAiDoor(server.url, model=asked).open() as transport:
+            assert await transport.served() == Served(model, has_strategies=False)
+
+
+@pytest.mark.parametrize("body", [{"data": []}, {"models": []}, {"data": ["toy"]}, ["toy"]])
+async def test_a_list_without_models_is_a_failure(server, body):
+    server.listed = body
+    async with OpenAiDoor(server.url).open() as transport:
+        with pytest.raises(Failed, match="/v1/models"):
+            await transport.served()
+
+
 async def test_a_server_that_is_not_there_is_named(server):
     with pytest.raises(Failed, match=r"127\.0\.0\.1:1: ") as failed:
-        async with OpenAiDoor("http://127.0.0.1:1").open():
-            pass
+        async with OpenAiDoor("http://127.0.0.1:1").open() as transport:
+            await transport.served()
     assert failed.value.reason == "CONNECTION"
 
 
@@ -197,6 +216,8 @@ async def test_of_our_own_gateway_the_cost_of_answers_is_known_too(serve, open_g
     mesh = await serve(FakeOrchestrator([whole_answer]))
     gateway = await open_gateway(mesh.address)
     asked = call(variation=Variation(strategy="dsi", options={"lookahead": 4}))
+    async with OpenAiDoor(gateway.url).open() as transport:
+        assert await transport.served() == Served("toy", has_strategies=True)
     told, heard = await ask(OpenAiDoor(gateway.url, model="toy"), asked)
     assert "".join(said for _, said in heard).startswith("100 101 ")
     assert (told.num_prompt_tokens, told.num_output_tokens) == (3, 12)
@@ -227,3 +248,12 @@ async def test_the_command_measures_a_server_of_openais_api(server):
     assert result["speculation"] is None
     assert result["tokens_per_chunk"] == {}
     assert result["goodput"]["share"] == 1.0
+
+
+async def test_a_strategy_that_the_server_would_pass_over_is_refused(server):
+    door = OpenAiDoor(server.url, model="mine")
+    plan = Plan(workload=workload(variations=(Variation(strategy="dsi"),)), door=door)
+    with pytest.raises(Failed, match=r"is not specmesh's and would pass over .*: dsi") as failed:
+        await conduct(plan)
+    assert failed.value.reason == "NO_STRATEGIES"
+    assert server.asked == []

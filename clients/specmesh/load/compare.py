@@ -85,7 +85,8 @@ def other_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[
         if name != "words_per_token" and old["workload"][name] != new["workload"].get(name)
     ]
     alike = ("model", "chat", "seed", "processes")
-    found += [name for name in alike if old[name] != new[name]]
+    # Reports of old name the model only if the command did.
+    found += [name for name in alike if "" not in (old[name], new[name]) and old[name] != new[name]]
     machines = [{**each["machine"], "load_average": None} for each in (old, new)]
     return [*found, *(["machine"] if machines[0] != machines[1] else [])]
 

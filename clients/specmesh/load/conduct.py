@@ -14,9 +14,11 @@ from specmesh.load.objectives import Objectives
 from specmesh.load.report import Result
 from specmesh.load.servers import Watch
 from specmesh.load.summary import measured_time, summarise
-from specmesh.load.transport import Door
+from specmesh.load.transport import Door, Failed
 from specmesh.load.workload import Workload
 
+NO_STRATEGIES = "NO_STRATEGIES"
+"""The reason of Failed for a server that can't do what was asked for."""
 _SAMPLE = " ".join(WORDS)
 
 
@@ -34,9 +36,10 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of it; ``workload`` is the plan's, with what was measured of the tokenizer."""
+    """What came of it; ``plan`` is the one asked for, with the model's name and what was measured
+    of its tokenizer."""
 
-    workload: Workload
+    plan: Plan
     seen: Seen
     result: Result
 
@@ -48,11 +51,13 @@ async def conduct(
 ) -> Run:
     """Run it. ``fleet_made`` gets what can stop it early.
 
-    Raises Failed if the server can't be reached, and CannotScrape.
+    Raises Failed if the server can't be reached or does not know strategies that the plan has,
+    and CannotScrape.
     """
     watch = Watch(plan.metrics)
     await watch.check()
-    workload = await _for_tokenizer(plan.workload, plan.door)
+    plan = await _for_server(plan)
+    workload = plan.workload
     fleet = Fleet(workload, plan.door, plan.processes, traced=plan.num_slowest > 0)
     fleet_made(fleet)
     watching: list[asyncio.Task[None]] = []
@@ -70,14 +75,26 @@ async def conduct(
                 await each
     servers = watch.servers(*measured_time(workload, seen))
     result = summarise(workload, seen, plan.objectives, servers, plan.num_slowest)
-    return Run(workload, seen, result)
+    return Run(plan, seen, result)
 
 
-async def _for_tokenizer(workload: Workload, door: Door) -> Workload:
-    """With as many words for a token as the server's tokenizer has; prompts of a file need none.
-    Raises Failed."""
-    if isinstance(workload.conversations, Listed):
-        return workload
-    async with door.open() as transport:
-        num_tokens = await transport.count_tokens(_SAMPLE)
-    return replace(workload, words_per_token=len(WORDS) / max(1, num_tokens))
+async def _for_server(plan: Plan) -> Plan:
+    """With the name of the model, and as many words for a token as its tokenizer has; prompts of a
+    file need none. Raises Failed."""
+    door, workload = plan.door, plan.workload
+    strategies = [each.name for each in workload.variations if each.strategy or each.options]
+    if strategies or not door.model:
+        async with door.open() as transport:
+            served = await transport.served()
+        if strategies and not served.has_strategies:
+            raise Failed(
+                NO_STRATEGIES,
+                f"{door.description} is not specmesh's and would pass over the strategy, or its "
+                f"options, of: {'; '.join(strategies)}",
+            )
+        door = door.asking_for(served.model)
+    if not isinstance(workload.conversations, Listed):
+        async with door.open() as transport:
+            num_tokens = await transport.count_tokens(_SAMPLE)
+        workload = replace(workload, words_per_token=len(WORDS) / max(1, num_tokens))
+    return replace(plan, door=door, workload=workload)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from specmesh.client import (
@@ -15,7 +15,7 @@ from specmesh.client import (
     Timeouts,
 )
 from specmesh.load.observation import Work
-from specmesh.load.transport import Call, Failed, Heard, Told
+from specmesh.load.transport import Call, Failed, Heard, Served, Told
 
 _LONGEST_S = 3600.0
 
@@ -39,6 +39,10 @@ class MeshDoor:
     def description(self) -> str:
         """Such as ``gRPC 127.0.0.1:50051``."""
         return f"gRPC {', '.join(self.targets)}"
+
+    def asking_for(self, model: str) -> MeshDoor:
+        """The same, with that model."""
+        return replace(self, model=model)
 
     def open(self) -> MeshTransport:
         """A client of its own."""
@@ -76,6 +80,16 @@ class MeshTransport:
             num_resumes=result.num_resumes,
             work=_work(stats),
         )
+
+    async def served(self) -> Served:
+        """By ``ListModels``. Raises Failed."""
+        try:
+            models = await self._client.list_models()
+        except SpecmeshError as error:
+            raise _failed(error) from error
+        if not models:
+            raise Failed("UNAVAILABLE", "the mesh serves no model yet: no verifier is reached")
+        return Served(self._door.model or models[0].target.name, has_strategies=True)
 
     async def count_tokens(self, text: str) -> int:
         """By the mesh's tokenizer. Raises Failed."""

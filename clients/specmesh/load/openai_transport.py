@@ -6,7 +6,7 @@ import asyncio
 import json
 import ssl
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,7 +16,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from specmesh.load.mesh_transport import messages
 from specmesh.load.observation import Work
-from specmesh.load.transport import Call, Failed, Heard, Told
+from specmesh.load.transport import Call, Failed, Heard, Served, Told
 
 _DEADLINE = "DEADLINE_EXCEEDED"
 _LOOK_UP_S = 60.0
@@ -50,6 +50,10 @@ class OpenAiDoor:
         """Where requests go."""
         return f"{self.base}/{'chat/' if self.chat else ''}completions"
 
+    def asking_for(self, model: str) -> OpenAiDoor:
+        """The same, with that model."""
+        return replace(self, model=model)
+
     def open(self) -> OpenAiTransport:
         """A connection pool of its own."""
         return OpenAiTransport(self)
@@ -60,7 +64,6 @@ class OpenAiTransport:
 
     def __init__(self, door: OpenAiDoor) -> None:
         self._door = door
-        self._model = door.model
         self._session: aiohttp.ClientSession | None = None
 
     async def ask(self, call: Call, heard: Heard) -> Told | None:
@@ -94,9 +97,28 @@ class OpenAiTransport:
             work=_work(cost["stats"]) if "stats" in cost else None,
         )
 
+    async def served(self) -> Served:
+        """By ``/v1/models``, where specmesh's gateway tells of its strategies. Raises Failed."""
+        assert self._session is not None, "the transport is not open"
+        url = f"{self._door.base}/models"
+        try:
+            async with asyncio.timeout(_LOOK_UP_S), self._session.get(url) as response:
+                await _check(response)
+                listed = (await response.json())["data"]
+                found = {str(model["id"]): model for model in listed}
+        except (TimeoutError, LookupError, TypeError, ValueError) as error:
+            raise Failed("CONNECTION", f"{url}: {type(error).__name__}: {error}") from error
+        except aiohttp.ClientError as error:
+            raise _broken(error) from error
+        if not found:
+            raise Failed("UNAVAILABLE", f"{url}: the server names no model")
+        model = self._door.model or next(iter(found))
+        return Served(model, any("specmesh" in each for each in found.values()))
+
     async def count_tokens(self, text: str) -> int:
         """As the server counts them in its usage. Raises Failed."""
-        said = {"model": self._model, "max_tokens": 1, "temperature": 0, **self._prompt((text,))}
+        limits = {"max_tokens": 1, "temperature": 0}
+        said = {"model": self._door.model, **limits, **self._prompt((text,))}
         try:
             async with asyncio.timeout(_LOOK_UP_S), self._post(said) as response:
                 await _check(response)
@@ -117,11 +139,6 @@ class OpenAiTransport:
             read_bufsize=_MAX_LINE_BYTES // 2,
             headers={"Authorization": f"Bearer {token}"} if token else {},
         )
-        try:
-            self._model = self._model or await self._only_model()
-        except BaseException:
-            await self._session.close()
-            raise
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -137,9 +154,10 @@ class OpenAiTransport:
     def _asked(self, call: Call) -> dict[str, Any]:
         variation = call.variation
         body: dict[str, Any] = {
-            "model": self._model,
+            "model": self._door.model,
             **self._prompt(call.said),
             **variation.sampling,
+            "seed": call.sampling_seed,
         }
         if call.max_tokens is not None:
             body["max_tokens"] = call.max_tokens
@@ -154,18 +172,6 @@ class OpenAiTransport:
         if self._door.chat:
             return {"messages": messages(said)}
         return {"prompt": "".join(said)}
-
-    async def _only_model(self) -> str:
-        assert self._session is not None
-        url = f"{self._door.base}/models"
-        try:
-            async with asyncio.timeout(_LOOK_UP_S), self._session.get(url) as response:
-                await _check(response)
-                return str((await response.json())["data"][0]["id"])
-        except (TimeoutError, LookupError) as error:
-            raise Failed("CONNECTION", f"{url}: {type(error).__name__}: {error}") from error
-        except aiohttp.ClientError as error:
-            raise _broken(error) from error
 
 
 async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[Mapping[str, Any]]:

@@ -231,7 +231,7 @@ class Setting:
     command: str
     server: str
     model: str
-    """As it was asked for; empty: the server's default."""
+    """The one asked for: by its name, or else the first that the server names."""
     chat: bool
     """Whether chats were sent, not texts."""
     seed: int
@@ -258,6 +258,7 @@ class Point:
 
     rate: float
     changed: Mapping[str, str]
+    setting: Setting
     saturated: str
     meets: bool | None
     """Whether the objectives were met; None if there are none."""

@@ -41,6 +41,15 @@ class Told:
     work: Work | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What a server says that it serves. ``model`` is the first, if none was asked for;
+    ``has_strategies``: it is specmesh, and does not pass over a request's strategy."""
+
+    model: str
+    has_strategies: bool
+
+
 Heard = Callable[[int | None, str], bool]
 """Called with each chunk of an answer: its tokens, if the server counts them, and its text.
 Returns whether to go on reading; if not, the answer is cancelled."""
@@ -51,6 +60,10 @@ class Transport(Protocol):
 
     async def ask(self, call: Call, heard: Heard) -> Told | None:
         """Read an answer to its end; None if ``heard`` cancelled it. Raises Failed."""
+        ...
+
+    async def served(self) -> Served:
+        """What the server says. Raises Failed, also where it serves nothing."""
         ...
 
     async def count_tokens(self, text: str) -> int:
@@ -72,7 +85,11 @@ class Door(Protocol):
 
     @property
     def model(self) -> str:
-        """The one to ask for; empty: the server's default."""
+        """The one to ask for; empty: the first that the server names."""
+        ...
+
+    def asking_for(self, model: str) -> Door:
+        """The same, with that model."""
         ...
 
     @property

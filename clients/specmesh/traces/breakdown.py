@@ -8,14 +8,14 @@ for; over all nodes it sums up to the wall time.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 from specmesh.serving.conventions import COMMIT_SPAN, FORWARD_MS, QUEUE_MS
-from specmesh.traces.critical_path import critical_path
+from specmesh.traces.critical_path import Segment, critical_path
 from specmesh.traces.intervals import Interval, length_ms, union, without
-from specmesh.traces.spans import Node, Span, SpanKind, root_of
+from specmesh.traces.spans import Node, Span, SpanKind, root_of, servers_of
 
 STORE = Node("redis", "")
 """Stands for the session store, which sends no spans: its time is that of the commits."""
@@ -51,51 +51,53 @@ class Breakdown:
         return node.path_ms / self.wall_ms if self.wall_ms else 0.0
 
 
-def breakdown(spans: Sequence[Span]) -> Breakdown:
-    """The breakdown of one trace, whose spans are by one clock (``clocks.corrected``).
+def breakdown(spans: Sequence[Span], path: Sequence[Segment] | None = None) -> Breakdown:
+    """The breakdown of one trace, whose spans are by one clock (``clocks.corrected``). ``path`` is
+    its critical path, if that is known already.
 
     Raises ValueError without spans, or for several traces.
     """
     if len({span.trace_id for span in spans}) != 1:
         raise ValueError("a breakdown needs the spans of exactly one trace")
-    tree = _Tree(spans)
+    calls = _Calls(spans)
     root = root_of(spans)
     path_ms: dict[Node, float] = defaultdict(float)
-    for segment in critical_path(root, spans):
-        path_ms[tree.responsible(segment.span)] += (segment.end_ns - segment.start_ns) / 1e6
-    nodes = {node: tree.node_time(node, path_ms[node]) for node in {*tree.nodes(), *path_ms}}
-    ordered = sorted(nodes.values(), key=lambda node: -node.path_ms)
+    for segment in critical_path(root, spans) if path is None else path:
+        path_ms[calls.responsible(segment.span)] += (segment.end_ns - segment.start_ns) / 1e6
+    nodes = [calls.node_time(node, path_ms[node]) for node in {*calls.by_node, *path_ms}]
+    ordered = sorted(nodes, key=lambda node: -node.path_ms)
     return Breakdown(wall_ms=root.duration_ms, nodes=tuple(ordered))
 
 
-class _Tree:
-    """The spans of one trace, by parent and by node."""
+class _Calls:
+    """The calls of one trace: those that each node served, and how long the way to it was."""
 
     def __init__(self, spans: Sequence[Span]) -> None:
-        self._spans = spans
+        self._servers = servers_of(spans)
         self._children: dict[str, list[Span]] = defaultdict(list)
-        self._served: dict[Node, list[Span]] = defaultdict(list)
+        self._hop_ms: dict[Node, float] = defaultdict(float)
+        self.by_node: dict[Node, list[Span]] = defaultdict(list)
         for span in spans:
             self._children[span.parent_span_id].append(span)
             if span.kind is SpanKind.SERVER:
-                self._served[span.node].append(span)
+                self.by_node[span.node].append(span)
             elif span.name == COMMIT_SPAN:
-                self._served[STORE].append(span)
-
-    def nodes(self) -> Iterable[Node]:
-        """All nodes that served a call."""
-        return self._served
+                self.by_node[STORE].append(span)
+            elif servers := self._servers_of(span):
+                # A server's span may outlast a caller that cancelled; no way takes less than none.
+                beyond_ms = span.duration_ms - sum(server.duration_ms for server in servers)
+                self._hop_ms[servers[0].node] += max(beyond_ms, 0.0)
 
     def responsible(self, span: Span) -> Node:
         """The node responsible for a span's own time: for a call, the node that served it."""
         if span.name == COMMIT_SPAN:
             return STORE
-        servers = self._server_spans(span)
+        servers = self._servers_of(span)
         return servers[0].node if servers else span.node
 
     def node_time(self, node: Node, path_ms: float) -> NodeTime:
         """Sum up the calls that the node served."""
-        served = self._served.get(node, [])
+        served = self.by_node.get(node, [])
         queue_ms = sum(span.number(QUEUE_MS) for span in served)
         forward_ms = sum(span.number(FORWARD_MS) for span in served)
         own = [self._own(span) for span in served]
@@ -107,31 +109,21 @@ class _Tree:
             queue_ms=queue_ms,
             forward_ms=forward_ms,
             other_ms=max(own_ms - queue_ms - forward_ms, 0.0),
-            hop_ms=sum(self._hop_ms(span) for span in self._spans if self._goes_to(span, node)),
+            hop_ms=self._hop_ms.get(node, 0.0),
             path_ms=path_ms,
         )
 
-    def _server_spans(self, call: Span) -> Sequence[Span]:
-        """The server spans of an outgoing call; none if it was cancelled before it arrived."""
-        if call.kind is not SpanKind.CLIENT:
-            return ()
-        below = self._children.get(call.span_id, ())
-        return [span for span in below if span.kind is SpanKind.SERVER]
-
-    def _goes_to(self, call: Span, node: Node) -> bool:
-        servers = self._server_spans(call)
-        return bool(servers) and servers[0].node == node
-
-    def _hop_ms(self, call: Span) -> float:
-        # A server's span may outlast a caller that cancelled; network time is never negative.
-        return max(call.duration_ms - sum(s.duration_ms for s in self._server_spans(call)), 0.0)
+    def _servers_of(self, span: Span) -> Sequence[Span]:
+        """Who served a call; none if it was cancelled before it arrived, or is no call."""
+        return self._servers.get(span.span_id, ()) if span.kind is SpanKind.CLIENT else ()
 
     def _own(self, span: Span) -> list[Interval]:
         """The intervals in which no call or commit below the span was under way."""
-        away = ((below.start_ns, below.end_ns) for below in self._calls_below(span))
-        return without((span.start_ns, span.end_ns), away)
+        whole = (span.start_ns, span.end_ns)
+        away = [(below.start_ns, below.end_ns) for below in self._calls_below(span)]
+        return without(whole, away)
 
-    def _calls_below(self, span: Span) -> Iterable[Span]:
+    def _calls_below(self, span: Span) -> Iterator[Span]:
         for child in self._children.get(span.span_id, ()):
             if child.kind is SpanKind.CLIENT or child.name == COMMIT_SPAN:
                 yield child

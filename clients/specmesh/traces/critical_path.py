@@ -70,8 +70,7 @@ class Segment:
 def critical_path(root: Span, spans: Sequence[Span]) -> list[Segment]:
     """The segments from the root's end back to its start; ``spans`` are those of its trace, by one
     clock (``clocks.corrected``)."""
-    children = {parent: _Below(below) for parent, below in _children(spans).items()}
-    return list(_walk(root, root.start_ns, root.end_ns, children))
+    return list(_walk(root, root.start_ns, root.end_ns, _Waits(_children(spans))))
 
 
 def _children(spans: Sequence[Span]) -> Mapping[str, Sequence[Span]]:
@@ -118,14 +117,17 @@ class _Below:
 
     def __init__(self, children: Sequence[Span]) -> None:
         self.are_calls = any(CAUSE in child.attributes for child in children)
+        if not self.are_calls:
+            self._all = _InOrder(children)
+            return
         # Work that was cancelled may end last, but nobody needed it. Drafts are cancelled once they
         # are long enough: what had come of them by then was needed.
         needed = [c for c in children if not c.was_cancelled and c.name != CANCEL_SPAN]
-        self._all = _InOrder(needed if self.are_calls else children)
+        self._all = _InOrder(needed)
         self._calls = _InOrder(c for c in needed if c.name in _CAUSES.values())
         self._named = {
             name: _InOrder(c for c in (children if name in _STREAMS else needed) if c.name == name)
-            for name in (set(_CAUSES.values()) if self.are_calls else ())
+            for name in set(_CAUSES.values())
         }
 
     def before(self, after: Span | None, start_ns: int, now: int) -> tuple[Span | None, int, int]:
@@ -171,14 +173,28 @@ def _ended(child: Span | None, start_ns: int) -> tuple[Span | None, int, int]:
     return child, child.end_ns, max(child.start_ns, start_ns)
 
 
-_NOTHING = _Below(())
+class _Waits:
+    """What each span may have waited for; looked into only where the path goes."""
+
+    def __init__(self, children: Mapping[str, Sequence[Span]]) -> None:
+        self._children = children
+        self._below: dict[str, _Below] = {}
+
+    def of(self, span: Span) -> _Below | None:
+        """The span's children; None if it has none."""
+        found = self._below.get(span.span_id)
+        if found is None and span.span_id in self._children:
+            found = self._below[span.span_id] = _Below(self._children[span.span_id])
+        return found
 
 
-def _walk(
-    span: Span, start_ns: int, end_ns: int, children: Mapping[str, _Below]
-) -> Iterator[Segment]:
+def _walk(span: Span, start_ns: int, end_ns: int, waits: _Waits) -> Iterator[Segment]:
     """Divide a span's time between ``start_ns`` and ``end_ns`` among segments, backwards."""
-    below = children.get(span.span_id, _NOTHING)
+    below = waits.of(span)
+    if below is None:
+        if start_ns < end_ns:
+            yield Segment(span, start_ns, end_ns)
+        return
     after: Span | None = None
     now = end_ns
     while now > start_ns:
@@ -192,7 +208,7 @@ def _walk(
                 run_delay_ns=min(delay_ns, now - reached_ns),
             )
         if child is not None:
-            yield from _walk(child, floor_ns, reached_ns, children)
+            yield from _walk(child, floor_ns, reached_ns, waits)
         # Only its beginning has a cause.
         after = child if child is not None and child.start_ns == floor_ns else None
         now = floor_ns

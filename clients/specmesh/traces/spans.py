@@ -153,17 +153,24 @@ def _span_from(span: trace_pb2.Span, node: Node) -> Span:
 
 
 def _attributes_from(pairs: Sequence[KeyValue]) -> dict[str, AttributeValue]:
-    values = ((pair.key, _value_from(pair.value)) for pair in pairs)
-    return {key: value for key, value in values if value is not None}
+    found: dict[str, AttributeValue] = {}
+    for pair in pairs:
+        value = _value_from(pair.value)
+        if value is not None:
+            found[pair.key] = value
+    return found
+
+
+_PLAIN = frozenset({"string_value", "bool_value", "int_value", "double_value"})
 
 
 def _value_from(value: AnyValue) -> AttributeValue | None:
     """The value; None for types that no attribute of this project has (bytes, maps)."""
     kind = value.WhichOneof("value")
-    if kind == "array_value":
-        items = (_value_from(item) for item in value.array_value.values)
-        return tuple(item for item in items if item is not None)
-    if kind in {"string_value", "bool_value", "int_value", "double_value"}:
+    if kind in _PLAIN:
         plain: str | bool | int | float = getattr(value, kind)
         return plain
+    if kind == "array_value":
+        items = map(_value_from, value.array_value.values)
+        return tuple(item for item in items if item is not None)
     return None

@@ -89,8 +89,10 @@ class _Read:
         self.fates: dict[int, Fate] = {}
         self.order: list[int] = []
         for span in sorted(spans, key=lambda span: span.start_ns):
-            self._drafted(span)
-            self._committed(span)
+            if names.TREE_NODES in span.attributes:
+                self._drafted(span)
+            if names.COMMITTED_NODES in span.attributes:
+                self._committed(span)
 
     def result(self) -> TokenTree:
         """Tell the fates of those that were not committed."""

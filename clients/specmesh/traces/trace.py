@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from specmesh.traces.breakdown import Breakdown, breakdown
 from specmesh.traces.clocks import ClockCorrection, corrected
 from specmesh.traces.completeness import Gap, Loss, gaps, mended
-from specmesh.traces.critical_path import critical_path
+from specmesh.traces.critical_path import Segment, critical_path
 from specmesh.traces.path_parts import Stretch, stretches
 from specmesh.traces.spans import Span, root_of
 from specmesh.traces.summary import TraceSummary, summarise
@@ -26,6 +26,8 @@ class Trace:
     summary: TraceSummary
     path: Sequence[Stretch]
     """The critical path, from the root's start to its end."""
+    segments: Sequence[Segment]
+    """The same, not yet divided by what went on in it, from its end to its start."""
 
     @classmethod
     def of(cls, spans: Sequence[Span]) -> Trace:
@@ -34,8 +36,9 @@ class Trace:
         found = gaps(by_one_clock)
         whole = mended(by_one_clock, found)
         root = root_of(by_one_clock)
-        path = stretches(critical_path(root, whole), whole)
-        return cls(whole, root, found, corrections, summarise(spans), path)
+        segments = critical_path(root, whole)
+        path = stretches(segments, whole)
+        return cls(whole, root, found, corrections, summarise(spans), path, segments)
 
     def children(self) -> Mapping[str, Sequence[Span]]:
         """The spans below each, by its id, in order of start. The root's parent is not among them,
@@ -52,4 +55,4 @@ class Trace:
 
     def breakdown(self) -> Breakdown:
         """Where the time went, node by node."""
-        return breakdown(self.spans)
+        return breakdown(self.spans, self.segments)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import quantiles
 
-from tests.cli.page.browser import chromium, opened
+from tests.browser import chromium, opened
 from tests.cli.page.made import LARGE, large, store_with
 from tests.cli.page.test_open import running
 

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from tests.cli.page.browser import PHONE, chromium, opened
+from tests.browser import PHONE, chromium, opened
 from tests.cli.page.made import EVENTFUL, MARKUP, SCRIPT
 from tests.cli.page.test_open import running
 from typer.testing import CliRunner

@@ -16,6 +16,8 @@ from specmesh.simulation.models import CertainModels
 from specmesh.simulation.replay.latencies import target_latency
 from specmesh.simulation.replay.recorded import Forward, Guess, Recorded
 from specmesh.simulation.replay.what_if import (
+    NUM_RUNS,
+    Trials,
     changes_of,
     lookahead,
     more_verifiers,
@@ -98,6 +100,24 @@ def test_what_the_simulation_gets_wrong_in_both_alike_does_not_count():
     assert prediction.duration_s == pytest.approx(
         OUTSIDE_S + 2 * simulated_s("dsi", FOUR, num_verifiers=4)
     )
+
+
+def test_trials_try_all_changes_once_before_any_again_and_may_end_at_any_time():
+    request, changes = trace_of("dsi", FOUR), (more_verifiers(2), lookahead(2), quicker_drafter(2))
+    whole = what_if(request, changes)
+    assert (whole.num_runs, whole.num_planned_runs, whole.left_out) == (NUM_RUNS, NUM_RUNS, ())
+    trials = Trials(request, changes)
+    assert trials.step()
+    assert (trials.result().num_runs, trials.result().left_out) == (1, changes)
+    assert trials.step()
+    assert [each.change for each in trials.result().predictions] == [changes[0]]
+    while trials.num_done < 2 * (1 + len(changes)):
+        assert trials.step()
+    twice = trials.result()
+    assert (twice.num_runs, twice.left_out) == (2, ())
+    # All is known of these models, so that no seed changes anything.
+    for few, many in zip(twice.predictions, whole.predictions, strict=True):
+        assert few.duration_s == pytest.approx(many.duration_s)
 
 
 def test_guesses_that_the_trace_lacks_are_drawn_at_the_rate_of_the_others():

@@ -13,10 +13,11 @@ from collections.abc import AsyncIterator
 
 import grpc.aio
 
-from specmesh.v1 import events_pb2, tokenizer_pb2
+from specmesh.v1 import events_pb2, model_pb2, served_model_pb2, tokenizer_pb2
 from specmesh.v1 import generation_pb2 as pb
 
 _NUM_PROMPT_TOKENS = 4
+_MODEL = "stub"
 
 
 def answer(num_tokens: int) -> tuple[bytes, ...]:
@@ -25,7 +26,7 @@ def answer(num_tokens: int) -> tuple[bytes, ...]:
         session_id="stub",
         resume_token=b"stub",
         epoch=1,
-        model="stub",
+        model=_MODEL,
         strategy="autoregressive",
         seed=1,
         num_prompt_tokens=_NUM_PROMPT_TOKENS,
@@ -80,13 +81,25 @@ class _Stub:
         words = tokenizer_pb2.TokenizeRequest.FromString(request).text.split()
         return tokenizer_pb2.TokenizeResponse(token_ids=range(len(words))).SerializeToString()
 
+    async def list_models(
+        self,
+        request: bytes,  # noqa: ARG002
+        context: grpc.aio.ServicerContext[bytes, bytes],  # noqa: ARG002
+    ) -> bytes:
+        """The only one."""
+        model = served_model_pb2.ServedModel(target=model_pb2.ModelInfo(name=_MODEL))
+        return served_model_pb2.ListModelsResponse(models=[model]).SerializeToString()
+
 
 async def serve(num_tokens: int) -> None:
     """Answer on a free port of the loopback interface until cancelled."""
     stub = _Stub(num_tokens)
     server = grpc.aio.server()
     methods: dict[str, dict[str, grpc.RpcMethodHandler[bytes, bytes]]] = {
-        "GenerationService": {"Generate": grpc.unary_stream_rpc_method_handler(stub.generate)},
+        "GenerationService": {
+            "Generate": grpc.unary_stream_rpc_method_handler(stub.generate),
+            "ListModels": grpc.unary_unary_rpc_method_handler(stub.list_models),
+        },
         "TokenizerService": {"Tokenize": grpc.unary_unary_rpc_method_handler(stub.tokenize)},
     }
     for name, handlers in methods.items():

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from statistics import median
 from typing import Any
 
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.options import OPTIONS, StrategyOptions
 from specmesh.serving import conventions as names
-from specmesh.traces.intervals import length_ms, union
+from specmesh.traces.intervals import Interval, length_ms, union
 from specmesh.traces.spans import Node, Span, SpanKind, servers_of
 from specmesh.traces.trace import Trace
 
@@ -81,6 +83,11 @@ class _Reader:
         if len(answers) != 1:
             raise NotReplayable("it must be the whole answer of one orchestrator")
         self._answer = answers[0]
+        calls: dict[Node, list[Span]] = defaultdict(list)
+        for span in self._spans:
+            if span.kind is SpanKind.SERVER:
+                calls[span.node].append(span)
+        self._calls = {node: _Calls(served) for node, served in calls.items()}
 
     def result(self) -> Recorded:
         strategy = self._answer.text(names.STRATEGY)
@@ -155,13 +162,9 @@ class _Reader:
 
     def _own_queue_s(self, server: Span) -> float:
         """How long the call waited for other calls of this request."""
-        waited = (server.start_ns, server.start_ns + int(server.number(names.QUEUE_MS) * 1e6))
-        others = (
-            (max(span.start_ns, waited[0]), min(span.end_ns, waited[1]))
-            for span in self._spans
-            if span.kind is SpanKind.SERVER and span.node == server.node and span is not server
-        )
-        return length_ms(union(each for each in others if each[0] < each[1])) / 1e3
+        waited = (server.start_ns, server.left_queue_ns)
+        others = self._calls[server.node].within(waited, but=server)
+        return length_ms(union(others)) / 1e3
 
     def _levels(self) -> Iterator[float]:
         for call in self._spans:
@@ -182,6 +185,25 @@ class _Reader:
     def _num_verifiers(self) -> int:
         known = int(self._answer.number(names.NUM_VERIFIERS))
         return known or len({server.node for _, server in self._answered(names.VERIFY_SPAN)})
+
+
+class _Calls:
+    """What a node served, by start."""
+
+    def __init__(self, served: Sequence[Span]) -> None:
+        self._served = served
+        self._starts = [span.start_ns for span in served]
+        self._last_ends = list(accumulate((span.end_ns for span in served), max))
+
+    def within(self, stretch: Interval, but: Span) -> Iterator[Interval]:
+        """The parts of all calls ``but`` one that lie in ``stretch``."""
+        since_ns, until_ns = stretch
+        for index in range(bisect_left(self._starts, until_ns) - 1, -1, -1):
+            if self._last_ends[index] <= since_ns:
+                return  # all before it had ended
+            span = self._served[index]
+            if span is not but and span.end_ns > since_ns:
+                yield max(span.start_ns, since_ns), min(span.end_ns, until_ns)
 
 
 def _depth(draft: Span) -> int:

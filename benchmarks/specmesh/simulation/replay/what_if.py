@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from statistics import fmean
@@ -49,29 +49,68 @@ class WhatIf:
     simulated_s: float
     error: float
     predictions: tuple[Prediction, ...]
+    num_runs: int
+    """How often the answer as it was has been simulated."""
+    num_planned_runs: int
+    """How often it would have been if there had been the time."""
+    left_out: tuple[Change, ...]
+    """Changes that were not simulated once."""
 
 
-def what_if(request: Recorded, changes: tuple[Change, ...] | None = None) -> WhatIf:
-    """Simulate ``request`` as it was and with each of ``changes``, by default all of
-    ``changes_of`` it.
+class Trials:
+    """Simulations of ``request`` as it was and with each of ``changes``, by default all of
+    ``changes_of`` it: each of them once, then again with the next seed.
 
     The measured time is scaled by the ratio of the simulated ones, so that what the simulation
     gets wrong in both alike does not count.
     """
-    as_it_was = _speculation_s(request)
-    predictions = []
-    for change in changes_of(request) if changes is None else changes:
-        ratio = _speculation_s(change.apply(request)) / as_it_was
-        duration_s = request.outside_s + request.speculation_s * ratio
-        gain = 1 - duration_s / request.duration_s
-        predictions.append(Prediction(change, duration_s, gain))
-    simulated_s = request.outside_s + as_it_was
-    return WhatIf(
-        measured_s=request.duration_s,
-        simulated_s=simulated_s,
-        error=simulated_s / request.duration_s - 1,
-        predictions=tuple(sorted(predictions, key=lambda each: each.duration_s)),
-    )
+
+    def __init__(self, request: Recorded, changes: tuple[Change, ...] | None = None) -> None:
+        self._request = request
+        self._changes = changes_of(request) if changes is None else changes
+        self._requests = [request, *(change.apply(request) for change in self._changes)]
+        self._speculation_s: list[list[float]] = [[] for _ in self._requests]
+        self.num_done = 0
+        """How many simulations there have been."""
+
+    def step(self) -> bool:
+        """Simulate once; returns whether there is more to simulate. An exception meanwhile, such
+        as KeyboardInterrupt, leaves the result as it was."""
+        seed, which = divmod(self.num_done, len(self._requests))
+        self._speculation_s[which].append(_simulated_s(self._requests[which], seed))
+        self.num_done += 1
+        return self.num_done < NUM_RUNS * len(self._requests)
+
+    def result(self) -> WhatIf:
+        """What the simulations so far say; there must have been one."""
+        as_it_was, *changed = self._speculation_s
+        tried = list(zip(self._changes, changed, strict=True))
+        found = (self._prediction(change, times_s) for change, times_s in tried if times_s)
+        measured_s = self._request.duration_s
+        simulated_s = self._request.outside_s + fmean(as_it_was)
+        return WhatIf(
+            measured_s=measured_s,
+            simulated_s=simulated_s,
+            error=simulated_s / measured_s - 1,
+            predictions=tuple(sorted(found, key=lambda each: each.duration_s)),
+            num_runs=len(as_it_was),
+            num_planned_runs=NUM_RUNS,
+            left_out=tuple(change for change, times_s in tried if not times_s),
+        )
+
+    def _prediction(self, change: Change, times_s: Sequence[float]) -> Prediction:
+        # With the same seeds on both sides.
+        ratio = fmean(times_s) / fmean(self._speculation_s[0][: len(times_s)])
+        duration_s = self._request.outside_s + self._request.speculation_s * ratio
+        return Prediction(change, duration_s, 1 - duration_s / self._request.duration_s)
+
+
+def what_if(request: Recorded, changes: tuple[Change, ...] | None = None) -> WhatIf:
+    """All that ``Trials`` simulate."""
+    trials = Trials(request, changes)
+    while trials.step():
+        pass
+    return trials.result()
 
 
 def changes_of(request: Recorded) -> tuple[Change, ...]:
@@ -135,12 +174,8 @@ def _changes(request: Recorded) -> Iterator[Change]:
     yield from (strategy(name) for name in OTHER_STRATEGIES if name != request.strategy)
 
 
-def _speculation_s(request: Recorded) -> float:
-    """The mean simulated time of the strategy's work."""
-    return fmean(_simulated_s(request, seed) for seed in range(NUM_RUNS))
-
-
 def _simulated_s(request: Recorded, seed: int) -> float:
+    """How long the strategy's work takes."""
     goal = Goal(request.num_tokens, **asdict(request.options))
     mesh = MeshModel(
         target_latency(request.verifications),

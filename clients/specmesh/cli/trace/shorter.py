@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
@@ -18,22 +20,45 @@ _MIN_GAIN = 0.01
 _NUM_SHOWN = 8
 
 
-def shorter(trace: Trace) -> WhatIf | str:
-    """The answer simulated with one thing changed; or why it can't be."""
+LIMIT_S = 10.0
+"""How long simulations may take by default; answers of some hundred tokens take less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shorter:
+    """The answer simulated with one thing changed; or why it can't be. ``interrupted``: by Ctrl-C,
+    and ``found`` is what there was by then."""
+
+    found: WhatIf | str
+    interrupted: bool = False
+
+
+def shorter(trace: Trace, limit_s: float = LIMIT_S) -> Shorter:
+    """Simulate until all is known, ``limit_s`` seconds have passed, or Ctrl-C."""
     # The simulation runs the orchestrator's strategies, which a reader of traces may not have.
     try:
         from specmesh.simulation.replay.recorded import NotReplayable, recorded
-        from specmesh.simulation.replay.what_if import what_if
+        from specmesh.simulation.replay.what_if import Trials
     except ModuleNotFoundError as error:
-        return f"needs {error.name}: pip install 'specmesh[simulation]'"
+        return Shorter(f"needs {error.name}: pip install 'specmesh[simulation]'")
+    until_s = time.monotonic() + limit_s
+    trials: Trials | None = None
     try:
-        return what_if(recorded(trace))
+        trials = Trials(recorded(trace))
+        while trials.step() and time.monotonic() < until_s:
+            pass
     except NotReplayable as error:
-        return f"not known: {error}"
+        return Shorter(f"not known: {error}")
+    except KeyboardInterrupt:
+        if trials is None or not trials.num_done:
+            return Shorter("not known: interrupted", interrupted=True)
+        return Shorter(trials.result(), interrupted=True)
+    return Shorter(trials.result())
 
 
 def shorter_lines(found: WhatIf | str) -> Iterator[RenderableType]:
-    """A table of what saves time, and how far the simulation may be believed."""
+    """A table of what saves time, how far the simulation may be believed, and what there was no
+    time for."""
     title = "what would have shortened it"
     if isinstance(found, str):
         yield Text(f"{title}: {found}", "dim")
@@ -47,6 +72,12 @@ def shorter_lines(found: WhatIf | str) -> Iterator[RenderableType]:
         if each.gain > _MIN_GAIN:
             table.add_row(each.change.name, f"{each.duration_s * 1e3:.1f}", f"-{each.gain:.0%}")
     yield table if table.row_count else Text("nothing that was tried", "dim")
+    if found.left_out:
+        names = ", ".join(each.name for each in found.left_out)
+        yield Text(f"no time was left to simulate: {names} (see --what-if-seconds)", "dim")
+    elif found.num_runs < found.num_planned_runs:
+        runs = f"{found.num_runs} instead of {found.num_planned_runs} times"
+        yield Text(f"there was time to simulate each {runs} (see --what-if-seconds)", "dim")
 
 
 def shorter_json(found: WhatIf | str) -> dict[str, Any]:
@@ -61,4 +92,7 @@ def shorter_json(found: WhatIf | str) -> dict[str, Any]:
             {"with": each.change.name, "ms": each.duration_s * 1e3, "gain": each.gain}
             for each in found.predictions
         ],
+        "num_runs": found.num_runs,
+        "num_planned_runs": found.num_planned_runs,
+        "left_out": [each.name for each in found.left_out],
     }

@@ -12,10 +12,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.trace.listing import began, percent, summary_json
 from specmesh.cli.trace.opening import load, opened
 from specmesh.cli.trace.options import Json, TraceId, TraceStore
-from specmesh.cli.trace.shorter import shorter, shorter_json, shorter_lines
+from specmesh.cli.trace.shorter import LIMIT_S, Shorter, shorter, shorter_json, shorter_lines
 from specmesh.cli.trace.span_list import span_list
 from specmesh.cli.trace.tables import console, make_table, short_name
 from specmesh.cli.trace.token_lines import token_lines
@@ -40,9 +41,12 @@ def show(
         bool,
         typer.Option(
             "--what-if/--no-what-if",
-            help="Simulate what would have shortened it; takes seconds for a long answer.",
+            help="Simulate what would have shortened it; Ctrl-C shows what is known by then.",
         ),
     ] = True,
+    what_if_seconds: Annotated[
+        float, typer.Option(min=0, help="How long that may take; what is left out is named.")
+    ] = LIMIT_S,
     store: TraceStore = None,
     json_: Json = False,
 ) -> None:
@@ -51,14 +55,16 @@ def show(
     with opened(store) as reader:
         trace = load(reader, trace_id)
     if json_:
-        found = {"what_if": shorter_json(shorter(trace))} if what_if else {}
+        simulated = _simulated(trace, what_if_seconds) if what_if else None
+        found = {"what_if": shorter_json(simulated.found)} if simulated else {}
         typer.echo(json.dumps({**trace_json(trace), **found}))
-        return
+        raise typer.Exit(_status(simulated))
     out = console()
     print_trace(trace, out)
-    if what_if:
+    simulated = _simulated(trace, what_if_seconds) if what_if else None
+    if simulated is not None:
         out.print()
-        for line in shorter_lines(shorter(trace)):
+        for line in shorter_lines(simulated.found):
             out.print(line)
     if path:
         out.print()
@@ -66,6 +72,18 @@ def show(
     if spans:
         out.print()
         _print_lines(out, span_list(trace))
+    raise typer.Exit(_status(simulated))
+
+
+def _simulated(trace: Trace, limit_s: float) -> Shorter:
+    """With a sign of life on the terminal meanwhile."""
+    with Console(stderr=True).status("simulating what would have shortened it; Ctrl-C ends that"):
+        return shorter(trace, limit_s)
+
+
+def _status(simulated: Shorter | None) -> ExitStatus:
+    was_interrupted = simulated is not None and simulated.interrupted
+    return ExitStatus.INTERRUPTED if was_interrupted else ExitStatus.OK
 
 
 def print_trace(trace: Trace, out: Console) -> None:

@@ -31,14 +31,16 @@ def waterfall(trace: Trace, width: int) -> Iterator[Text]:
     by_node = _bars(trace)
     label_width = min(max(len(node.label) for node in by_node), 24)
     scale = _Scale(trace.root, width - label_width - 3)
-    path = trace.path
+    path: dict[Node, list[Stretch]] = defaultdict(list)
+    for stretch in trace.path:
+        path[stretch.node].append(stretch)
     yield Text(" " * (label_width + 2)).append(scale.axis(), "dim")
     for node in _in_order(by_node, trace.root):
         lanes = _lanes(by_node[node])
         for number, lane in enumerate(lanes[:_MAX_LANES]):
             label = node.label if number == 0 else ""
             line = Text(f"{label[:label_width]:<{label_width}}  ")
-            yield line.append_text(scale.draw(lane, [each for each in path if each.node == node]))
+            yield line.append_text(scale.draw(lane, path[node]))
         if len(lanes) > _MAX_LANES:
             more = len(lanes) - _MAX_LANES
             yield Text(f"{'':<{label_width}}  and {more} more at the same time", "dim")

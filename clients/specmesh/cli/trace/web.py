@@ -74,13 +74,16 @@ def open_(
 def _export(store: Path, trace_id: str, file: Path) -> None:
     with opened(store) as reader:
         trace = load(reader, trace_id)
+    simulated = shorter(trace)
     try:
-        told = {**trace_json(trace), "what_if": shorter_json(shorter(trace))}
+        told = {**trace_json(trace), "what_if": shorter_json(simulated.found)}
         size = file.write_text(document(told), encoding="utf-8")
     except OSError as error:
         typer.echo(f"specmesh: cannot write {file}: {error.strerror}", err=True)
         raise typer.Exit(ExitStatus.FAILED) from error
     typer.echo(f"{file}: trace {trace.summary.trace_id}, {size / 1e6:.1f} MB")
+    if simulated.interrupted:
+        raise typer.Exit(ExitStatus.INTERRUPTED)
 
 
 def _server() -> Callable[[Path, int, Callable[[str], None]], None]:

@@ -13,7 +13,8 @@ import typer
 from specmesh.cli.connection import client_options
 from specmesh.client.credentials import is_loopback
 from specmesh.load.arrivals import Arrivals, Constant, Gamma, Poisson, Ramp, Replay, Users
-from specmesh.load.commands.options import LoadOptions, Pattern
+from specmesh.load.commands.options import LoadOptions
+from specmesh.load.commands.pattern import Pattern
 from specmesh.load.conduct import Plan
 from specmesh.load.conversations import Conversations, Listed, Recorded, Synthetic
 from specmesh.load.mesh_transport import MeshDoor
@@ -87,7 +88,13 @@ def _arrivals(
 
 def _conversations(asked: LoadOptions, entries: tuple[TraceEntry, ...] | None) -> Conversations:
     if asked.prompts is not None:
-        return Listed(_read(read_prompts, asked.prompts, "--prompts"))
+        listed = _read(read_prompts, asked.prompts, "--prompts")
+        if asked.think and asked.users is None and all(len(each.turns) == 1 for each in listed):
+            raise typer.BadParameter(
+                f"goes with --users: no conversation of {asked.prompts} has several turns",
+                param_hint="--think",
+            )
+        return Listed(listed)
     if entries is not None:
         return Recorded(entries)
     return Synthetic(

@@ -6,7 +6,6 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
@@ -15,6 +14,8 @@ import typer
 from specmesh.cli.connection import DEFAULT_TARGET, Targets, TlsCa, TlsCert, TlsKey, TokenPath
 from specmesh.client.speculation import STRATEGY_OPTIONS
 from specmesh.load import durations, lengths
+from specmesh.load.commands.inapplicable import refuse_inapplicable
+from specmesh.load.commands.pattern import Pattern
 from specmesh.load.objectives import Objectives, objectives
 from specmesh.load.variations import SAMPLING, Variation, variation
 
@@ -25,15 +26,6 @@ _EXTENT = "How long"
 _FINDINGS = "Findings"
 
 _MAX_SEED = 2**53 - 1
-
-
-class Pattern(StrEnum):
-    """How arrivals of an open loop are spaced."""
-
-    POISSON = "poisson"
-    CONSTANT = "constant"
-    GAMMA = "gamma"
-    RAMP = "ramp"
 
 
 P = TypeVar("P")
@@ -336,13 +328,23 @@ def with_load_options(command: Callable[..., None]) -> Callable[..., None]:
     names = {field.name for field in fields(LoadOptions)}
 
     @functools.wraps(command)
-    def called(**given: Any) -> None:
-        asked = {name: value for name, value in given.items() if name in names}
+    def called(context: typer.Context, **given: Any) -> None:
+        asked = LoadOptions(**{name: value for name, value in given.items() if name in names})
         rest = {name: value for name, value in given.items() if name not in names}
-        command(LoadOptions(**asked), **rest)
+        written = {name for name in given if _is_written(context, name)}
+        refuse_inapplicable(asked, written, sets_rates="rate" not in rest)
+        command(asked, **rest)
 
     first, *others = (each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own)
-    parameters = [first, *shared, *others]
+    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    parameters = [context, first, *shared, *others]
     called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     called.__annotations__ = {each.name: each.annotation for each in parameters}
     return called
+
+
+def _is_written(context: typer.Context, name: str) -> bool:
+    """Whether an option is on the command line itself: neither a default nor a variable of the
+    environment, which are for all commands."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"

@@ -41,9 +41,9 @@ def run(
     async def work() -> int:
         done = await session.run(plan, plan.door.description)
         show_result(session.console, done.result)
-        session.write(RunReport(setting=session.setting(plan, done.workload), result=done.result))
+        session.write(RunReport(setting=session.setting(done.plan), result=done.result))
         if csv is not None:
-            write_csv(csv, done.workload, done.seen.observations)
+            write_csv(csv, done.plan.workload, done.seen.observations)
         if session.stopped:
             return ExitStatus.INTERRUPTED
         return ExitStatus.OK if done.result.counts.answered else ExitStatus.FAILED

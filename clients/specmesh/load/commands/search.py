@@ -13,7 +13,7 @@ from specmesh.load.commands.asked import plan_of
 from specmesh.load.commands.options import LoadOptions, with_load_options
 from specmesh.load.commands.session import Session, carry_out
 from specmesh.load.commands.sweep import point
-from specmesh.load.report import Point, SearchReport
+from specmesh.load.report import Point, SearchReport, Setting
 from specmesh.load.tables import show_points
 
 
@@ -51,23 +51,24 @@ def search(
     bisection = Bisection(first_rate, within)
 
     async def work() -> int:
-        workload = plan.workload
         points: list[Point] = []
+        setting: Setting | None = None
         while (rate := bisection.next_rate) is not None and not session.stopped:
             arrivals = plan_of(asked, rate).workload.arrivals
             at_rate = replace(plan.workload, arrivals=arrivals)
             done = await session.run(replace(plan, workload=at_rate), f"{rate:.3g}/s")
-            workload = done.workload
+            setting = setting or session.setting(done.plan)
             if session.stopped:
                 break
-            points.append(point(rate, {}, done.result, share))
+            points.append(point(rate, {}, session.setting(done.plan), done.result, share))
             bisection.tried(rate, met=bool(points[-1].meets))
         points.sort(key=lambda each: each.rate)
         show_points(session.console, points)
         _say(session, bisection, share)
+        assert setting is not None, "a search tries one rate at least"
         session.write(
             SearchReport(
-                setting=session.setting(plan, workload),
+                setting=setting,
                 share=share,
                 highest_rate=bisection.highest_met,
                 lowest_missed_rate=bisection.lowest_missed,

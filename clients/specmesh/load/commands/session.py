@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 
 from specmesh.cli.exit_status import ExitStatus
-from specmesh.load.conduct import Plan, Run, conduct
+from specmesh.load.conduct import NO_STRATEGIES, Plan, Run, conduct
 from specmesh.load.fleet import Fleet
 from specmesh.load.html.contents import page
 from specmesh.load.html.document import write_page
@@ -28,7 +28,11 @@ from specmesh.load.transport import Failed
 from specmesh.load.workload import Workload
 
 STANDARD_OUTPUT = Path("-")
-_UNREACHABLE = frozenset({"UNAVAILABLE", "CONNECTION"})
+_STATUSES = {
+    "UNAVAILABLE": ExitStatus.UNAVAILABLE,
+    "CONNECTION": ExitStatus.UNAVAILABLE,
+    NO_STRATEGIES: ExitStatus.USAGE,
+}
 
 
 class Session:
@@ -68,16 +72,16 @@ class Session:
             for each in signals:
                 loop.remove_signal_handler(each)
 
-    def setting(self, plan: Plan, workload: Workload) -> Setting:
-        """What the report says of runs of ``workload``, as it became of that of ``plan``."""
+    def setting(self, plan: Plan) -> Setting:
+        """What the report says of a run of ``plan``, as ``Run`` has it."""
         return Setting(
             command=shlex.join(["specmesh", "load", *sys.argv[1:]]),
             server=plan.door.description,
             model=plan.door.model,
             chat=plan.door.chat,
-            seed=workload.seed,
+            seed=plan.workload.seed,
             processes=plan.processes,
-            workload=described(workload),
+            workload=described(plan.workload),
             versions=versions(),
             machine=machine(),
         )
@@ -107,8 +111,7 @@ def carry_out(work: Callable[[], Coroutine[Any, Any, int]]) -> None:
         status = asyncio.run(work())
     except Failed as failure:
         typer.echo(f"specmesh: {failure} [{failure.reason}]", err=True)
-        unreachable = failure.reason in _UNREACHABLE
-        status = ExitStatus.UNAVAILABLE if unreachable else ExitStatus.FAILED
+        status = _STATUSES.get(failure.reason, ExitStatus.FAILED)
     except (CannotScrape, OSError) as error:
         typer.echo(f"specmesh: {error}", err=True)
         status = ExitStatus.FAILED

@@ -14,7 +14,7 @@ from specmesh.load.commands.asked import plan_of
 from specmesh.load.commands.options import LoadOptions, parsed_by, with_load_options
 from specmesh.load.commands.session import Session, carry_out
 from specmesh.load.conduct import Plan
-from specmesh.load.report import Point, Result, SweepReport
+from specmesh.load.report import Point, Result, Setting, SweepReport
 from specmesh.load.saturation import saturated
 from specmesh.load.tables import show_points
 
@@ -65,35 +65,39 @@ def sweep(
     session = Session(asked.json_, asked.html)
 
     async def work() -> int:
-        workload = plans[0][1].workload
         points: list[Point] = []
         for changed, plan in plans:
             for rate in rates:
                 at_rate = replace(plan.workload, arrivals=plan_of(asked, rate).workload.arrivals)
                 title = " ".join((f"{rate:g}/s", *map("=".join, changed.items())))
                 done = await session.run(replace(plan, workload=at_rate), title)
-                workload = done.workload
-                points.append(point(rate, changed, done.result))
+                points.append(point(rate, changed, session.setting(done.plan), done.result))
                 if session.stopped or points[-1].saturated:
                     break
             if session.stopped:
                 break
         show_points(session.console, points)
-        session.write(SweepReport(setting=session.setting(plans[0][1], workload), points=points))
+        session.write(SweepReport(setting=points[0].setting, points=points))
         return ExitStatus.INTERRUPTED if session.stopped else ExitStatus.OK
 
     carry_out(work)
 
 
 def point(
-    rate: float, changed: Mapping[str, str], result: Result, share: float | None = None
+    rate: float,
+    changed: Mapping[str, str],
+    setting: Setting,
+    result: Result,
+    share: float | None = None,
 ) -> Point:
     """What a run at ``rate`` says; it meets the objectives if ``share`` of its requests do."""
     why = saturated(result)
     meets = None
     if share is not None and result.goodput is not None:
         meets = not why and result.goodput.share >= share
-    return Point(rate=rate, changed=changed, saturated=why, meets=meets, result=result)
+    return Point(
+        rate=rate, changed=changed, setting=setting, saturated=why, meets=meets, result=result
+    )
 
 
 def _combinations(over: Sequence[tuple[str, Sequence[str]]]) -> list[Mapping[str, str]]:

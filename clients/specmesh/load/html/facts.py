@@ -54,9 +54,8 @@ def arrivals(found: Read, rates: str = "") -> str:
             pause = f", {found['think_s']:g} s of thought on average" if found["think_s"] else ""
             return f"closed loop, {found['count']} users{pause}"
         case "replay":
-            return (
-                f"replay of {found['seconds']} conversations at {found['speed']:g} times their pace"
-            )
+            pace = "their own" if found["speed"] == 1 else f"{found['speed']:g} times their"
+            return f"replay of {found['seconds']} conversations at {pace} pace"
         case "ramp":
             first, last, over_s = found["first"], found["last"], found["over_s"]
             return (

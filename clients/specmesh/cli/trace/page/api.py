@@ -58,7 +58,7 @@ def make_app(store: Path) -> Starlette:
     def what_if(request: Request) -> Response:
         with StoreReader(store) as reader:
             found = load(reader, request.path_params["trace_id"])
-        return _json(shorter_json(shorter(found)))
+        return _json(shorter_json(shorter(found).found))
 
     return Starlette(
         routes=[

@@ -36,6 +36,13 @@ function told(found) {
     TITLE,
     ["with", "it takes", "saves"],
     rows.length ? rows : [["nothing that was tried", "", ""]],
-    `this request simulated again, with one thing changed; unchanged it takes ${times}: ${error}`,
+    `this request simulated again, with one thing changed; unchanged it takes ${times}: ${error}${shortage(found)}`,
   );
+}
+
+/** What there was no time to simulate. */
+function shortage(found) {
+  if (found.left_out.length) return `. No time was left to simulate: ${found.left_out.join(", ")}`;
+  if (found.num_runs === found.num_planned_runs) return "";
+  return `. There was time to simulate each ${found.num_runs} instead of ${found.num_planned_runs} times`;
 }
