@@ -16,7 +16,7 @@ from specmesh.orchestrator.mesh.outliers import MAX_IN_A_ROW
 from specmesh.orchestrator.mesh.pool import Pool
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.orchestrator.mesh.slow_start import WINDOW_SECONDS
-from specmesh.serving.errors import Unavailable
+from specmesh.serving.errors import FailedPrecondition, Unavailable
 
 __all__ = ["connect"]
 
@@ -241,3 +241,53 @@ async def test_drafters_join_as_verifiers_do(connect):
 
 async def _anybody(_model):
     return None
+
+
+class Mortal(Verifier):
+    """Dies of the request that it gets, for good."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.died = asyncio.Event()
+
+    async def _receive(self, request):
+        self.requests.append(request)
+        self.death = asyncio.create_task(self._die())
+        return await asyncio.Event().wait()
+
+    async def _die(self) -> None:
+        await self.die()
+        self.died.set()
+
+
+async def two_lost(connect) -> tuple[Pool, asyncio.Task]:
+    """A call whose two replicas have died, and are not coming back."""
+    lost = [Mortal(), Mortal()]
+    mesh = (await connect(lost)).mesh
+    call = asyncio.create_task(verified(calls_on(mesh)))
+    for fake in lost:
+        await asyncio.wait_for(fake.died.wait(), 10)
+    for fake in lost:
+        mesh.verifiers.drop(fake.address)
+    return mesh.verifiers, call
+
+
+async def test_call_that_lost_its_replicas_is_answered_by_their_successor(connect):
+    pool, call = await two_lost(connect)
+    successor = Verifier()
+    await joined(pool, successor)
+    assert await asyncio.wait_for(call, 4) == ANSWER
+    await successor.die()
+
+
+async def test_request_that_kills_the_successor_too_kills_no_more(connect):
+    pool, call = await two_lost(connect)
+    successors = [Mortal(), Mortal()]
+    for fake in successors:
+        await joined(pool, fake)
+    with pytest.raises(FailedPrecondition) as raised:
+        await asyncio.wait_for(call, 8)
+    assert raised.value.reason == "REQUEST_BREAKS_REPLICAS"
+    assert sum(bool(fake.requests) for fake in successors) == 1
+    for fake in successors:
+        await fake.die()
