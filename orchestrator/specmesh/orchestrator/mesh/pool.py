@@ -257,7 +257,7 @@ class Pool:
             self.watchers.pop(watcher, None)
 
     async def wait_ready(self, only: Collection[str] | None = None) -> None:
-        """Return once a peer (of ``only``) is ready, all peers were refused, or all of ``only`` have
+        """Return once a peer (of ``only``) is ready, all were refused, or all of ``only`` have
         left and another is ready."""
         changed = asyncio.Event()
         with self.watched(changed.set):
