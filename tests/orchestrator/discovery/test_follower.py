@@ -29,6 +29,8 @@ class Peer:
 class Pool:
     """What a follower sees of one."""
 
+    role = "verifier"
+
     def __init__(self) -> None:
         self.peers: list[Peer] = []
         self.watchers: dict[Callable[[], None], None] = {}
