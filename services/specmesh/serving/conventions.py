@@ -69,6 +69,9 @@ REASON = "specmesh.reason"
 CANCELLED = "specmesh.cancelled"
 RESUMED_FROM = "specmesh.resumed_from"
 ROLE = "specmesh.role"
+REPLICA = "specmesh.replica"
+"""Of a call: the name of the process called, in Kubernetes its pod's; as ``service.instance.id``
+of that process's own spans."""
 STATE = "specmesh.state"
 CAUSE = "specmesh.cause"
 HEDGE_WON = "specmesh.hedge.won"
@@ -212,6 +215,11 @@ EJECTIONS = Count(
     "specmesh.replica.ejections",
     "{ejection}",
     "replicas left out for a while since they failed or were slow",
+)
+LOOKUP_FAILURES = Count(
+    "specmesh.lookup.failures",
+    "{lookup}",
+    "lookups of replicas' names in DNS that failed or found no address",
 )
 QUARANTINES = Count(
     "specmesh.quarantined.calls",

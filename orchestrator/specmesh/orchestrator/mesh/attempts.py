@@ -95,6 +95,7 @@ class Attempts:
 
     def reserve(self) -> Reservation:
         """Reserve a replica for the next attempt. Raises as ``Pool.reserve``."""
+        self._find_successor()
         return self._pool.reserve(
             self._prefix.holds,
             self._failed_at,
@@ -122,7 +123,7 @@ class Attempts:
     @property
     def _only(self) -> Collection[str] | None:
         """The only addresses that the next attempt may go to; None: any."""
-        if self._witness is not None and self._witness.ready:
+        if self._witness is not None and self._witness in self._pool.ready:
             return {self._witness.address}
         return self._blame.confined_to
 
@@ -134,6 +135,7 @@ class Attempts:
         only = self._blame.confined_to
         with suppress(TimeoutError):  # the reservation that follows raises the error
             await asyncio.wait_for(self._pool.wait_ready(only), patience_s)
+        self._find_successor()
         if only is not None and self._pool.ready and not self.has_ready_replica:
             raise self._quarantined()
 
@@ -214,23 +216,33 @@ class Attempts:
                     raise self._quarantined()
                 self._accuser = peer
             case CallFault.LOST:
-                self._blame.lost(peer.address, peer.num_starts)
+                self._blame.lost(peer.address, peer.process_number)
+
+    def _find_successor(self) -> None:
+        """Where the replicas that the call is confined to have left the mesh, and so won't be back,
+        let another take the place of one."""
+        confined = self._blame.confined_to
+        if confined is None or any(peer.address in confined for peer in self._pool.peers):
+            return
+        if successors := self._pool.usable(self._kind):
+            self._blame.succeeded(min(confined), successors[0].address)
 
     async def _look_for_survivors(self) -> None:
         """Clear the call of having killed replicas whose process is still alive."""
-        lost = [p for p in self._pool.peers if self._blame.may_have_killed(p.address, p.num_starts)]
+        may_have_killed = self._blame.may_have_killed
+        lost = [p for p in self._pool.peers if may_have_killed(p.address, p.process_number)]
         left_s = self._deadline - asyncio.get_running_loop().time()
         timeout_s = max(0.0, min(ALIVE_TIMEOUT_SECONDS, left_s))
         alive = await asyncio.gather(*(peer.serves_on(timeout_s) for peer in lost))
         for peer, lives in zip(lost, alive, strict=True):
             if lives:
-                self._blame.survived(peer.address, peer.num_starts)
+                self._blame.survived(peer.address, peer.process_number)
 
     def _quarantined(self) -> Quarantined:
         self._charges.clear()
         self._blame.found_guilty()
         _quarantines.add(1)
-        return Quarantined(len(self._blame.broken), len(self._pool.peers), self.num_failed)
+        return Quarantined(len(self._blame.broken), len(self._pool.replicas), self.num_failed)
 
     def _untried(self, tried: Collection[str]) -> bool:
         only = self._blame.confined_to

@@ -97,6 +97,11 @@ class Latencies:
         """Seconds per drafted level of drafters that serve the model ``kind``."""
         return self._drafter_s[kind]
 
+    def forget(self, replica: str) -> None:
+        """A process is gone: another at its address may be faster or slower."""
+        for patience in (self.verifications, *self._drafts.values()):
+            patience.forget(replica)
+
 
 def _medians(calls: Sequence[tuple[int, float]]) -> tuple[float, float]:
     widths, seconds = zip(*calls, strict=True)

@@ -177,6 +177,7 @@ class VerifyCalls:
             names.DRAFT_TOKENS: len(command.tree),
             names.HEDGE: hedge,
             **context.cause.attributes(),
+            **peer.attributes,
         }
         try:
             with client_span(METHOD, peer.address, attributes, context.parent) as (span, carrier):
@@ -278,7 +279,7 @@ def _read(response: verifier_pb2.VerifyResponse, asked: VerificationRequest, pee
     try:
         return read_verdict(response, asked)
     except InvalidField as error:
-        log.warning("bad verdict", extra={"peer": peer.address, "reason": str(error)})
+        log.warning("bad verdict", extra={**peer.log_fields, "reason": str(error)})
         raise call_error(grpc.StatusCode.INTERNAL, f"bad verdict: {error}") from error
 
 
