@@ -17,7 +17,9 @@ from specmesh.orchestrator.admission import MAX_WAIT_SECONDS, Admission
 from specmesh.orchestrator.limits import Limits
 from specmesh.orchestrator.mesh.calls import Mesh
 from specmesh.orchestrator.mesh.connection import Channels, PlainChannels, TlsChannels
+from specmesh.orchestrator.mesh.holders import PrefixHolders
 from specmesh.orchestrator.mesh.pool import Pool
+from specmesh.orchestrator.mesh.shared_holders import SharedHolders
 from specmesh.orchestrator.mesh_metrics import observe
 from specmesh.orchestrator.plan import Defaults
 from specmesh.orchestrator.prompts import PromptReader
@@ -31,6 +33,7 @@ from specmesh.serving.identity.certificates import watched_certificate
 from specmesh.serving.identity.plaintext import check_plaintext_calls
 from specmesh.serving.identity.roles import CONFIDENCE, DRAFTER, VERIFIER
 from specmesh.serving.identity.settings import BearerSettings
+from specmesh.serving.prefix_directory import PrefixDirectory
 from specmesh.serving.process import CannotStart
 from specmesh.serving.server import serve
 from specmesh.serving.sessions import SessionStore
@@ -82,6 +85,11 @@ class OrchestratorSettings(BearerSettings, ServerSettings, RedisSettings):
         description="who shares cached prefixes; 'all' is faster where many send the same, and "
         "lets each find out by timing what others have sent",
     )
+    prefix_directory: bool = Field(
+        True,
+        description="tell the other orchestrators through Redis which replica holds which prefix, "
+        "so that the next turn of a chat finds it at any of them",
+    )
     max_answers_per_identity: int | None = Field(
         None, ge=1, description="answers that one identity may have at once"
     )
@@ -128,12 +136,13 @@ class OrchestratorService:
         self._settings = settings
         self._mesh: Mesh | None = None
         self._prompts = PromptReader()
-        url = settings.redis_url
-        self._store = (
-            None
-            if url is None
-            else SessionStore.from_url(url, tls=settings.redis_tls, prefix=settings.redis_prefix)
-        )
+        self._shared: SharedHolders | None = None
+        self._store: SessionStore | None = None
+        if (url := settings.redis_url) is not None:
+            tls, prefix = settings.redis_tls, settings.redis_prefix
+            self._store = SessionStore.from_url(url, tls=tls, prefix=prefix)
+            if settings.prefix_directory:
+                self._shared = SharedHolders(PrefixDirectory.from_url(url, tls=tls, prefix=prefix))
 
     async def start(self) -> None:
         """Connect to the mesh. Returns once a replica of the target is ready and, if there are
@@ -169,6 +178,7 @@ class OrchestratorService:
                 dispensable=True,
             ),
             admission=Admission(self._settings.max_wait_seconds),
+            holders=PrefixHolders(shared=self._shared),
             shares_prefixes=self._settings.share_prefixes == "all",
             records_content=self._settings.record_content,
         )
@@ -201,6 +211,8 @@ class OrchestratorService:
             await self._mesh.verifiers.close()
             await self._mesh.drafters.close()
             await self._mesh.confidence.close()
+        if self._shared is not None:
+            await self._shared.aclose()
         if self._store is not None:
             await self._store.aclose()
 

@@ -153,7 +153,7 @@ class Attempts:
         fault = fault_of(error)
         if fault is CallFault.PREFIX_UNKNOWN and peer.address not in self._forgetful:
             self._forgetful.add(peer.address)
-            self._prefix.forgotten_by(peer.address)
+            self._prefix.forgotten_by(peer.identity)
             self._recovery_s = 0.0
             return
         self._failed_at.add(peer.address)
@@ -166,7 +166,7 @@ class Attempts:
             backoff_s = min(MAX_BUSY_SECONDS, asked_s * 2 ** min(self._num_busy, 10))
             self._recovery_s = max(asked_s, backoff_s)
         else:
-            self._prefix.forgotten_by(peer.address)
+            self._prefix.forgotten_by(peer.identity)
             late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
             self.num_late += late
             self._charges.append((peer, began, Cause.LATENCY if late else Cause.ERRORS))

@@ -141,7 +141,7 @@ class Pool:
     ) -> Reservation:
         """Take a slot at the least busy peer; of equals, the one that holds most of the prefix.
 
-        ``holds`` maps addresses to tokens held; addresses in ``avoid`` (they have just
+        ``holds`` maps identities to tokens held; addresses in ``avoid`` (they have just
         failed) are taken only if no others are usable; ``kind`` and ``only`` as in
         ``ready_for``; ``proven`` prefers peers that have answered and not failed since.
         Raises ``Unavailable`` when no peer is usable, ``FailedPrecondition`` when no peer fits
@@ -157,7 +157,7 @@ class Pool:
                 proven and not self.outliers.proven(p.address),
                 p.num_outstanding,
                 p.num_ending,
-                -holds.get(p.address, 0),
+                -holds.get(p.identity, 0),
             ),
         )
         if self.outliers.any_ejected:

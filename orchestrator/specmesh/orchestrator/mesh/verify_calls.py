@@ -111,7 +111,7 @@ class VerifyCalls:
         with _held(attempts.reserve(), context) as peer:
             began = asyncio.get_running_loop().time()
             late_s = self._latencies.verifications.late_after(
-                self._prefix.num_to_send(peer.address, context.num_committed)
+                self._prefix.num_to_send(peer.identity, context.num_committed)
                 + len(command.path)
                 + len(command.tree)
             )
@@ -206,7 +206,7 @@ class VerifyCalls:
         if self.num_cached_tokens is None:
             self.num_cached_tokens = response.cost.num_cached_tokens
         self._admit(response.cost, loop.time() - attempts.began)
-        self._prefix.seen_by(peer.address, context.num_committed)
+        self._prefix.seen_by(peer.identity, context.num_committed)
         return verdict
 
     def _asked(self, peer: Peer, command: Verify, context: CallContext) -> VerificationRequest:
@@ -235,7 +235,7 @@ class VerifyCalls:
         carrier: dict[str, str],
     ) -> verifier_pb2.VerifyEachRequest:
         request = verifier_pb2.VerifyRequest(
-            prefix=self._prefix.message(peer.address, context.num_committed, command.path),
+            prefix=self._prefix.message(peer.identity, context.num_committed, command.path),
             tree=write_tree(command.tree, command.distributions),
             sampling=self._sampling_message,
             num_bonus_candidates=asked.num_bonus_candidates,
