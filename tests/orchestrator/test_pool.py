@@ -105,11 +105,11 @@ async def test_nobody_there_is_unavailable():
 
 async def test_least_busy_peer_comes_first(connect):
     pool = (await connect([Verifier(), Verifier()])).mesh.verifiers
-    with pool.reserve({}) as first, pool.reserve({first.address: 99}) as second:
+    with pool.reserve({}) as first, pool.reserve({first.identity: 99}) as second:
         assert second is not first
-        with pool.reserve({second.address: 16}) as third:
+        with pool.reserve({second.identity: 16}) as third:
             assert third is second  # as busy as the first, but holds more of the prefix
-            with pool.reserve({second.address: 16}) as fourth:
+            with pool.reserve({second.identity: 16}) as fourth:
                 assert fourth is first
     assert [peer.num_outstanding for peer in pool.peers] == [0, 0]
 
@@ -118,7 +118,7 @@ async def test_peer_that_just_failed_is_taken_only_if_nobody_else_is_there(conne
     verifiers = [Verifier(), Verifier()]
     pool = (await connect(verifiers)).mesh.verifiers
     first, second = pool.peers
-    with pool.reserve({first.address: 99}, avoid={first.address}) as chosen:
+    with pool.reserve({first.identity: 99}, avoid={first.address}) as chosen:
         assert chosen is second
     await verifiers[1].set_health(NOT_SERVING)
     await until(lambda: not second.ready, second)
