@@ -79,9 +79,11 @@ class Peer:
         """Set whenever ``ready`` or ``refusal`` may have changed."""
         self.watchers: dict[Callable[[], None], None] = {}
         """Called whenever ``changed`` is set, in the order they were added."""
-        self._serving = False
-        self._process_id = ""
+        self.process_id = ""
         """Id of the process that served last; empty if it reported none."""
+        self.instance = ""
+        """Its name, in Kubernetes its pod's; empty if it reported none."""
+        self._serving = False
         self._away_for = ""
         """Why it did not answer last."""
         self._service = service
@@ -115,6 +117,12 @@ class Peer:
         return self._connection.assessments
 
     @property
+    def identity(self) -> str:
+        """Who serves there: the same at every address at which that process is found, and at every
+        orchestrator. The address itself if the process reported no id."""
+        return self.process_id or self.address
+
+    @property
     def serving(self) -> bool:
         """Whether the peer's health is SERVING, whatever model it has."""
         return self._serving
@@ -145,7 +153,7 @@ class Peer:
     async def serves_on(self, timeout_s: float) -> bool:
         """Whether the process that served last answers and has not been replaced. False if it
         reported no id."""
-        process_id = self._process_id
+        process_id = self.process_id
         if not process_id:
             return False
         stub = model_service_pb2_grpc.ModelServiceStub(self.channel)
@@ -153,7 +161,7 @@ class Peer:
             model = await stub.GetModel(model_service_pb2.GetModelRequest(), timeout=timeout_s)
         except grpc.aio.AioRpcError:
             return False
-        return process_id == model.process_id == self._process_id
+        return process_id == model.process_id == self.process_id
 
     async def _watch(self) -> None:
         """Follow the peer's health forever; open a new stream whenever one breaks."""
@@ -201,7 +209,7 @@ class Peer:
         stub = model_service_pb2_grpc.ModelServiceStub(self.channel)
         model = await stub.GetModel(model_service_pb2.GetModelRequest(), timeout=HANDSHAKE_SECONDS)
         known = self.model
-        restarted = not model.process_id or model.process_id != self._process_id
+        restarted = not model.process_id or model.process_id != self.process_id
         if known is None or restarted or known.info != model.model:
             pieces = [
                 piece
@@ -216,13 +224,14 @@ class Peer:
             self.model = described  # last, so that an admission that raises is repeated
             if self.refusal:
                 log.error("peer refused", extra={"peer": self.address, "reason": self.refusal})
+        self.instance = model.instance
         return model.process_id
 
     def _count(self, process_id: str) -> None:
         """Count a new process; only the connection or the health may have changed instead."""
-        if not process_id or process_id != self._process_id:
+        if not process_id or process_id != self.process_id:
             self.num_starts += 1
-        self._process_id = process_id
+        self.process_id = process_id
 
     def _set_serving(self, serving: bool) -> None:
         if serving != self._serving:

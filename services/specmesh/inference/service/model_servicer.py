@@ -22,10 +22,14 @@ class ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
     change."""
 
     def __init__(
-        self, model: LanguageModel, features: Sequence[model_pb2.ModelFeature.ValueType]
+        self,
+        model: LanguageModel,
+        features: Sequence[model_pb2.ModelFeature.ValueType],
+        instance: str = "",
     ) -> None:
-        """``features`` are those of the process's other services."""
+        """``features`` are those of the process's other services, ``instance`` is its name."""
         description = model.description
+        self._instance = instance
         self._process_id = uuid4().hex
         self._tokenizer = description.tokenizer_json.encode()
         self._chat_template = _message(description.chat_template)
@@ -54,8 +58,10 @@ class ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
             model_service_pb2.GetModelRequest, model_service_pb2.GetModelResponse
         ],
     ) -> model_service_pb2.GetModelResponse:
-        """The model's description, and a random id of this process."""
-        return model_service_pb2.GetModelResponse(model=self._info, process_id=self._process_id)
+        """The model's description, and who this process is."""
+        return model_service_pb2.GetModelResponse(
+            model=self._info, process_id=self._process_id, instance=self._instance
+        )
 
     async def GetTokenizer(  # noqa: N802
         self,

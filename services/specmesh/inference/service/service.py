@@ -108,7 +108,7 @@ class InferenceService(ABC):
         prefixes = PrefixResolver(self._model, self._store)
         self.add_servicer(server, self._model, prefixes)
         model_service_pb2_grpc.add_ModelServiceServicer_to_server(
-            ModelServicer(self._model, self.features), server
+            ModelServicer(self._model, self.features, self._settings.name), server
         )
 
     @property
