@@ -35,6 +35,7 @@ from specmesh.serving.process import CannotStart
 from specmesh.serving.server import serve
 from specmesh.serving.sessions import SessionStore
 from specmesh.serving.settings import RedisSettings, ServerSettings
+from specmesh.serving.store_watch import StoreWatch
 from specmesh.v1 import generation_pb2, generation_pb2_grpc, tokenizer_pb2, tokenizer_pb2_grpc
 
 log = logging.getLogger(__name__)
@@ -100,7 +101,12 @@ class OrchestratorSettings(BearerSettings, ServerSettings, RedisSettings):
         le=MAX_LOOKAHEAD,
         description="draft tokens a verification covers; by default what suits the strategy",
     )
-
+    redis_check: Literal["refuse", "warn", "off"] = Field(
+        "refuse",
+        description="what is done about a Redis that may evict sessions, as maxmemory-policy "
+        "allkeys-lru does: nothing starts, or it is logged like settings that lose sessions with "
+        "a server, or settings are not looked at",
+    )
     record_content: bool = Field(
         False, description="put the texts of tokens into traces, for whoever may read those"
     )
@@ -134,14 +140,18 @@ class OrchestratorService:
             if url is None
             else SessionStore.from_url(url, tls=settings.redis_tls, prefix=settings.redis_prefix)
         )
+        self._store_watch: StoreWatch | None = None
 
     async def start(self) -> None:
         """Connect to the mesh. Returns once a replica of the target is ready and, if there are
         drafters, one of them or ``DRAFTER_SECONDS`` have passed.
 
-        Raises ``CannotStart`` if every drafter was refused, or if a replica elsewhere would be
-        called in plain text.
+        Raises ``CannotStart`` if every drafter was refused, if a replica elsewhere would be called
+        in plain text, or if Redis may evict sessions.
         """
+        if self._store is not None and self._settings.redis_check != "off":
+            self._store_watch = StoreWatch(self._store)
+            await self._store_watch.start(refuses=self._settings.redis_check == "refuse")
         channels = _channels(self._settings)
         self._targets = TargetRegistry()
         self._mesh = Mesh(
@@ -201,6 +211,8 @@ class OrchestratorService:
             await self._mesh.verifiers.close()
             await self._mesh.drafters.close()
             await self._mesh.confidence.close()
+        if self._store_watch is not None:
+            await self._store_watch.stop()
         if self._store is not None:
             await self._store.aclose()
 

@@ -11,6 +11,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from specmesh.serving import conventions as names
 from specmesh.serving.patience import StorePatience
+from specmesh.serving.redis_durability import CONFIG_NAMES, Finding, judge
 from specmesh.serving.session import StoreUnavailable
 from specmesh.serving.settings import DEFAULT_PREFIX
 
@@ -41,6 +42,15 @@ class RedisStore:
         """Return if Redis answers, else raise StoreUnavailable."""
         await self._answer("ping", self._client.ping())
 
+    async def durability(self) -> tuple[Finding, ...]:
+        """What the server that answers now would lose. Raises StoreUnavailable."""
+        info = await self._answer("info", _unless_refused(self._client.info()))
+        config: dict[str, str] | None = {}
+        for name in CONFIG_NAMES:
+            reply = await self._answer("config", _unless_refused(self._client.config_get(name)))
+            config = None if reply is None or config is None else config | reply
+        return judge(info, config)
+
     async def _answer(self, operation: str, command: Awaitable[Any]) -> Any:
         """Await a command's answer within the deadline, and learn how long the store takes."""
         now = asyncio.get_running_loop().time
@@ -63,6 +73,14 @@ class RedisStore:
     def _failed(self, operation: str, seconds: float, error_type: str) -> None:
         self.patience.failed()
         _duration.record(seconds, _attributes(operation) | {names.ERROR_TYPE: error_type})
+
+
+async def _unless_refused(command: Awaitable[Any]) -> Any:
+    """The reply; None if this user may not ask, or nobody may, as in managed services."""
+    try:
+        return await command
+    except ResponseError:
+        return None
 
 
 def _is_replicas(error: Exception) -> bool:
