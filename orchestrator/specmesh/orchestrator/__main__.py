@@ -38,6 +38,7 @@ from specmesh.serving.process import CannotStart
 from specmesh.serving.server import serve
 from specmesh.serving.sessions import SessionStore
 from specmesh.serving.settings import RedisSettings, ServerSettings
+from specmesh.serving.store_watch import StoreWatch
 from specmesh.v1 import generation_pb2, generation_pb2_grpc, tokenizer_pb2, tokenizer_pb2_grpc
 
 log = logging.getLogger(__name__)
@@ -108,7 +109,12 @@ class OrchestratorSettings(BearerSettings, ServerSettings, RedisSettings):
         le=MAX_LOOKAHEAD,
         description="draft tokens a verification covers; by default what suits the strategy",
     )
-
+    redis_check: Literal["refuse", "warn", "off"] = Field(
+        "refuse",
+        description="what is done about a Redis that may evict sessions, as maxmemory-policy "
+        "allkeys-lru does: nothing starts, or it is logged like settings that lose sessions with "
+        "a server, or settings are not looked at",
+    )
     record_content: bool = Field(
         False, description="put the texts of tokens into traces, for whoever may read those"
     )
@@ -143,14 +149,18 @@ class OrchestratorService:
             self._store = SessionStore.from_url(url, tls=tls, prefix=prefix)
             if settings.prefix_directory:
                 self._shared = SharedHolders(PrefixDirectory.from_url(url, tls=tls, prefix=prefix))
+        self._store_watch: StoreWatch | None = None
 
     async def start(self) -> None:
         """Connect to the mesh. Returns once a replica of the target is ready and, if there are
         drafters, one of them or ``DRAFTER_SECONDS`` have passed.
 
-        Raises ``CannotStart`` if every drafter was refused, or if a replica elsewhere would be
-        called in plain text.
+        Raises ``CannotStart`` if every drafter was refused, if a replica elsewhere would be called
+        in plain text, or if Redis may evict sessions.
         """
+        if self._store is not None and self._settings.redis_check != "off":
+            self._store_watch = StoreWatch(self._store)
+            await self._store_watch.start(refuses=self._settings.redis_check == "refuse")
         channels = _channels(self._settings)
         self._targets = TargetRegistry()
         self._mesh = Mesh(
@@ -213,6 +223,8 @@ class OrchestratorService:
             await self._mesh.confidence.close()
         if self._shared is not None:
             await self._shared.aclose()
+        if self._store_watch is not None:
+            await self._store_watch.stop()
         if self._store is not None:
             await self._store.aclose()
 

@@ -10,18 +10,15 @@ All of it are hints. Nothing is lost with them, and nothing that depends on one 
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Self
 
 from redis.asyncio import Redis
-from redis.exceptions import RedisError
 
-from specmesh.serving import conventions as names
 from specmesh.serving.redis_client import connect
-from specmesh.serving.session import StoreUnavailable
+from specmesh.serving.redis_store import RedisStore
 from specmesh.serving.settings import DEFAULT_PREFIX, RedisTls
 
 LEASE_SECONDS = 300.0
@@ -34,8 +31,6 @@ _TAG_DIGITS = 16
 
 _SCRIPT = files("specmesh.serving").joinpath("lua", "prefixes.lua")
 
-_duration = names.STORE_DURATION.instrument()
-
 
 @dataclass(frozen=True, slots=True)
 class Beginnings:
@@ -46,12 +41,8 @@ class Beginnings:
     digests: tuple[bytes, ...]
 
 
-class PrefixDirectory:
-    """The holders of prefixes of one mesh in one Redis.
-
-    Every call answers or raises StoreUnavailable within ``timeout_s``. Bound to the event loop that
-    it is first used on.
-    """
+class PrefixDirectory(RedisStore):
+    """The holders of prefixes of one mesh in one Redis. A call may be repeated, or run late."""
 
     def __init__(
         self,
@@ -61,10 +52,8 @@ class PrefixDirectory:
         timeout_s: float = 1.0,
         lease_s: float = LEASE_SECONDS,
     ) -> None:
-        self._client = client
+        super().__init__(client, prefix=prefix, timeout_s=timeout_s)
         self._script = client.register_script(_SCRIPT.read_text("utf-8"))
-        self._prefix = prefix
-        self._timeout_s = timeout_s
         self._lease_ms = round(lease_s * 1e3)
 
     @classmethod
@@ -81,10 +70,6 @@ class PrefixDirectory:
         that no session waits for one. Every key begins with ``prefix``; an entry goes ``lease_s``
         after it was last noted."""
         return cls(connect(url, tls), prefix=prefix, timeout_s=timeout_s, lease_s=lease_s)
-
-    async def aclose(self) -> None:
-        """Close all connections."""
-        await self._client.aclose()
 
     async def note(self, beginnings: Beginnings, holds: Mapping[str, int]) -> None:
         """Note that each replica holds so many of ``beginnings``, from the shortest on."""
@@ -109,19 +94,3 @@ class PrefixDirectory:
         # a script needs.
         tag = beginnings.first_block.hex()[:_TAG_DIGITS]
         return [f"{self._prefix}:{{{tag}}}:{each.hex()}:holders" for each in beginnings.digests]
-
-    async def _answer(self, operation: str, command: Awaitable[Any]) -> Any:
-        now = asyncio.get_running_loop().time
-        began = now()
-        attributes = {names.DB_SYSTEM: names.REDIS, names.DB_OPERATION: operation}
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                return await command
-        except TimeoutError as error:
-            attributes[names.ERROR_TYPE] = "timeout"
-            raise StoreUnavailable(f"no answer from Redis in {self._timeout_s} s") from error
-        except (RedisError, OSError) as error:
-            attributes[names.ERROR_TYPE] = type(error).__name__
-            raise StoreUnavailable(f"Redis: {error}") from error
-        finally:
-            _duration.record(now() - began, attributes)

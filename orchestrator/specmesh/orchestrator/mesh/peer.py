@@ -91,12 +91,6 @@ class Peer:
         self._watcher = asyncio.create_task(self._watch(), name=f"watch {address}")
 
     @property
-    def identity(self) -> str:
-        """Tells the process that served last from any other, at whatever address; the address if
-        it reported no id."""
-        return self._process_id or self.address
-
-    @property
     def channel(self) -> grpc.aio.Channel:
         """For calls other than those that are kept open."""
         return self._connection.channel
