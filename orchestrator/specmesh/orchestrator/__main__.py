@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Sequence
-from itertools import chain
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 import grpc.aio
@@ -17,7 +16,11 @@ from specmesh.orchestrator.admission import MAX_WAIT_SECONDS, Admission
 from specmesh.orchestrator.limits import Limits
 from specmesh.orchestrator.mesh.calls import Mesh
 from specmesh.orchestrator.mesh.connection import Channels, PlainChannels, TlsChannels
+from specmesh.orchestrator.mesh.discovery.entries import read_entries
+from specmesh.orchestrator.mesh.discovery.follower import EVERY_SECONDS, Follower
+from specmesh.orchestrator.mesh.discovery.lookup import lookup
 from specmesh.orchestrator.mesh.holders import PrefixHolders
+from specmesh.orchestrator.mesh.peer import Admit
 from specmesh.orchestrator.mesh.pool import Pool
 from specmesh.orchestrator.mesh.shared_holders import SharedHolders
 from specmesh.orchestrator.mesh_metrics import observe
@@ -54,6 +57,12 @@ def _check_strategy(name: str) -> str:
     return name
 
 
+def _check_entries(listed: str) -> str:
+    """Refuse a list of replicas that can't be read."""
+    read_entries(listed)
+    return listed
+
+
 class OrchestratorSettings(BearerSettings, ServerSettings, RedisSettings):
     """Serves clients: drives drafters and verifiers to answer their requests."""
 
@@ -65,12 +74,20 @@ class OrchestratorSettings(BearerSettings, ServerSettings, RedisSettings):
         le=2**30,
         description="largest request that is taken in; a prompt must fit the context besides",
     )
-    verifiers: str = Field(description="addresses of the target's replicas, comma-separated")
-    drafters: str = Field("", description="addresses of drafters, comma-separated")
-    confidence: str = Field(
+    verifiers: Annotated[str, AfterValidator(_check_entries)] = Field(
+        description="the target's replicas, comma-separated: host:port for one, dns:///host:port "
+        "for all to which DNS resolves the name, as they come and go"
+    )
+    drafters: Annotated[str, AfterValidator(_check_entries)] = Field(
+        "", description="drafters, in the same way"
+    )
+    confidence: Annotated[str, AfterValidator(_check_entries)] = Field(
         "",
-        description="addresses of replicas of the confidence service, comma-separated; for "
-        "requests that name the strategy 'filter'",
+        description="replicas of the confidence service, in the same way; for requests that name "
+        "the strategy 'filter'",
+    )
+    resolve_seconds: float = Field(
+        EVERY_SECONDS, gt=0, description="how often names of replicas are looked up in DNS"
     )
     strategy: Annotated[str, AfterValidator(_check_strategy)] = Field(
         "speculative", description="strategy of requests that name none"
@@ -141,6 +158,7 @@ class OrchestratorService:
     def __init__(self, settings: OrchestratorSettings) -> None:
         self._settings = settings
         self._mesh: Mesh | None = None
+        self._followers: list[Follower] = []
         self._prompts = PromptReader()
         self._shared: SharedHolders | None = None
         self._store: SessionStore | None = None
@@ -164,27 +182,18 @@ class OrchestratorService:
         channels = _channels(self._settings)
         self._targets = TargetRegistry()
         self._mesh = Mesh(
-            Pool(
-                "verifier",
-                "specmesh.mesh.v1alpha1.VerifierService",
-                _addresses(self._settings.verifiers),
-                self._targets.admit_verifier,
-                channels(VERIFIER),
+            self._pool(
+                *("verifier", "VerifierService", self._settings.verifiers),
+                *(self._targets.admit_verifier, channels(VERIFIER)),
             ),
-            Pool(
-                "drafter",
-                "specmesh.mesh.v1alpha1.DrafterService",
-                _addresses(self._settings.drafters),
-                self._targets.admit_drafter,
-                channels(DRAFTER),
+            self._pool(
+                *("drafter", "DrafterService", self._settings.drafters),
+                *(self._targets.admit_drafter, channels(DRAFTER)),
                 dispensable=True,
             ),
-            Pool(
-                "confidence_service",
-                "specmesh.mesh.v1alpha1.ConfidenceService",
-                _addresses(self._settings.confidence),
-                None,
-                channels(CONFIDENCE),
+            self._pool(
+                *("confidence_service", "ConfidenceService", self._settings.confidence),
+                *(None, channels(CONFIDENCE)),
                 dispensable=True,
             ),
             admission=Admission(self._settings.max_wait_seconds),
@@ -194,7 +203,7 @@ class OrchestratorService:
         )
         self._targets.follow(self._mesh.verifiers, self._mesh.drafters)
         await self._mesh.verifiers.wait_ready()
-        if self._mesh.drafters.peers:
+        if self._mesh.drafters.configured:
             await self._await_drafters(self._mesh.drafters)
 
     def register(self, server: grpc.aio.Server) -> None:
@@ -217,6 +226,8 @@ class OrchestratorService:
     async def stop(self) -> None:
         """Close the connections to the mesh and the store, and end what reads prompts."""
         await self._prompts.close()
+        for follower in self._followers:
+            await follower.close()
         if self._mesh is not None:
             await self._mesh.verifiers.close()
             await self._mesh.drafters.close()
@@ -228,13 +239,35 @@ class OrchestratorService:
         if self._store is not None:
             await self._store.aclose()
 
+    def _pool(
+        self,
+        role: str,
+        service: str,
+        listed: str,
+        admit: Admit | None,
+        channels: Channels,
+        *,
+        dispensable: bool = False,
+    ) -> Pool:
+        """A pool that has the replicas of ``listed`` and follows its names."""
+        entries = read_entries(listed)
+        pool = Pool(
+            *(role, f"specmesh.mesh.v1alpha1.{service}", entries.addresses, admit, channels),
+            names=[str(name) for name in entries.names],
+            dispensable=dispensable,
+        )
+        if entries.names:
+            every_s = self._settings.resolve_seconds
+            self._followers.append(Follower(pool, entries, lookup, every_s))
+        return pool
+
     async def _await_drafters(self, drafters: Pool) -> None:
         try:
             await asyncio.wait_for(drafters.wait_ready(), DRAFTER_SECONDS)
         except TimeoutError:
             log.warning("no drafter is ready: answers come unspeculated until one is")
             return
-        refusals = [f"drafter {peer.address}: {peer.refusal}" for peer in drafters.peers]
+        refusals = [f"drafter {peer.title}: {peer.refusal}" for peer in drafters.peers]
         if not drafters.ready:
             raise CannotStart("; ".join(refusals))
 
@@ -244,15 +277,13 @@ def _channels(settings: OrchestratorSettings) -> Callable[[str], Channels]:
 
     Raises ``CannotStart`` if replicas elsewhere would be called without."""
     if settings.tls is None or settings.tls.ca is None:
-        listed = (settings.verifiers, settings.drafters, settings.confidence)
-        check_plaintext_calls(settings, chain(*map(_addresses, listed)), "--tls-ca")
+        for listed in (settings.verifiers, settings.drafters, settings.confidence):
+            entries = read_entries(listed)
+            callees = (*entries.addresses, *(f"{each.host}:{each.port}" for each in entries.names))
+            check_plaintext_calls(settings, callees, "--tls-ca")
         return lambda _: PlainChannels()
     certificate = watched_certificate(settings.tls)
     return lambda role: TlsChannels(certificate, role)
-
-
-def _addresses(listed: str) -> Sequence[str]:
-    return [address.strip() for address in listed.split(",") if address.strip()]
 
 
 if __name__ == "__main__":

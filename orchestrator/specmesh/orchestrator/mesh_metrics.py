@@ -19,7 +19,7 @@ def observe(mesh: Mesh, entrance: Entrance) -> None:
         return [
             Observation(number, {names.ROLE: pool.role, names.STATE: state})
             for pool in (mesh.verifiers, mesh.drafters, mesh.confidence)
-            if pool.peers
+            if pool.configured
             for state, number in pool.states().items()
         ]
 

@@ -40,15 +40,15 @@ def missing(strategy: str, mesh: Mesh) -> FailedPrecondition | None:
     A drafter or confidence service that is only away is not missing: without it the target does
     all the work.
     """
-    if STRATEGIES[strategy].needs_confidence and not mesh.confidence.peers:
+    if STRATEGIES[strategy].needs_confidence and not mesh.confidence.configured:
         return FailedPrecondition(
             "NO_CONFIDENCE_SERVICE",
             f"strategy {strategy!r} needs a confidence service: none is configured",
             {"strategy": strategy},
         )
-    peers = mesh.drafters.peers
-    if STRATEGIES[strategy].needs_drafter and all(peer.refusal for peer in peers):
-        reasons = "; ".join(f"{peer.address}: {peer.refusal}" for peer in peers)
+    drafters = mesh.drafters
+    if STRATEGIES[strategy].needs_drafter and drafters.all_refused:
+        reasons = "; ".join(f"{peer.title}: {peer.refusal}" for peer in drafters.peers)
         return FailedPrecondition(
             "NO_FITTING_DRAFTER",
             f"strategy {strategy!r} needs a drafter: {reasons or 'none is configured'}",

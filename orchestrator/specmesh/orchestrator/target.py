@@ -100,6 +100,7 @@ class TargetRegistry:
     def __init__(self) -> None:
         self._target: asyncio.Future[Target] = asyncio.get_running_loop().create_future()
         self._verifiers: Sequence[Peer] = ()
+        """Those of the pool that is followed, as they come and go."""
         self._drafters: Sequence[Peer] = ()
         self._timer: asyncio.TimerHandle | None = None
         """Runs while no replica serves the target."""
@@ -119,8 +120,7 @@ class TargetRegistry:
     def follow(self, verifiers: Pool, drafters: Pool) -> None:
         """From now on, move on to another target when none of its replicas is left."""
         self._verifiers, self._drafters = verifiers.peers, drafters.peers
-        for peer in self._verifiers:
-            peer.watchers[self._reconsider] = None
+        verifiers.watchers[self._reconsider] = None
         self._reconsider()
 
     async def admit_verifier(self, model: PeerModel) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 
@@ -93,7 +94,7 @@ class Attempts:
         self.num_late = 0
         """Failed attempts that timed out."""
 
-    def reserve(self) -> Reservation:
+    def reserve(self, tokens_a_call: float = math.inf) -> Reservation:
         """Reserve a replica for the next attempt. Raises as ``Pool.reserve``."""
         return self._pool.reserve(
             self._prefix.holds,
@@ -101,6 +102,7 @@ class Attempts:
             self._kind,
             only=self._only,
             proven=self._blame.second_opinion,
+            tokens_a_call=tokens_a_call,
         )
 
     def can_reserve_another(self, peer: Peer) -> bool:
@@ -122,7 +124,7 @@ class Attempts:
     @property
     def _only(self) -> Collection[str] | None:
         """The only addresses that the next attempt may go to; None: any."""
-        if self._witness is not None and self._witness.ready:
+        if self._witness is not None and self._witness in self._pool.ready:
             return {self._witness.address}
         return self._blame.confined_to
 
@@ -214,23 +216,24 @@ class Attempts:
                     raise self._quarantined()
                 self._accuser = peer
             case CallFault.LOST:
-                self._blame.lost(peer.address, peer.num_starts)
+                self._blame.lost(peer.address, peer.process_number)
 
     async def _look_for_survivors(self) -> None:
         """Clear the call of having killed replicas whose process is still alive."""
-        lost = [p for p in self._pool.peers if self._blame.may_have_killed(p.address, p.num_starts)]
+        may_have_killed = self._blame.may_have_killed
+        lost = [p for p in self._pool.peers if may_have_killed(p.address, p.process_number)]
         left_s = self._deadline - asyncio.get_running_loop().time()
         timeout_s = max(0.0, min(ALIVE_TIMEOUT_SECONDS, left_s))
         alive = await asyncio.gather(*(peer.serves_on(timeout_s) for peer in lost))
         for peer, lives in zip(lost, alive, strict=True):
             if lives:
-                self._blame.survived(peer.address, peer.num_starts)
+                self._blame.survived(peer.address, peer.process_number)
 
     def _quarantined(self) -> Quarantined:
         self._charges.clear()
         self._blame.found_guilty()
         _quarantines.add(1)
-        return Quarantined(len(self._blame.broken), len(self._pool.peers), self.num_failed)
+        return Quarantined(len(self._blame.broken), len(self._pool.replicas), self.num_failed)
 
     def _untried(self, tried: Collection[str]) -> bool:
         only = self._blame.confined_to

@@ -71,17 +71,17 @@ class Blame:
         believed = self._all_may_be_healthy or self._one_is_healthy
         return believed and len(self._broken) >= MAX_BROKEN
 
-    def lost(self, replica: str, num_starts: int) -> None:
-        """Record that the connection to the replica's ``num_starts``-th process broke."""
-        self._lost.add((replica, num_starts))
+    def lost(self, replica: str, process_number: int) -> None:
+        """Record that the connection to this process of the replica broke."""
+        self._lost.add((replica, process_number))
 
-    def may_have_killed(self, replica: str, num_starts: int) -> bool:
+    def may_have_killed(self, replica: str, process_number: int) -> bool:
         """Whether that process was lost and has not been found alive since."""
-        return (replica, num_starts) in self._lost
+        return (replica, process_number) in self._lost
 
-    def survived(self, replica: str, num_starts: int) -> None:
+    def survived(self, replica: str, process_number: int) -> None:
         """Record that the process is alive: only its connection broke."""
-        self._lost.discard((replica, num_starts))
+        self._lost.discard((replica, process_number))
 
     @property
     def deadly(self) -> bool:

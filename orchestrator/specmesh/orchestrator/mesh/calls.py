@@ -62,6 +62,10 @@ class Mesh:
     records_content: bool = False
     """Whether traces hold the texts of tokens."""
 
+    def __post_init__(self) -> None:
+        for pool in (self.verifiers, self.drafters, self.confidence):
+            pool.forgetters.append(self.latencies.forget)
+
     def prefix_salt(self) -> bytes:
         """What keeps the caller's cached prefixes apart from those of others."""
         return b"" if self.shares_prefixes else salt_of(caller.identity())

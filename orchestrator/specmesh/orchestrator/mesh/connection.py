@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import cached_property
 from typing import Protocol
 
@@ -28,8 +29,8 @@ CHANNEL_OPTIONS = (
     ("grpc.enable_http_proxy", 0),  # a proxy is for the way out, not within a mesh
     ("grpc.enable_retries", 0),  # the pool resends to another replica instead
 )
-RETIRE_SECONDS = 30.0
-"""How long calls of a connection that has been replaced may go on."""
+RETIRE_SECONDS = 60.0
+"""How long calls of a connection that is no longer used may go on: as long as the longest may."""
 
 
 class Channels(Protocol):
@@ -103,7 +104,11 @@ class Connection:
         for name in ("verifications", "drafts", "assessments"):
             if name in vars(self):  # has been used
                 getattr(self, name).retire()
-        await self.channel.close(RETIRE_SECONDS)
+        try:
+            await self.channel.close(RETIRE_SECONDS)
+        except asyncio.CancelledError:
+            await self.close()
+            raise
 
     async def close(self) -> None:
         """Break off all calls."""

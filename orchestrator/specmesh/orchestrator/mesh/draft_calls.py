@@ -114,7 +114,11 @@ class DraftCalls:
     async def _call(
         self, peer: Peer, command: Draft, context: CallContext, deadline: float, deliver: Deliver
     ) -> None:
-        attributes = {names.DRAFT_DEPTH: command.depth, **context.cause.attributes()}
+        attributes = {
+            names.DRAFT_DEPTH: command.depth,
+            **context.cause.attributes(),
+            **peer.attributes,
+        }
         with client_span(METHOD, peer.address, attributes, context.parent) as (span, carrier):
             span.update_name(names.DRAFT_SPAN)
             request = self._request(peer, command, context)

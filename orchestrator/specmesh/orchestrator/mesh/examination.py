@@ -29,7 +29,7 @@ _HARMLESS = verifier_pb2.VerifyRequest(
 async def is_healthy(peer: Peer, vocab_size: int, deadline: float, parent: Context) -> bool:
     """Whether ``peer`` answers a harmless request validly before ``deadline``, by the event
     loop's clock."""
-    with client_span(METHOD, peer.address, {}, parent) as (span, carrier):
+    with client_span(METHOD, peer.address, peer.attributes, parent) as (span, carrier):
         span.update_name(names.EXAMINE_SPAN)
         message = verifier_pb2.VerifyEachRequest(request=_HARMLESS, trace_context=carrier)
         try:

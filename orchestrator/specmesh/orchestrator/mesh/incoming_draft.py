@@ -113,7 +113,7 @@ class IncomingDraft:
         try:
             return read_part(response, self._tree, self._vocab_size, self._mode)
         except InvalidField as error:
-            log.warning("bad draft", extra={"peer": self._peer.address, "reason": str(error)})
+            log.warning("bad draft", extra={**self._peer.log_fields, "reason": str(error)})
             raise call_error(grpc.StatusCode.INTERNAL, f"bad draft: {error}") from error
 
     def _observe(self, cost: cost_pb2.ComputeCost, size: int) -> None:

@@ -8,6 +8,7 @@ from operator import itemgetter
 from statistics import median
 
 from specmesh.orchestrator.mesh.patience import CallPatience
+from specmesh.orchestrator.mesh.prefill import PrefillCost
 from specmesh.orchestrator.mesh.sliding import SlidingWindow
 
 WINDOW = 64
@@ -83,6 +84,8 @@ class Latencies:
     def __init__(self) -> None:
         self.target_s = RunningMedian()
         self.target_token_s = RunningSlope()
+        self.prefill = PrefillCost()
+        """Of the target's prefixes."""
         self.target_load = RunningMedian()
         """Time that verifications wait at a replica, divided by their forward time; at most 1."""
         self.verifications = CallPatience(VERIFY_SECONDS, VERIFY_SECONDS)
@@ -96,6 +99,11 @@ class Latencies:
     def drafter_s(self, kind: str) -> RunningMedian:
         """Seconds per drafted level of drafters that serve the model ``kind``."""
         return self._drafter_s[kind]
+
+    def forget(self, replica: str) -> None:
+        """A process is gone: another at its address may be faster or slower."""
+        for patience in (self.verifications, *self._drafts.values()):
+            patience.forget(replica)
 
 
 def _medians(calls: Sequence[tuple[int, float]]) -> tuple[float, float]:

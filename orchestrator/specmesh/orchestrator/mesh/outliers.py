@@ -101,6 +101,11 @@ class Outliers:
         """Record that a new process serves there: a call may probe it at once."""
         self._record(replica).probe_at = now
 
+    def forget(self, replica: str) -> None:
+        """Forget the replica: it is gone, and another may get its name."""
+        self._num_ejected -= self.is_ejected(replica)
+        self._records.pop(replica, None)
+
     def answered(
         self,
         replica: str,

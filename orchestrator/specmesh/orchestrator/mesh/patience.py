@@ -58,6 +58,10 @@ class CallPatience:
         self._tail = tails[(len(tails) - 1) // 2]
         return pace
 
+    def forget(self, replica: str) -> None:
+        """Forget the paces of a replica that is gone."""
+        self._paces.pop(replica, None)
+
     def late_after(self, num_tokens: int) -> float:
         """After how long a call that computes ``num_tokens`` is late."""
         slow = self._slow(num_tokens)

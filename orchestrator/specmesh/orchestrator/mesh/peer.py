@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -16,6 +17,7 @@ from specmesh.mesh.v1alpha1.drafter_pb2 import DraftEachRequest, DraftEachRespon
 from specmesh.mesh.v1alpha1.verifier_pb2 import VerifyEachRequest, VerifyEachResponse
 from specmesh.orchestrator.mesh.connection import Channels, Connection, PlainChannels
 from specmesh.orchestrator.mesh.stream_pool import StreamPool
+from specmesh.serving import conventions as names
 from specmesh.serving.chat_template import ChatTemplate
 from specmesh.v1 import model_pb2
 
@@ -25,6 +27,9 @@ HANDSHAKE_SECONDS = 5.0
 """Timeout of each call that asks a peer for its model."""
 RECONNECT_SECONDS = 0.2
 """Pause before a health stream that broke is opened again."""
+
+
+_process_numbers = count(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +78,9 @@ class Peer:
         """Calls in flight whose answers are wanted."""
         self.num_ending = 0
         """Calls in flight that are being cancelled."""
-        self.num_starts = 0
-        """How many processes have served at this address, as far as is known."""
+        self.process_number = 0
+        """Tells processes apart, as far as is known: another for each that has served at any
+        peer, 0 before the first."""
         self.changed = asyncio.Event()
         """Set whenever ``ready`` or ``refusal`` may have changed."""
         self.watchers: dict[Callable[[], None], None] = {}
@@ -117,6 +123,22 @@ class Peer:
         return self.process_id or self.address
 
     @property
+    def title(self) -> str:
+        """What people are told of it: its address and, if it has said one, its name."""
+        return f"{self.address} ({self.instance})" if self.instance else self.address
+
+    @property
+    def log_fields(self) -> dict[str, str]:
+        """The same, for a line of the log."""
+        named = {"replica": self.instance} if self.instance else {}
+        return {"peer": self.address, **named}
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """The name, for the span of a call; its address is there already."""
+        return {names.REPLICA: self.instance} if self.instance else {}
+
+    @property
     def serving(self) -> bool:
         """Whether the peer's health is SERVING, whatever model it has."""
         return self._serving
@@ -138,11 +160,24 @@ class Peer:
 
     async def close(self) -> None:
         """Stop watching and close the connection."""
-        self._watcher.cancel()
+        await self._stop_watching()
         for retiring in self._replaced:
             retiring.cancel()
-        await asyncio.gather(self._watcher, *self._replaced, return_exceptions=True)
+        await asyncio.gather(*self._replaced, return_exceptions=True)
         await self._connection.close()
+
+    def retire(self) -> asyncio.Task[None]:
+        """Be ready no more, and close the connection once the calls that run have ended."""
+        self._serving = False
+        return asyncio.create_task(self._retire(), name=f"retire {self.address}")
+
+    async def _retire(self) -> None:
+        await self._stop_watching()
+        await asyncio.gather(self._connection.retire(), *self._replaced)
+
+    async def _stop_watching(self) -> None:
+        self._watcher.cancel()
+        await asyncio.gather(self._watcher, return_exceptions=True)
 
     async def serves_on(self, timeout_s: float) -> bool:
         """Whether the process that served last answers and has not been replaced. False if it
@@ -172,7 +207,7 @@ class Peer:
             except grpc.aio.AioRpcError as error:
                 self._away(error)
             except Exception:  # no answer of a peer may end the watch
-                log.exception("peer not understood", extra={"peer": self.address})
+                log.exception("peer not understood", extra=self.log_fields)
             self._set_serving(False)
             await asyncio.sleep(RECONNECT_SECONDS)
 
@@ -192,7 +227,7 @@ class Peer:
         """Log why the peer does not answer, once for each reason in a row."""
         reason = error.details() or error.code().name
         if reason != self._away_for:
-            log.info("peer away", extra={"peer": self.address, "reason": reason})
+            log.info("peer away", extra={**self.log_fields, "reason": reason})
         self._away_for = reason
 
     async def _handshake(self) -> str:
@@ -202,6 +237,7 @@ class Peer:
             return ""
         stub = model_service_pb2_grpc.ModelServiceStub(self.channel)
         model = await stub.GetModel(model_service_pb2.GetModelRequest(), timeout=HANDSHAKE_SECONDS)
+        self.instance = model.instance
         known = self.model
         restarted = not model.process_id or model.process_id != self.process_id
         if known is None or restarted or known.info != model.model:
@@ -217,19 +253,18 @@ class Peer:
             self.kind = kind_of(described.info)
             self.model = described  # last, so that an admission that raises is repeated
             if self.refusal:
-                log.error("peer refused", extra={"peer": self.address, "reason": self.refusal})
-        self.instance = model.instance
+                log.error("peer refused", extra={**self.log_fields, "reason": self.refusal})
         return model.process_id
 
     def _count(self, process_id: str) -> None:
         """Count a new process; only the connection or the health may have changed instead."""
         if not process_id or process_id != self.process_id:
-            self.num_starts += 1
+            self.process_number = next(_process_numbers)
         self.process_id = process_id
 
     def _set_serving(self, serving: bool) -> None:
         if serving != self._serving:
-            log.info("peer", extra={"peer": self.address, "serving": serving})
+            log.info("peer", extra={**self.log_fields, "serving": serving})
         self._serving = serving
         self._notify()
 

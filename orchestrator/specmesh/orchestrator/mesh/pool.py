@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
+from typing import NamedTuple, Self
 
 from specmesh.orchestrator.mesh.connection import Channels
 from specmesh.orchestrator.mesh.outliers import Cause, Outliers
 from specmesh.orchestrator.mesh.peer import Admit, Peer
+from specmesh.orchestrator.mesh.slow_start import SlowStart
 from specmesh.serving.conventions import CAUSE, EJECTIONS, ROLE
 from specmesh.serving.errors import FailedPrecondition, Unavailable
 
@@ -44,6 +47,11 @@ class Reservation:
             self._peer.num_outstanding -= 1
             self._peer.num_ending += 1
 
+    @property
+    def wanted(self) -> bool:
+        """Whether the call's answer is."""
+        return not (self._cancelled or self._over)
+
     def _release(self) -> None:
         self._over = True
         if self._cancelled:
@@ -64,9 +72,10 @@ class Reservation:
 
 
 class Pool:
-    """The peers of one role, ready or not.
+    """The peers of one role, ready or not; replicas may join and leave at any time.
 
-    If they are ``dispensable``, all of them may be ejected at once (see ``Outliers``).
+    ``names`` are those under which more may be found than ``addresses`` has. If the peers are
+    ``dispensable``, all of them may be ejected at once (see ``Outliers``).
     """
 
     def __init__(
@@ -77,22 +86,68 @@ class Pool:
         admit: Admit | None,
         channels: Channels | None = None,
         *,
+        names: Sequence[str] = (),
         dispensable: bool = False,
     ) -> None:
         self.role = role
         """What its peers are: "verifier"."""
         self.outliers = Outliers(last_stays=not dispensable)
-        self.peers = [Peer(address, service, admit, channels) for address in addresses]
-        self._num_starts = dict.fromkeys(addresses, 0)
+        self.peers: list[Peer] = []
+        """One an address, in the order in which they came."""
+        self.watchers: dict[Callable[[], None], None] = {}
+        """Called whenever a peer may have come or gone, in the order they were added."""
+        self.forgetters: list[Callable[[str], None]] = []
+        """Called with an address when the process that served there is gone for good."""
+        self._names = names
+        self._make = partial(Peer, service=service, admit=admit, channels=channels)
+        self._slow_start = SlowStart()
+        self._processes: dict[str, _Process] = {}
+        """By address: the process that served there last."""
+        self._leaving: set[asyncio.Task[None]] = set()
         # Read several times per call, but changed only when a peer comes or goes.
         self._ready: list[Peer] = []
         self._kinds: list[str] = []
-        for peer in self.peers:
-            peer.watchers[partial(self._came_or_went, peer)] = None
+        for address in addresses:
+            self.add(address)
+
+    def add(self, address: str) -> None:
+        """Watch a replica at ``address``, which the pool does not have, and call it once it is
+        ready."""
+        peer = self._make(address)
+        self.peers.append(peer)
+        peer.watchers[partial(self._came_or_went, peer)] = None
+        self._changed()
+
+    def drop(self, address: str) -> None:
+        """Send no more calls to the replica at ``address``. Those that run end, then its channel
+        is closed."""
+        (peer,) = (each for each in self.peers if each.address == address)
+        self.peers.remove(peer)
+        log.info("replica dropped", extra=peer.log_fields)
+        peer.watchers.clear()
+        self._processes.pop(address, None)
+        self.outliers.forget(address)
+        self._forget(address)
+        leaving = peer.retire()
+        self._leaving.add(leaving)
+        leaving.add_done_callback(self._leaving.discard)
+        self._changed()
+
+    @property
+    def configured(self) -> bool:
+        """Whether there are replicas, or may be some day."""
+        return bool(self.peers or self._names)
+
+    @property
+    def all_refused(self) -> bool:
+        """Whether there is nobody to wait for: no peer fits the mesh, and if there is none at all,
+        none will be found."""
+        return bool(self.peers or not self._names) and all(peer.refusal for peer in self.peers)
 
     @property
     def ready(self) -> list[Peer]:
-        """Peers that calls can be sent to."""
+        """Peers that calls can be sent to. A process that is found at several addresses is called
+        at the first."""
         return self._ready
 
     @property
@@ -100,9 +155,14 @@ class Pool:
         """The different models that ready peers serve, in the order of their addresses."""
         return self._kinds
 
+    @property
+    def replicas(self) -> list[Peer]:
+        """The peers, each process at one of its addresses."""
+        return _distinct(sorted(self.peers, key=lambda peer: not peer.ready))
+
     def states(self) -> dict[str, int]:
-        """How many peers are in each of ``STATES``."""
-        found = Counter(self._state(peer) for peer in self.peers)
+        """How many replicas are in each of ``STATES``."""
+        found = Counter(self._state(peer) for peer in self.replicas)
         return {state: found[state] for state in STATES}
 
     def _state(self, peer: Peer) -> str:
@@ -138,10 +198,13 @@ class Pool:
         *,
         only: Collection[str] | None = None,
         proven: bool = False,
+        tokens_a_call: float = math.inf,
     ) -> Reservation:
         """Take a slot at the least busy peer; of equals, the one that holds most of the prefix.
+        The load of one that is new counts for more (``SlowStart``).
 
-        ``holds`` maps identities to tokens held; addresses in ``avoid`` (they have just
+        ``holds`` maps identities to tokens held. For each ``tokens_a_call`` tokens that a peer
+        holds less than the one with most, it counts as busy with one call more. Addresses in ``avoid`` (they have just
         failed) are taken only if no others are usable; ``kind`` and ``only`` as in
         ``ready_for``; ``proven`` prefers peers that have answered and not failed since.
         Raises ``Unavailable`` when no peer is usable, ``FailedPrecondition`` when no peer fits
@@ -150,12 +213,15 @@ class Pool:
         usable = self.usable(kind, only)
         if not usable:
             raise self._none_usable()
+        reluctance = self._reluctance(usable)
+        most = max(holds.get(p.identity, 0) for p in usable)
         peer = min(
             usable,
             key=lambda p: (
                 p.address in avoid,
                 proven and not self.outliers.proven(p.address),
-                p.num_outstanding,
+                (p.num_outstanding + 1 + (most - holds.get(p.identity, 0)) // tokens_a_call)
+                * reluctance.get(p.identity, 1),
                 p.num_ending,
                 -holds.get(p.identity, 0),
             ),
@@ -176,34 +242,50 @@ class Pool:
 
     def answered(self, peer: Peer, began: float, pace: float | None = None) -> None:
         """Record an answered call for outlier ejection; see ``Outliers.answered``."""
+        if peer not in self.peers:  # it has left, and another may be at its address
+            return
+        was_ejected = self.outliers.is_ejected(peer.address)
         among = self._interchangeable(peer)
         self._report(peer, self.outliers.answered(peer.address, among, began, _now(), pace))
+        if was_ejected and not self.outliers.is_ejected(peer.address):
+            log.info("replica taken back", extra=peer.log_fields)
 
     def failed(self, peer: Peer, began: float, cause: Cause = Cause.ERRORS) -> None:
         """Record a failed call for outlier ejection; see ``Outliers.failed``."""
+        if peer not in self.peers:
+            return
         among = self._interchangeable(peer)
         self._report(peer, self.outliers.failed(peer.address, among, began, _now(), cause))
 
     @contextmanager
     def watched(self, watcher: Callable[[], None]) -> Iterator[None]:
         """Call ``watcher`` whenever a peer may have come or gone, while the block lasts."""
-        for peer in self.peers:
-            peer.watchers[watcher] = None
+        self.watchers[watcher] = None
         try:
             yield
         finally:
-            for peer in self.peers:
-                peer.watchers.pop(watcher, None)
+            self.watchers.pop(watcher, None)
 
     async def wait_ready(self, only: Collection[str] | None = None) -> None:
-        """Return once a peer (of ``only``) is ready, or all of them were refused."""
-        peers = [peer for peer in self.peers if only is None or peer.address in only]
-        while not (any(peer.ready for peer in peers) or all(peer.refusal for peer in peers)):
-            await _changed(peers)
+        """Return once a peer (of ``only``) is ready, or all peers were refused."""
+        changed = asyncio.Event()
+        with self.watched(changed.set):
+            while not (self.ready_for(None, only) or self.all_refused):
+                changed.clear()
+                await changed.wait()
 
     async def close(self) -> None:
         """Close every channel."""
-        await asyncio.gather(*(peer.close() for peer in self.peers))
+        for leaving in self._leaving:
+            leaving.cancel()
+        closing = (*(peer.close() for peer in self.peers), *self._leaving)
+        await asyncio.gather(*closing, return_exceptions=True)
+
+    def _reluctance(self, usable: Sequence[Peer]) -> Mapping[str, float]:
+        now = _now()
+        if not self._slow_start.any_new(now):
+            return {}
+        return self._slow_start.reluctance([peer.identity for peer in usable], now)
 
     def _interchangeable(self, peer: Peer) -> list[str]:
         """Addresses of the peers that can take the calls of ``peer``, itself included."""
@@ -213,34 +295,71 @@ class Pool:
     def _report(self, peer: Peer, cause: Cause | None) -> None:
         if cause is not None:
             _ejections.add(1, {ROLE: self.role, CAUSE: cause.value})
-            log.warning("replica left out", extra={"peer": peer.address, "cause": cause.value})
+            log.warning("replica left out", extra={**peer.log_fields, "cause": cause.value})
 
     def _came_or_went(self, peer: Peer) -> None:
-        self._ready = [each for each in self.peers if each.ready]
+        former, now = self._processes.get(peer.address, _NOBODY), _Process.of(peer)
+        if now.number != former.number:
+            self._processes[peer.address] = now
+            if former is not _NOBODY:
+                self._replaced(peer.address, former, now)
+        if peer.ready:
+            self._slow_start.came(peer.identity, _now())
+        self._changed()
+
+    def _replaced(self, address: str, former: _Process, now: _Process) -> None:
+        """Another process serves there, or the same over another connection."""
+        if former.instance == now.instance:
+            self.outliers.restarted(address, _now())
+        else:
+            self.outliers.forget(address)
+        if former.identity != now.identity:
+            self._forget(address)
+
+    def _forget(self, address: str) -> None:
+        self._slow_start.keep({peer.identity for peer in self.peers})
+        for forget in self.forgetters:
+            forget(address)
+
+    def _changed(self) -> None:
+        self._ready = _distinct(each for each in self.peers if each.ready)
         self._kinds = list(dict.fromkeys(each.kind for each in self._ready))
-        if peer.num_starts > self._num_starts[peer.address]:
-            self._num_starts[peer.address] = peer.num_starts
-            self.outliers.restarted(peer.address, _now())
+        for watcher in list(self.watchers):
+            watcher()
 
     def _none_usable(self) -> Exception:
         role = self.role.upper()
-        refusals = [f"{peer.address}: {peer.refusal}" for peer in self.peers if peer.refusal]
+        refusals = [f"{peer.title}: {peer.refusal}" for peer in self.peers if peer.refusal]
         if refusals and len(refusals) == len(self.peers):
             return FailedPrecondition(f"{role}_REFUSED", "; ".join(refusals))
-        problem = f"none of {len(self.peers)} {self.role}s is usable"
+        if self._names and not self.peers:
+            problem = f"no {self.role} is found at {', '.join(self._names)}"
+        else:
+            problem = f"none of {len(self.replicas)} {self.role}s is usable"
         return Unavailable(f"NO_{role}", "; ".join((problem, *refusals)))
 
 
-async def _changed(peers: Sequence[Peer]) -> None:
-    """Return when one of ``peers`` may have come or gone."""
+class _Process(NamedTuple):
+    """Which process a peer has found at its address."""
+
+    number: int
+    identity: str
+    instance: str
+
+    @classmethod
+    def of(cls, peer: Peer) -> Self:
+        return cls(peer.process_number, peer.identity, peer.instance)
+
+
+_NOBODY = _Process(0, "", "")
+
+
+def _distinct(peers: Iterable[Peer]) -> list[Peer]:
+    """The first peer of each process."""
+    first: dict[str, Peer] = {}
     for peer in peers:
-        peer.changed.clear()
-    waits = [asyncio.create_task(peer.changed.wait()) for peer in peers]
-    try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()
+        first.setdefault(peer.identity, peer)
+    return list(first.values())
 
 
 def _now() -> float:

@@ -19,6 +19,7 @@ from specmesh.orchestrator.mesh.open_call import (
     Request,
     Response,
     Take,
+    call_error,
 )
 
 MAX_IDLE = 16
@@ -79,8 +80,11 @@ class StreamPool(Generic[Request, Response]):
     ) -> AsyncIterator[Exchange[Request, Response]]:
         """Send ``request``; the block must read all its responses.
 
-        A block left by an exception cancels the call, and with it the peer's work.
+        A block left by an exception cancels the call, and with it the peer's work. Raises
+        ``AioRpcError`` if the pool has been retired.
         """
+        if self._retired:
+            raise call_error(grpc.StatusCode.UNAVAILABLE, "the replica has left")
         call = self._take()
         try:
             call.write(request)

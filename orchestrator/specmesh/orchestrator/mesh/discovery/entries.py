@@ -1,0 +1,94 @@
+"""What an operator lists as the replicas of a role: addresses, and names that are followed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+MAX_PORT = 65535
+DNS_PORT = 53
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A name that DNS resolves to the addresses of replicas, all of which listen on ``port``."""
+
+    host: str
+    port: int
+    server: tuple[str, int] | None = None
+    """IP address and port of the name server to ask; None: those of /etc/resolv.conf."""
+
+    def __str__(self) -> str:
+        server = "" if self.server is None else join(*self.server)
+        return f"dns://{server}/{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """A list of replicas, read."""
+
+    addresses: tuple[str, ...] = ()
+    """Targets of gRPC: one replica each, for ever."""
+    names: tuple[Name, ...] = ()
+
+
+def read_entries(listed: str) -> Entries:
+    """Read a comma-separated list. As in gRPC, an entry ``dns:[//SERVER/]HOST:PORT`` is a name
+    with any number of replicas behind it.
+
+    Raises ``ValueError`` for a name that can't be asked for.
+    """
+    entries = [each.strip() for each in listed.split(",")]
+    read = [_read(each) for each in entries if each]
+    return Entries(
+        _unique(each for each in read if isinstance(each, str)),
+        _unique(each for each in read if isinstance(each, Name)),
+    )
+
+
+def join(host: str, port: int) -> str:
+    """The address of a port, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _read(entry: str) -> str | Name:
+    scheme, colon, rest = entry.partition(":")
+    if not colon or scheme.lower() != "dns":
+        return entry
+    server = ""
+    if rest.startswith("//"):
+        server, _, rest = rest[2:].partition("/")
+    host, _, port = rest.rpartition(":")
+    if not host or not port.isascii() or not port.isdecimal() or not 0 < int(port) <= MAX_PORT:
+        raise ValueError(f"{entry!r} must be dns:///HOST:PORT")
+    if _is_ip(host.strip("[]")):
+        return rest
+    return Name(host, int(port), _read_server(server, entry) if server else None)
+
+
+def _read_server(server: str, entry: str) -> tuple[str, int]:
+    try:
+        parts = urlsplit(f"//[{server}]" if _is_ip(server) and ":" in server else f"//{server}")
+        host, port = parts.hostname or "", parts.port or DNS_PORT
+    except ValueError:
+        host, port = "", 0
+    if not _is_ip(host):
+        raise ValueError(f"{entry!r} must name its DNS server by IP address[:port]")
+    return host, port
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _unique(items: Iterable[Item]) -> tuple[Item, ...]:
+    return tuple(dict.fromkeys(items))
