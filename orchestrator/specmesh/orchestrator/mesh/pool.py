@@ -204,11 +204,11 @@ class Pool:
         The load of one that is new counts for more (``SlowStart``).
 
         ``holds`` maps identities to tokens held. For each ``tokens_a_call`` tokens that a peer
-        holds less than the one with most, it counts as busy with one call more. Addresses in ``avoid`` (they have just
-        failed) are taken only if no others are usable; ``kind`` and ``only`` as in
-        ``ready_for``; ``proven`` prefers peers that have answered and not failed since.
-        Raises ``Unavailable`` when no peer is usable, ``FailedPrecondition`` when no peer fits
-        the mesh.
+        holds less than the one with most, it counts as busy with one call more. Addresses in
+        ``avoid`` (they have just failed) are taken only if no others are usable; ``kind`` and
+        ``only`` as in ``ready_for``; ``proven`` prefers peers that have answered and not failed
+        since. Raises ``Unavailable`` when no peer is usable, ``FailedPrecondition`` when no peer
+        fits the mesh.
         """
         usable = self.usable(kind, only)
         if not usable:
