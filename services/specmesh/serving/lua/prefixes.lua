@@ -14,14 +14,18 @@ local now_ms = seconds * 1000 + math.floor(microseconds / 1000)
 local function note(lease_ms, most, ...)
   local held = {...}
   for number, key in ipairs(KEYS) do
+    local is_held = false
     for at = 1, #held, 2 do
       if number <= tonumber(held[at + 1]) then
         redis.call('ZADD', key, now_ms + lease_ms, held[at])
+        is_held = true
       end
     end
-    redis.call('ZREMRANGEBYSCORE', key, '-inf', now_ms)
-    redis.call('ZREMRANGEBYRANK', key, 0, -most - 1)
-    redis.call('PEXPIRE', key, lease_ms)
+    if is_held then
+      redis.call('ZREMRANGEBYSCORE', key, '-inf', now_ms)
+      redis.call('ZREMRANGEBYRANK', key, 0, -most - 1)
+      redis.call('PEXPIRE', key, lease_ms)
+    end
   end
 end
 
