@@ -114,6 +114,19 @@ async def test_least_busy_peer_comes_first(connect):
     assert [peer.num_outstanding for peer in pool.peers] == [0, 0]
 
 
+async def test_a_peer_that_lacks_a_long_prefix_counts_as_busier(connect):
+    pool = (await connect([Verifier(), Verifier()])).mesh.verifiers
+    holder, other = pool.peers
+    holds = {holder.identity: 100, other.identity: 10}
+    with pool.reserve(holds, tokens_a_call=40), pool.reserve(holds, tokens_a_call=40):
+        # To read 90 tokens takes other as long as two calls: now it is as good, and holds less.
+        assert holder.num_outstanding == 2
+        with pool.reserve(holds, tokens_a_call=40) as third:
+            assert third is holder
+            with pool.reserve(holds, tokens_a_call=40) as fourth:
+                assert fourth is other
+
+
 async def test_peer_that_just_failed_is_taken_only_if_nobody_else_is_there(connect):
     verifiers = [Verifier(), Verifier()]
     pool = (await connect(verifiers)).mesh.verifiers

@@ -56,7 +56,7 @@ async def test_each_lease_ends_by_itself_although_others_go_on(redis_server):
     await brief.note(beginnings(), {"gone": 4})
     await patient.note(beginnings(), {"here": 2})
     async with asyncio.timeout(10):
-        while "gone" in (found := await patient.find(beginnings())):
+        while "gone" in (found := await patient.find(beginnings())):  # noqa: ASYNC110
             await asyncio.sleep(SHORT_S / 10)
     assert found == {"here": 2}
     await patient.note(beginnings(num_blocks=1), {"another": 1})
