@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack
 
 import pytest
 from tests.orchestrator.conftest import until
 from tests.orchestrator.model import train_tokenizer
 from tests.orchestrator.peers import NOT_SERVING, SERVING, Drafter, Verifier
 
-from specmesh.orchestrator.mesh.pool import Pool
+from specmesh.orchestrator.mesh.pool import MAX_READING, Pool
 from specmesh.serving.errors import FailedPrecondition, Unavailable
 from specmesh.serving.tokenizers import fingerprint
 
@@ -112,6 +113,15 @@ async def test_least_busy_peer_comes_first(connect):
             with pool.reserve({second.identity: 16}) as fourth:
                 assert fourth is first
     assert [peer.num_outstanding for peer in pool.peers] == [0, 0]
+
+
+async def test_whoever_holds_a_prefix_does_not_get_all_that_begin_with_it(connect):
+    pool = (await connect([Verifier(), Verifier()])).mesh.verifiers
+    holder, other = pool.peers
+    with ExitStack() as calls:
+        for _ in range(20):
+            calls.enter_context(pool.reserve({holder.identity: 100_000}, tokens_a_call=1))
+        assert holder.num_outstanding - other.num_outstanding == MAX_READING
 
 
 async def test_a_peer_that_lacks_a_long_prefix_counts_as_busier(connect):

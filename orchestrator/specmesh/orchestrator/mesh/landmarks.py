@@ -16,8 +16,9 @@ from specmesh.decoding.prefix import BLOCK_TOKENS
 GRID_TOKENS = 256
 """Where prefixes begin alike for less, little is lost."""
 MAX_ON_GRID = 64
-NUM_LATEST = 128
-"""Blocks: an end of an earlier turn is looked for within so many of the end."""
+NUM_LATEST = 32
+"""Blocks: an end of an earlier turn is looked for within so many of the end. Before those a point
+of the grid will do."""
 
 
 def worth_noting(length: int, ends: Collection[int]) -> list[int]:

@@ -25,6 +25,10 @@ STATES = ("ready", "down", "refused", "ejected")
 """Of peers: can be called; has no health; serves what does not fit the mesh; is left out for a
 while."""
 
+MAX_READING = 4
+"""Calls that a peer which lacks a prefix may count as busier by, however long it is: it is read but
+once, and if many requests begin alike, one replica must not have them all."""
+
 _ejections = EJECTIONS.instrument()
 
 
@@ -204,10 +208,10 @@ class Pool:
         The load of one that is new counts for more (``SlowStart``).
 
         ``holds`` maps identities to tokens held. For each ``tokens_a_call`` tokens that a peer
-        holds less than the one with most, it counts as busy with one call more. Addresses in
-        ``avoid`` (they have just failed) are taken only if no others are usable; ``kind`` and
-        ``only`` as in ``ready_for``; ``proven`` prefers peers that have answered and not failed
-        since. Raises ``Unavailable`` when no peer is usable, ``FailedPrecondition`` when no peer
+        holds less than the one with most, it counts as busy with one call more, up to
+        ``MAX_READING``. Addresses in ``avoid`` (they have just failed) are taken only if no others
+        are usable; ``kind`` and ``only`` as in ``ready_for``; ``proven`` prefers peers that have
+        answered and not failed since. Raises ``Unavailable`` when no peer is usable, ``FailedPrecondition`` when no peer
         fits the mesh.
         """
         usable = self.usable(kind, only)
@@ -215,13 +219,17 @@ class Pool:
             raise self._none_usable()
         reluctance = self._reluctance(usable)
         most = max(holds.get(p.identity, 0) for p in usable)
+
+        def reading(p: Peer) -> float:
+            """What it lacks, in calls."""
+            return min(MAX_READING, (most - holds.get(p.identity, 0)) // tokens_a_call)
+
         peer = min(
             usable,
             key=lambda p: (
                 p.address in avoid,
                 proven and not self.outliers.proven(p.address),
-                (p.num_outstanding + 1 + (most - holds.get(p.identity, 0)) // tokens_a_call)
-                * reluctance.get(p.identity, 1),
+                (p.num_outstanding + 1 + reading(p)) * reluctance.get(p.identity, 1),
                 p.num_ending,
                 -holds.get(p.identity, 0),
             ),
