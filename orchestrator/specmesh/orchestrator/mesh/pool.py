@@ -211,8 +211,8 @@ class Pool:
         holds less than the one with most, it counts as busy with one call more, up to
         ``MAX_READING``. Addresses in ``avoid`` (they have just failed) are taken only if no others
         are usable; ``kind`` and ``only`` as in ``ready_for``; ``proven`` prefers peers that have
-        answered and not failed since. Raises ``Unavailable`` when no peer is usable, ``FailedPrecondition`` when no peer
-        fits the mesh.
+        answered and not failed since. Raises ``Unavailable`` when no peer is usable,
+        ``FailedPrecondition`` when no peer fits the mesh.
         """
         usable = self.usable(kind, only)
         if not usable:
