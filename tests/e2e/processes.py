@@ -68,9 +68,12 @@ class Process:
         """Where it serves; blocks until it does."""
         return str(self.wait_event("serving", START_SECONDS)["address"])
 
-    def wait_event(self, event: str, timeout_s: float = LINE_SECONDS) -> Fields:
-        """Block until it has logged ``event``; return the line's fields."""
-        return self._wait_line(lambda line: _fields(line).get("event") == event, timeout_s, _fields)
+    def wait_event(self, event: str, timeout_s: float = LINE_SECONDS, **fields: Any) -> Fields:
+        """Block until it has logged ``event`` with these ``fields``; return the line's fields."""
+        wanted = {"event": event, **fields}
+        return self._wait_line(
+            lambda line: wanted.items() <= _fields(line).items(), timeout_s, _fields
+        )
 
     def wait_text(self, text: str, timeout_s: float = LINE_SECONDS) -> str:
         """Block until a line contains ``text``; return the line."""

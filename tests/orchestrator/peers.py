@@ -107,6 +107,7 @@ class Peer(model_service_pb2_grpc.ModelServiceServicer):
         self.num_open_calls = 0
         """Calls of VerifyEach or DraftEach so far."""
         self.process_id = ""
+        self.instance = ""
         self._held: dict[bytes, list[int]] = {}
         self._server: grpc.aio.Server | None = None
 
@@ -139,7 +140,9 @@ class Peer(model_service_pb2_grpc.ModelServiceServicer):
         self._held.clear()
 
     async def GetModel(self, request, context):  # noqa: N802
-        return model_service_pb2.GetModelResponse(model=self.info, process_id=self.process_id)
+        return model_service_pb2.GetModelResponse(
+            model=self.info, process_id=self.process_id, instance=self.instance
+        )
 
     async def GetTokenizer(self, request, context):  # noqa: N802
         yield model_service_pb2.GetTokenizerResponse(

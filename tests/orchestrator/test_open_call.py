@@ -89,8 +89,11 @@ async def test_a_request_that_is_cancelled_while_it_is_sent_leaves_that_to_grpc(
     assert call.num_broken_off == 0
 
 
-@pytest.mark.parametrize("error", [ValueError("not to be encoded"), asyncio.CancelledError()])
-async def test_a_request_that_cannot_be_sent_ends_the_call_for_its_reader(opened, error):
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(ValueError("not to be encoded"), ValueError), (asyncio.CancelledError(), grpc.RpcError)],
+)
+async def test_a_request_that_cannot_be_sent_ends_the_call_for_its_reader(opened, error, told):
     call, asked = opened
 
     async def write(request: object) -> None:
@@ -99,7 +102,7 @@ async def test_a_request_that_cannot_be_sent_ends_the_call_for_its_reader(opened
 
     call.write = write
     asked.write(None)
-    with pytest.raises(type(error)):
+    with pytest.raises(told):
         await asyncio.wait_for(read(asked), 10)
 
 

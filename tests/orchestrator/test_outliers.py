@@ -125,6 +125,16 @@ def test_replica_that_came_up_anew_is_tried_at_once():
     assert outliers.due("a", 0.1)
 
 
+def test_replica_that_is_gone_leaves_no_record_to_its_namesake():
+    outliers = Outliers()
+    fail(outliers, "a", MAX_IN_A_ROW + 1)
+    outliers.forget("a")
+    assert not outliers.any_ejected
+    assert not outliers.proven("a")
+    assert fail(outliers, "a", MAX_IN_A_ROW) == [None] * MAX_IN_A_ROW
+    assert outliers.usable(ALL, 0.0) == [*ALL]
+
+
 def test_dispensable_replicas_may_all_be_left_out():
     outliers = Outliers(last_stays=False)
     for replica in ALL:
@@ -140,7 +150,7 @@ def test_if_only_those_left_out_are_there_they_are_used():
 
 EVENTS = st.lists(
     st.tuples(
-        st.sampled_from(["answered", "failed", "restarted", "tried"]),
+        st.sampled_from(["answered", "failed", "restarted", "tried", "forgotten"]),
         st.integers(0, 8),
         st.floats(0, 5),
         st.floats(0.1, 20),
@@ -164,6 +174,9 @@ def test_a_third_stays_whatever_happens(num_replicas, events):
                 outliers.failed(replica, replicas, began, now)
             case "restarted":
                 outliers.restarted(replica, now)
+            case "forgotten":
+                outliers.forget(replica)
             case "tried" if outliers.due(replica, now):
                 outliers.tried(replica, now)
         assert len(outliers.usable(replicas, now)) >= num_replicas / 3
+        assert outliers.any_ejected == any(map(outliers.is_ejected, replicas))

@@ -175,3 +175,22 @@ class Faults:
     def _lossy_redis(self, lasts: float) -> Heal:
         self._world.redis.lost = self._dice.choice((0.05, 0.3))
         return self._world.redis.calm
+
+    def _replace_verifier(self, lasts: float) -> None:
+        """Another at another address takes its place; before it has gone, or after."""
+        names, world = self._world.names, self._world
+        old, new = self._one(names.addresses), f"v{len(world.verifiers)}:1"
+        world.start_verifier(new)
+        self._loop.call_later(self._dice.uniform(0, lasts), names.addresses.append, new)
+        self._loop.call_later(self._dice.uniform(0, lasts), self._leave, old)
+        process = world.verifiers[old].process
+        self._loop.call_later(self._dice.uniform(0, lasts), world.kill, process)
+
+    def _leave(self, address: str) -> None:
+        if address in self._world.names.addresses:  # else it was to be replaced twice
+            self._world.names.addresses.remove(address)
+
+    def _dns_away(self, lasts: float) -> Heal:
+        names = self._world.names
+        names.away = True
+        return lambda: setattr(names, "away", False)

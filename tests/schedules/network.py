@@ -92,7 +92,7 @@ class Channel:
         return self._opener(method, kinds, streams=True)
 
     async def close(self, grace: float | None = None) -> None:
-        """Cancel all calls."""
+        """Cancel all calls, as gRPC does with those that are left when the grace ends."""
         for call in self._network.calls_of(self._process):
             if call.channel is self:
                 call.cancel()

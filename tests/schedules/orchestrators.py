@@ -13,12 +13,14 @@ import grpc
 import grpc.aio
 from tests.schedules.clock import Process
 from tests.schedules.drafter import Confidence, Drafter
+from tests.schedules.names import ENTRIES, VERIFIERS, Names
 from tests.schedules.network import Network, ServerCall
 from tests.schedules.status import CANCELLED, OK, Status
 from tests.schedules.store import Client, Redis
 from tests.schedules.verifier import Verifier
 
 from specmesh.orchestrator.mesh.calls import Mesh
+from specmesh.orchestrator.mesh.discovery.follower import Follower
 from specmesh.orchestrator.mesh.holders import PrefixHolders
 from specmesh.orchestrator.mesh.pool import Pool
 from specmesh.orchestrator.mesh.shared_holders import SharedHolders
@@ -42,6 +44,8 @@ class Addresses:
     verifiers: list[str]
     drafters: list[str]
     filters: list[str]
+    names: Names | None = None
+    """By which verifiers are found instead."""
 
 
 class Orchestrator:
@@ -56,6 +60,7 @@ class Orchestrator:
         self._addresses = addresses
         self._redis = redis
         self.pools: list[Pool] = []
+        self._follower: Follower | None = None
         self._handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
         self._dice = random.Random(network.dice.getrandbits(64))
         self.starting = self.process.start(self._start())
@@ -71,22 +76,28 @@ class Orchestrator:
 
     async def close(self) -> None:
         """Leave the mesh."""
+        if self._follower is not None:
+            await self._follower.close()
         for pool in self.pools:
             await pool.close()
 
     async def _start(self) -> None:
         targets = TargetRegistry()
+        listed, names = self._addresses, self._addresses.names
         self.pools = [
             Pool(
                 *(role, service, addresses, admit, _Channels(self._network)),
+                names=[str(VERIFIERS)] if names and role == "verifier" else (),
                 dispensable=role != "verifier",
             )
             for role, service, addresses, admit in (
-                ("verifier", Verifier.service, self._addresses.verifiers, targets.admit_verifier),
-                ("drafter", Drafter.service, self._addresses.drafters, targets.admit_drafter),
-                ("confidence_service", Confidence.service, self._addresses.filters, None),
+                ("verifier", Verifier.service, listed.verifiers, targets.admit_verifier),
+                ("drafter", Drafter.service, listed.drafters, targets.admit_drafter),
+                ("confidence_service", Confidence.service, listed.filters, None),
             )
         ]
+        if names is not None:
+            self._follower = Follower(self.pools[0], ENTRIES, names.look_up, dice=self._dice)
         store, shared = None, None
         if self._redis is not None:
             client: Any = Client(self._redis, answering.get)

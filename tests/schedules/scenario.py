@@ -35,8 +35,13 @@ KINDS = {
     "lossy redis": 3,
     "lag and die": 4,
     "theft": 2,
+    "replace verifier": 3,
+    "dns away": 2,
 }
 """Faults, and how often each is chosen."""
+
+OF_NAMES = {"replace verifier", "dns away"}
+"""With one of these a mesh finds its verifiers by a name; otherwise their addresses are listed."""
 
 
 CHOSEN = ("autoregressive", "speculative", "dsi", "branch-prediction", "exhaustive", "filter")
@@ -88,6 +93,11 @@ class Scenario:
     redis_s: float
     questions: tuple[Question, ...]
     faults: tuple[Fault, ...] = field(default=())
+
+    @property
+    def has_name(self) -> bool:
+        """Whether orchestrators look up who the verifiers are."""
+        return any(fault.kind in OF_NAMES for fault in self.faults)
 
 
 def choose_scenario(dice: random.Random, kinds: Collection[str]) -> Scenario:

@@ -13,6 +13,7 @@ from tests.schedules.clock import Process, current_process
 from tests.schedules.drafter import Confidence, Drafter
 from tests.schedules.faults import Faults
 from tests.schedules.ledger import Ledger, Record
+from tests.schedules.names import Names
 from tests.schedules.network import Network
 from tests.schedules.orchestrators import Addresses, Orchestrator
 from tests.schedules.replicas import Health
@@ -59,10 +60,13 @@ class World:
         self._thefts: list[asyncio.Task[None]] = []
         self._scenario = scenario
         self._faults = Faults(self, dice)
+        verifiers = [f"v{n}:1" for n in range(scenario.num_verifiers)]
+        self.names = Names(dice, scenario.latency_s, verifiers)
         self._addresses = Addresses(
-            [f"v{n}:1" for n in range(scenario.num_verifiers)],
+            [] if scenario.has_name else verifiers,
             [f"d{n}:1" for n in range(len(scenario.agreements))],
             ["c0:1"] * scenario.has_filter,
+            self.names if scenario.has_name else None,
         )
 
     async def run(self) -> None:
@@ -130,7 +134,7 @@ class World:
         self.processes.append(orchestrator.process)
 
     async def _start(self) -> None:
-        for address in self._addresses.verifiers:
+        for address in self.names.addresses:
             self.start_verifier(address)
         for address in self._addresses.drafters:
             self.start_drafter(address)
@@ -207,7 +211,7 @@ class World:
         check = self.ledger.violated
         replicas = (*self.verifiers.values(), *self.drafters.values(), *self.filters.values())
         for replica in replicas:
-            if replica.num_at_work:
+            if replica.process.alive and replica.num_at_work:
                 check(f"{replica.process} still works on {replica.num_at_work} requests")
         for orchestrator in self.orchestrators.values():
             for peer in (peer for pool in orchestrator.pools for peer in pool.peers):

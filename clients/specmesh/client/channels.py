@@ -180,6 +180,11 @@ def open_channel(address: str, settings: ChannelSettings) -> grpc.aio.Channel:
         "grpc.http2.ping_timeout_ms": 2_000,
         "grpc.http2.max_pings_without_data": 0,
     }
+    if address.startswith("dns:"):
+        # One name, any number of orchestrators: without this all calls go to the first of them.
+        options["grpc.service_config"] = '{"loadBalancingConfig": [{"round_robin": {}}]}'
+        # gRPC looks a name up anew only when a connection is lost, and not within 30 s.
+        options["grpc.dns_min_time_between_resolutions_ms"] = 1000
     if tls is not None and tls.server_name is not None:
         options["grpc.ssl_target_name_override"] = tls.server_name
     if is_loopback(address):

@@ -215,6 +215,11 @@ EJECTIONS = Count(
     "{ejection}",
     "replicas left out for a while since they failed or were slow",
 )
+LOOKUP_FAILURES = Count(
+    "specmesh.lookup.failures",
+    "{lookup}",
+    "lookups of replicas' names in DNS that failed or found no address",
+)
 QUARANTINES = Count(
     "specmesh.quarantined.calls",
     "{call}",

@@ -96,6 +96,7 @@ class Attempts:
 
     def reserve(self, tokens_a_call: float = math.inf) -> Reservation:
         """Reserve a replica for the next attempt. Raises as ``Pool.reserve``."""
+        self._find_successor()
         return self._pool.reserve(
             self._prefix.holds,
             self._failed_at,
@@ -136,6 +137,7 @@ class Attempts:
         only = self._blame.confined_to
         with suppress(TimeoutError):  # the reservation that follows raises the error
             await asyncio.wait_for(self._pool.wait_ready(only), patience_s)
+        self._find_successor()
         if only is not None and self._pool.ready and not self.has_ready_replica:
             raise self._quarantined()
 
@@ -217,6 +219,15 @@ class Attempts:
                 self._accuser = peer
             case CallFault.LOST:
                 self._blame.lost(peer.address, peer.process_number)
+
+    def _find_successor(self) -> None:
+        """Where the replicas that the call is confined to have left the mesh, and so won't be back,
+        let another take the place of one."""
+        confined = self._blame.confined_to
+        if confined is None or any(peer.address in confined for peer in self._pool.peers):
+            return
+        if successors := self._pool.usable(self._kind):
+            self._blame.succeeded(min(confined), successors[0].address)
 
     async def _look_for_survivors(self) -> None:
         """Clear the call of having killed replicas whose process is still alive."""

@@ -83,6 +83,13 @@ class Blame:
         """Record that the process is alive: only its connection broke."""
         self._lost.discard((replica, process_number))
 
+    def succeeded(self, replica: str, successor: str) -> None:
+        """Record that a lost replica has left the mesh for good, and that the call may be sent to
+        another in its place: what that one breaks on counts as if the first were back."""
+        self._lost = {
+            (successor if each == replica else each, process) for each, process in self._lost
+        }
+
     @property
     def deadly(self) -> bool:
         """Whether the request kills replicas: it lost more than two processes, of which at least

@@ -61,8 +61,8 @@ class OpenCall(Generic[Request, Response]):
         """Pass messages to ``take``, each in the step of the event loop that read it, until it
         returns None. The first must arrive before ``by``, by the event loop's clock.
 
-        Raises the ``AioRpcError`` or ``CancelledError`` that ended the call, ``AioRpcError`` with
-        DEADLINE_EXCEEDED for a late message, or what ``take`` raises.
+        Raises the ``AioRpcError`` that ended the call, ``CancelledError`` if that was ``cancel``,
+        ``AioRpcError`` with DEADLINE_EXCEEDED for a late message, or what ``take`` raises.
         """
         delivery = self._delivery = _Delivery(take, by)
         try:
@@ -91,7 +91,9 @@ class OpenCall(Generic[Request, Response]):
             if error.code() is grpc.StatusCode.INTERNAL:  # gRPC could not send the request
                 error = call_error(grpc.StatusCode.UNAVAILABLE, "the call broke")
             self._ended(error)
-        except (Exception, asyncio.CancelledError) as error:
+        except asyncio.CancelledError:
+            self._ended(_closed())
+        except Exception as error:
             self._ended(error.with_traceback(None))  # which would form a cycle with this call
 
     async def _read_all(self) -> None:
@@ -104,7 +106,9 @@ class OpenCall(Generic[Request, Response]):
             while (message := await call.read()) is not grpc.aio.EOF:
                 self._arrived(message)
             end: BaseException = call_error(grpc.StatusCode.UNAVAILABLE, "the peer ended the call")
-        except (Exception, asyncio.CancelledError) as error:
+        except asyncio.CancelledError:
+            end = _closed()
+        except Exception as error:
             end = error.with_traceback(None)  # as above
         self._ended(end)
 
@@ -177,6 +181,12 @@ class _Delivery(Generic[Response]):
         self._timer.cancel()
         self._timer_at = self._by
         self._timer = self._loop.call_at(self._by, self._fired)
+
+
+def _closed() -> grpc.aio.AioRpcError:
+    """The error of a call that gRPC cancels, if ``cancel`` has not: whoever waits for an answer
+    has not been cancelled, and may ask elsewhere."""
+    return call_error(grpc.StatusCode.UNAVAILABLE, "the channel was closed")
 
 
 def late() -> grpc.aio.AioRpcError:

@@ -190,6 +190,10 @@ class Peer:
             model = await stub.GetModel(model_service_pb2.GetModelRequest(), timeout=timeout_s)
         except grpc.aio.AioRpcError:
             return False
+        except asyncio.CancelledError:  # of the call, if its channel was closed
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise
+            return False
         return process_id == model.process_id == self.process_id
 
     async def _watch(self) -> None:

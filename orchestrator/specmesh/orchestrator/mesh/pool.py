@@ -275,10 +275,11 @@ class Pool:
             self.watchers.pop(watcher, None)
 
     async def wait_ready(self, only: Collection[str] | None = None) -> None:
-        """Return once a peer (of ``only``) is ready, or all peers were refused."""
+        """Return once a peer (of ``only``) is ready, all were refused, or all of ``only`` have
+        left and another is ready."""
         changed = asyncio.Event()
         with self.watched(changed.set):
-            while not (self.ready_for(None, only) or self.all_refused):
+            while not (self.ready_for(None, only) or self.all_refused or self._have_left(only)):
                 changed.clear()
                 await changed.wait()
 
@@ -288,6 +289,10 @@ class Pool:
             leaving.cancel()
         closing = (*(peer.close() for peer in self.peers), *self._leaving)
         await asyncio.gather(*closing, return_exceptions=True)
+
+    def _have_left(self, only: Collection[str] | None) -> bool:
+        gone = only is not None and not any(peer.address in only for peer in self.peers)
+        return gone and bool(self._ready)
 
     def _reluctance(self, usable: Sequence[Peer]) -> Mapping[str, float]:
         now = _now()

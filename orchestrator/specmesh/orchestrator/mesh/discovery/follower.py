@@ -11,6 +11,7 @@ from contextlib import suppress
 from specmesh.orchestrator.mesh.discovery.entries import Entries, Name
 from specmesh.orchestrator.mesh.discovery.membership import Answer, Membership
 from specmesh.orchestrator.mesh.pool import Pool
+from specmesh.serving.conventions import LOOKUP_FAILURES, ROLE
 
 log = logging.getLogger(__name__)
 
@@ -20,6 +21,8 @@ LEAST_SECONDS = 1.0
 """Between two lookups of a name, whatever happens."""
 JITTER = 0.2
 """Share by which pauses vary: not all orchestrators are to ask at the same time."""
+
+_failures = LOOKUP_FAILURES.instrument()
 
 
 class Follower:
@@ -63,6 +66,8 @@ class Follower:
             self._lost[name].clear()
             answer = await self._look_up(name)
             former, problem = problem, answer.failure or ("" if answer.addresses else "no address")
+            if problem:
+                _failures.add(1, {ROLE: self._pool.role})
             if problem and problem != former:
                 log.warning("name not resolved", extra={"target": str(name), "reason": problem})
             elif former and not problem:

@@ -1,0 +1,53 @@
+"""A name in DNS with several orchestrators behind it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import grpc.aio
+from tests.client.conftest import FakeOrchestrator
+from tests.name_server import NameServer
+
+from specmesh.client import AsyncClient
+from specmesh.v1.generation_pb2_grpc import add_GenerationServiceServicer_to_server
+
+
+class Counting(FakeOrchestrator):
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_asked = 0
+        self._server = grpc.aio.server()
+        add_GenerationServiceServicer_to_server(self, self._server)
+
+    async def start(self, host: str, port: int = 0) -> int:
+        port = self._server.add_insecure_port(f"{host}:{port}")
+        await self._server.start()
+        return port
+
+    async def stop(self) -> None:
+        await self._server.stop(None)
+
+    async def ListModels(self, request, context):  # noqa: N802
+        self.num_asked += 1
+        return await super().ListModels(request, context)
+
+
+async def test_calls_go_to_all_that_a_name_stands_for_and_to_who_comes_when_one_goes():
+    first, second, third = fakes = Counting(), Counting(), Counting()
+    async with AsyncExitStack() as stack:
+        for fake in fakes:
+            stack.push_async_callback(fake.stop)
+        port = await first.start("127.0.0.2")
+        await second.start("127.0.0.3", port)
+        names = stack.enter_context(NameServer())
+        names.set("mesh.test", ["127.0.0.2", "127.0.0.3"])
+        async with AsyncClient(names.entry("mesh.test", port)) as client, asyncio.timeout(20):
+            while not (first.num_asked and second.num_asked):
+                await client.list_models()
+            await third.start("127.0.0.4", port)
+            names.set("mesh.test", ["127.0.0.3", "127.0.0.4"])
+            await first.stop()
+            while not third.num_asked:
+                await client.list_models()
+                await asyncio.sleep(0.01)
