@@ -211,3 +211,12 @@ def test_ascii_comes_back_and_any_token_can_be_printed():
         said = tokenizer.decode([token])
         assert len(said) == 1
         assert said.isprintable() or said in "\n\t\u00ad"
+
+
+def test_a_prefix_takes_longer_for_each_token_that_is_not_cached():
+    model = SimulatedModel(TARGET, ForwardLatency(0, 0, token_s=0.004))
+    began = time.perf_counter()
+    score_once(model, PREFIX)
+    assert time.perf_counter() - began >= 0.004 * (len(PREFIX) - 1)
+    _, again = score_once(model, [*PREFIX, 1, 2])
+    assert again.num_computed_tokens == 2

@@ -15,6 +15,7 @@ from tests.orchestrator.peers import Peer as FakePeer
 from tests.serving.conftest import redis_server, start_redis
 
 from specmesh.orchestrator.mesh.calls import Mesh
+from specmesh.orchestrator.mesh.holders import PrefixHolders
 from specmesh.orchestrator.mesh.peer import Peer
 from specmesh.orchestrator.mesh.pool import Pool
 from specmesh.orchestrator.plan import Defaults
@@ -62,6 +63,7 @@ async def connect() -> AsyncIterator[Connect]:
             verifiers: Sequence[Verifier],
             drafters: Sequence[Drafter] = (),
             filters: Sequence[Filter] = (),
+            holders: PrefixHolders | None = None,
         ) -> Orchestrated:
             for fake in (*verifiers, *drafters, *filters):
                 await _started(fake, stack)
@@ -76,6 +78,7 @@ async def connect() -> AsyncIterator[Connect]:
                     *("confidence_service", Filter.service, _addresses(filters), None),
                     dispensable=True,
                 ),
+                holders=holders or PrefixHolders(),
             )
             targets.follow(mesh.verifiers, mesh.drafters)
             for pool in (mesh.drafters, mesh.verifiers, mesh.confidence):

@@ -145,6 +145,29 @@ async def test_forgotten_prefix_is_sent_again_whole(connect):
     assert [request.prefix.base_length for request in verifier.requests] == [0, 32, 0]
 
 
+async def test_calls_of_a_request_wait_for_who_holds_its_prefix_unless_one_is_there_already(
+    connect,
+):
+    verifiers = [Verifier(), Verifier()]
+    mesh = (await connect(verifiers)).mesh
+    mesh.latencies.prefill.add(0, 0.01)
+    mesh.latencies.prefill.add(1000, 10.0)  # to read a token takes as long as a call
+    calls = calls_on(mesh)
+    await verified(calls)
+    with mesh.verifiers.reserve({}) as busy:  # with the call of another request
+        assert busy.address == verifiers[0].address
+        await verified(calls)
+        assert [len(each.requests) for each in verifiers] == [2, 0]
+    hold = Hold()
+    verifiers[0].faults.append(hold)
+    first = asyncio.create_task(verified(calls))
+    await asyncio.wait_for(hold.reached.wait(), 10)
+    await verified(calls)
+    assert [len(each.requests) for each in verifiers] == [3, 1]
+    hold.released.set()
+    await first
+
+
 async def test_deadline_of_the_request_ends_a_call_that_hangs(connect):
     verifiers = [Verifier(), Verifier()]
     for verifier in verifiers:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack
 
 import pytest
 from tests.orchestrator.conftest import until
 from tests.orchestrator.model import train_tokenizer
 from tests.orchestrator.peers import NOT_SERVING, SERVING, Drafter, Verifier
 
-from specmesh.orchestrator.mesh.pool import Pool
+from specmesh.orchestrator.mesh.pool import MAX_READING, Pool
 from specmesh.serving.errors import FailedPrecondition, Unavailable
 from specmesh.serving.tokenizers import fingerprint
 
@@ -105,20 +106,42 @@ async def test_nobody_there_is_unavailable():
 
 async def test_least_busy_peer_comes_first(connect):
     pool = (await connect([Verifier(), Verifier()])).mesh.verifiers
-    with pool.reserve({}) as first, pool.reserve({first.address: 99}) as second:
+    with pool.reserve({}) as first, pool.reserve({first.identity: 99}) as second:
         assert second is not first
-        with pool.reserve({second.address: 16}) as third:
+        with pool.reserve({second.identity: 16}) as third:
             assert third is second  # as busy as the first, but holds more of the prefix
-            with pool.reserve({second.address: 16}) as fourth:
+            with pool.reserve({second.identity: 16}) as fourth:
                 assert fourth is first
     assert [peer.num_outstanding for peer in pool.peers] == [0, 0]
+
+
+async def test_whoever_holds_a_prefix_does_not_get_all_that_begin_with_it(connect):
+    pool = (await connect([Verifier(), Verifier()])).mesh.verifiers
+    holder, other = pool.peers
+    with ExitStack() as calls:
+        for _ in range(20):
+            calls.enter_context(pool.reserve({holder.identity: 100_000}, tokens_a_call=1))
+        assert holder.num_outstanding - other.num_outstanding == MAX_READING
+
+
+async def test_a_peer_that_lacks_a_long_prefix_counts_as_busier(connect):
+    pool = (await connect([Verifier(), Verifier()])).mesh.verifiers
+    holder, other = pool.peers
+    holds = {holder.identity: 100, other.identity: 10}
+    with pool.reserve(holds, tokens_a_call=40), pool.reserve(holds, tokens_a_call=40):
+        # To read 90 tokens takes other as long as two calls: now it is as good, and holds less.
+        assert holder.num_outstanding == 2
+        with pool.reserve(holds, tokens_a_call=40) as third:
+            assert third is holder
+            with pool.reserve(holds, tokens_a_call=40) as fourth:
+                assert fourth is other
 
 
 async def test_peer_that_just_failed_is_taken_only_if_nobody_else_is_there(connect):
     verifiers = [Verifier(), Verifier()]
     pool = (await connect(verifiers)).mesh.verifiers
     first, second = pool.peers
-    with pool.reserve({first.address: 99}, avoid={first.address}) as chosen:
+    with pool.reserve({first.identity: 99}, avoid={first.address}) as chosen:
         assert chosen is second
     await verifiers[1].set_health(NOT_SERVING)
     await until(lambda: not second.ready, second)

@@ -9,7 +9,7 @@ Value = bytes | dict[bytes, bytes]
 
 
 class Keyspace:
-    """Strings and hashes that expire; ``now`` tells the time in seconds."""
+    """Strings, hashes and sorted sets that expire; ``now`` tells the time in seconds."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -136,6 +136,45 @@ class Keyspace:
         number = int(self._hash(key).get(field, b"0")) + int(by)
         self._hset(key, field, b"%d" % number)
         return number
+
+    def _time(self) -> list[bytes]:
+        seconds, rest = divmod(self._now(), 1)
+        return [b"%d" % seconds, b"%d" % (rest * 1e6)]
+
+    def _zadd(self, key: bytes, score: bytes, member: bytes) -> int:
+        return self._hset(key, member, score)
+
+    def _zrangebyscore(self, key: bytes, least: bytes, most: bytes) -> list[bytes]:
+        return [
+            member for member in self._by_score(key) if self._is_within(key, member, least, most)
+        ]
+
+    def _zremrangebyscore(self, key: bytes, least: bytes, most: bytes) -> int:
+        return self._zrem(key, self._zrangebyscore(key, least, most))
+
+    def _zremrangebyrank(self, key: bytes, first: bytes, last: bytes) -> int:
+        members = self._by_score(key)
+        end = int(last) + (len(members) if int(last) < 0 else 0)
+        return self._zrem(key, members[int(first) : max(0, end + 1)])
+
+    def _zrem(self, key: bytes, members: list[bytes]) -> int:
+        removed = self._hdel(key, *members)
+        if not self._hash(key):
+            self._del(key)
+        return removed
+
+    def _by_score(self, key: bytes) -> list[bytes]:
+        scores = self._hash(key)
+        return sorted(scores, key=lambda member: (float(scores[member]), member))
+
+    def _is_within(self, key: bytes, member: bytes, least: bytes, most: bytes) -> bool:
+        score = float(self._hash(key)[member])
+        lowest, highest = (float(bound.lstrip(b"(")) for bound in (least, most))
+        return (
+            lowest <= score <= highest
+            and not (least.startswith(b"(") and score == lowest)
+            and not (most.startswith(b"(") and score == highest)
+        )
 
     def _ping(self) -> bytes:
         return b"PONG"

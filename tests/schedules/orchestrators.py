@@ -21,12 +21,15 @@ from tests.schedules.verifier import Verifier
 
 from specmesh.orchestrator.mesh.calls import Mesh
 from specmesh.orchestrator.mesh.discovery.follower import Follower
+from specmesh.orchestrator.mesh.holders import PrefixHolders
 from specmesh.orchestrator.mesh.pool import Pool
+from specmesh.orchestrator.mesh.shared_holders import SharedHolders
 from specmesh.orchestrator.plan import Defaults
 from specmesh.orchestrator.prompts import PromptReader
 from specmesh.orchestrator.servicer import GenerationServicer
 from specmesh.orchestrator.target import TargetRegistry
 from specmesh.serving.interceptors import CallInterceptor, reporting_errors
+from specmesh.serving.prefix_directory import PrefixDirectory
 from specmesh.serving.sessions import SessionStore
 from specmesh.v1 import generation_pb2_grpc
 
@@ -95,12 +98,13 @@ class Orchestrator:
         ]
         if names is not None:
             self._follower = Follower(self.pools[0], ENTRIES, names.look_up, dice=self._dice)
-        mesh = Mesh(*self.pools, dice=self._dice)
-        targets.follow(mesh.verifiers, mesh.drafters)
-        store = None
+        store, shared = None, None
         if self._redis is not None:
             client: Any = Client(self._redis, answering.get)
-            store = SessionStore(client)
+            store, shared = SessionStore(client), SharedHolders(PrefixDirectory(client))
+        holders = PrefixHolders(shared=shared)
+        mesh = Mesh(*self.pools, dice=self._dice, holders=holders)
+        targets.follow(mesh.verifiers, mesh.drafters)
         servicer = GenerationServicer(mesh, targets, store, Defaults("speculative"), PromptReader())
         generation_pb2_grpc.add_GenerationServiceServicer_to_server(servicer, self)  # type: ignore[arg-type]
         await self._intercept()

@@ -77,4 +77,10 @@ BENCHMARKS = (
         "local",
         "Check what 'specmesh load' measures against theory, and what it costs.",
     ),
+    Program(
+        "bench prefixes",
+        "specmesh.bench.prefixes",
+        "local",
+        "Chats that go to any orchestrator, with and without the prefix directory.",
+    ),
 )

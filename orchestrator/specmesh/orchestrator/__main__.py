@@ -19,8 +19,10 @@ from specmesh.orchestrator.mesh.connection import Channels, PlainChannels, TlsCh
 from specmesh.orchestrator.mesh.discovery.entries import read_entries
 from specmesh.orchestrator.mesh.discovery.follower import EVERY_SECONDS, Follower
 from specmesh.orchestrator.mesh.discovery.lookup import lookup
+from specmesh.orchestrator.mesh.holders import PrefixHolders
 from specmesh.orchestrator.mesh.peer import Admit
 from specmesh.orchestrator.mesh.pool import Pool
+from specmesh.orchestrator.mesh.shared_holders import SharedHolders
 from specmesh.orchestrator.mesh_metrics import observe
 from specmesh.orchestrator.plan import Defaults
 from specmesh.orchestrator.prompts import PromptReader
@@ -34,10 +36,12 @@ from specmesh.serving.identity.certificates import watched_certificate
 from specmesh.serving.identity.plaintext import check_plaintext_calls
 from specmesh.serving.identity.roles import CONFIDENCE, DRAFTER, VERIFIER
 from specmesh.serving.identity.settings import BearerSettings
+from specmesh.serving.prefix_directory import PrefixDirectory
 from specmesh.serving.process import CannotStart
 from specmesh.serving.server import serve
 from specmesh.serving.sessions import SessionStore
 from specmesh.serving.settings import RedisSettings, ServerSettings
+from specmesh.serving.store_watch import StoreWatch
 from specmesh.v1 import generation_pb2, generation_pb2_grpc, tokenizer_pb2, tokenizer_pb2_grpc
 
 log = logging.getLogger(__name__)
@@ -99,6 +103,11 @@ class OrchestratorSettings(BearerSettings, ServerSettings, RedisSettings):
         description="who shares cached prefixes; 'all' is faster where many send the same, and "
         "lets each find out by timing what others have sent",
     )
+    prefix_directory: bool = Field(
+        True,
+        description="tell the other orchestrators through Redis which replica holds which prefix, "
+        "so that the next turn of a chat finds it at any of them",
+    )
     max_answers_per_identity: int | None = Field(
         None, ge=1, description="answers that one identity may have at once"
     )
@@ -117,7 +126,12 @@ class OrchestratorSettings(BearerSettings, ServerSettings, RedisSettings):
         le=MAX_LOOKAHEAD,
         description="draft tokens a verification covers; by default what suits the strategy",
     )
-
+    redis_check: Literal["refuse", "warn", "off"] = Field(
+        "refuse",
+        description="what is done about a Redis that may evict sessions, as maxmemory-policy "
+        "allkeys-lru does: nothing starts, or it is logged like settings that lose sessions with "
+        "a server, or settings are not looked at",
+    )
     record_content: bool = Field(
         False, description="put the texts of tokens into traces, for whoever may read those"
     )
@@ -146,20 +160,25 @@ class OrchestratorService:
         self._mesh: Mesh | None = None
         self._followers: list[Follower] = []
         self._prompts = PromptReader()
-        url = settings.redis_url
-        self._store = (
-            None
-            if url is None
-            else SessionStore.from_url(url, tls=settings.redis_tls, prefix=settings.redis_prefix)
-        )
+        self._shared: SharedHolders | None = None
+        self._store: SessionStore | None = None
+        if (url := settings.redis_url) is not None:
+            tls, prefix = settings.redis_tls, settings.redis_prefix
+            self._store = SessionStore.from_url(url, tls=tls, prefix=prefix)
+            if settings.prefix_directory:
+                self._shared = SharedHolders(PrefixDirectory.from_url(url, tls=tls, prefix=prefix))
+        self._store_watch: StoreWatch | None = None
 
     async def start(self) -> None:
         """Connect to the mesh. Returns once a replica of the target is ready and, if there are
         drafters, one of them or ``DRAFTER_SECONDS`` have passed.
 
-        Raises ``CannotStart`` if every drafter was refused, or if a replica elsewhere would be
-        called in plain text.
+        Raises ``CannotStart`` if every drafter was refused, if a replica elsewhere would be called
+        in plain text, or if Redis may evict sessions.
         """
+        if self._store is not None and self._settings.redis_check != "off":
+            self._store_watch = StoreWatch(self._store)
+            await self._store_watch.start(refuses=self._settings.redis_check == "refuse")
         channels = _channels(self._settings)
         self._targets = TargetRegistry()
         self._mesh = Mesh(
@@ -178,6 +197,7 @@ class OrchestratorService:
                 dispensable=True,
             ),
             admission=Admission(self._settings.max_wait_seconds),
+            holders=PrefixHolders(shared=self._shared),
             shares_prefixes=self._settings.share_prefixes == "all",
             records_content=self._settings.record_content,
         )
@@ -212,6 +232,10 @@ class OrchestratorService:
             await self._mesh.verifiers.close()
             await self._mesh.drafters.close()
             await self._mesh.confidence.close()
+        if self._shared is not None:
+            await self._shared.aclose()
+        if self._store_watch is not None:
+            await self._store_watch.stop()
         if self._store is not None:
             await self._store.aclose()
 

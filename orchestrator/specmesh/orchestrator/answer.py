@@ -15,6 +15,7 @@ from specmesh.orchestrator.judged_logprobs import JudgedLogprobs
 from specmesh.orchestrator.mesh.calls import Calls, Mesh
 from specmesh.orchestrator.mesh.peer import kind_of
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
+from specmesh.orchestrator.mesh.shared_holders import Search
 from specmesh.orchestrator.plan import RequestPlan
 from specmesh.orchestrator.request_metrics import RequestMetrics
 from specmesh.orchestrator.session_log import SessionLog
@@ -74,9 +75,11 @@ class Answer:
 
         ``worked`` is called when the mesh has finished, even if events are still unread.
         """
+        prefix = self._prefix(mesh)
+        search = prefix.search([peer.identity for peer in mesh.verifiers.ready])
         async with self._session.open():
             yield events.started(self._plan, self._target, self._session, HEARTBEAT_S)
-            work = asyncio.create_task(self._commit_all(mesh))
+            work = asyncio.create_task(self._commit_all(mesh, prefix, search))
             work.add_done_callback(lambda _: self._emission.wake())
             work.add_done_callback(lambda _: worked())
             try:
@@ -90,18 +93,24 @@ class Answer:
                 work.cancel()
                 await asyncio.gather(work, return_exceptions=True)
 
-    async def _commit_all(self, mesh: Mesh) -> StopReason:
+    def _prefix(self, mesh: Mesh) -> CommittedPrefix:
+        committed = (*self._plan.prompt, *self._replayed.token_ids)
         session_id = self._session.session.session_id
-        prompt, salt = self._plan.prompt, mesh.prefix_salt()
-        with closing(CommittedPrefix(session_id, prompt, mesh.holders, salt)) as prefix:
+        return CommittedPrefix(session_id, committed, mesh.holders, mesh.prefix_salt())
+
+    async def _commit_all(
+        self, mesh: Mesh, prefix: CommittedPrefix, search: Search | None
+    ) -> StopReason:
+        with closing(prefix):
+            await prefix.learn(search)
             return await self._work(mesh, prefix)
 
     async def _work(self, mesh: Mesh, prefix: CommittedPrefix) -> StopReason:
-        """Replay the tokens committed before, then run the strategy for the rest."""
+        """Replay the tokens committed before, then run the strategy for the rest. ``prefix`` has
+        all of them."""
         progress = Progress(self._plan.goal)
         for index, token in enumerate(self._replayed.token_ids):
             *_, last = progress.commit((token,), num_accepted=0)
-            prefix.commit((token,))
             checked = index not in self._replayed.unchecked
             if reason := self._emission.replay(token, checked=checked):
                 return reason

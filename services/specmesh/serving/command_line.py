@@ -20,7 +20,7 @@ from specmesh.serving.settings import INJECTED
 Settings = TypeVar("Settings", bound=BaseSettings)
 
 _METAVARS = {int: "INTEGER", float: "FLOAT"}
-_PASSWORD = re.compile(r"://[^/@\s]*:[^/\s]+@|[?&]password=")
+_PASSWORD = re.compile(r"://[^/@\s]*:[^/\s]+@|[?&](sentinel_)?password=")
 """Found in a URL with a password."""
 
 

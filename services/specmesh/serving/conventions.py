@@ -75,6 +75,7 @@ of that process's own spans."""
 STATE = "specmesh.state"
 CAUSE = "specmesh.cause"
 HEDGE_WON = "specmesh.hedge.won"
+SEARCH_OUTCOME = "specmesh.prefix.outcome"
 FORWARD_KIND = "specmesh.forward.kind"
 FORWARD_WIDTH = "specmesh.forward.width"
 FILTER_DECISION = "specmesh.filter.decision"
@@ -230,6 +231,12 @@ HEDGES = Count(
     "specmesh.verify.hedges",
     "{call}",
     "second calls for verifications that were late, by whether they came first",
+)
+PREFIX_SEARCHES = Count(
+    "specmesh.prefix.searches",
+    "{search}",
+    "questions to Redis who holds a prompt, by specmesh.prefix.outcome: found, unknown, or "
+    "unanswered in time",
 )
 TASK_FAILURES = Count(
     "specmesh.task.failures", "{task}", "drafts and verifications that failed for good"

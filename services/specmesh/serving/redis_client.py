@@ -2,36 +2,80 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
 
+from specmesh.serving.redis_url import SentinelUrl, is_by_sentinel
 from specmesh.serving.settings import RedisTls
+
+SENTINEL_TIMEOUT_S = 0.2
+"""How long one Sentinel may take to name the primary. They are asked one after the other, the last
+that answered first, so a caller's deadline must have room for those that are dead."""
 
 
 def connect(url: str, tls: RedisTls | None = None) -> Redis:
-    """A client of ``redis://``, ``rediss://`` or ``unix://``; it connects when used."""
-    files = (
-        {}
-        if tls is None
-        else {
-            "ssl_ca_certs": tls.ca,
-            "ssl_certfile": tls.cert,
-            "ssl_keyfile": tls.key,
-        }
+    """A client of a URL that ``check_redis_url`` accepts; it connects when used.
+
+    By Sentinel every new connection goes to whom Sentinel names then; connections to an earlier
+    primary are given up.
+    """
+    settings = {**_SETTINGS, **_files(tls)}
+    if not is_by_sentinel(url):
+        one: BlockingConnectionPool = BlockingConnectionPool.from_url(url, **_UNTIMED, **settings)
+        return Redis.from_pool(one)
+    found = SentinelUrl.parse(url)
+    sentinel = Sentinel(  # type: ignore[no-untyped-call]
+        found.addresses,
+        sentinel_kwargs={
+            **settings,
+            "ssl": found.tls,
+            "username": found.sentinel_username,
+            "password": found.sentinel_password,
+            "socket_timeout": SENTINEL_TIMEOUT_S,
+            "socket_connect_timeout": SENTINEL_TIMEOUT_S,
+        },
     )
-    pool: BlockingConnectionPool = BlockingConnectionPool.from_url(
-        url,
-        # A command whose answer was lost may have run: only the caller can tell
-        # whether to repeat it.
-        retry=Retry(NoBackoff(), 0),
-        # One deadline over the whole call, ours, instead of one for each of its steps.
-        timeout=None,
-        socket_timeout=None,
-        socket_connect_timeout=None,
-        # Under RESP3 redis-py hands out pooled connections that the server has closed,
-        # and after a restart each of them would fail one call.
-        protocol=2,
-        **{name: str(path) for name, path in files.items() if path is not None},
+    pool = _PrimaryPool(  # type: ignore[no-untyped-call]
+        found.service,
+        sentinel,
+        ssl=found.tls,
+        db=found.database,
+        username=found.username,
+        password=found.password,
+        **_UNTIMED,
+        **settings,
     )
     return Redis.from_pool(pool)
+
+
+class _PrimaryPool(SentinelConnectionPool, BlockingConnectionPool):
+    """As many connections as a pool of one server has, to whom Sentinel names the primary."""
+
+    async def aclose(self) -> None:
+        """Close the connections, and those to the Sentinels."""
+        await super().aclose()
+        await self.sentinel_manager.aclose()
+
+
+_SETTINGS: dict[str, Any] = {
+    # A command whose answer was lost may have run: only the caller can tell whether to repeat it.
+    "retry": Retry(NoBackoff(), 0),
+    # Under RESP3 redis-py hands out pooled connections that the server has closed, and after a
+    # restart each of them would fail one call.
+    "protocol": 2,
+}
+
+
+# One deadline over the whole call, the caller's, instead of one for each of its steps.
+_UNTIMED = dict.fromkeys(("timeout", "socket_timeout", "socket_connect_timeout"))
+
+
+def _files(tls: RedisTls | None) -> dict[str, str]:
+    if tls is None:
+        return {}
+    files = {"ssl_ca_certs": tls.ca, "ssl_certfile": tls.cert, "ssl_keyfile": tls.key}
+    return {name: str(path) for name, path in files.items() if path is not None}

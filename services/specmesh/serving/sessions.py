@@ -15,18 +15,15 @@ StoreConflict or SessionNotFound and puts the whole session again.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from importlib.resources import files
 from typing import Any, Self
 
 from redis.asyncio import Redis
-from redis.exceptions import RedisError
 
-from specmesh.serving import conventions as names
-from specmesh.serving.patience import StorePatience
 from specmesh.serving.redis_client import connect
+from specmesh.serving.redis_store import RedisStore
 from specmesh.serving.session import (
     TOKEN_BYTES,
     Claim,
@@ -38,7 +35,6 @@ from specmesh.serving.session import (
     StaleEpoch,
     StoreConflict,
     StoredSession,
-    StoreUnavailable,
     Writer,
     pack,
     pack_generated,
@@ -49,15 +45,12 @@ from specmesh.serving.settings import DEFAULT_PREFIX, RedisTls
 
 _SCRIPT = files("specmesh.serving").joinpath("lua", "sessions.lua")
 
-_duration = names.STORE_DURATION.instrument()
 
-
-class SessionStore:
+class SessionStore(RedisStore):
     """The sessions of one mesh in one Redis.
 
-    Every call answers or raises StoreUnavailable within ``timeout_s``, and may be repeated then.
-    Invariant: a call that timed out may run late, even after others, but never undoes what they
-    wrote. Bound to the event loop that it is first used on.
+    A call that raised StoreUnavailable may be repeated. Invariant: a call that timed out may run
+    late, even after others, but never undoes what they wrote.
     """
 
     def __init__(
@@ -69,14 +62,10 @@ class SessionStore:
         ttl_s: int = 600,
         finished_ttl_s: int = 60,
     ) -> None:
-        self._client = client
+        super().__init__(client, prefix=prefix, timeout_s=timeout_s)
         self._script = client.register_script(_SCRIPT.read_text("utf-8"))
-        self._timeout_s = timeout_s
-        self._prefix = prefix
         self._ttl_s = ttl_s
         self._finished_ttl_s = finished_ttl_s
-        self.patience = StorePatience()
-        """How long it is worth waiting for the store."""
 
     @classmethod
     def from_url(
@@ -101,10 +90,6 @@ class SessionStore:
             ttl_s=ttl_s,
             finished_ttl_s=finished_ttl_s,
         )
-
-    async def aclose(self) -> None:
-        """Close all connections."""
-        await self._client.aclose()
 
     async def begin(self, session: Session, writer: Writer, generated: Generated) -> bool:
         """Store a new session, and tell whether there was none: nothing changes if it is stored.
@@ -224,10 +209,6 @@ class SessionStore:
             raise SessionNotFound(f"no session {session_id!r}")
         return read_generated(tokens).token_ids
 
-    async def ping(self) -> None:
-        """Return if Redis answers, else raise StoreUnavailable."""
-        await self._answer("ping", self._client.ping())
-
     async def _run(
         self, session_id: str, transition: str, ttl_s: int, *args: str | bytes | int
     ) -> list[Any]:
@@ -247,27 +228,6 @@ class SessionStore:
             case [b"conflict", reason]:
                 raise StoreConflict(f"session {session_id!r}: {reason.decode()}")
         return reply[1:]
-
-    async def _answer(self, operation: str, command: Awaitable[Any]) -> Any:
-        """Await a command's answer within the deadline, and learn how long the store takes."""
-        now = asyncio.get_running_loop().time
-        began = now()
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                answer = await command
-        except TimeoutError as error:
-            self._failed(operation, now() - began, "timeout")
-            raise StoreUnavailable(f"no answer from Redis in {self._timeout_s} s") from error
-        except (RedisError, OSError) as error:
-            self._failed(operation, now() - began, type(error).__name__)
-            raise StoreUnavailable(f"Redis: {error}") from error
-        self.patience.answered(now() - began)
-        _duration.record(now() - began, _attributes(operation))
-        return answer
-
-    def _failed(self, operation: str, seconds: float, error_type: str) -> None:
-        self.patience.failed()
-        _duration.record(seconds, _attributes(operation) | {names.ERROR_TYPE: error_type})
 
     def _keys(self, session_id: str) -> list[str]:
         # The braces are a hash tag: a cluster keeps these keys on one node, as a script needs.
@@ -290,7 +250,3 @@ def _proof(claim: Claim) -> bytes:
     and nobody but its owner, whatever else he knows."""
     owner = hashlib.sha256(claim.owner.encode()).digest()
     return hashlib.sha256(owner + claim.resume_token).digest()
-
-
-def _attributes(operation: str) -> dict[str, str]:
-    return {names.DB_SYSTEM: names.REDIS, names.DB_OPERATION: operation}

@@ -20,6 +20,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from specmesh.serving.identity.settings import TlsSettings
 from specmesh.serving.intake import MAX_REQUEST_BYTES
+from specmesh.serving.redis_url import check_redis_url, is_tls
 
 DEFAULT_PREFIX = "specmesh"
 """The beginning of keys in Redis."""
@@ -106,16 +107,10 @@ class ServerSettings(ProcessSettings):
     )
 
 
-def _check_redis_url(url: str) -> str:
-    if not url.startswith(("redis://", "rediss://", "unix://")):
-        raise ValueError("must start with redis://, rediss:// or unix://")
-    return url
-
-
 @dataclass(frozen=True, slots=True)
 class RedisTls:
-    """PEM files for ``rediss://``: the CA to believe, by default the system's, and, where Redis
-    asks for them, a certificate and its key."""
+    """PEM files for ``rediss://`` and ``rediss+sentinel://``: the CA to believe, by default the
+    system's, and, where Redis asks for them, a certificate and its key."""
 
     ca: Path | None = None
     cert: Path | None = None
@@ -127,11 +122,13 @@ class RedisSettings(BaseSettings):
 
     model_config = SettingsConfigDict(frozen=True)
 
-    redis_url: Annotated[str, AfterValidator(_check_redis_url)] | None = Field(
+    redis_url: Annotated[str, AfterValidator(check_redis_url)] | None = Field(
         None,
         # An alias is read without the class's prefix.
         validation_alias="redis_url",
-        description="Redis that keeps sessions; without it answers cannot be resumed",
+        description="Redis that keeps sessions, redis://HOST:PORT/DATABASE, or by Sentinel "
+        "redis+sentinel://HOST:PORT,.../SERVICE/DATABASE; rediss is TLS; without it answers cannot "
+        "be resumed",
     )
     redis_prefix: str = Field(
         DEFAULT_PREFIX,
@@ -159,7 +156,7 @@ class RedisSettings(BaseSettings):
     def _check_redis_tls(self) -> Self:
         if (self.redis_cert is None) != (self.redis_key is None):
             raise ValueError("--redis-cert and --redis-key go together")
-        if self.redis_tls != RedisTls() and not (self.redis_url or "").startswith("rediss://"):
+        if self.redis_tls != RedisTls() and not is_tls(self.redis_url or ""):
             raise ValueError("--redis-ca and --redis-cert are for a rediss:// URL")
         return self
 

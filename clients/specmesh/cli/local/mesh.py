@@ -170,7 +170,9 @@ class LocalMesh:
         lists = [part for pair in named for part in pair]
         lookahead = () if options.lookahead is None else ("--lookahead", str(options.lookahead))
         content = ("--record-content",) if options.record_content else ()
-        arguments = (*lists, "--strategy", options.strategy, *lookahead, *content, *common)
+        # Our own Redis keeps nothing on disk, and that is as it should be.
+        check = ("--redis-check", "off") if options.redis_url is None else ()
+        arguments = (*lists, "--strategy", options.strategy, *lookahead, *content, *check, *common)
         port = PORT if options.port == 0 else str(options.port)
         return self._service("orchestrator", "orchestrator", self._placement.rest, arguments, port)
 

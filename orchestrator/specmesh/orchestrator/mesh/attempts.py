@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 
@@ -93,7 +94,7 @@ class Attempts:
         self.num_late = 0
         """Failed attempts that timed out."""
 
-    def reserve(self) -> Reservation:
+    def reserve(self, tokens_a_call: float = math.inf) -> Reservation:
         """Reserve a replica for the next attempt. Raises as ``Pool.reserve``."""
         self._find_successor()
         return self._pool.reserve(
@@ -102,6 +103,7 @@ class Attempts:
             self._kind,
             only=self._only,
             proven=self._blame.second_opinion,
+            tokens_a_call=tokens_a_call,
         )
 
     def can_reserve_another(self, peer: Peer) -> bool:
@@ -155,7 +157,7 @@ class Attempts:
         fault = fault_of(error)
         if fault is CallFault.PREFIX_UNKNOWN and peer.address not in self._forgetful:
             self._forgetful.add(peer.address)
-            self._prefix.forgotten_by(peer.address)
+            self._prefix.forgotten_by(peer.identity)
             self._recovery_s = 0.0
             return
         self._failed_at.add(peer.address)
@@ -168,7 +170,7 @@ class Attempts:
             backoff_s = min(MAX_BUSY_SECONDS, asked_s * 2 ** min(self._num_busy, 10))
             self._recovery_s = max(asked_s, backoff_s)
         else:
-            self._prefix.forgotten_by(peer.address)
+            self._prefix.forgotten_by(peer.identity)
             late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
             self.num_late += late
             self._charges.append((peer, began, Cause.LATENCY if late else Cause.ERRORS))

@@ -64,7 +64,7 @@ class Mesh:
 
     def __post_init__(self) -> None:
         for pool in (self.verifiers, self.drafters, self.confidence):
-            pool.forgetters += (self.holders.forget, self.latencies.forget)
+            pool.forgetters.append(self.latencies.forget)
 
     def prefix_salt(self) -> bytes:
         """What keeps the caller's cached prefixes apart from those of others."""

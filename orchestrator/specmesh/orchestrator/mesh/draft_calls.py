@@ -98,7 +98,7 @@ class DraftCalls:
                 nonlocal started
                 if not started:
                     attempts.answered(peer, began)
-                    self._prefix.seen_by(peer.address, context.num_committed)
+                    self._prefix.seen_by(peer.identity, context.num_committed)
                 started = True
                 deliver(drafted)
 
@@ -146,7 +146,7 @@ class DraftCalls:
         self, peer: Peer, command: Draft, context: CallContext
     ) -> drafter_pb2.DraftRequest:
         return drafter_pb2.DraftRequest(
-            prefix=self._prefix.message(peer.address, context.num_committed, command.path),
+            prefix=self._prefix.message(peer.identity, context.num_committed, command.path),
             tree=write_tree(command.tree),
             from_nodes=command.from_nodes,
             depth=command.depth,

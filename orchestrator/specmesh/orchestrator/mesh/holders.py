@@ -3,46 +3,61 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
+from specmesh.orchestrator.mesh.shared_holders import Search, SharedHolders
 
-MAX_PREFIXES = 4096
+MAX_PREFIXES = 16384
 
 
 class PrefixHolders:
-    """Beliefs about the replicas' KV caches, by the digest of a prefix of full blocks.
+    """Beliefs about the replicas' KV caches, by the digest of a prefix of full blocks. Replicas are
+    named by their identity.
 
     With it the next turn of a conversation, or the same prompt again, goes to a replica that
     needs no prefill for what it has seen. A belief that is wrong costs one message: a replica
     says what it lacks, and gets it. Of more than ``max_prefixes`` the least recently used go.
+
+    What is remembered is told to the other orchestrators through ``shared``, if there is one, and
+    what they remember can be looked for there.
     """
 
-    def __init__(self, max_prefixes: int = MAX_PREFIXES) -> None:
+    def __init__(
+        self, max_prefixes: int = MAX_PREFIXES, shared: SharedHolders | None = None
+    ) -> None:
         self._max_prefixes = max_prefixes
+        self._shared = shared
         self._holders: OrderedDict[bytes, set[str]] = OrderedDict()
 
-    def remember(self, chain: PrefixChain, length: int, holds: Mapping[str, int]) -> None:
-        """Take note of who holds the first ``length`` tokens of ``chain``, by ``holds``: how many
-        of its tokens each address holds."""
-        base_length = length // BLOCK_TOKENS * BLOCK_TOKENS
-        holders = {address for address, held in holds.items() if held >= base_length}
-        if base_length and holders:
-            digest = chain.digest_at(base_length)
-            holders |= self._holders.pop(digest, set())
-            self._holders[digest] = holders
-        if len(self._holders) > self._max_prefixes:
+    def remember(
+        self, chain: PrefixChain, lengths: Sequence[int], holds: Mapping[str, int]
+    ) -> None:
+        """Take note of who holds the beginnings of ``chain`` of each of ``lengths``, ascending and
+        whole blocks each, by ``holds``: how many of its tokens each replica holds."""
+        for length in lengths:
+            holders = {replica for replica, held in holds.items() if held >= length}
+            if holders:
+                digest = chain.digest_at(length)
+                self._holders[digest] = holders | self._holders.pop(digest, set())
+        while len(self._holders) > self._max_prefixes:
             self._holders.popitem(last=False)
+        if self._shared is not None:
+            self._shared.note(chain, lengths, holds)
 
     def of(self, chain: PrefixChain) -> dict[str, int]:
-        """How many of the tokens of ``chain`` each address holds, of those that hold any."""
+        """How many of the tokens of ``chain`` each replica holds, of those that hold any."""
         holds: dict[str, int] = {}
         for num_blocks, digest in enumerate(chain.digests, start=1):
-            for address in self._holders.get(digest, ()):
-                holds[address] = num_blocks * BLOCK_TOKENS
+            for replica in self._holders.get(digest, ()):
+                holds[replica] = num_blocks * BLOCK_TOKENS
         return holds
 
-    def forget(self, address: str) -> None:
+    def search(self, chain: PrefixChain) -> Search | None:
+        """Begin to ask the other orchestrators; None if that is no use now."""
+        return None if self._shared is None else self._shared.search(chain)
+
+    def forget(self, replica: str) -> None:
         """Whatever that replica held, it may hold no longer."""
         for holders in self._holders.values():
-            holders.discard(address)
+            holders.discard(replica)

@@ -8,6 +8,7 @@ from operator import itemgetter
 from statistics import median
 
 from specmesh.orchestrator.mesh.patience import CallPatience
+from specmesh.orchestrator.mesh.prefill import PrefillCost
 from specmesh.orchestrator.mesh.sliding import SlidingWindow
 
 WINDOW = 64
@@ -83,6 +84,8 @@ class Latencies:
     def __init__(self) -> None:
         self.target_s = RunningMedian()
         self.target_token_s = RunningSlope()
+        self.prefill = PrefillCost()
+        """Of the target's prefixes."""
         self.target_load = RunningMedian()
         """Time that verifications wait at a replica, divided by their forward time; at most 1."""
         self.verifications = CallPatience(VERIFY_SECONDS, VERIFY_SECONDS)

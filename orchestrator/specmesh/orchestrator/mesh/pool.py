@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,10 @@ log = logging.getLogger(__name__)
 STATES = ("ready", "down", "refused", "ejected")
 """Of peers: can be called; has no health; serves what does not fit the mesh; is left out for a
 while."""
+
+MAX_READING = 4
+"""Calls that a peer which lacks a prefix may count as busier by, however long it is: it is read but
+once, and if many requests begin alike, one replica must not have them all."""
 
 _ejections = EJECTIONS.instrument()
 
@@ -45,6 +50,11 @@ class Reservation:
             self._cancelled = True
             self._peer.num_outstanding -= 1
             self._peer.num_ending += 1
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the call's answer is."""
+        return not (self._cancelled or self._over)
 
     def _release(self) -> None:
         self._over = True
@@ -192,28 +202,36 @@ class Pool:
         *,
         only: Collection[str] | None = None,
         proven: bool = False,
+        tokens_a_call: float = math.inf,
     ) -> Reservation:
         """Take a slot at the least busy peer; of equals, the one that holds most of the prefix.
         The load of one that is new counts for more (``SlowStart``).
 
-        ``holds`` maps addresses to tokens held; addresses in ``avoid`` (they have just
-        failed) are taken only if no others are usable; ``kind`` and ``only`` as in
-        ``ready_for``; ``proven`` prefers peers that have answered and not failed since.
-        Raises ``Unavailable`` when no peer is usable, ``FailedPrecondition`` when no peer fits
-        the mesh.
+        ``holds`` maps identities to tokens held. For each ``tokens_a_call`` tokens that a peer
+        holds less than the one with most, it counts as busy with one call more, up to
+        ``MAX_READING``. Addresses in ``avoid`` (they have just failed) are taken only if no others
+        are usable; ``kind`` and ``only`` as in ``ready_for``; ``proven`` prefers peers that have
+        answered and not failed since. Raises ``Unavailable`` when no peer is usable,
+        ``FailedPrecondition`` when no peer fits the mesh.
         """
         usable = self.usable(kind, only)
         if not usable:
             raise self._none_usable()
         reluctance = self._reluctance(usable)
+        most = max(holds.get(p.identity, 0) for p in usable)
+
+        def reading(p: Peer) -> float:
+            """What it lacks, in calls."""
+            return min(MAX_READING, (most - holds.get(p.identity, 0)) // tokens_a_call)
+
         peer = min(
             usable,
             key=lambda p: (
                 p.address in avoid,
                 proven and not self.outliers.proven(p.address),
-                (p.num_outstanding + 1) * reluctance.get(p.identity, 1),
+                (p.num_outstanding + 1 + reading(p)) * reluctance.get(p.identity, 1),
                 p.num_ending,
-                -holds.get(p.address, 0),
+                -holds.get(p.identity, 0),
             ),
         )
         if self.outliers.any_ejected:

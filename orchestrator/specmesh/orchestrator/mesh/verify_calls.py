@@ -81,6 +81,8 @@ class VerifyCalls:
         self._target = target
         self._num_top_logprobs = num_top_logprobs
         self._tokens = tokens
+        self._reservations: list[Reservation] = []
+        """Of the verifications under way."""
 
     async def verify(self, command: Verify, context: CallContext) -> Verdict:
         """The target's verdict.
@@ -108,10 +110,10 @@ class VerifyCalls:
         self, command: Verify, context: CallContext, attempts: Attempts
     ) -> Verdict | None:
         """One attempt, and a hedge of it if it is late; None if they failed."""
-        with _held(attempts.reserve(), context) as peer:
+        with self._held(self._reserve(attempts), context) as peer:
             began = asyncio.get_running_loop().time()
             late_s = self._latencies.verifications.late_after(
-                self._prefix.num_to_send(peer.address, context.num_committed)
+                self._prefix.num_to_send(peer.identity, context.num_committed)
                 + len(command.path)
                 + len(command.tree)
             )
@@ -128,6 +130,22 @@ class VerifyCalls:
                 if hedge.begun:
                     _hedges.add(1, {names.HEDGE_WON: hedge.overtaken})
 
+    def _reserve(self, attempts: Attempts) -> Reservation:
+        """A replica for a verification. Whoever has one under way wants another replica for the
+        next, to verify both at once, even if that one has to read the prefix first."""
+        if any(each.wanted for each in self._reservations):
+            return attempts.reserve()
+        return attempts.reserve(self._latencies.prefill.tokens_a_call)
+
+    @contextmanager
+    def _held(self, reservation: Reservation, context: CallContext) -> Iterator[Peer]:
+        self._reservations.append(reservation)
+        try:
+            with context.cancellation.calling(reservation.cancel), reservation as peer:
+                yield peer
+        finally:
+            self._reservations.remove(reservation)
+
     def _may_hedge(self, peer: Peer, attempts: Attempts) -> bool:
         if not attempts.can_reserve_another(peer):
             return False
@@ -140,7 +158,7 @@ class VerifyCalls:
     async def _try_elsewhere(
         self, late: Peer, command: Verify, context: CallContext, attempts: Attempts
     ) -> Verdict | None:
-        with _held(attempts.reserve_another(late), context) as peer:
+        with self._held(attempts.reserve_another(late), context) as peer:
             return await self._try(peer, command, context, attempts, hedge=True)
 
     async def _is_healthy(self, peer: Peer, context: CallContext) -> bool:
@@ -207,7 +225,7 @@ class VerifyCalls:
         if self.num_cached_tokens is None:
             self.num_cached_tokens = response.cost.num_cached_tokens
         self._admit(response.cost, loop.time() - attempts.began)
-        self._prefix.seen_by(peer.address, context.num_committed)
+        self._prefix.seen_by(peer.identity, context.num_committed)
         return verdict
 
     def _asked(self, peer: Peer, command: Verify, context: CallContext) -> VerificationRequest:
@@ -236,7 +254,7 @@ class VerifyCalls:
         carrier: dict[str, str],
     ) -> verifier_pb2.VerifyEachRequest:
         request = verifier_pb2.VerifyRequest(
-            prefix=self._prefix.message(peer.address, context.num_committed, command.path),
+            prefix=self._prefix.message(peer.identity, context.num_committed, command.path),
             tree=write_tree(command.tree, command.distributions),
             sampling=self._sampling_message,
             num_bonus_candidates=asked.num_bonus_candidates,
@@ -259,6 +277,7 @@ class VerifyCalls:
         latencies.target_s.add(seconds)
         latencies.target_token_s.add(num_computed or num_drafted, seconds)
         latencies.target_load.add(_load(cost))
+        latencies.prefill.add(num_computed - num_drafted - 1, cost.forward_ms / 1e3)
         num_sent = len(request.prefix.token_ids) + num_drafted
         return latencies.verifications.add(peer.address, num_computed or num_sent, seconds)
 
@@ -266,12 +285,6 @@ class VerifyCalls:
         """Report to admission how long a verification took, failed attempts included."""
         spent = Spent.of(seconds * 1e3, cost.queue_ms, cost.forward_ms)
         self._admission.verified(len(self._pool.ready), spent)
-
-
-@contextmanager
-def _held(reservation: Reservation, context: CallContext) -> Iterator[Peer]:
-    with context.cancellation.calling(reservation.cancel), reservation as peer:
-        yield peer
 
 
 def _read(response: verifier_pb2.VerifyResponse, asked: VerificationRequest, peer: Peer) -> Verdict:

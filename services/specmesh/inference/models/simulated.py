@@ -43,10 +43,12 @@ second over the first with probability 2e-10, and one of 254 others over the sec
 @dataclass(frozen=True, slots=True)
 class ForwardLatency:
     """Seconds that a forward pass takes: ``first_s`` on a prefix of which nothing is cached (time
-    to first token), ``each_s`` any other, however wide its tree."""
+    to first token), ``each_s`` any other, however wide its tree; and ``token_s`` more for each
+    token of the prefix, but its last, that is not cached."""
 
     first_s: float
     each_s: float
+    token_s: float = 0.0
 
 
 class SimulatedModel:
@@ -146,6 +148,8 @@ class SimulatedSequence:
         seconds = self._latency.each_s
         if not first_row and self._is_cold():
             seconds = self._latency.first_s
+        if not first_row:
+            seconds += self._latency.token_s * self._num_uncached
         states = self._node_states[:]
         for node in range(len(states), num_rows):
             states.append(chained(states[tree.parents[node - 1]], tree.token_ids[node - 1]))
@@ -154,7 +158,7 @@ class SimulatedSequence:
         self._node_states, self._tree, self._num_rows = states, tree, num_rows
         new = num_rows - first_row
         if not first_row:
-            new += len(self._chain) - self.num_cached_tokens - 1
+            new += self._num_uncached
         self.num_computed_tokens += new
         return rows
 
@@ -165,6 +169,10 @@ class SimulatedSequence:
         self._chain.append(self._tree.tokens_on(keep))
         self._states += [self._node_states[node] for node in keep]
         self._cache.put(self._chain, self._states, self._origin, self._shared)
+
+    @property
+    def _num_uncached(self) -> int:
+        return len(self._chain) - self.num_cached_tokens - 1
 
     def _is_cold(self) -> bool:
         """Whether the prefix counts as not cached: less than a block of it is, and less than half

@@ -34,6 +34,14 @@ class SimulatedSettings(BaseSettings):
         0.0, ge=0, allow_inf_nan=False, description="time of any other simulated forward"
     )
 
+    simulated_prefill_ms: float = Field(
+        0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="time that a simulated forward takes longer for each token of the prefix that "
+        "is not cached",
+    )
+
     @property
     def _target(self) -> SimulatedTarget:
         return SimulatedTarget(self.simulated_seed, self.simulated_vocab_size)
@@ -41,7 +49,11 @@ class SimulatedSettings(BaseSettings):
     @property
     def _latency(self) -> ForwardLatency:
         each_ms, first_ms = self.simulated_each_ms, self.simulated_first_ms
-        return ForwardLatency((each_ms if first_ms is None else first_ms) / 1e3, each_ms / 1e3)
+        return ForwardLatency(
+            (each_ms if first_ms is None else first_ms) / 1e3,
+            each_ms / 1e3,
+            self.simulated_prefill_ms / 1e3,
+        )
 
     def simulated_target(self) -> SimulatedModel:
         """The target with these settings."""

@@ -1,0 +1,101 @@
+"""``specmesh bench prefixes`` or ``python -m specmesh.bench.prefixes``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from specmesh.bench.kit.options import Json, Seed
+from specmesh.bench.prefixes.chats import Load
+from specmesh.bench.prefixes.measure import measure
+from specmesh.bench.prefixes.mesh import PrefixMesh, Shape, running
+from specmesh.bench.prefixes.models import PrefillingModels
+from specmesh.bench.prefixes.report import as_json, show
+from specmesh.cli.local.models import Models
+from specmesh.cli.runner import run, until_signalled
+from specmesh.cli.up import real_models
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+_SIMULATED_VOCAB = 256
+_SHIPPED_VOCAB = 4096
+
+
+@app.command()
+def main(
+    rounds: Annotated[int, typer.Option(min=1, help="Of each side.")] = 6,
+    chats: Annotated[int, typer.Option(min=1, help="In each round, of each side.")] = 24,
+    users: Annotated[int, typer.Option(min=1, help="Chats at once.")] = 12,
+    turns: Annotated[int, typer.Option(min=2, help="Of each chat.")] = 5,
+    first_tokens: Annotated[int, typer.Option(min=1, help="Of its first message.")] = 1000,
+    message_tokens: Annotated[int, typer.Option(min=1, help="Of the others.")] = 50,
+    answer_tokens: Annotated[int, typer.Option(min=1, help="Of each answer.")] = 32,
+    think: Annotated[float, typer.Option(min=0.001, help="Mean pause in seconds.")] = 1.0,
+    strategy: Annotated[str, typer.Option(help="Of all answers.")] = "speculative",
+    verifiers: Annotated[int, typer.Option(min=1, help="Replicas of the target.")] = 4,
+    orchestrators: Annotated[int, typer.Option(min=1, help="Of each side.")] = 2,
+    target_ms: Annotated[float, typer.Option(min=0, help="Of a forward.")] = 20.0,
+    drafter_ms: Annotated[float, typer.Option(min=0, help="Of a forward.")] = 2.0,
+    prefill_ms: Annotated[
+        float, typer.Option(min=0, help="Of a token that the target has not cached.")
+    ] = 0.2,
+    acceptance: Annotated[float, typer.Option(min=0, max=1, help="Of draft tokens.")] = 0.8,
+    shipped: Annotated[
+        bool, typer.Option("--shipped", help="Serve the shipped pair, not models that wait.")
+    ] = False,
+    seed: Seed = 0,
+    json_: Json = False,
+) -> None:
+    """Hold chats with orchestrators that share what they know of the replicas' caches, and with
+    others that don't, in turns: share of cached tokens, time to first token, tokens computed.
+
+    Each turn goes to any of a side's orchestrators. The shipped pair's context is 1,024 tokens:
+    give --shipped a shorter first message.
+    """
+    console = Console(stderr=json_, highlight=False)
+    load = Load(
+        users=users,
+        turns=turns,
+        first_tokens=first_tokens,
+        message_tokens=message_tokens,
+        answer_tokens=answer_tokens,
+        think_s=think,
+        strategy=strategy,
+        vocab_size=_SHIPPED_VOCAB if shipped else _SIMULATED_VOCAB,
+        seed=seed,
+    )
+    waiting = PrefillingModels(
+        target_ms=target_ms,
+        target_prefill_ms=prefill_ms,
+        drafter_ms=drafter_ms,
+        drafter_prefill_ms=prefill_ms * drafter_ms / target_ms if target_ms else 0.0,
+        acceptance=acceptance,
+    )
+    models: Models = real_models(None, None, 1) if shipped else waiting
+    shape = Shape(verifiers=verifiers, orchestrators=orchestrators)
+
+    async def work() -> int:
+        async with running(models, shape, Path(mkdtemp(prefix="specmesh-")), console.print) as mesh:
+            return await until_signalled(ask(mesh), mesh.kill)
+
+    async def ask(mesh: PrefixMesh) -> int:
+        def progress(number: int) -> None:
+            console.print(f"round {number + 1} of {rounds}")
+
+        sides = await measure(mesh, load, rounds, chats, progress)
+        show(console, sides)
+        if json_:
+            setting = {"shipped": shipped, "rounds": rounds, "chats": chats}
+            typer.echo(json.dumps({**setting, **as_json(load, shape, models, sides)}))
+        return 0
+
+    run(work())
+
+
+if __name__ == "__main__":
+    app(prog_name="specmesh bench prefixes")

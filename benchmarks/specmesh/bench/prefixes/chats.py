@@ -1,0 +1,81 @@
+"""Chats of several turns, each of which goes to any of the orchestrators."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from specmesh.client import AsyncClient
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What is asked. Lengths are in tokens; every turn brings all before it."""
+
+    users: int
+    """Chats at once."""
+    turns: int
+    first_tokens: int
+    """Of the first message, as with a document in it."""
+    message_tokens: int
+    """Of each message after it."""
+    answer_tokens: int
+    think_s: float
+    """Mean pause before the next message, exponential."""
+    strategy: str
+    vocab_size: int
+    """Messages are random tokens below it."""
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """An answer. ``number`` is 0 for the first of its chat."""
+
+    number: int
+    ttft_s: float
+    prompt_tokens: int
+    cached_tokens: int
+    """Of the prompt: the replica that computed the first forward held them."""
+
+
+async def chat(clients: Sequence[AsyncClient], load: Load, number: int) -> list[Turn]:
+    """Hold a chat: the same for the same ``number``, but for whom it goes to. Raises
+    SpecmeshError."""
+    luck = Random(f"chat {load.seed} {number}")  # noqa: S311 - no secret
+    said: list[int] = []
+    turns: list[Turn] = []
+    for turn in range(load.turns):
+        if turn:
+            await asyncio.sleep(luck.expovariate(1 / load.think_s))
+        length = load.message_tokens if turn else load.first_tokens
+        said += (luck.randrange(1, load.vocab_size) for _ in range(length))
+        stream = luck.choice(clients).generate(
+            said,
+            strategy=load.strategy,
+            temperature=0,
+            max_tokens=load.answer_tokens,
+            ignore_end_of_text=True,
+        )
+        began, ttft_s = time.perf_counter(), 0.0
+        async for _ in stream:
+            ttft_s = ttft_s or time.perf_counter() - began
+        stats = stream.result.stats
+        turns.append(Turn(turn, ttft_s, stats.num_prompt_tokens, stats.num_cached_tokens))
+        said += stream.result.token_ids
+    return turns
+
+
+async def chats(clients: Sequence[AsyncClient], load: Load, numbers: Sequence[int]) -> list[Turn]:
+    """Hold the chats of ``numbers``, as many at once as there are users."""
+    left = iter(numbers)
+
+    async def user() -> list[Turn]:
+        return [turn for number in left for turn in await chat(clients, load, number)]
+
+    async with asyncio.TaskGroup() as group:
+        users = [group.create_task(user()) for _ in range(load.users)]
+    return [turn for each in users for turn in each.result()]

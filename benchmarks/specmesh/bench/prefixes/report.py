@@ -1,0 +1,62 @@
+"""Both sides, for people and for machines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+
+from specmesh.bench.kit.tables import make_table
+from specmesh.bench.prefixes.chats import Load
+from specmesh.bench.prefixes.measure import Latency, Side
+from specmesh.bench.prefixes.mesh import Shape
+from specmesh.cli.local.models import Models, RealModels
+from specmesh.load.machine import machine, versions
+
+
+def show(console: Console, sides: Mapping[str, Side]) -> None:
+    """A row for each side."""
+    headings = ("directory", "hit rate", "TTFT p50 ms", "p95 ms", "tokens computed an answer")
+    table = make_table("Turns after the first", *headings)
+    for name, side in sides.items():
+        latency = Latency.of(side.later)
+        table.add_row(
+            name,
+            f"{side.hit_rate:.1%}",
+            f"{latency.p50:.1f}",
+            f"{latency.p95:.1f}",
+            f"{side.computed_per_answer:.0f}",
+        )
+    console.print(table)
+    searches = sides["with"].searches
+    told = ", ".join(f"{number} {outcome}" for outcome, number in sorted(searches.items()))
+    console.print(f"{len(sides['with'].turns)} answers each; searches: {told or 'none'}")
+
+
+def as_json(
+    load: Load, shape: Shape, models: Models, sides: Mapping[str, Side]
+) -> Mapping[str, Any]:
+    """The same, with what was asked of whom."""
+    served = "shipped pair" if isinstance(models, RealModels) else asdict(models)  # type: ignore[call-overload]
+    return {
+        "load": asdict(load),
+        "shape": asdict(shape),
+        "models": served,
+        "sides": {name: _side(side) for name, side in sides.items()},
+        "versions": versions(),
+        "machine": machine(),
+    }
+
+
+def _side(side: Side) -> Mapping[str, Any]:
+    first = [turn for turn in side.turns if not turn.number]
+    return {
+        "answers": len(side.turns),
+        "hit_rate": round(side.hit_rate, 4),
+        "ttft_ms": asdict(Latency.of(side.later)),
+        "first_turn_ttft_ms": asdict(Latency.of(first)),
+        "computed_tokens_per_answer": round(side.computed_per_answer, 1),
+        "searches": dict(side.searches),
+    }

@@ -1,0 +1,93 @@
+"""What stores in Redis have in common: names of keys, a deadline for each call, errors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError, ResponseError
+
+from specmesh.serving import conventions as names
+from specmesh.serving.patience import StorePatience
+from specmesh.serving.redis_durability import CONFIG_NAMES, Finding, judge
+from specmesh.serving.session import StoreUnavailable
+from specmesh.serving.settings import DEFAULT_PREFIX
+
+_duration = names.STORE_DURATION.instrument()
+
+
+class RedisStore:
+    """What one mesh keeps in one Redis, under keys that begin with ``prefix``.
+
+    Every call answers or raises StoreUnavailable within ``timeout_s``; whether it ran is unknown
+    then. Bound to the event loop that it is first used on.
+    """
+
+    def __init__(
+        self, client: Redis, *, prefix: str = DEFAULT_PREFIX, timeout_s: float = 1.0
+    ) -> None:
+        self._client = client
+        self._timeout_s = timeout_s
+        self._prefix = prefix
+        self.patience = StorePatience()
+        """How long it is worth waiting for the store."""
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._client.aclose()
+
+    async def ping(self) -> None:
+        """Return if Redis answers, else raise StoreUnavailable."""
+        await self._answer("ping", self._client.ping())
+
+    async def durability(self) -> tuple[Finding, ...]:
+        """What the server that answers now would lose. Raises StoreUnavailable."""
+        info = await self._answer("info", _unless_refused(self._client.info()))
+        config: dict[str, str] | None = {}
+        for name in CONFIG_NAMES:
+            reply = await self._answer("config", _unless_refused(self._client.config_get(name)))
+            config = None if reply is None or config is None else config | reply
+        return judge(info, config)
+
+    async def _answer(self, operation: str, command: Awaitable[Any]) -> Any:
+        """Await a command's answer within the deadline, and learn how long the store takes."""
+        now = asyncio.get_running_loop().time
+        began = now()
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                answer = await command
+        except TimeoutError as error:
+            self._failed(operation, now() - began, "timeout")
+            raise StoreUnavailable(f"no answer from Redis in {self._timeout_s} s") from error
+        except (RedisError, OSError) as error:
+            self._failed(operation, now() - began, type(error).__name__)
+            if _is_replicas(error):
+                await self._client.connection_pool.disconnect(inuse_connections=False)
+            raise StoreUnavailable(f"Redis: {error}") from error
+        self.patience.answered(now() - began)
+        _duration.record(now() - began, _attributes(operation))
+        return answer
+
+    def _failed(self, operation: str, seconds: float, error_type: str) -> None:
+        self.patience.failed()
+        _duration.record(seconds, _attributes(operation) | {names.ERROR_TYPE: error_type})
+
+
+async def _unless_refused(command: Awaitable[Any]) -> Any:
+    """The reply; None if this user may not ask, or nobody may, as in managed services."""
+    try:
+        return await command
+    except ResponseError:
+        return None
+
+
+def _is_replicas(error: Exception) -> bool:
+    """Whether a replica refused to write: it was the primary when we connected, and the primary's
+    name may stand for another server by now. Redis 6 says so in the midst of a script's error."""
+    return isinstance(error, ResponseError) and "READONLY" in str(error)
+
+
+def _attributes(operation: str) -> dict[str, str]:
+    return {names.DB_SYSTEM: names.REDIS, names.DB_OPERATION: operation}

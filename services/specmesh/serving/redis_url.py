@@ -1,0 +1,105 @@
+"""Where Redis is: one server, or one that Sentinel names, by a URL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+SENTINEL_PORT = 26379
+
+_ONE_SERVER = ("redis", "rediss", "unix")
+_BY_SENTINEL = ("redis+sentinel", "rediss+sentinel")
+_OF_CLUSTERS = ("redis+cluster", "rediss+cluster", "redis-cluster", "rediss-cluster")
+_HOST = re.compile(r"(?P<host>\[[\da-fA-F:.]+\]|[^\s:\[\]/@]+)(?::(?P<port>\d{1,5}))?", re.ASCII)
+_PARAMETERS = ("sentinel_username", "sentinel_password")
+_MAX_PORT = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class SentinelUrl:
+    """The primary that the Sentinels at ``addresses`` know as ``service``.
+
+    Credentials of the primary, which its replicas share, and those of the Sentinels; all of them
+    speak TLS or none does.
+    """
+
+    addresses: tuple[tuple[str, int], ...]
+    service: str
+    database: int
+    tls: bool
+    username: str | None
+    password: str | None
+    sentinel_username: str | None
+    sentinel_password: str | None
+
+    @classmethod
+    def parse(cls, url: str) -> SentinelUrl:
+        """Read ``redis+sentinel://[USER:PASSWORD@]HOST[:PORT],.../SERVICE[/DATABASE]`` with
+        parameters ``sentinel_username`` and ``sentinel_password``; ``rediss+sentinel://`` is TLS.
+
+        Raises ValueError, which names no secret.
+        """
+        parts = urlsplit(url)
+        credentials, _, hosts = parts.netloc.rpartition("@")
+        username, _, password = credentials.partition(":")
+        service, _, database = parts.path.strip("/").partition("/")
+        if not service:
+            raise ValueError("must name the service after the Sentinels: HOST:PORT,.../SERVICE")
+        if not re.fullmatch(r"\d*", database, re.ASCII):
+            raise ValueError("the database after the service must be a number")
+        given = _parameters(parts.query)
+        return cls(
+            addresses=tuple(_address(each) for each in hosts.split(",")),
+            service=unquote(service),
+            database=int(database or 0),
+            tls=parts.scheme.startswith("rediss"),
+            username=unquote(username) or None,
+            password=unquote(password) or None,
+            sentinel_username=given.get("sentinel_username"),
+            sentinel_password=given.get("sentinel_password"),
+        )
+
+
+def is_by_sentinel(url: str) -> bool:
+    """Whether ``SentinelUrl`` is what reads it."""
+    return url.partition("://")[0] in _BY_SENTINEL
+
+
+def is_tls(url: str) -> bool:
+    """Whether connections are to be encrypted."""
+    return url.startswith("rediss")
+
+
+def check_redis_url(url: str) -> str:
+    """Return ``url``; raises ValueError if it is none that can be connected to."""
+    scheme, found, _ = url.partition("://")
+    if found and scheme in _OF_CLUSTERS:
+        raise ValueError(
+            "Redis Cluster is not supported; a primary with replicas is, by redis+sentinel://"
+        )
+    if not found or scheme not in (*_ONE_SERVER, *_BY_SENTINEL):
+        raise ValueError(
+            "must start with redis://, rediss://, unix://, redis+sentinel:// or rediss+sentinel://"
+        )
+    if scheme in _BY_SENTINEL:
+        SentinelUrl.parse(url)
+    return url
+
+
+def _address(text: str) -> tuple[str, int]:
+    match = _HOST.fullmatch(text)
+    if match is None:
+        raise ValueError("Sentinels must be given as HOST or HOST:PORT, separated by commas")
+    port = int(match["port"] or SENTINEL_PORT)
+    if not 0 < port <= _MAX_PORT:
+        raise ValueError(f"a Sentinel's port must be in [1, {_MAX_PORT}]: {port}")
+    return match["host"].strip("[]"), port
+
+
+def _parameters(query: str) -> Mapping[str, str]:
+    given = dict(parse_qsl(query, keep_blank_values=True))
+    if unknown := sorted(given.keys() - set(_PARAMETERS)):
+        raise ValueError(f"unknown parameter {unknown[0]!r}; known: {', '.join(_PARAMETERS)}")
+    return given

@@ -1,0 +1,74 @@
+"""What REDIS_URL may be, and what it means."""
+
+import pytest
+
+from specmesh.serving.redis_url import SentinelUrl, check_redis_url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://host",
+        "rediss://user:secret@host:1/2",
+        "unix:///run/redis.sock",
+        "redis+sentinel://a/mesh",
+        "rediss+sentinel://user:secret@a:1,b:2,[::1]:3/mesh/2?sentinel_password=other",
+    ],
+)
+def test_what_can_be_connected_to_is_taken(url):
+    assert check_redis_url(url) == url
+
+
+@pytest.mark.parametrize(
+    ("url", "fault"),
+    [
+        ("", "must start with redis://"),
+        ("redis", "must start with redis://"),
+        ("http://host", "must start with redis://"),
+        ("redis+cluster://a,b", "Redis Cluster is not supported"),
+        ("rediss-cluster://a,b", "Redis Cluster is not supported"),
+        ("redis+sentinel://a:1,b:2", "must name the service"),
+        ("redis+sentinel://a:1,b:2/", "must name the service"),
+        ("redis+sentinel:///mesh", "must be given as HOST or HOST:PORT"),
+        ("redis+sentinel://a,,b/mesh", "must be given as HOST or HOST:PORT"),
+        ("redis+sentinel://a:port/mesh", "must be given as HOST or HOST:PORT"),
+        ("redis+sentinel://a:0/mesh", r"port must be in \[1, 65535\]"),
+        ("redis+sentinel://a:65536/mesh", r"port must be in \[1, 65535\]"),
+        ("redis+sentinel://a/mesh/first", "database after the service must be a number"),
+        ("redis+sentinel://a/mesh?password=s3cret", "unknown parameter 'password'"),
+        ("redis+sentinel://u:s3cret@a b/mesh", "must be given as HOST or HOST:PORT"),
+    ],
+)
+def test_what_cannot_is_refused_without_a_secret(url, fault):
+    with pytest.raises(ValueError, match=fault) as refused:
+        check_redis_url(url)
+    assert "s3cret" not in str(refused.value)
+
+
+def test_a_sentinel_url_says_whom_to_ask_for_whom_as_whom():
+    assert SentinelUrl.parse(
+        "rediss+sentinel://user:p%40ss%2F@a:1,[::1]:2,c/mesh/3"
+        "?sentinel_username=other&sentinel_password=p%26ss"
+    ) == SentinelUrl(
+        addresses=(("a", 1), ("::1", 2), ("c", 26379)),
+        service="mesh",
+        database=3,
+        tls=True,
+        username="user",
+        password="p@ss/",
+        sentinel_username="other",
+        sentinel_password="p&ss",
+    )
+
+
+def test_a_sentinel_url_needs_no_credentials():
+    assert SentinelUrl.parse("redis+sentinel://:secret@a/mesh") == SentinelUrl(
+        addresses=(("a", 26379),),
+        service="mesh",
+        database=0,
+        tls=False,
+        username=None,
+        password="secret",
+        sentinel_username=None,
+        sentinel_password=None,
+    )
