@@ -6,6 +6,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from itertools import chain
 from typing import Annotated, Literal
 
@@ -136,12 +137,8 @@ class OrchestratorService:
         )
 
     async def start(self) -> None:
-        """Connect to the mesh. Returns once a replica of the target is ready and, if there are
-        drafters, one of them or ``DRAFTER_SECONDS`` have passed.
-
-        Raises ``CannotStart`` if every drafter was refused, or if a replica elsewhere would be
-        called in plain text.
-        """
+        """Look for the mesh. Raises ``CannotStart`` if a replica elsewhere would be called in plain
+        text."""
         channels = _channels(self._settings)
         self._targets = TargetRegistry()
         self._mesh = Mesh(
@@ -173,9 +170,26 @@ class OrchestratorService:
             records_content=self._settings.record_content,
         )
         self._targets.follow(self._mesh.verifiers, self._mesh.drafters)
+
+    async def connect(self) -> None:
+        """Return once a replica of the target is ready and, if there are drafters, one of them or
+        ``DRAFTER_SECONDS`` have passed.
+
+        Raises ``CannotStart`` if every drafter was refused.
+        """
+        assert self._mesh is not None
         await self._mesh.verifiers.wait_ready()
         if self._mesh.drafters.peers:
             await self._await_drafters(self._mesh.drafters)
+
+    def can_answer(self) -> bool:
+        """Whether a replica of the target is ready; without drafters answers are slower."""
+        return self._mesh is not None and bool(self._mesh.verifiers.ready)
+
+    def watched(self, watcher: Callable[[], None]) -> AbstractContextManager[None]:
+        """Call ``watcher`` whenever a verifier may have come or gone, while the block lasts."""
+        assert self._mesh is not None
+        return self._mesh.verifiers.watched(watcher)
 
     def register(self, server: grpc.aio.Server) -> None:
         """Add GenerationService and TokenizerService to ``server``."""
