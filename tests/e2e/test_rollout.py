@@ -129,3 +129,22 @@ async def undisturbed(target: str) -> dict[str, str]:
         said = [await answer(client, prompt, **options) for prompt in PROMPTS]
     assert len({each.text for each in said}) == len(PROMPTS)
     return {prompt: digest_of(each.text) for prompt, each in zip(PROMPTS, said, strict=True)}
+
+
+async def test_connections_that_end_of_age_in_the_middle_of_calls_fail_and_alter_no_answer(
+    processes,
+):
+    """The graces are far too short, so that calls are cut off: replicas' and clients' alike."""
+    aged = ("--max-connection-age-seconds", "0.4", "--max-connection-grace-seconds", "0.3")
+    redis = ("--redis-url", processes.redis()[1])
+    slow = (*SIMULATED, "--simulated-each-ms", "25")
+    verifiers = [processes.service("verifier", *slow, *aged, *redis) for _ in range(2)]
+    drafters = [processes.service("drafter", *SIMULATED, *aged, *redis)]
+    orchestrator = processes.orchestrator(verifiers, drafters, *aged, *redis)
+    options = {"max_tokens": 80, "ignore_end_of_text": True, "temperature": 0.0}
+    async with AsyncClient(orchestrator.address) as client:
+        first, *others = await asyncio.gather(
+            *(answer(client, PROMPTS[0], **options) for _ in range(6))
+        )
+    assert {each.token_ids for each in others} == {first.token_ids}
+    assert first.num_resumes + sum(each.num_resumes for each in others) > 0
