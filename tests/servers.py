@@ -17,6 +17,7 @@ async def running_server(settings: ServerSettings, service: Service) -> AsyncIte
         address = await server.listen()
         await server.start()
         yield address
+        await server.leave()
         await server.drain()
     finally:
         await server.stop()

@@ -3,10 +3,17 @@
 import asyncio
 import signal
 
+import grpc
 import pytest
 from tests.e2e.answers import LONG, answer, disturbed, said
 
-from specmesh.client import AsyncClient, Unavailable
+from specmesh.client import AsyncClient, SpecmeshError
+
+TO_BE_ASKED_ELSEWHERE = {
+    grpc.StatusCode.UNAVAILABLE,
+    # Of a connection that gRPC had taken when it was told to take no more.
+    grpc.StatusCode.CANCELLED,
+}
 
 
 async def test_a_drained_orchestrator_ends_its_answers_and_refuses_others(
@@ -25,13 +32,30 @@ async def test_a_drained_orchestrator_ends_its_answers_and_refuses_others(
         async def drain():
             orchestrator.send(signal.SIGTERM)
             await asyncio.to_thread(orchestrator.wait_event, "draining")
-            with pytest.raises(Unavailable) as refused:
+            with pytest.raises(SpecmeshError) as refused:
                 await late.generate("def late(")
-            assert refused.value.reason == "DRAINING"
+            assert refused.value.code in TO_BE_ASKED_ELSEWHERE
 
         result = await disturbed(own, prompts[0], drain, **LONG)
     assert said(result) == said(undisturbed)
     assert result.num_resumes == 0
+    assert await asyncio.to_thread(orchestrator.wait_exit) == 0
+
+
+async def test_an_orchestrator_that_leaves_still_answers_those_who_have_not_noticed(
+    mesh, processes
+):
+    flags = ("--drain-delay-seconds", "1", "--redis-url", mesh.redis_url)
+    orchestrator = processes.orchestrator(mesh.verifiers, [mesh.drafter], *flags)
+    async with (
+        AsyncClient(orchestrator.address, max_retries=0) as known,
+        AsyncClient(orchestrator.address, max_retries=0) as new,
+    ):
+        await answer(known, "def known(", max_tokens=4)
+        orchestrator.send(signal.SIGTERM)
+        await asyncio.to_thread(orchestrator.wait_event, "leaving")
+        for client in (known, new):
+            assert (await answer(client, "def late(", max_tokens=4)).num_resumes == 0
     assert await asyncio.to_thread(orchestrator.wait_exit) == 0
 
 

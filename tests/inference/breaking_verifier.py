@@ -6,7 +6,6 @@ import asyncio
 import sys
 import time
 
-from specmesh.inference.engine import pulse
 from specmesh.inference.models.empty import EmptyModel
 from specmesh.serving.command_line import parse
 from specmesh.serving.server import serve
@@ -36,6 +35,5 @@ class BreakingService(VerifierService):
 
 
 if __name__ == "__main__":
-    pulse.LEAST_SECONDS = 0.5
     settings = parse(VerifierSettings, sys.argv[1:], "breaking-verifier")
     sys.exit(asyncio.run(serve(settings, BreakingService(settings))))

@@ -14,6 +14,7 @@ from tests.inference.breaking_verifier import DIES, HANGS
 
 from specmesh.mesh.v1alpha1 import verifier_pb2, verifier_pb2_grpc
 from specmesh.serving.errors import error_info
+from specmesh.serving.health import LIVENESS
 
 PATIENCE_S = 30
 SCRIPT = Path(__file__).parent / "breaking_verifier.py"
@@ -23,14 +24,17 @@ SCRIPT = Path(__file__).parent / "breaking_verifier.py"
     ("token", "reason"), [(DIES, "the engine's thread died"), (HANGS, "a forward does not end")]
 )
 async def test_replica_whose_engine_is_lost_is_not_serving_and_ends(token, reason):
-    process = Process("breaking", launch([sys.executable, str(SCRIPT), "--port", "0"], {}))
+    flags = ("--port", "0", "--max-forward-seconds", "0.5")
+    process = Process("breaking", launch([sys.executable, str(SCRIPT), *flags], {}))
     try:
         async with grpc.aio.insecure_channel(process.address) as channel:
-            request = health_pb2.HealthCheckRequest(
-                service="specmesh.mesh.v1alpha1.VerifierService"
-            )
-            health = health_pb2_grpc.HealthStub(channel).Watch(request, timeout=PATIENCE_S)
-            statuses = [(await health.read()).status]
+            watches = [
+                health_pb2_grpc.HealthStub(channel).Watch(
+                    health_pb2.HealthCheckRequest(service=name), timeout=PATIENCE_S
+                )
+                for name in ("specmesh.mesh.v1alpha1.VerifierService", LIVENESS)
+            ]
+            before = [(await watch.read()).status for watch in watches]
             stub = verifier_pb2_grpc.VerifierServiceStub(channel)
             bad, waiting = (stub.Verify(message(each), timeout=PATIENCE_S) for each in (token, 3))
             for call in (bad, waiting) if token == HANGS else (bad,):
@@ -38,9 +42,10 @@ async def test_replica_whose_engine_is_lost_is_not_serving_and_ends(token, reaso
                     await call
                 assert failure.value.code() is grpc.StatusCode.UNAVAILABLE
                 assert error_info(failure.value).reason == "ENGINE_BROKEN"
-            statuses.append((await health.read()).status)
-        serving = health_pb2.HealthCheckResponse
-        assert statuses == [serving.SERVING, serving.NOT_SERVING]
+            after = [(await watch.read()).status for watch in watches]
+        said = health_pb2.HealthCheckResponse
+        assert before == [said.SERVING] * 2
+        assert after == [said.NOT_SERVING] * 2
         assert reason in process.wait_event("broken")["reason"]
         assert await asyncio.to_thread(process.wait_exit) == 1
     finally:

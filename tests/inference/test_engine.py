@@ -418,6 +418,13 @@ def test_thread_is_given_up_after_many_times_its_longest_step(monkeypatch):
     assert looks.index(True) == 3 * pulse.TIMES_LONGEST
 
 
+def test_thread_is_given_up_after_the_time_that_an_operator_gives_it():
+    thread = pulse.Pulse(5.0)
+    thread.beat()
+    looks = [thread.has_stopped() for _ in range(8)]
+    assert looks.index(True) == 5
+
+
 def test_thread_that_rests_or_goes_on_is_not_given_up():
     thread = pulse.Pulse()
     for _ in range(200):

@@ -25,13 +25,13 @@ OURS = {"specmesh", "specmesh-models"}
 """What is built here."""
 
 
-def build_wheel(folder: Path) -> Path:
+def build_wheel(folder: Path, source: Path = REPOSITORY) -> Path:
     """Built from the source distribution, as an index would hand it out, by the tools that
     pyproject.toml names.
 
     In place it would write the stubs anew while other tests import them.
     """
-    _hatchling("sdist", folder, REPOSITORY)
+    _hatchling("sdist", folder, source)
     (packed,) = folder.glob("*.tar.gz")
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
     subprocess.run([*command, "--wheel-dir", folder, packed], check=True)

@@ -78,6 +78,7 @@ def test_a_run_tells_people_and_programs_what_it_found(stub, tmp_path):
     assert len(measured) == counts["due"] < len(rows)
     assert {row["outcome"] for row in rows} == {"answered"}
     assert {row["num_output_tokens"] for row in rows} == {"4"}
+    assert {len(row["text_digest"]) for row in rows} == {16}
 
 
 def test_the_same_seed_sends_the_same_schedule_however_many_processes(stub):

@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from hashlib import blake2b
 
 from specmesh.load.arrivals import Users
 from specmesh.load.conversations import Conversation
@@ -152,7 +153,10 @@ class Generator:
             if told is not None:
                 _keep(told, seen)
         seen.ended_s = self._now()
-        return "".join(reading.texts)
+        answer = "".join(reading.texts)
+        if seen.outcome is Outcome.ANSWERED:
+            seen.text_digest = digest_of(answer)
+        return answer
 
     def _is_measured(self, due_s: float) -> bool:
         return self._workload.extent.phase(due_s) is Phase.MEASURED
@@ -191,6 +195,11 @@ class _Reading:
         if num_tokens is not None:
             self._chunks.sizes[num_tokens] += 1
         return self._cancel_after is None or seen.num_output_tokens < self._cancel_after
+
+
+def digest_of(text: str) -> str:
+    """As in ``Observation.text_digest``."""
+    return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def _keep(told: Told, seen: Observation) -> None:

@@ -49,6 +49,8 @@ class Observation:
     num_output_tokens: int = 0
     num_chunks: int = 0
     num_resumes: int = 0
+    text_digest: str = ""
+    """Of an answer: 16 hexadecimal digits. Two answers with the same have the same text."""
     work: Work | None = None
     trace_id: str = ""
     part: int = 0

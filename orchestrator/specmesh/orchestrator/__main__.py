@@ -6,6 +6,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Annotated, Literal
 
 import grpc.aio
@@ -170,12 +171,8 @@ class OrchestratorService:
         self._store_watch: StoreWatch | None = None
 
     async def start(self) -> None:
-        """Connect to the mesh. Returns once a replica of the target is ready and, if there are
-        drafters, one of them or ``DRAFTER_SECONDS`` have passed.
-
-        Raises ``CannotStart`` if every drafter was refused, if a replica elsewhere would be called
-        in plain text, or if Redis may evict sessions.
-        """
+        """Look for the mesh. Raises ``CannotStart`` if a replica elsewhere would be called in plain
+        text, or if Redis may evict sessions."""
         if self._store is not None and self._settings.redis_check != "off":
             self._store_watch = StoreWatch(self._store)
             await self._store_watch.start(refuses=self._settings.redis_check == "refuse")
@@ -202,9 +199,26 @@ class OrchestratorService:
             records_content=self._settings.record_content,
         )
         self._targets.follow(self._mesh.verifiers, self._mesh.drafters)
+
+    async def connect(self) -> None:
+        """Return once a replica of the target is ready and, if there are drafters, one of them or
+        ``DRAFTER_SECONDS`` have passed.
+
+        Raises ``CannotStart`` if every drafter was refused.
+        """
+        assert self._mesh is not None
         await self._mesh.verifiers.wait_ready()
         if self._mesh.drafters.configured:
             await self._await_drafters(self._mesh.drafters)
+
+    def can_answer(self) -> bool:
+        """Whether a replica of the target is ready; without drafters answers are slower."""
+        return self._mesh is not None and bool(self._mesh.verifiers.ready)
+
+    def watched(self, watcher: Callable[[], None]) -> AbstractContextManager[None]:
+        """Call ``watcher`` whenever a verifier may have come or gone, while the block lasts."""
+        assert self._mesh is not None
+        return self._mesh.verifiers.watched(watcher)
 
     def register(self, server: grpc.aio.Server) -> None:
         """Add GenerationService and TokenizerService to ``server``."""

@@ -23,7 +23,7 @@ def make_server(settings: GatewaySettings) -> HttpServer:
         mesh = Mesh(settings)
     except UnusableFile as error:
         raise CannotStart(str(error)) from error
-    return HttpServer(settings, make_app(settings, mesh), mesh.aclose)
+    return HttpServer(settings, make_app(settings, mesh), mesh)
 
 
 if __name__ == "__main__":

@@ -6,12 +6,15 @@ import asyncio
 import math
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import uvicorn
 from starlette.types import ASGIApp
 
+from specmesh.gateway.leaving import Leaving
+from specmesh.gateway.mesh import Mesh
 from specmesh.gateway.settings import GatewaySettings
+from specmesh.serving.health import Health
 from specmesh.serving.identity.certificates import TlsFiles, watched_certificate
 from specmesh.serving.identity.plaintext import check_plaintext
 from specmesh.serving.identity.watched import UnusableFile
@@ -20,19 +23,21 @@ from specmesh.serving.process import CannotStart
 KEEP_ALIVE_SECONDS = 75
 """How long an idle connection is kept: longer than load balancers do, lest one sends a request into
 a connection that is being closed."""
+LOOK_SECONDS = 1.0
+"""How often a gateway that is probed looks for its orchestrators."""
 
 
 class HttpServer:
-    """Serves ``app``; ``close`` is called at the end."""
+    """Serves ``app``, which asks ``mesh``; closes that at the end."""
 
-    def __init__(
-        self, settings: GatewaySettings, app: ASGIApp, close: Callable[[], Awaitable[None]]
-    ) -> None:
+    def __init__(self, settings: GatewaySettings, app: ASGIApp, mesh: Mesh) -> None:
+        self.health = Health()
         self._settings = settings
-        self._app = app
-        self._close = close
+        self._app = Leaving(app)
+        self._mesh = mesh
         self._server: uvicorn.Server | None = None
         self._ticking: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
 
     async def listen(self) -> str:
         """Serve; return the address. Raises ``CannotStart``."""
@@ -49,11 +54,26 @@ class HttpServer:
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     async def start(self) -> None:
-        """Nothing more: orchestrators may come and go."""
+        """Nothing more: orchestrators may come and go, and readiness with them."""
+        await self.health.started()
+        if self._settings.probe_at is not None:  # else nobody asks for it
+            self._looking = asyncio.create_task(self._look())
+
+    async def _look(self) -> None:
+        while True:
+            await self.health.ready(await self._mesh.is_there())
+            await asyncio.sleep(LOOK_SECONDS)
 
     async def broken(self) -> None:
         """Never return."""
         await asyncio.Event().wait()
+
+    async def leave(self) -> None:
+        """Report NOT_SERVING, to probes and at /healthz, and close each connection after the next
+        answer: its client's next request then looks for another gateway."""
+        await self._stop_looking()
+        await self.health.ready(can_answer=False)
+        self._app.leaves = True
 
     async def drain(self) -> None:
         """Close the port and idle connections, let requests end within ``drain_seconds``, and then
@@ -70,7 +90,13 @@ class HttpServer:
             if not task.cancelling():
                 task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-        await self._close()
+        await self._stop_looking()
+        await self._mesh.aclose()
+
+    async def _stop_looking(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.wait({self._looking})
 
     def _bind(self) -> socket.socket:
         host, port = self._settings.host, self._settings.port

@@ -11,6 +11,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from specmesh.serving import logging as json_logging
+from specmesh.serving.health import Health
+from specmesh.serving.probe_port import ProbePort
 from specmesh.serving.scrape import Scrape
 from specmesh.serving.settings import ProcessSettings
 from specmesh.serving.telemetry import configure
@@ -25,6 +27,10 @@ class CannotStart(Exception):
 class LifeCycle(Protocol):
     """What a process serves, from its start to its end."""
 
+    @property
+    def health(self) -> Health:
+        """What it says of itself, and keeps up to date."""
+
     async def listen(self) -> str:
         """Open the port; return its address. Raises ``CannotStart``."""
 
@@ -33,6 +39,9 @@ class LifeCycle(Protocol):
 
     async def broken(self) -> None:
         """Return once no call can be answered any more, and log why."""
+
+    async def leave(self) -> None:
+        """Say that calls should go elsewhere, and still answer them."""
 
     async def drain(self) -> None:
         """Take in nothing new, and let what runs end."""
@@ -44,9 +53,9 @@ class LifeCycle(Protocol):
 async def run_process(settings: ProcessSettings, role: str, make: Callable[[], LifeCycle]) -> int:
     """Run what ``make`` makes once logs and telemetry are on; return the process's exit status.
 
-    SIGTERM or SIGINT drains it (status 0), a second one breaks off the calls that still run
-    (status 1, as when it cannot start), a third one kills. A service that breaks ends it with
-    status 1, so that it is started again.
+    SIGTERM or SIGINT has it leave, and drain ``drain_delay_seconds`` later (status 0); a second one
+    breaks off the calls that still run (status 1, as when it cannot start), a third one kills. A
+    service that breaks ends it with status 1, so that it is started again.
     """
     json_logging.configure(settings.log_level, role, settings.name)
     scrape = None if settings.metrics_at is None else Scrape()
@@ -54,12 +63,18 @@ async def run_process(settings: ProcessSettings, role: str, make: Callable[[], L
     status = 1
     try:
         server = make()
+        probes = None if settings.probe_at is None else ProbePort(server.health)
         try:
             if scrape is not None and settings.metrics_at is not None:
                 _open(scrape, *settings.metrics_at)
-            status = await _live(server, _Signals())
+            await server.health.alive()
+            if probes is not None and settings.probe_at is not None:
+                await _open_probes(probes, *settings.probe_at)
+            status = await _live(server, _Signals(), settings.drain_delay_seconds)
         finally:
             await server.stop()
+            if probes is not None:
+                await probes.close()
     except CannotStart as error:
         log.error("cannot start", extra={"reason": str(error)})
     except Exception:
@@ -81,11 +96,20 @@ def _open(scrape: Scrape, host: str, port: int) -> None:
     log.info("metrics", extra={"address": address})
 
 
-async def _live(server: LifeCycle, signals: _Signals) -> int:
+async def _open_probes(probes: ProbePort, host: str, port: int) -> None:
+    """Let health be asked: from the start, while a model is loaded, until the very end."""
+    try:
+        address = await probes.listen(host, port)
+    except OSError as error:
+        raise CannotStart(f"cannot answer probes on {host}:{port}: {error}") from error
+    log.info("probes", extra={"address": address})
+
+
+async def _live(server: LifeCycle, signals: _Signals, drain_delay_s: float) -> int:
     began = time.monotonic()
     address = await server.listen()
     log.info("starting", extra={"address": address})
-    broke = False
+    serves, broke = False, False
     if await _ends_before(signals.first, server.start()):
         # What is loaded by now stays, large libraries included; collections need not scan it.
         gc.collect()
@@ -93,9 +117,20 @@ async def _live(server: LifeCycle, signals: _Signals) -> int:
         seconds = round(time.monotonic() - began, 3)
         log.info("serving", extra={"address": address, "start_seconds": seconds})
         broke = await _ends_before(signals.first, server.broken())
-    log.info("draining")
-    drained = await _ends_before(signals.second, server.drain())
+        serves = not broke
+    going = _go(server, drain_delay_s if serves else 0.0)
+    drained = await _ends_before(signals.second, going)
     return 0 if drained and not broke else 1
+
+
+async def _go(server: LifeCycle, delay_s: float) -> None:
+    """Leave, and once whoever calls may have noticed, drain."""
+    await server.leave()
+    if delay_s:
+        log.info("leaving", extra={"seconds": delay_s})
+        await asyncio.sleep(delay_s)
+    log.info("draining")
+    await server.drain()
 
 
 class _Signals:

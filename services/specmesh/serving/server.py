@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol, cast, runtime_checkable
 
 import grpc.aio
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health
 from grpc_reflection.v1alpha import reflection
 from opentelemetry.metrics import Observation
 
 from specmesh.serving.call_metrics import timed
 from specmesh.serving.conventions import CALLS_ACTIVE
 from specmesh.serving.drain import RequestGate
+from specmesh.serving.health import Health
 from specmesh.serving.identity.certificates import server_credentials, watched_certificate
 from specmesh.serving.identity.guard import Guard
 from specmesh.serving.identity.plaintext import check_plaintext
@@ -64,14 +66,30 @@ class Service(Protocol):
         """Full names of its gRPC services, as health and reflection list them."""
 
     async def start(self) -> None:
-        """Return once calls can be answered: model loaded, warm-up done."""
+        """Return once its own part is done so that calls can be answered: model loaded, warm-up
+        done."""
 
     def register(self, server: grpc.aio.Server) -> None:
-        """Add the servicers, with the generated ``add_*_to_server``; called after ``start``."""
+        """Add the servicers, with the generated ``add_*_to_server``; called after ``start`` and
+        ``connect``."""
 
     async def stop(self) -> None:
         """Free what ``start`` took; called after the last call, also if ``start`` failed
         or never ran."""
+
+
+@runtime_checkable
+class Dependent(Protocol):
+    """A service that can answer only while others are there."""
+
+    async def connect(self) -> None:
+        """Return once calls can be answered; called after ``start``. Raises ``CannotStart``."""
+
+    def can_answer(self) -> bool:
+        """Whether those that it needs are there."""
+
+    def watched(self, watcher: Callable[[], None]) -> AbstractContextManager[None]:
+        """Call ``watcher`` whenever that may have changed, while the block lasts."""
 
 
 @runtime_checkable
@@ -90,7 +108,8 @@ class Server:
         self._service = service
         self._gate = RequestGate()
         self._handlers = LateHandlers()
-        self._health = health.aio.HealthServicer()
+        self.health = Health(service.names)
+        self._following: asyncio.Task[None] | None = None
         layers: list[Layer] = [reporting_errors, self._gate.admit]
         if metrics_enabled():
             layers.insert(0, timed)
@@ -106,9 +125,10 @@ class Server:
                 *_OPTIONS,
                 ("grpc.max_receive_message_length", _UNTYPED_FACTOR * settings.max_request_bytes),
                 ("grpc.max_concurrent_streams", settings.max_concurrent_streams),
+                *_connection_age(settings),
             ),
         )
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        self.health.add_to(self._server)
         names = (*service.names, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._server)
 
@@ -130,7 +150,7 @@ class Server:
                 port = self._server.add_secure_port(address, credentials)
         except RuntimeError as error:
             raise CannotStart(f"cannot listen on {address}") from error
-        await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        await self.health.alive()
         listens(self._settings.host, port)
         await self._server.start()
         return f"{host}:{port}"
@@ -154,32 +174,71 @@ class Server:
     async def start(self) -> None:
         """Start the service, then answer its calls and report SERVING."""
         await self._service.start()
+        await self.health.started()
+        if isinstance(self._service, Dependent):
+            await self._service.connect()
         self._service.register(cast("grpc.aio.Server", self._handlers))
-        await self._set_health(health_pb2.HealthCheckResponse.SERVING)
+        await self.health.ready(can_answer=True)
+        if isinstance(self._service, Dependent):
+            self._following = asyncio.create_task(self._follow(self._service))
+
+    async def _follow(self, service: Dependent) -> None:
+        """Report NOT_SERVING while those that the service needs are away."""
+        changed = asyncio.Event()
+        with service.watched(changed.set):
+            while True:
+                changed.clear()
+                await self.health.ready(service.can_answer())
+                await changed.wait()
 
     async def broken(self) -> None:
         """Return once the service has broken, and log why."""
         if not isinstance(self._service, Breakable):
             await asyncio.Event().wait()
         else:
-            log.critical("broken", extra={"reason": await self._service.broken()})
+            reason = await self._service.broken()
+            await self.health.broken()
+            log.critical("broken", extra={"reason": reason})
+
+    async def leave(self) -> None:
+        """Report NOT_SERVING for good."""
+        await self._stop_following()
+        await self.health.ready(can_answer=False)
 
     async def drain(self) -> None:
-        """Report NOT_SERVING, refuse new calls, let running ones end within ``drain_seconds``."""
-        await self._health.enter_graceful_shutdown()
-        num_broken = await self._gate.close(self._settings.drain_seconds)
+        """Refuse new calls, let running ones end within ``drain_seconds``.
+
+        Clients are told at once to close their connections (GOAWAY), so that they look for another
+        server and not for the reason of a refusal. Calls that are open meet the gate.
+        """
+        limit_s = self._settings.drain_seconds
+        stopping = asyncio.create_task(self._server.stop(limit_s + _FLUSH_SECONDS))
+        num_broken = await self._gate.close(limit_s)
         if num_broken:
             log.warning("calls broken off", extra={"num_calls": num_broken})
         await self._server.stop(None if num_broken else _FLUSH_SECONDS)
+        await stopping
 
     async def stop(self) -> None:
         """Break off the calls that still run, and stop the service."""
+        await self._stop_following()
         await self._server.stop(None)
         await self._service.stop()
 
-    async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
-        for name in (health.OVERALL_HEALTH, *self._service.names):
-            await self._health.set(name, status)
+    async def _stop_following(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.wait({self._following})
+
+
+def _connection_age(settings: ServerSettings) -> Sequence[tuple[str, int]]:
+    """The options of a server that has its clients connect anew from time to time."""
+    if settings.max_connection_age_seconds is None:
+        return ()
+    return (
+        ("grpc.max_connection_age_ms", round(settings.max_connection_age_seconds * 1e3)),
+        ("grpc.max_connection_age_grace_ms", round(settings.max_connection_grace_seconds * 1e3)),
+    )
 
 
 async def serve(settings: ServerSettings, service: Service) -> int:

@@ -67,8 +67,21 @@ class ProcessSettings(TlsSettings):
         description="where /metrics and /healthz are served over plain HTTP: host:port, or a port "
         "alone, on the host of the service; port 0 takes any free one; by default nowhere",
     )
+    probe_address: Annotated[str, AfterValidator(_check_address)] | None = Field(
+        None,
+        description="where gRPC health is answered in plain text, and nothing else: host:port, or "
+        "a port alone, on the host of the service; for probes that have no certificate, under the "
+        "names startup, liveness and readiness; by default nowhere",
+    )
+    drain_delay_seconds: float = Field(
+        0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="how long calls are still taken after SIGTERM, while health says NOT_SERVING: "
+        "as long as whoever sends them may take to notice",
+    )
     drain_seconds: float = Field(
-        10.0, ge=0, description="how long running calls may go on after SIGTERM"
+        10.0, ge=0, description="how long running calls may go on after that"
     )
     max_request_bytes: int = Field(
         MAX_REQUEST_BYTES, ge=1024, le=2**30, description="largest request that is taken in"
@@ -83,9 +96,17 @@ class ProcessSettings(TlsSettings):
     @property
     def metrics_at(self) -> tuple[str, int] | None:
         """Host and port of ``metrics_address``."""
-        if self.metrics_address is None:
+        return self._at(self.metrics_address)
+
+    @property
+    def probe_at(self) -> tuple[str, int] | None:
+        """Host and port of ``probe_address``."""
+        return self._at(self.probe_address)
+
+    def _at(self, address: str | None) -> tuple[str, int] | None:
+        if address is None:
             return None
-        host, _, port = self.metrics_address.rpartition(":")
+        host, _, port = address.rpartition(":")
         return host.strip("[]") or self.host, int(port)
 
     @field_validator("*", mode="before")
@@ -104,6 +125,19 @@ class ServerSettings(ProcessSettings):
         ge=1,
         lt=2**31,
         description="calls that one connection may have open; more wait at their client",
+    )
+    max_connection_age_seconds: float | None = Field(
+        None,
+        gt=0,
+        le=2**31 / 1e3,
+        description="after how long, more or less a tenth, a client is told to connect anew, and "
+        "so to look its servers' addresses up again; by default never",
+    )
+    max_connection_grace_seconds: float = Field(
+        600.0,
+        gt=0,
+        le=2**31 / 1e3,
+        description="how long calls on such a connection may go on; what still runs is broken off",
     )
 
 

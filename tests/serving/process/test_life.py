@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 NAMES = ["", "specmesh.mesh.v1alpha1.VerifierService", "specmesh.mesh.v1alpha1.DrafterService"]
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+# gRPC cancels calls on connections that it had taken when it was told to take no more.
+REFUSED = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
 
 
 async def health(calls: Calls, name: str = "") -> int:
@@ -86,7 +88,7 @@ async def test_unknown_method_is_unimplemented(launch: Launch, connect: Connect)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_drain_lets_a_running_call_end_and_refuses_new_ones(
+async def test_drain_lets_a_running_call_end_and_takes_no_new_ones(
     launch: Launch, connect: Connect, number: signal.Signals
 ):
     process = await launch("--drain-seconds", "60")
@@ -95,15 +97,75 @@ async def test_drain_lets_a_running_call_end_and_refuses_new_ones(
     assert (await draft.read()).token_ids == [1]
     process.signal(number)
     await process.logged("draining")
-    for other in (calls, connect(process.address)):  # the same connection, and a new one
-        assert await refusal(other.verify()) == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
-        assert await health(other) == NOT_SERVING
+    for other in (calls, connect(process.address)):  # who was connected, and who connects now
+        assert (await refusal(other.verify()))[0] in REFUSED
     process.go_on()
     assert (await draft.read()).token_ids == [2]
     assert await draft.read() is grpc.aio.EOF
     assert await draft.code() is grpc.StatusCode.OK
     assert await process.ended() == 0
     assert [line["event"] for line in process.log[-2:]] == ["service stopped", "stopped"]
+
+
+async def test_a_client_is_told_to_look_for_another_server_while_its_calls_end(
+    launch: Launch, connect: Connect
+):
+    process = await launch("--drain-seconds", "60")
+    calls = connect(process.address)
+    call = calls.verify("wait")
+    await process.logged("waiting")
+    assert calls.channel.get_state() is grpc.ChannelConnectivity.READY
+    process.signal()
+    async with asyncio.timeout(10):
+        await calls.channel.wait_for_state_change(grpc.ChannelConnectivity.READY)
+    process.go_on()
+    assert (await call).next_token_id == 7
+    assert await process.ended() == 0
+
+
+async def test_a_process_that_leaves_answers_calls_until_it_drains(
+    launch: Launch, connect: Connect
+):
+    process = await launch("--drain-delay-seconds", "0.5")
+    calls = connect(process.address)
+    process.signal()
+    assert (await process.logged("leaving"))["seconds"] == 0.5
+    for other in (calls, connect(process.address)):
+        assert await health(other) == NOT_SERVING
+        assert (await other.verify()).next_token_id == 7
+    await process.logged("draining")
+    assert (await refusal(calls.verify()))[0] in REFUSED
+    assert await process.ended() == 0
+
+
+async def test_who_is_not_called_yet_does_not_wait_for_others_to_notice(launch: Launch):
+    process = await launch(
+        "--start", "when-told", "--drain-delay-seconds", "3600", until="starting"
+    )
+    process.signal()
+    assert await process.ended() == 0
+
+
+async def test_a_second_signal_ends_the_wait_for_others_to_notice(launch: Launch):
+    process = await launch("--drain-delay-seconds", "3600")
+    process.signal()
+    await process.logged("leaving")
+    process.signal()
+    assert await process.ended() == 1
+
+
+async def test_a_connection_of_some_age_is_closed_once_its_calls_have_ended(
+    launch: Launch, connect: Connect
+):
+    process = await launch("--max-connection-age-seconds", "0.2")
+    calls = connect(process.address)
+    call = calls.verify("wait")
+    await process.logged("waiting")
+    async with asyncio.timeout(10):
+        await calls.channel.wait_for_state_change(grpc.ChannelConnectivity.READY)
+    assert (await calls.verify()).next_token_id == 7  # over another connection
+    process.go_on()
+    assert (await call).next_token_id == 7
 
 
 async def test_call_that_outlasts_the_drain_is_broken_off(launch: Launch, connect: Connect):

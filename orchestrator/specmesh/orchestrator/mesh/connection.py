@@ -12,6 +12,7 @@ from specmesh.mesh.v1alpha1 import confidence_pb2_grpc, drafter_pb2_grpc, verifi
 from specmesh.mesh.v1alpha1.confidence_pb2 import AssessEachRequest, AssessEachResponse
 from specmesh.mesh.v1alpha1.drafter_pb2 import DraftEachRequest, DraftEachResponse
 from specmesh.mesh.v1alpha1.verifier_pb2 import VerifyEachRequest, VerifyEachResponse
+from specmesh.orchestrator.mesh.single_call import assess_alone, draft_alone, verify_alone
 from specmesh.orchestrator.mesh.stream_pool import StreamPool
 from specmesh.serving.identity.certificates import Certificate, role_channel
 from specmesh.serving.identity.watched import Watched
@@ -82,17 +83,20 @@ class Connection:
     @cached_property
     def verifications(self) -> StreamPool[VerifyEachRequest, VerifyEachResponse]:
         """Open calls for verifications, if the peer is a replica of the target."""
-        return StreamPool(verifier_pb2_grpc.VerifierServiceStub(self.channel).VerifyEach)
+        method = verifier_pb2_grpc.VerifierServiceStub(self.channel).VerifyEach
+        return StreamPool(method, verify_alone(self.channel))
 
     @cached_property
     def drafts(self) -> StreamPool[DraftEachRequest, DraftEachResponse]:
         """Open calls for drafts, if the peer is a drafter."""
-        return StreamPool(drafter_pb2_grpc.DrafterServiceStub(self.channel).DraftEach)
+        method = drafter_pb2_grpc.DrafterServiceStub(self.channel).DraftEach
+        return StreamPool(method, draft_alone(self.channel))
 
     @cached_property
     def assessments(self) -> StreamPool[AssessEachRequest, AssessEachResponse]:
         """Open calls for assessments, if the peer is a confidence service."""
-        return StreamPool(confidence_pb2_grpc.ConfidenceServiceStub(self.channel).AssessEach)
+        method = confidence_pb2_grpc.ConfidenceServiceStub(self.channel).AssessEach
+        return StreamPool(method, assess_alone(self.channel))
 
     @property
     def is_current(self) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import grpc
 import grpc.aio
 
+from specmesh.orchestrator.mesh.single_call import SingleCall
 from specmesh.serving.eager import begin
 
 Request = TypeVar("Request")
@@ -29,7 +30,10 @@ class OpenCall(Generic[Request, Response]):
     before that is cancelled once the peer has opened it.
     """
 
-    def __init__(self, call: grpc.aio.StreamStreamCall[Request, Response]) -> None:
+    def __init__(
+        self, call: grpc.aio.StreamStreamCall[Request, Response] | SingleCall[Request, Response]
+    ) -> None:
+        self.began = asyncio.get_running_loop().time()
         self._call = call
         self._opened = False
         self._cancelled = False

@@ -6,9 +6,12 @@ processes that have slept for 30 ms.
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Generic
 
 import grpc
@@ -21,29 +24,44 @@ from specmesh.orchestrator.mesh.open_call import (
     Take,
     call_error,
 )
+from specmesh.orchestrator.mesh.single_call import OlderWay, SingleCall
 
 MAX_IDLE = 16
 """Most open calls that are kept for later requests."""
 NUM_SPARE = 2
 """Open calls kept after a request was cancelled: the next request needs one at once, and the one
 after it another that has been opened by then."""
+MAX_AGE_SECONDS = 60.0
+"""Age at which an open call gets no more requests: its connection may have been asked to end since
+(``--max-connection-age-seconds`` of the peer), and then ends with the calls on it."""
+LACKING_SECONDS = 60.0
+"""How long a peer that lacks a method is asked by the older one: it may be replaced meanwhile."""
 
 
 class Exchange(Generic[Request, Response]):
-    """One request and its responses, until ``deadline`` by the event loop's clock."""
+    """One request and its responses, until ``deadline`` by the event loop's clock.
 
-    def __init__(self, call: OpenCall[Request, Response], deadline: float) -> None:
-        self._call = call
+    ``otherwise`` sends the request again to a peer that lacks the method of ``call``.
+    """
+
+    def __init__(
+        self,
+        call: OpenCall[Request, Response],
+        deadline: float,
+        otherwise: Callable[[], OpenCall[Request, Response]] | None,
+    ) -> None:
+        self.call = call
         self._deadline = deadline
+        self._otherwise = otherwise
 
     def cancel(self) -> None:
         """Stop the peer's work now; ``each`` then raises ``CancelledError``."""
-        self._call.cancel()
+        self.call.cancel()
 
     async def read(self) -> Response:
         """The only response. Raises as ``each``."""
         messages: list[Response] = []
-        await self._call.each(messages.append, self._deadline)
+        await self._each(messages.append, self._deadline)
         return messages[0]
 
     async def each(self, take: Take[Response], by: float | None = None) -> None:
@@ -57,14 +75,33 @@ class Exchange(Generic[Request, Response]):
             next_by = take(message)
             return None if next_by is None else min(next_by, self._deadline)
 
-        await self._call.each(bounded, self._deadline if by is None else min(by, self._deadline))
+        await self._each(bounded, self._deadline if by is None else min(by, self._deadline))
+
+    async def _each(self, take: Take[Response], by: float) -> None:
+        try:
+            await self.call.each(take, by)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.UNIMPLEMENTED or self._otherwise is None:
+                raise
+            self.call, self._otherwise = self._otherwise(), None
+            await self.call.each(take, by)
 
 
 class StreamPool(Generic[Request, Response]):
-    """Open calls of one streaming method of one peer. Each serves one request at a time."""
+    """Open calls of one streaming method of one peer. Each serves one request at a time.
 
-    def __init__(self, method: grpc.aio.StreamStreamMultiCallable[Request, Response]) -> None:
+    A peer that lacks the method is asked by ``older``.
+    """
+
+    def __init__(
+        self,
+        method: grpc.aio.StreamStreamMultiCallable[Request, Response],
+        older: OlderWay[Request, Response] | None = None,
+    ) -> None:
         self._method = method
+        self._older = older
+        self._lacking_until = -math.inf
+        """Until when the peer is believed to lack the method."""
         self._idle: deque[OpenCall[Request, Response]] = deque()
         self._retired = False
 
@@ -85,29 +122,48 @@ class StreamPool(Generic[Request, Response]):
         """
         if self._retired:
             raise call_error(grpc.StatusCode.UNAVAILABLE, "the replica has left")
-        call = self._take()
+        otherwise = None if self._older is None else partial(self._resend, self._older, request)
+        exchange = Exchange(self._take(), deadline, otherwise)
         try:
-            call.write(request)
-            yield Exchange(call, deadline)
+            exchange.call.write(request)
+            yield exchange
         except grpc.aio.AioRpcError:
-            call.cancel()
+            exchange.cancel()
             raise
         except BaseException:
-            call.cancel()
+            exchange.cancel()
             while len(self._idle) < NUM_SPARE and not self._retired:
                 self._idle.append(self._open())
             raise
-        if len(self._idle) < MAX_IDLE and not self._retired:
-            self._idle.append(call)
+        if len(self._idle) < MAX_IDLE and not (self._retired or exchange.call.over):
+            self._idle.append(exchange.call)
         else:
-            call.cancel()
+            exchange.cancel()
 
     def _take(self) -> OpenCall[Request, Response]:
+        oldest = _now() - MAX_AGE_SECONDS
         while self._idle:
             call = self._idle.popleft()
-            if not call.over:
+            if call.began < oldest:
+                call.cancel()
+            elif not call.over:
                 return call
         return self._open()
 
     def _open(self) -> OpenCall[Request, Response]:
+        if self._older is not None and _now() < self._lacking_until:
+            return OpenCall(SingleCall(self._older))
         return OpenCall(self._method())
+
+    def _resend(
+        self, older: OlderWay[Request, Response], request: Request
+    ) -> OpenCall[Request, Response]:
+        """Ask by the older method, and so for a while."""
+        self._lacking_until = _now() + LACKING_SECONDS
+        call = OpenCall(SingleCall(older))
+        call.write(request)
+        return call
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -38,10 +38,13 @@ class Engine:
 
     ``load`` runs on the engine's thread. ``stream`` and ``run`` raise ``ResourceExhausted`` at once
     when ``max_queue`` jobs wait already. Invariant: once the model is loaded every job ends, also
-    if the thread dies or hangs.
+    if the thread dies or hangs: if a forward lasts longer than ``longest_s`` (None: a minute, and
+    50 times as long as any before).
     """
 
-    def __init__(self, load: Callable[[], LanguageModel], max_queue: int) -> None:
+    def __init__(
+        self, load: Callable[[], LanguageModel], max_queue: int, longest_s: float | None = None
+    ) -> None:
         self._loaded: Future[LanguageModel] = Future()
         self._loaded.set_running_or_notify_cancel()  # a waiter that gives up cannot cancel it
         self._waiting: deque[Job[Any]] = deque()
@@ -56,7 +59,7 @@ class Engine:
         """The reason, once it is broken."""
         self._broken.set_running_or_notify_cancel()
         self._running: list[Job[Any]] = []
-        self._pulse = Pulse()
+        self._pulse = Pulse(longest_s)
         self.max_queue = max_queue
         self._thread = threading.Thread(target=self._live, args=(load,), name="engine", daemon=True)
         self._thread.start()

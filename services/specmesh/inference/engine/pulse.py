@@ -19,7 +19,10 @@ LOOK_SECONDS = 1.0
 class Pulse:
     """Notes when each step of the thread begins, and when there is nothing to do."""
 
-    def __init__(self) -> None:
+    def __init__(self, longest_s: float | None = None) -> None:
+        """A step that lasts longer than ``longest_s`` will not end; by default one that lasts
+        ``LEAST_SECONDS`` and ``TIMES_LONGEST`` times as long as any before."""
+        self._bound_s = longest_s
         self._since: float | None = None
         self._longest_s = 0.0
         self._seen: float | None = None
@@ -45,10 +48,12 @@ class Pulse:
         """Whether one step has lasted too long; to be called every ``LOOK_SECONDS``."""
         since = self._since
         if since is None or since != self._seen:
-            self._seen, self._patience_s = (
-                since,
-                max(LEAST_SECONDS, TIMES_LONGEST * self._longest_s),
-            )
+            self._seen, self._patience_s = since, self._bound()
             return False
         self._patience_s -= LOOK_SECONDS
         return self._patience_s <= 0
+
+    def _bound(self) -> float:
+        if self._bound_s is not None:
+            return self._bound_s
+        return max(LEAST_SECONDS, TIMES_LONGEST * self._longest_s)

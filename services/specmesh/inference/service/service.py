@@ -47,6 +47,13 @@ class InferenceSettings(ServerSettings, RedisSettings):
     max_queue: int = Field(
         256, ge=1, description="how many calls may wait; one more is refused at once"
     )
+    max_forward_seconds: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="a forward that lasts longer counts as stuck, and the process ends with status "
+        "1; by default a minute, and 50 times as long as any before",
+    )
 
 
 class InferenceService(ABC):
@@ -83,7 +90,9 @@ class InferenceService(ABC):
 
     async def start(self) -> None:
         """Load the model and warm it up, so that the first call is as fast as the next."""
-        self._engine = Engine(self._load_warm, self._settings.max_queue)
+        self._engine = Engine(
+            self._load_warm, self._settings.max_queue, self._settings.max_forward_seconds
+        )
         try:
             self._model = await self._engine.ready()
         except ModelNotLoadable as error:
