@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.connection import AbstractConnection, Connection
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
@@ -54,6 +55,14 @@ def connect(url: str, tls: RedisTls | None = None) -> Redis:
 
 class _PrimaryPool(SentinelConnectionPool, BlockingConnectionPool):
     """As many connections as a pool of one server has, to whom Sentinel names the primary."""
+
+    async def release(self, connection: AbstractConnection) -> None:
+        """Take a connection back. One to an earlier primary is closed: that server, once it goes
+        on, takes itself for the primary until Sentinel tells it otherwise, which takes seconds."""
+        assert isinstance(connection, Connection)
+        if (connection.host, connection.port) != self.master_address:
+            await connection.disconnect()
+        await super().release(connection)
 
     async def aclose(self) -> None:
         """Close the connections, and those to the Sentinels."""
