@@ -13,7 +13,7 @@ from redis.backoff import NoBackoff
 from specmesh.serving.redis_url import SentinelUrl, is_by_sentinel
 from specmesh.serving.settings import RedisTls
 
-SENTINEL_TIMEOUT_S = 0.2
+SENTINEL_TIMEOUT_S = 0.3
 """How long one Sentinel may take to name the primary. They are asked one after the other, the last
 that answered first, so a caller's deadline must have room for those that are dead."""
 
@@ -67,7 +67,8 @@ class _PrimaryPool(SentinelConnectionPool, BlockingConnectionPool):
     async def aclose(self) -> None:
         """Close the connections, and those to the Sentinels."""
         await super().aclose()
-        await self.sentinel_manager.aclose()
+        for sentinel in self.sentinel_manager.sentinels:
+            await sentinel.aclose()
 
 
 _SETTINGS: dict[str, Any] = {
