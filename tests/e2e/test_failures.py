@@ -4,6 +4,7 @@ import asyncio
 import signal
 
 import pytest
+from redis import Redis
 from tests.e2e.answers import LONG, answer, disturbed, said
 
 from specmesh.client import AsyncClient
@@ -132,3 +133,19 @@ async def test_without_redis_an_answer_completes_and_says_it_was_not_resumable(
     assert said(result) == said(undisturbed)
     assert not result.resumable
     assert result.num_resumes == 0
+
+
+@pytest.mark.parametrize("check", ["refuse", "warn"])
+def test_an_orchestrator_says_that_its_redis_evicts_sessions(processes, check):
+    _, url = processes.redis()
+    with Redis.from_url(url) as admin:
+        admin.config_set("maxmemory", 100 << 20)
+        admin.config_set("maxmemory-policy", "allkeys-lru")
+    nobody = ("--verifiers", "127.0.0.1:1")
+    orchestrator = processes.service(
+        "orchestrator", *nobody, "--redis-url", url, "--redis-check", check
+    )
+    event = "cannot start" if check == "refuse" else "store may lose sessions"
+    assert "maxmemory-policy allkeys-lru" in orchestrator.wait_event(event)["reason"]
+    if check == "refuse":
+        assert orchestrator.wait_exit() == 1

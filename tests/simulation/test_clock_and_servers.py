@@ -128,3 +128,54 @@ def test_measured_latencies_are_drawn_as_often_as_they_were_seen():
 def test_a_histogram_must_have_weight_and_nothing_negative(counts):
     with pytest.raises(ValueError, match="histogram"):
         Measured(counts)
+
+
+def test_calls_share_a_forward_and_who_comes_meanwhile_waits_for_the_next():
+    clock = Clock()
+    server, log = SimulatedServer(clock, Fixed(2.0), luck=lambda: 0.0, max_batch=2), Log(clock)
+    for name, num_forwards in (("a", 2), ("b", 1), ("c", 1), ("d", 1)):
+        server.submit(log.job(name, num_forwards))
+    run_out(clock)
+    # The first forward begins when nobody but "a" is there.
+    assert log.forwards == [(2.0, "a"), (4.0, "a"), (4.0, "b"), (6.0, "c"), (6.0, "d")]
+    assert server.busy_s == 6.0
+
+
+def test_what_is_sent_when_a_forward_ends_shares_the_next():
+    clock = Clock()
+    server, log = SimulatedServer(clock, Fixed(2.0), luck=lambda: 0.0, max_batch=8), Log(clock)
+
+    def again(name):
+        return SimulatedJob(0, 1, lambda: server.submit(log.job(name)), lambda: None)
+
+    server.submit(again("first"))  # alone in its forward
+    for name in "ab":
+        server.submit(again(name))
+    run_out(clock)
+    assert log.forwards == [(4.0, "first"), (6.0, "a"), (6.0, "b")]
+
+
+def test_a_forward_goes_on_for_the_others_when_one_of_its_calls_is_cancelled():
+    clock = Clock()
+    server, log = SimulatedServer(clock, Fixed(2.0), luck=lambda: 0.0, max_batch=2), Log(clock)
+    jobs = [log.job(name) for name in "abc"]
+    for job in jobs:
+        server.submit(job)
+    clock.after(3.0, lambda: server.cancel(jobs[1]))  # in the forward that began at 2 s
+    run_out(clock)
+    assert log.forwards == [(2.0, "a"), (4.0, "c")]
+
+
+def test_a_wide_forward_takes_longer():
+    assert Fixed(1.0, node_s=0.5).forward_s(first=False, luck=0.0, num_nodes=3) == 2.0
+
+
+def test_drafts_go_to_the_least_busy_replica_of_their_drafter():
+    clock = Clock()
+    drafters = (Fixed(1.0), Fixed(2.0))
+    mesh = SimulatedMesh(clock, MeshModel(Fixed(1.0), drafters, drafter_replicas=2), seed=0)
+    log = Log(clock)
+    for name in "abc":
+        mesh.draft(1, log.job(name))
+    run_out(clock)
+    assert log.forwards == [(2.0, "a"), (2.0, "b"), (4.0, "c")]

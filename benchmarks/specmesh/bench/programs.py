@@ -72,6 +72,12 @@ BENCHMARKS = (
         "Break a mesh at random while answers stream, and check every token.",
     ),
     Program(
+        "bench failover",
+        "specmesh.bench.failover",
+        "local",
+        "Lose the primary of a Redis with Sentinels while answers stream, and check every token.",
+    ),
+    Program(
         "bench load",
         "specmesh.bench.load",
         "local",

@@ -25,10 +25,13 @@ class Fixed:
     each_s: float
     first_s: float | None = None
     """None: the same as ``each_s``."""
+    node_s: float = 0.0
+    """On top, for each node after the first, whosever they are."""
 
     def forward_s(self, *, first: bool, luck: float, num_nodes: int) -> float:  # noqa: ARG002
-        """``first_s`` for the first forward if it is set, else ``each_s``."""
-        return self.first_s if first and self.first_s is not None else self.each_s
+        """``first_s`` for the first forward if it is set, else ``each_s``; and for its width."""
+        base_s = self.first_s if first and self.first_s is not None else self.each_s
+        return base_s + self.node_s * (num_nodes - 1)
 
 
 class Measured:

@@ -29,29 +29,40 @@ class Faults:
 
 @dataclass(frozen=True, slots=True)
 class MeshModel:
-    """The servers and network of a mesh. ``hop_s`` is the network delay in each direction."""
+    """The servers and network of a mesh. ``hop_s`` is the network delay in each direction.
+
+    There are ``drafter_replicas`` servers for each of ``drafter_latencies``, a different drafter;
+    ``batch`` is how many calls may share a forward.
+    """
 
     target_latency: Latency
     drafter_latencies: tuple[Latency, ...]
     num_verifiers: int = 1
     hop_s: float = 0.0
     faults: Faults = field(default_factory=Faults)
+    drafter_replicas: int = 1
+    batch: int = 1
 
 
 class SimulatedMesh:
-    """Replicas of the target, and one server for each different drafter."""
+    """Replicas of the target, and of each different drafter."""
 
     def __init__(self, clock: Clock, model: MeshModel, seed: int) -> None:
         self.clock = clock
         self.model = model
         self.dice = random.Random(seed)  # noqa: S311 - a simulation must repeat
         luck = self.dice.random
+        batch = model.batch
         self.verifiers = [
-            SimulatedServer(clock, model.target_latency, luck) for _ in range(model.num_verifiers)
+            SimulatedServer(clock, model.target_latency, luck, batch)
+            for _ in range(model.num_verifiers)
         ]
         self.drafters = [
-            SimulatedServer(clock, latency, luck) for latency in model.drafter_latencies
+            SimulatedServer(clock, latency, luck, batch)
+            for latency in model.drafter_latencies
+            for _ in range(model.drafter_replicas)
         ]
+        """Those of the first drafter, then those of the next."""
         self.on_change: list[Callable[[], None]] = []
         """Called when a replica has left or joined."""
         self._stranded: list[SimulatedJob] = []
@@ -72,15 +83,17 @@ class SimulatedMesh:
             self._stranded.append(job)
 
     def draft(self, drafter: int, job: SimulatedJob) -> None:
-        """Send a job to a drafter."""
-        self.drafters[drafter].submit(job)
+        """Send a job to the least busy replica of a drafter."""
+        first = drafter * self.model.drafter_replicas
+        replicas = self.drafters[first : first + self.model.drafter_replicas]
+        min(replicas, key=lambda server: server.num_jobs).submit(job)
 
     def cancel(self, job: SimulatedJob) -> None:
         """Drop a job, wherever it is."""
         if job in self._stranded:
             self._stranded.remove(job)
-        for server in (*self.verifiers, *self.drafters):
-            server.cancel(job)
+        if job.server is not None:
+            job.server.cancel(job)
 
     def _set_alive(self, replica: int, alive: bool) -> None:
         server = self.verifiers[replica]

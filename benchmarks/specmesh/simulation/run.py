@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -74,7 +75,14 @@ def simulate_on(
     ]
     for (arrival_s, _), request in zip(arrivals, requests, strict=True):
         mesh.clock.after(arrival_s, request.start)
-    mesh.clock.run(done=lambda: all(request.reason is not None for request in requests))
+    running = deque(requests)
+
+    def done() -> bool:
+        while running and running[0].reason is not None:
+            running.popleft()
+        return not running
+
+    mesh.clock.run(done)
     return [_answered(request) for request in requests]
 
 

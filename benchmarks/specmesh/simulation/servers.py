@@ -22,23 +22,31 @@ class SimulatedJob:
     num_nodes: int = 1
     """Of the tree that each forward has, root included."""
     num_done: int = 0
+    server: SimulatedServer | None = None
+    """Where it is; None before it is sent anywhere."""
 
 
 class SimulatedServer:
-    """Works on one job at a time, first come first served, as an engine does.
+    """Works on up to ``max_batch`` jobs at a time, first come first served, as an engine does.
 
-    ``luck`` gives numbers in [0, 1) for latencies that are drawn.
+    All that it works on share each forward; who comes meanwhile waits for the next. ``luck`` gives
+    numbers in [0, 1) for latencies that are drawn.
     """
 
-    def __init__(self, clock: Clock, latency: Latency, luck: Callable[[], float]) -> None:
+    def __init__(
+        self, clock: Clock, latency: Latency, luck: Callable[[], float], max_batch: int = 1
+    ) -> None:
         self.alive = True
         self.busy_s = 0.0
         """Time spent in forwards, also those that were cut short."""
         self._clock = clock
         self._latency = latency
         self._luck = luck
+        self._max_batch = max_batch
         self._waiting: deque[SimulatedJob] = deque()
-        self._running: SimulatedJob | None = None
+        self._running: list[SimulatedJob] = []
+        self._telling = False
+        """Whether jobs are being told that a forward has ended: what they send joins the next."""
         self._timer: Timer | None = None
         self._began = 0.0
         self._seen: set[int] = set()
@@ -46,62 +54,71 @@ class SimulatedServer:
     @property
     def num_jobs(self) -> int:
         """How many jobs wait or run."""
-        return len(self._waiting) + (self._running is not None)
+        return len(self._waiting) + len(self._running)
 
     def submit(self, job: SimulatedJob) -> None:
         """Queue a job."""
+        job.server = self
         self._waiting.append(job)
-        if self._running is None:
-            self._next()
+        if not self._running and not self._telling:
+            self._forward()
 
     def cancel(self, job: SimulatedJob) -> None:
-        """Drop a job, waiting or running; the server is free for the next at once."""
-        if job is self._running:
-            self._stop()
-            self._next()
+        """Drop a job, waiting or running. A forward goes on for the others in it; without any, the
+        server is free for the next at once."""
+        if job in self._running:
+            self._running.remove(job)
+            if not self._running:
+                self._stop()
+                self._forward()
         elif job in self._waiting:
             self._waiting.remove(job)
 
     def die(self) -> None:
         """Lose every job."""
         self.alive = False
-        lost = list(self._waiting)
+        lost = [*self._running, *self._waiting]
         self._waiting.clear()
-        if self._running is not None:
-            lost.insert(0, self._running)
+        if self._running:
+            self._running.clear()
             self._stop()
         self._seen.clear()
         for job in lost:
             job.lost()
 
-    def _next(self) -> None:
-        if self._waiting:
-            self._running = self._waiting.popleft()
-            self._forward(self._running)
-
-    def _forward(self, job: SimulatedJob) -> None:
-        first = job.request not in self._seen
+    def _forward(self) -> None:
+        """Begin a forward with the jobs at work and, as far as there is room, those waiting."""
+        running = self._running
+        while self._waiting and len(running) < self._max_batch:
+            running.append(self._waiting.popleft())
+        if not running:
+            return
         self._began = self._clock.now
-        delay_s = self._latency.forward_s(first=first, luck=self._luck(), num_nodes=job.num_nodes)
+        delay_s = self._latency.forward_s(
+            first=any(job.request not in self._seen for job in running),
+            luck=self._luck(),
+            num_nodes=sum(job.num_nodes for job in running),
+        )
         self._timer = self._clock.after(delay_s, self._forwarded)
 
     def _forwarded(self) -> None:
-        job = self._running
-        assert job is not None
         self.busy_s += self._clock.now - self._began
-        self._seen.add(job.request)
-        job.num_done += 1
-        if job.num_done < job.num_forwards:
-            self._forward(job)
+        ended, self._running = self._running, []
+        for job in ended:
+            self._seen.add(job.request)
+            job.num_done += 1
+            if job.num_done < job.num_forwards:
+                self._running.append(job)
+        if self._running:
+            self._forward()
+        self._telling = not self._running and self._max_batch > 1
+        for job in ended:
             job.forwarded()
-        else:
-            self._running = None
-            job.forwarded()
-            if self._running is None:
-                self._next()
+        self._telling = False
+        if not self._running:
+            self._forward()
 
     def _stop(self) -> None:
         assert self._timer is not None
         self._timer.cancelled = True
         self.busy_s += self._clock.now - self._began
-        self._running = None

@@ -80,7 +80,8 @@ class Chunk:
     ``first_index`` counts the generated tokens before it. ``text`` may lag behind
     ``token_ids``; the texts of all chunks joined are the answer. As long as ``token_ids`` are
     ``kinds``, how each token came about; ``texts``, the parts of ``text`` that each completes; and,
-    if they were asked for, ``logprobs``.
+    if they were asked for, ``logprobs``. ``resumable`` tells whether everything said so far is in
+    the store: false while that is slow or away.
     """
 
     first_index: int
@@ -89,6 +90,7 @@ class Chunk:
     kinds: tuple[TokenKind, ...] = ()
     texts: tuple[str, ...] = ()
     logprobs: tuple[TokenLogprobs, ...] = ()
+    resumable: bool = False
 
     @property
     def unchecked(self) -> tuple[int, ...]:
@@ -208,6 +210,7 @@ def chunk_from(message: events_pb2.GenerationChunk) -> Chunk:
         kinds=tuple(_TOKEN_KINDS.get(kind, TokenKind.UNSPECIFIED) for kind in message.kinds),
         texts=_parts(message.text, message.text_lengths),
         logprobs=tuple(map(_logprobs_from, message.logprobs)),
+        resumable=message.resumable,
     )
 
 

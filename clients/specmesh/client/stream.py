@@ -164,7 +164,8 @@ class _Answer:
         if event.HasField("chunk"):
             chunk = chunk_from(event.chunk)
         elif event.HasField("finished") and event.finished.text:
-            chunk = Chunk(len(self.token_ids), (), event.finished.text)
+            tail, is_stored = event.finished.text, event.finished.resumable
+            chunk = Chunk(len(self.token_ids), (), tail, resumable=is_stored)
         else:
             return None
         self._kinds += chunk.kinds

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.connection import AbstractConnection, Connection
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
@@ -12,7 +13,7 @@ from redis.backoff import NoBackoff
 from specmesh.serving.redis_url import SentinelUrl, is_by_sentinel
 from specmesh.serving.settings import RedisTls
 
-SENTINEL_TIMEOUT_S = 0.2
+SENTINEL_TIMEOUT_S = 0.3
 """How long one Sentinel may take to name the primary. They are asked one after the other, the last
 that answered first, so a caller's deadline must have room for those that are dead."""
 
@@ -55,10 +56,19 @@ def connect(url: str, tls: RedisTls | None = None) -> Redis:
 class _PrimaryPool(SentinelConnectionPool, BlockingConnectionPool):
     """As many connections as a pool of one server has, to whom Sentinel names the primary."""
 
+    async def release(self, connection: AbstractConnection) -> None:
+        """Take a connection back. One to an earlier primary is closed: that server, once it goes
+        on, takes itself for the primary until Sentinel tells it otherwise, which takes seconds."""
+        assert isinstance(connection, Connection)
+        if (connection.host, connection.port) != self.master_address:
+            await connection.disconnect()
+        await super().release(connection)
+
     async def aclose(self) -> None:
         """Close the connections, and those to the Sentinels."""
         await super().aclose()
-        await self.sentinel_manager.aclose()
+        for sentinel in self.sentinel_manager.sentinels:
+            await sentinel.aclose()
 
 
 _SETTINGS: dict[str, Any] = {

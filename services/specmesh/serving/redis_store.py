@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 from typing import Any
 
 from redis.asyncio import Redis
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import ReadOnlyError, RedisError, ResponseError
 
 from specmesh.serving import conventions as names
 from specmesh.serving.patience import StorePatience
@@ -63,7 +63,8 @@ class RedisStore:
             raise StoreUnavailable(f"no answer from Redis in {self._timeout_s} s") from error
         except (RedisError, OSError) as error:
             self._failed(operation, now() - began, type(error).__name__)
-            if _is_replicas(error):
+            if _is_replaced(error):
+                # The next call finds the primary anew: by Sentinel, or by its name.
                 await self._client.connection_pool.disconnect(inuse_connections=False)
             raise StoreUnavailable(f"Redis: {error}") from error
         self.patience.answered(now() - began)
@@ -83,10 +84,13 @@ async def _unless_refused(command: Awaitable[Any]) -> Any:
         return None
 
 
-def _is_replicas(error: Exception) -> bool:
-    """Whether a replica refused to write: it was the primary when we connected, and the primary's
-    name may stand for another server by now. Redis 6 says so in the midst of a script's error."""
-    return isinstance(error, ResponseError) and "READONLY" in str(error)
+def _is_replaced(error: Exception) -> bool:
+    """Whether the server says that it is a replica, or a primary without replicas: another one may
+    be the primary by now. Redis 6 says the former in the midst of a script's error."""
+    if isinstance(error, ReadOnlyError):
+        return True
+    says = str(error)
+    return isinstance(error, ResponseError) and ("READONLY" in says or "NOREPLICAS" in says)
 
 
 def _attributes(operation: str) -> dict[str, str]:

@@ -160,9 +160,8 @@ class RedisSettings(BaseSettings):
         None,
         # An alias is read without the class's prefix.
         validation_alias="redis_url",
-        description="Redis that keeps sessions, redis://HOST:PORT/DATABASE, or by Sentinel "
-        "redis+sentinel://HOST:PORT,.../SERVICE/DATABASE; rediss is TLS; without it answers cannot "
-        "be resumed",
+        description="Redis that keeps sessions; redis+sentinel://HOST:PORT,.../SERVICE asks "
+        "Sentinels for the primary; without it answers cannot be resumed",
     )
     redis_prefix: str = Field(
         DEFAULT_PREFIX,

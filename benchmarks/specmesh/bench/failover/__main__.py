@@ -1,0 +1,68 @@
+"""``specmesh bench failover`` or ``python -m specmesh.bench.failover``."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from specmesh.bench.failover.report import Outcome, table
+from specmesh.bench.failover.run import FailoverPlan, Loss, measure
+from specmesh.bench.kit.options import Json
+from specmesh.cli.exit_status import ExitStatus
+from specmesh.cli.runner import run
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def main(
+    loss: Annotated[
+        list[Loss] | None,
+        typer.Option(help="How the primary is lost; may be repeated.", show_default="both ways"),
+    ] = None,
+    streams: Annotated[int, typer.Option(min=2, help="Answers at once.")] = 20,
+    tokens: Annotated[
+        int, typer.Option(min=1, help="Of each answer, once all is well again.")
+    ] = 20,
+    down_after_ms: Annotated[
+        int, typer.Option(min=100, help="When Sentinel takes a silent server to be down.")
+    ] = 500,
+    json_: Json = False,
+) -> None:
+    """Lose the primary of a Redis with Sentinels while answers stream, and check every token.
+
+    Two orchestrators over a target that waits instead of computing, a primary, two replicas and
+    three Sentinels. Once streams are stored again, an orchestrator is killed: its
+    streams go on from what the new primary holds. Exits with 1 if an answer is wrong or failed,
+    or the store lacks what readers were told that it has.
+    """
+    console = Console(stderr=True, highlight=False)
+
+    async def work() -> int:
+        outcomes: list[Outcome] = []
+        with ExitStack() as stack:
+            directory = Path(stack.enter_context(TemporaryDirectory(prefix="specmesh-")))
+            for each in loss or list(Loss):
+                plan = FailoverPlan(each, streams, tokens, down_after_ms)
+                own = directory / each
+                own.mkdir()
+                outcomes.append(await measure(plan, own, console.print))
+        if json_:
+            typer.echo(json.dumps([asdict(each) for each in outcomes]))
+        else:
+            Console().print(table(outcomes))
+        lossless = all(each.is_lossless for each in outcomes)
+        return ExitStatus.OK if lossless else ExitStatus.FAILED
+
+    run(work())
+
+
+if __name__ == "__main__":
+    app(prog_name="specmesh bench failover")

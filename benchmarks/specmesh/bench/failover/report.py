@@ -1,0 +1,81 @@
+"""What a failover did, as an object and as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Self
+
+from rich.table import Table
+
+from specmesh.bench.kit.tables import make_table
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Of times in seconds; zeros if there are none."""
+
+    median: float
+    most: float
+
+    @classmethod
+    def of(cls, times_s: Sequence[float]) -> Self:
+        """Those of ``times_s``."""
+        return cls(round(median(times_s), 3), round(max(times_s), 3)) if times_s else cls(0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """``wrong``: answers with a token that is not the target's own. ``kept``: those of which the
+    store has, in the end, what readers were told that it has. ``resumed``: those that went on at
+    the other orchestrator. ``failover_s``: from the loss
+    until another server took writes. ``not_stored``: streams whose reader was told that tokens
+    were not stored yet, ``not_stored_s`` for how long. ``longest_pause_s``: each stream's longest
+    wait for tokens; with a killed orchestrator that is the change to the other."""
+
+    loss: str
+    streams: int
+    tokens: int
+    wrong: int
+    failed: Sequence[str]
+    kept: int
+    resumed: int
+    failover_s: float
+    not_stored: int
+    not_stored_s: Spread
+    longest_pause_s: Spread
+
+    @property
+    def is_lossless(self) -> bool:
+        """Whether every token is right, none is missing, and what was stored is."""
+        return not self.wrong and not self.failed and self.kept == self.streams
+
+
+def table(outcomes: Sequence[Outcome]) -> Table:
+    """A line for each way to lose the primary; times are medians and the longest."""
+    headings = (
+        "streams",
+        "wrong",
+        "failed",
+        "kept",
+        "resumed",
+        "failover s",
+        "not stored",
+        "for s",
+    )
+    made = make_table("A failover of Redis, by the primary", "primary", *headings, "pause s")
+    for each in outcomes:
+        made.add_row(
+            each.loss,
+            *map(str, (each.streams, each.wrong, len(each.failed), each.kept, each.resumed)),
+            f"{each.failover_s:.2f}",
+            str(each.not_stored),
+            _cell(each.not_stored_s),
+            _cell(each.longest_pause_s),
+        )
+    return made
+
+
+def _cell(spread: Spread) -> str:
+    return f"{spread.median:.2f} / {spread.most:.2f}"
