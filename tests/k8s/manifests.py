@@ -102,7 +102,7 @@ class Manifests:
 
 
 def selects(selector: Object | None, labels: Labels) -> bool:
-    """Whether a label selector selects what has ``labels``; an empty one does, an absent doesn't."""
+    """Whether a label selector selects what has ``labels``: an empty one does, none doesn't."""
     if selector is None:
         return False
     matched = selector.get("matchLabels", {}).items() <= dict(labels).items()

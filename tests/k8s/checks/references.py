@@ -107,7 +107,7 @@ def _unreachable(manifests: Manifests, where: str, host: str, port: int) -> Iter
 def names(manifests: Manifests) -> Iterator[str]:
     """What pods name is applied with them; Secrets are, or the docs say how to make them."""
     secrets = {each["spec"]["secretName"] for each in manifests.of("Certificate").values()}
-    secrets |= {name for name in re.findall(r"create secret \S+ ([\w$-]+)", DOCUMENTED)}
+    secrets |= set(re.findall(r"create secret \S+ ([\w$-]+)", DOCUMENTED))
     for pod in manifests.pods:
         for kind, name in _named(pod):
             known = set(manifests.of(kind))
