@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import io
+import os
 import re
 import tomllib
 from collections.abc import Iterator
+from contextlib import redirect_stderr
 from functools import cache
 from typing import Any
+from unittest.mock import patch
 
-import click
-import pytest
 import typer
 from pydantic_settings import BaseSettings
 from specmesh.serving.health import LIVENESS, READINESS, STARTUP
@@ -24,7 +26,6 @@ from specmesh.traces.collector.settings import CollectorSettings
 PROBES = {"startupProbe": STARTUP, "readinessProbe": READINESS, "livenessProbe": LIVENESS}
 STANDARD = {"HF_HUB_OFFLINE", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "POD_NAME", "POD_IP"}
 """Variables of other programs, and such as only the manifests use."""
-OF_REDIS = {"REDIS_URL", "REDIS_PREFIX", "REDIS_CA", "REDIS_CERT", "REDIS_KEY"}
 
 IMAGES = {
     **{f"specmesh-{role}": role for role in ROLES},
@@ -33,6 +34,7 @@ IMAGES = {
     "specmesh-demo": "",
 }
 """Ours, with what each runs by itself; the last two are told by their arguments."""
+USAGE_ERROR = typer.BadParameter.__base__
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 
 
@@ -73,7 +75,7 @@ def settings(manifests: Manifests) -> Iterator[str]:
             if role == "load":
                 yield from _load(pod, container)
             else:
-                yield from _parsed(pod, role, variables)
+                yield from (f"{pod}: {line}" for line in _refusal(role, tuple(variables.items())))
 
 
 def _known(role: str) -> set[str]:
@@ -84,25 +86,23 @@ def _known(role: str) -> set[str]:
     return {(field.validation_alias or prefix + name).upper() for name, field in fields.items()}
 
 
-def _parsed(pod: Pod, role: str, variables: dict[str, str]) -> Iterator[str]:
+@cache
+def _refusal(role: str, variables: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
     given = dict(variables)
     if given.get("REDIS_URL") == "":  # from a Secret
         given["REDIS_URL"] = "rediss://user:password@redis.example.org:6380"
-    with pytest.MonkeyPatch.context() as patch:
-        for name in (*OF_REDIS, *given):
-            patch.delenv(name, raising=False)
-        for name, value in given.items():
-            patch.setenv(name, value)
+    said = io.StringIO()
+    with patch.dict(os.environ, given, clear=True), redirect_stderr(said):
         try:
             parse(settings_of(role), [], f"specmesh serve {role}")
         except SystemExit:
-            yield f"{pod}: specmesh serve {role} refuses its settings"
+            return tuple(said.getvalue().splitlines())
+    return ()
 
 
-def _load_command() -> click.Command:
-    group = typer.main.get_command(load_app)
-    assert isinstance(group, click.Group)
-    return group.commands["run"]
+@cache
+def _load_command():
+    return typer.main.get_command(load_app).commands["run"]
 
 
 def _load(pod: Pod, container: Object) -> Iterator[str]:
@@ -112,7 +112,7 @@ def _load(pod: Pod, container: Object) -> Iterator[str]:
     filled = [each.replace("$(POD_NAME)", "load-1") for each in arguments]
     try:
         _load_command().make_context("run", filled)
-    except click.ClickException as error:
+    except USAGE_ERROR as error:
         yield f"{pod}: specmesh load: {error.format_message()}"
 
 
