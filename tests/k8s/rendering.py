@@ -14,7 +14,9 @@ from tests.k8s.tools import K8S, kustomize
 OVERLAYS = sorted(folder.name for folder in (K8S / "overlays").iterdir() if folder.name != "podman")
 """podman is for `make k8s-smoke`, which plays it."""
 
-EXTRAS = ("models", "load", "tracing", "monitoring", "autoscaling", "network-policy")
+EXTRAS = (
+    *("gateway", "gpu", "models", "load", "tracing", "monitoring", "autoscaling", "network-policy"),
+)
 TRANSPORTS = ("plaintext", "tls", "tls-cert-manager")
 STORES = ("redis", "redis-sentinel", "redis-managed")
 
@@ -23,16 +25,17 @@ def combinations() -> dict[str, tuple[str, ...]]:
     """Components by name of the combination: every transport with every Redis and all that goes
     with them, and each component alone with as little as it takes."""
     found = {
-        f"{transport} {store} all": ("gateway", "gpu", *EXTRAS[:3], store, transport, *EXTRAS[3:])
+        f"{transport} {store} all": (
+            *("gateway", "gpu", "models", "load", "tracing", "monitoring", store, transport),
+            *("autoscaling", "network-policy"),
+            *(["network-policy-managed-redis"] if store == "redis-managed" else ()),
+        )
         for transport in TRANSPORTS
         for store in STORES
     }
     found |= {f"{store} alone": (store, "plaintext") for store in STORES}
-    found |= {f"{extra} alone": (extra, "plaintext") for extra in ("gateway", "gpu", *EXTRAS)}
+    found |= {f"{extra} alone": (extra, "plaintext") for extra in EXTRAS}
     found["nothing"] = ("plaintext",)
-    found["policies for a managed Redis"] = (
-        *("redis-managed", "tls", "network-policy", "network-policy-managed-redis"),
-    )
     return found
 
 

@@ -59,6 +59,8 @@ ELSEWHERE = [
     Party("strangers", {}, {}, {"kubernetes.io/metadata.name": "default"}),
     Party("dns", {}, {"dns": 53}, {"kubernetes.io/metadata.name": "kube-system"}),
 ]
+INTERNET = Party("the internet", {}, {"https": 443, "redis": 6379}, {})
+"""Addresses outside of the cluster, which are no pods and in no namespace."""
 
 
 def arrows(manifests: Manifests) -> set[Allowed]:
@@ -83,6 +85,11 @@ def arrows(manifests: Manifests) -> set[Allowed]:
         if port in pods[callee].ports
     }
     found |= {Allowed(name, "dns", "dns") for name in pods}
+    found |= {
+        Allowed(name, INTERNET.name, "redis")
+        for name, pod in pods.items()
+        if manifests.environment(pod.containers[-1]).get("REDIS_URL") == ""  # from a Secret
+    }
     return found | {
         Allowed("prometheus", name, "metrics")
         for name, pod in pods.items()
@@ -97,7 +104,7 @@ def allowed(manifests: Manifests) -> set[Allowed]:
     return {
         Allowed(caller.name, callee.name, port)
         for caller in (*parties, *ELSEWHERE)
-        for callee in (*parties, *ELSEWHERE)
+        for callee in (*parties, *ELSEWHERE, INTERNET)
         for port, number in callee.ports.items()
         if caller.namespace is None or callee.namespace is None
         if _lets(policies, "Egress", caller, callee, number)
@@ -128,8 +135,8 @@ def _matches(rule: Object, way: str, other: Party, port: int) -> bool:
 
 
 def _is_peer(peer: Object, other: Party) -> bool:
-    if "ipBlock" in peer:
-        return False  # addresses outside of the cluster
+    if "ipBlock" in peer or other is INTERNET:
+        return "ipBlock" in peer and other is INTERNET
     if "namespaceSelector" in peer:
         if not selects(peer["namespaceSelector"], other.namespace or {}):
             return False

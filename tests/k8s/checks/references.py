@@ -5,12 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tests.k8s.manifests import Manifests, Object, Pod, selects
+from tests.k8s.manifests import ROLES, Manifests, Object, Pod, selects
 from tests.k8s.tools import REPOSITORY
 
 _ADDRESS = re.compile(r"\b([a-z][\w-]*(?:\.[a-z][\w.-]*)?):(\d{4,5})\b")
 _POD = re.compile(r"(.+)-\d+\.(.+)")
-DOCUMENTED = (REPOSITORY / "docs/kubernetes.md").read_text()
+DOCUMENTED = {
+    name.replace("$role", role)
+    for name in re.findall(
+        r"create secret \S+ ([\w$-]+)", (REPOSITORY / "docs/kubernetes.md").read_text()
+    )
+    for role in (*ROLES, "load")
+}
+"""Secrets that the docs say how to make."""
 
 
 def selectors(manifests: Manifests) -> Iterator[str]:
@@ -107,12 +114,10 @@ def _unreachable(manifests: Manifests, where: str, host: str, port: int) -> Iter
 def names(manifests: Manifests) -> Iterator[str]:
     """What pods name is applied with them; Secrets are, or the docs say how to make them."""
     secrets = {each["spec"]["secretName"] for each in manifests.of("Certificate").values()}
-    secrets |= set(re.findall(r"create secret \S+ ([\w$-]+)", DOCUMENTED))
+    secrets |= {name for name in DOCUMENTED if not (secrets and name.startswith("tls-"))}
     for pod in manifests.pods:
         for kind, name in _named(pod):
             known = set(manifests.of(kind))
-            if kind == "Secret" and "tls-$role" in secrets and name.startswith("tls-"):
-                continue
             if name not in (known | secrets if kind == "Secret" else known):
                 yield f"{pod}: there is no {kind} {name!r}"
         volumes = {volume["name"] for volume in pod.spec.get("volumes", ())}
