@@ -70,7 +70,7 @@ def queries(manifests: Manifests) -> Iterator[str]:
     }
     for where, role, query in triggers(manifests):
         for series, labels in selected(query):
-            if series not in exported():
+            if series not in _exported():
                 yield f"{where}: no process exports {series}"
             unknown = labels - _labels()
             yield from (f"{where}: no series has a label {label}" for label in sorted(unknown))
@@ -84,6 +84,11 @@ def queries(manifests: Manifests) -> Iterator[str]:
                 yield f"{where}: {series} must be of namespace {namespaces}"
         if not _SELECTOR.findall(query):
             yield f"{where}: asks for nothing"
+
+
+@cache
+def _exported() -> frozenset[str]:
+    return frozenset(exported())
 
 
 @cache
