@@ -67,6 +67,11 @@ def rendered(name: str) -> str:
         return kustomize(here)
 
 
+def every_object() -> list[str]:
+    """The YAML of each object in any overlay or combination, once; most are in many."""
+    return list(dict.fromkeys(each for name in NAMES for each in rendered(name).split("\n---\n")))
+
+
 def manifests(name: str) -> Manifests:
     """The objects of an overlay or combination, to keep or to break."""
     return Manifests(yaml.load_all(rendered(name), yaml.CSafeLoader))

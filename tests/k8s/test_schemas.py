@@ -11,7 +11,7 @@ import pytest
 import yaml
 from tests.k8s.checks.metrics import triggers
 from tests.k8s.prometheus_rule import COPY, prometheus_rule
-from tests.k8s.rendering import FULL, NAMES, manifests, rendered
+from tests.k8s.rendering import FULL, every_object, manifests, rendered
 from tests.k8s.tools import REPOSITORY, needs_tools, validate
 
 pytestmark = needs_tools
@@ -40,26 +40,24 @@ def problems(*files: Path) -> list[str]:
 
 
 def test_everything_is_valid(tmp_path):
-    files = []
-    for number, name in enumerate(NAMES):
-        files.append(tmp_path / f"{number}.yaml")
-        files[-1].write_text(rendered(name))
-    assert problems(*files) == []
+    file = tmp_path / "all.yaml"
+    file.write_text("\n---\n".join(every_object()))
+    assert problems(file) == []
 
 
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("topologyKey:", "topologykey:", "topologykey"),
+        ("enableServiceLinks:", "enableServiceLink:", "'enableServiceLink' was unexpected"),
         ("kind: PodDisruptionBudget", "kind: PodDisruptionBudgets", "kind PodDisruptionBudgets"),
         ("apiVersion: policy/v1\n", "apiVersion: policy/v1beta1\n", "version policy/v1beta1"),
         ("maxSurge: 1\n", "maxSurge: true\n", "maxSurge"),
     ],
 )
 def test_what_is_misspelt_is_told(old, new, told, tmp_path):
-    assert old in rendered("local")
+    whole = next(each for each in rendered("local").split("\n---\n") if old in each)
     file = tmp_path / "broken.yaml"
-    file.write_text(rendered("local").replace(old, new, 1))
+    file.write_text(whole.replace(old, new, 1))
     assert told in "\n".join(problems(file))
 
 
