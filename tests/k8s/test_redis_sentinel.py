@@ -61,11 +61,10 @@ class Pod:
                 "POD_NAME": self.name,
                 "POD_IP": address,
             }
-            log = (self._folder / f"{self.name}.log").open("ab")
             command = ["unshare", "-m", "sh", "-ec", inside]
-            self._processes.append(
-                subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-            )
+            with (self._folder / f"{self.name}.log").open("ab") as log:
+                process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+            self._processes.append(process)
 
     def kill(self) -> None:
         """End both at once, as the loss of a node does."""
