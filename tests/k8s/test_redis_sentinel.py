@@ -112,9 +112,7 @@ class Cluster:
 
     def leader(self, asked: Pod) -> Pod:
         """Who leads, as a Sentinel says."""
-        host, _ = asked.sentinel().execute_command(
-            "SENTINEL", "GET-MASTER-ADDR-BY-NAME", "specmesh"
-        )
+        host, _ = asked.sentinel().sentinel_get_master_addr_by_name("specmesh")
         return next(pod for pod in self.pods if f"{pod.name}.redis" == host)
 
 
@@ -143,7 +141,7 @@ def wait_until(holds: Callable[[], object]) -> None:
 
 def knows_all(pod: Pod) -> bool:
     """Whether a Sentinel knows both replicas and both other Sentinels."""
-    (master,) = pod.sentinel().execute_command("SENTINEL", "MASTERS").values()
+    (master,) = pod.sentinel().sentinel_masters().values()
     return (master["num-slaves"], master["num-other-sentinels"]) == (2, 2)
 
 
