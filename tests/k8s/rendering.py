@@ -35,6 +35,9 @@ def combinations() -> dict[str, tuple[str, ...]]:
     }
     found |= {f"{store} alone": (store, "plaintext") for store in STORES}
     found |= {f"{extra} alone": (extra, "plaintext") for extra in EXTRAS}
+    found["models are fetched"] = (
+        *("models-fetch", "plaintext", "network-policy", "network-policy-models-fetch"),
+    )
     found["nothing"] = ("plaintext",)
     return found
 

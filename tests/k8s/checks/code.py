@@ -120,9 +120,10 @@ def images(manifests: Manifests) -> Iterator[str]:
     """Images are those that are built, of this version, and run what the pod is for."""
     for pod in manifests.pods:
         for container in pod.containers:
-            name, _, tag = container["image"].rpartition(":")
-            if re.search(r"[/.]", name):
-                if not re.fullmatch(r"[a-z.]+/[\w/-]+", name) or tag in {"", "latest"}:
+            path, _, tag = container["image"].rpartition(":")
+            name = path.rpartition("/")[2]
+            if not name.startswith("specmesh-"):
+                if not re.fullmatch(r"[a-z.]+/[\w/-]+", path) or tag in {"", "latest"}:
                     yield f"{pod}: {container['image']} must be HOST/NAME:VERSION"
                 continue
             if name not in IMAGES:
@@ -130,7 +131,8 @@ def images(manifests: Manifests) -> Iterator[str]:
                 continue
             if tag != PROJECT["version"]:
                 yield f"{pod}: image {name} is of {tag}, not of {PROJECT['version']}"
-            yield from _runs(pod, container, IMAGES[name])
+            if container in pod.spec["containers"]:
+                yield from _runs(pod, container, IMAGES[name])
 
 
 def _runs(pod: Pod, container: Object, runs: str) -> Iterator[str]:

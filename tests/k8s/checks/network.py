@@ -90,6 +90,11 @@ def arrows(manifests: Manifests) -> set[Allowed]:
         for name, pod in pods.items()
         if manifests.environment(pod.containers[-1]).get("REDIS_URL") == ""  # from a Secret
     }
+    found |= {
+        Allowed(name, INTERNET.name, "https")
+        for name, pod in pods.items()
+        if pod.spec.get("initContainers")  # which fetch a model
+    }
     return found | {
         Allowed("prometheus", name, "metrics")
         for name, pod in pods.items()
