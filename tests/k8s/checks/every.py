@@ -1,0 +1,40 @@
+"""All checks: each is given what would be applied together, and tells what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from tests.k8s.checks import (
+    certificates,
+    code,
+    collector,
+    hardening,
+    lifecycle,
+    metrics,
+    network,
+    references,
+)
+from tests.k8s.manifests import Manifests
+
+Check = Callable[[Manifests], Iterator[str]]
+
+CHECKS: tuple[Check, ...] = (
+    references.selectors,
+    references.ports,
+    references.addresses,
+    references.names,
+    lifecycle.grace,
+    lifecycle.disruptions,
+    lifecycle.rollouts,
+    hardening.restricted,
+    hardening.resources,
+    code.probes,
+    code.settings,
+    code.images,
+    metrics.queries,
+    metrics.scaling,
+    metrics.monitored,
+    network.policies,
+    certificates.certificates,
+    collector.collector,
+)

@@ -1,0 +1,80 @@
+"""Everything that k8s/ can be put together to: overlays, and components on the base."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import yaml
+from tests.k8s.manifests import Manifests
+from tests.k8s.tools import K8S, kustomize
+
+OVERLAYS = sorted({folder.name for folder in (K8S / "overlays").iterdir()} - {"podman"})
+"""podman's is for no cluster: `make k8s-smoke` plays it."""
+
+EXTRAS = (
+    *("gateway", "gpu", "models", "load", "tracing", "monitoring", "autoscaling", "network-policy"),
+)
+TRANSPORTS = ("plaintext", "tls", "tls-cert-manager")
+STORES = ("redis", "redis-sentinel", "redis-managed")
+
+
+def combinations() -> dict[str, tuple[str, ...]]:
+    """Components by name of the combination: every transport with every Redis and all that goes
+    with them, and each component alone with as little as it takes."""
+    found = {
+        f"{transport} {store} all": (
+            *("gateway", "gpu", "models", "load", "tracing", "monitoring", store, transport),
+            *("autoscaling", "network-policy"),
+            *(["network-policy-managed-redis"] if store == "redis-managed" else ()),
+        )
+        for transport in TRANSPORTS
+        for store in STORES
+    }
+    found |= {f"{store} alone": (store, "plaintext") for store in STORES}
+    found |= {f"{extra} alone": (extra, "plaintext") for extra in EXTRAS}
+    found["models are fetched"] = (
+        *("models-fetch", "plaintext", "network-policy", "network-policy-models-fetch"),
+    )
+    found["nothing"] = ("plaintext",)
+    return found
+
+
+COMBINATIONS = combinations()
+FULL = "tls-cert-manager redis-sentinel all"
+NAMES = (*OVERLAYS, *COMBINATIONS)
+
+
+@cache
+def rendered(name: str) -> str:
+    """The YAML of an overlay or combination."""
+    if name in OVERLAYS:
+        return kustomize(K8S / "overlays" / name)
+    with TemporaryDirectory() as folder:
+        # kustomize takes relative paths only, and follows links in none.
+        here = Path(folder).resolve()
+
+        def path(part: str) -> str:
+            return os.path.relpath(K8S.resolve() / part, here)
+
+        together = {
+            "apiVersion": "kustomize.config.k8s.io/v1beta1",
+            "kind": "Kustomization",
+            "namespace": "specmesh",
+            "resources": [path("base")],
+            "components": [path(f"components/{each}") for each in COMBINATIONS[name]],
+        }
+        (here / "kustomization.yaml").write_text(yaml.safe_dump(together))
+        return kustomize(here)
+
+
+def every_object() -> list[str]:
+    """The YAML of each object in any overlay or combination, once; most are in many."""
+    return list(dict.fromkeys(each for name in NAMES for each in rendered(name).split("\n---\n")))
+
+
+def manifests(name: str) -> Manifests:
+    """The objects of an overlay or combination, to keep or to break."""
+    return Manifests(yaml.load_all(rendered(name), yaml.CSafeLoader))
