@@ -7,10 +7,10 @@ SEED := 0
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test schedules browser check format proto bench chaos outside train clean
+.PHONY: help setup demo test schedules browser check images k8s-smoke format proto bench chaos outside train clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## make .venv with all that is needed
 
@@ -43,6 +43,12 @@ check: $(READY) ## lint, types and protos
 	$(BIN)/buf lint
 	$(BIN)/buf format --diff --exit-code
 	$(BIN)/buf breaking --against protos/baseline.binpb
+
+images: ## build the images of all roles: BASE=IMAGE@sha256:... ENGINE=podman REGISTRY= TAG= WHEELS=
+	deploy/images/build
+
+k8s-smoke: $(READY) ## as root on Debian: build the images, play k8s/overlays/podman, break it, roll it
+	$(BIN)/python -m tests.k8s_smoke
 
 format: $(READY) ## format code and protos
 	$(BIN)/ruff check --fix
