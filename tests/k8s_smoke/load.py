@@ -100,7 +100,7 @@ def _read(report: Path, table: Path) -> Answers:
             counts[row["outcome"]] += 1
             counts["resumed"] += row["num_resumes"] != "0"
             if row["outcome"] == "answered":
-                texts.setdefault(int(row["conversation"]) % PROMPTS, set()).add(row["text_sha256"])
+                texts.setdefault(int(row["conversation"]) % PROMPTS, set()).add(row["text_digest"])
     return Answers(
         dict(counts),
         dict(said["result"]["errors"]),

@@ -13,7 +13,6 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from hashlib import sha256
 
 from specmesh.load.arrivals import Users
 from specmesh.load.conversations import Conversation
@@ -153,9 +152,7 @@ class Generator:
             if told is not None:
                 _keep(told, seen)
         seen.ended_s = self._now()
-        text = "".join(reading.texts)
-        seen.text_sha256 = sha256(text.encode()).hexdigest()
-        return text
+        return "".join(reading.texts)
 
     def _is_measured(self, due_s: float) -> bool:
         return self._workload.extent.phase(due_s) is Phase.MEASURED

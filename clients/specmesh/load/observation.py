@@ -49,8 +49,6 @@ class Observation:
     num_output_tokens: int = 0
     num_chunks: int = 0
     num_resumes: int = 0
-    text_sha256: str = ""
-    """Of what was said: equal requests get equal texts from a mesh, whatever becomes of it."""
     work: Work | None = None
     trace_id: str = ""
     part: int = 0
