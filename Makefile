@@ -9,7 +9,7 @@ SEED := 0
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test schedules browser check k8s-check format proto bench chaos outside phoenix train clean
+.PHONY: help setup demo test schedules browser check images k8s-check k8s-smoke format proto bench chaos outside phoenix train clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,12 @@ $(K8S)/.ready: pyproject.toml
 	$(K8S)/bin/pip install --quiet --disable-pip-version-check 'uv>=0.8'
 	VIRTUAL_ENV=$(K8S) $(K8S)/bin/uv pip install --quiet --group k8s
 	touch $@
+
+images: ## build the images of all roles: BASE=IMAGE@sha256:... ENGINE=podman REGISTRY= TAG= WHEELS=
+	deploy/images/build
+
+k8s-smoke: $(READY) ## as root on Debian: build the images, play k8s/overlays/podman, break it, roll it
+	$(BIN)/python -m tests.k8s_smoke
 
 format: $(READY) ## format code and protos
 	$(BIN)/ruff check --fix

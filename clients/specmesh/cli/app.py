@@ -9,7 +9,7 @@ import typer
 
 from specmesh.cli.chat import chat
 from specmesh.cli.generate import generate
-from specmesh.cli.models import models
+from specmesh.cli.models import app as models
 from specmesh.cli.programs import PROGRAMS, SERVICES, add_programs
 from specmesh.cli.trace.app import app as trace
 from specmesh.cli.up import up
@@ -44,8 +44,8 @@ def _options(
 app.command()(up)
 app.command()(generate)
 app.command()(chat)
-app.command()(models)
 
+app.add_typer(models)
 app.add_typer(trace)
 
 services = typer.Typer(

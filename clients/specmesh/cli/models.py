@@ -1,4 +1,4 @@
-"""``specmesh models``: what is served."""
+"""``specmesh models``: what is served, and below it the commands for a model's files."""
 
 from __future__ import annotations
 
@@ -18,11 +18,19 @@ from specmesh.cli.connection import (
     TokenPath,
     client_options,
 )
+from specmesh.cli.model_files.commands import fetch, sums, verify
 from specmesh.cli.runner import run
 from specmesh.client import AsyncClient, Model, ServedModel, Strategy
 
+app = typer.Typer(name="models", add_completion=False)
+app.command()(fetch)
+app.command()(verify)
+app.command()(sums)
 
+
+@app.callback(invoke_without_command=True)
 def models(
+    context: typer.Context,
     target: Targets = [DEFAULT_TARGET],  # noqa: B006 - typer copies it
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON array.")] = False,
     tls_ca: TlsCa = None,
@@ -30,7 +38,9 @@ def models(
     tls_key: TlsKey = None,
     token_file: TokenPath = None,
 ) -> None:
-    """List the models served, their drafters and strategies."""
+    """List the models served, their drafters and strategies; or see to a model's files."""
+    if context.invoked_subcommand is not None:
+        return
     connection = client_options(target, tls_ca, tls_cert, tls_key, token_file)
 
     async def work() -> int:

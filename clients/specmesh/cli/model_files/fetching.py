@@ -1,0 +1,136 @@
+"""Brings a model's files into a folder, each checked while it comes."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from io import BufferedRandom
+from pathlib import Path
+from typing import TypeVar
+
+from specmesh.cli.model_files.sources import Broken, Source
+from specmesh.cli.model_files.sums import FILE, BadModelFiles, Sums, sha256_of
+
+TRIES = 6
+FIRST_PAUSE_S = 1.0
+AT_ONCE = 4
+_PIECE_BYTES = 4 << 20
+
+Told = Callable[[str], None]
+T = TypeVar("T")
+
+
+def read_sums(source: Source) -> Sums:
+    """The source's SHA256SUMS. Raises BadModelFiles."""
+
+    def read() -> str:
+        with source.open(FILE, 0) as transfer:
+            return transfer.octets.read().decode()
+
+    return Sums.parse(_persistently(read))
+
+
+def fetch(source: Source, sums: Sums, folder: Path, told: Told) -> None:
+    """Bring what ``sums`` lists into ``folder``, as far as it is not there; ``told`` gets a line a
+    file. SHA256SUMS is written last.
+
+    A file has its name only once it is whole and as listed; what a broken try has brought is
+    kept for the next. Several processes may fetch into one folder: one brings a file, the others
+    wait for it. Raises BadModelFiles, OSError.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def bring(path: str, digest: str) -> None:
+        began = time.monotonic()
+        fetched = _bring(source, path, digest, folder / path)
+        how = f"fetched in {time.monotonic() - began:.1f} s" if fetched else "was there"
+        told(f"{path}: {(folder / path).stat().st_size / 1e6:.1f} MB, {how}")
+
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        tasks = [threads.submit(bring, *each) for each in sums.by_path.items()]
+        try:
+            for task in tasks:
+                task.result()
+        except BaseException:
+            threads.shutdown(wait=True, cancel_futures=True)
+            raise
+    sums.check(folder)
+    _write(folder / FILE, sums.text.encode())
+
+
+def _bring(source: Source, path: str, digest: str, file: Path) -> bool:
+    """Whether the file had to be fetched."""
+    if file.is_file() and sha256_of(file) == digest:
+        return False
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_name(f".{file.name}.part")
+    with _locked(part) as opened:
+        # Whoever held the lock before may have brought it.
+        if file.is_file() and sha256_of(file) == digest:
+            part.unlink(missing_ok=True)
+            return False
+        _persistently(lambda: _fill(source, path, digest, opened))
+        opened.flush()
+        os.fsync(opened.fileno())
+        part.replace(file)
+    return True
+
+
+def _fill(source: Source, path: str, digest: str, part: BufferedRandom) -> None:
+    """Add to ``part`` what it lacks. One that turns out wrong is emptied, for the next try."""
+    part.seek(0)
+    found = hashlib.file_digest(part, "sha256")
+    start = part.tell()
+    if start and found.hexdigest() == digest:
+        return  # whole, but its process ended before it could say so
+    with source.open(path, start) as transfer:
+        if transfer.start != start:
+            part.truncate(0)
+            found = hashlib.sha256()
+        num_bytes = 0
+        while piece := transfer.octets.read(_PIECE_BYTES):
+            part.write(piece)
+            found.update(piece)
+            num_bytes += len(piece)
+    if transfer.num_bytes is not None and num_bytes < transfer.num_bytes:
+        raise Broken(f"{path} ended after {num_bytes} of {transfer.num_bytes} bytes")
+    if found.hexdigest() != digest:
+        part.truncate(0)
+        what = f"{path} is not as listed: SHA-256 {found.hexdigest()}, not {digest}"
+        raise Broken(what) if start else BadModelFiles(what)
+
+
+@contextmanager
+def _locked(part: Path) -> Iterator[BufferedRandom]:
+    """``part``, which no other process fills meanwhile."""
+    while True:
+        with part.open("a+b") as opened:
+            fcntl.flock(opened, fcntl.LOCK_EX)
+            # Who held the lock may have renamed it.
+            if part.exists() and os.fstat(opened.fileno()).st_ino == part.stat().st_ino:
+                yield opened
+                return
+
+
+def _persistently(work: Callable[[], T]) -> T:
+    """``work``, tried again after growing pauses. Raises BadModelFiles in the end."""
+    for tried in range(1, TRIES):
+        try:
+            return work()
+        except Broken:
+            time.sleep(FIRST_PAUSE_S * 2 ** (tried - 1))
+    try:
+        return work()
+    except Broken as error:
+        raise BadModelFiles(f"{error}; tried {TRIES} times") from error
+
+
+def _write(file: Path, octets: bytes) -> None:
+    fresh = file.with_name(f".{file.name}.{os.getpid()}.new")
+    fresh.write_bytes(octets)
+    fresh.replace(file)

@@ -1,0 +1,110 @@
+"""Where a model's files come from: a web server, or a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.client import HTTPException
+from io import BytesIO
+from pathlib import Path
+from typing import BinaryIO, Protocol, cast
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, urlsplit
+from urllib.request import Request, urlopen
+
+from specmesh.cli.model_files.sums import BadModelFiles
+
+SILENT_S = 60.0
+"""How long a server may say nothing."""
+_WORTH_ANOTHER_TRY = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+class Broken(Exception):
+    """A transfer ended early; another try may do better."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """Octets of a file from ``start`` on; ``num_bytes`` of them, if that is known."""
+
+    octets: BinaryIO
+    start: int
+    num_bytes: int | None = None
+
+
+class Source(Protocol):
+    """Gives out files."""
+
+    def open(self, path: str, start: int) -> AbstractContextManager[Transfer]:
+        """A file from ``start`` on, or from its beginning if the source knows no other way.
+
+        Raises Broken, also from within the block, and BadModelFiles."""
+        ...
+
+
+class WebSource:
+    """Files below a URL. A ``token`` goes over TLS, to that host and not to where it redirects."""
+
+    def __init__(self, url: str, token: str = "") -> None:
+        if token and urlsplit(url).scheme != "https":
+            raise BadModelFiles(f"a token is not sent in clear text: {url}")
+        self._url = url.rstrip("/")
+        self._token = token
+
+    @contextmanager
+    def open(self, path: str, start: int) -> Iterator[Transfer]:
+        """Asks for a range if ``start`` is above 0."""
+        url = f"{self._url}/{quote(path)}"
+        request = Request(url)  # noqa: S310 - source_of lets http and https through
+        if start:
+            request.add_header("Range", f"bytes={start}-")
+        if self._token:
+            request.add_unredirected_header("Authorization", f"Bearer {self._token}")
+        try:
+            with urlopen(request, timeout=SILENT_S) as response:  # noqa: S310
+                length = response.headers["Content-Length"]
+                yield Transfer(
+                    cast("BinaryIO", response),
+                    start if response.status == HTTPStatus.PARTIAL_CONTENT else 0,
+                    None if length is None else int(length),
+                )
+        except HTTPError as error:
+            error.close()
+            if error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+                yield Transfer(BytesIO(), 0)  # what was there was not the beginning of this file
+            elif error.code in _WORTH_ANOTHER_TRY:
+                raise Broken(f"{url}: status {error.code}") from error
+            else:
+                raise BadModelFiles(f"{url}: status {error.code}") from error
+        except (URLError, HTTPException, TimeoutError, ConnectionError) as error:
+            raise Broken(f"{url}: {error}") from error
+
+
+class FolderSource:
+    """Files in a folder, such as a mounted volume."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @contextmanager
+    def open(self, path: str, start: int) -> Iterator[Transfer]:
+        """From ``start`` on."""
+        try:
+            with (self._folder / path).open("rb") as file:
+                file.seek(start)
+                yield Transfer(file, start)
+        except FileNotFoundError as error:
+            raise BadModelFiles(str(error)) from error
+
+
+def source_of(text: str, token: str = "") -> Source:
+    """A URL with https or http, or a folder. Raises BadModelFiles."""
+    if text.startswith(("https://", "http://")):
+        return WebSource(text, token)
+    if "://" in text:
+        raise BadModelFiles(f"{text}: must be https://, http:// or a folder")
+    if not Path(text).is_dir():
+        raise BadModelFiles(f"{text} is no folder")
+    return FolderSource(Path(text))

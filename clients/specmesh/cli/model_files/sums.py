@@ -1,0 +1,111 @@
+"""What a model's folder holds, as ``sha256sum`` writes it, and one digest of all of it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+FILE = "SHA256SUMS"
+_LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
+_HIDDEN = "."
+"""Begins what is under way: parts of files, locks."""
+
+
+class BadModelFiles(Exception):
+    """A folder does not hold what its digest says; the message is for who asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """SHA-256 of each file, by its path in the folder.
+
+    ``text`` is that of the file SHA256SUMS, whose own SHA-256 is the digest of the whole model.
+    """
+
+    text: str
+    by_path: Mapping[str, str]
+
+    @classmethod
+    def parse(cls, text: str) -> Sums:
+        """Raises BadModelFiles for a line that is none, or that names a file elsewhere."""
+        found: dict[str, str] = {}
+        for number, line in enumerate(text.splitlines(), 1):
+            matched = _LINE.fullmatch(line)
+            if matched is None:
+                raise BadModelFiles(f"{FILE}, line {number}: not as sha256sum writes it")
+            digest, path = matched.groups()
+            path = path.removeprefix("./")
+            if not _stays_inside(path):
+                raise BadModelFiles(f"{FILE}, line {number}: {path!r} is not a file of the folder")
+            found[path] = digest
+        if not found:
+            raise BadModelFiles(f"{FILE} lists no file")
+        return cls(text, found)
+
+    @classmethod
+    def of(cls, folder: Path) -> Sums:
+        """Those of all files in ``folder``, read now. Raises OSError."""
+        paths = _paths(folder)
+        digests = _digests(folder, paths)
+        return cls.parse("".join(f"{digests[path]}  {path}\n" for path in paths))
+
+    @property
+    def digest(self) -> str:
+        """The model's, in hex."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    def expect(self, digest: str) -> None:
+        """Raises BadModelFiles if it is another than ``digest``."""
+        if self.digest != digest:
+            raise BadModelFiles(f"the digest of {FILE} is {self.digest}, not {digest}")
+
+    def check(self, folder: Path) -> None:
+        """Raises BadModelFiles if ``folder`` holds anything else, naming the first such files."""
+        present = _paths(folder)
+        digests = _digests(folder, [path for path in present if path in self.by_path])
+        problems = [f"{path} is missing" for path in self.by_path if path not in digests]
+        problems += [
+            f"{path} is altered" for path, found in digests.items() if self.by_path[path] != found
+        ]
+        problems += [f"{path} is not listed" for path in present if path not in self.by_path]
+        if problems:
+            more = f", and {len(problems) - 5} more" if len(problems) > 5 else ""  # noqa: PLR2004
+            raise BadModelFiles(f"{folder}: {', '.join(problems[:5])}{more}")
+
+
+def sha256_of(file: Path) -> str:
+    """In hex. Raises OSError."""
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _digests(folder: Path, paths: Iterable[str]) -> dict[str, str]:
+    listed = list(paths)
+    with ThreadPoolExecutor() as threads:  # hashlib releases the GIL
+        found = threads.map(lambda path: sha256_of(folder / path), listed)
+        return dict(zip(listed, found, strict=True))
+
+
+def _paths(folder: Path) -> list[str]:
+    """All files but SHA256SUMS and hidden ones, sorted."""
+    found = [
+        file.relative_to(folder)
+        for file in folder.rglob("*")
+        if file.is_file() and file != folder / FILE
+    ]
+    visible = [path for path in found if not any(p.startswith(_HIDDEN) for p in path.parts)]
+    return sorted(path.as_posix() for path in visible)
+
+
+def _stays_inside(path: str) -> bool:
+    parts = PurePosixPath(path).parts
+    return (
+        "\\" not in path
+        and path != FILE
+        and not path.startswith("/")
+        and not any(part.startswith(_HIDDEN) for part in parts)
+    )

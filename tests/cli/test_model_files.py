@@ -1,0 +1,234 @@
+"""A model's files are fetched whole and as listed, or not at all."""
+
+import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from typer.testing import CliRunner
+
+from specmesh.cli.app import app
+from specmesh.cli.model_files import fetching
+from specmesh.cli.model_files.sources import source_of
+from specmesh.cli.model_files.sums import FILE, BadModelFiles, Sums
+
+WEIGHTS = bytes(range(256)) * 40_000
+"""Ten megabytes: several pieces."""
+
+
+@pytest.fixture
+def model(tmp_path):
+    folder = tmp_path / "model"
+    (folder / "parts").mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    (folder / "parts" / "1.safetensors").write_bytes(WEIGHTS)
+    (folder / FILE).write_text(Sums.of(folder).text)
+    return folder
+
+
+class Server(ThreadingHTTPServer):
+    """Serves a folder, and breaks off where a test says."""
+
+    daemon_threads = True
+
+    def __init__(self, folder):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.folder = folder
+        self.break_after = {}
+        """By path: after how many octets the connection is cut, once each."""
+        self.asked = []
+        self.token = ""
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.server.asked.append((self.path, self.headers["Range"]))
+        try:
+            content = (self.server.folder / self.path.lstrip("/")).read_bytes()
+        except FileNotFoundError:
+            self.send_error(404)
+            return
+        start = int((self.headers["Range"] or "bytes=0-").removeprefix("bytes=").rstrip("-"))
+        if start >= len(content) and start:
+            self.send_error(416)
+            return
+        rest = content[start:]
+        self.send_response(206 if start else 200)
+        self.send_header("Content-Length", str(len(rest)))
+        self.end_headers()
+        limits = self.server.break_after.get(self.path, [])
+        self.wfile.write(rest[: limits.pop(0)] if limits else rest)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def server(model):
+    with Server(model) as serving:
+        thread = threading.Thread(target=serving.serve_forever, args=(0.01,))
+        thread.start()
+        yield serving
+        serving.shutdown()
+        thread.join()
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch):
+    monkeypatch.setattr(fetching, "FIRST_PAUSE_S", 0.001)
+
+
+def models(*arguments):
+    return CliRunner().invoke(app, ["models", *map(str, arguments)])
+
+
+def digest_of(folder):
+    return Sums.parse((folder / FILE).read_text()).digest
+
+
+def contents(folder):
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in folder.rglob("*")
+        if file.is_file()
+    }
+
+
+def test_a_model_is_listed_fetched_and_verified(model, server, tmp_path):
+    listed = models("sums", model)
+    digest = listed.output.strip()
+    assert listed.exit_code == 0
+    copy = tmp_path / "copy"
+    fetched = models("fetch", server.url, copy, "--digest", digest)
+    assert fetched.exit_code == 0, fetched.output
+    assert contents(copy) == contents(model)
+    verified = models("verify", copy, "--digest", digest)
+    assert (verified.exit_code, verified.output) == (0, f"{copy}: 2 files as listed\n")
+
+
+def test_sha256sum_reads_and_writes_the_same_list(model):
+    subprocess.run(["sha256sum", "--check", FILE], cwd=model, check=True)
+    names = ["config.json", "parts/1.safetensors"]
+    written = subprocess.run(
+        ["sha256sum", *names], cwd=model, check=True, capture_output=True, text=True
+    )
+    assert Sums.parse(written.stdout) == Sums.of(model)
+
+
+def test_what_is_there_is_not_fetched_again(model, server, tmp_path):
+    copy = tmp_path / "copy"
+    for _ in range(2):
+        fetched = models("fetch", server.url, copy, "--digest", digest_of(model))
+        assert fetched.exit_code == 0
+    assert fetched.output.count("was there") == 2
+    assert sorted(server.asked).count(("/config.json", None)) == 1
+
+
+def test_a_broken_transfer_goes_on_where_it_broke(model, server, tmp_path):
+    path = "/parts/1.safetensors"
+    server.break_after[path] = [5_000_000, 1_000_000]
+    fetched = models("fetch", server.url, tmp_path / "copy", "--digest", digest_of(model))
+    assert fetched.exit_code == 0, fetched.output
+    ranges = [asked for where, asked in server.asked if where == path]
+    assert ranges == [None, "bytes=5000000-", "bytes=6000000-"]
+    assert contents(tmp_path / "copy") == contents(model)
+
+
+@pytest.mark.parametrize("left", [WEIGHTS[:1000], b"of another file", WEIGHTS + b"too much"])
+def test_what_an_earlier_process_left_is_used_or_thrown_away(model, server, tmp_path, left):
+    parts = tmp_path / "copy" / "parts"
+    parts.mkdir(parents=True)
+    (parts / ".1.safetensors.part").write_bytes(left)
+    fetched = models("fetch", server.url, tmp_path / "copy", "--digest", digest_of(model))
+    assert fetched.exit_code == 0, fetched.output
+    assert contents(tmp_path / "copy") == contents(model)
+
+
+def test_a_whole_part_needs_no_fetching(model, server, tmp_path):
+    parts = tmp_path / "copy" / "parts"
+    parts.mkdir(parents=True)
+    (parts / ".1.safetensors.part").write_bytes(WEIGHTS)
+    models("fetch", server.url, tmp_path / "copy", "--digest", digest_of(model))
+    assert contents(tmp_path / "copy") == contents(model)
+    assert {path for path, _ in server.asked} == {f"/{FILE}", "/config.json"}
+
+
+def test_an_altered_file_is_refused_by_name_and_gets_no_name(model, server, tmp_path):
+    digest = digest_of(model)
+    (model / "parts" / "1.safetensors").write_bytes(WEIGHTS[:-1] + b"!")
+    fetched = models("fetch", server.url, tmp_path / "copy", "--digest", digest)
+    assert fetched.exit_code == 1
+    assert "parts/1.safetensors is not as listed" in fetched.output
+    assert not (tmp_path / "copy" / "parts" / "1.safetensors").exists()
+    assert not (tmp_path / "copy" / FILE).exists()
+
+
+def test_another_list_than_the_digest_names_is_refused(model, server, tmp_path):
+    fetched = models("fetch", server.url, tmp_path / "copy", "--digest", "0" * 64)
+    assert fetched.exit_code == 1
+    assert f"the digest of {FILE} is {digest_of(model)}" in fetched.output
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_file_that_is_nowhere_is_named(model, server, tmp_path):
+    digest = digest_of(model)
+    (model / "config.json").unlink()
+    fetched = models("fetch", server.url, tmp_path / "copy", "--digest", digest)
+    assert fetched.exit_code == 1
+    assert "/config.json: status 404" in fetched.output
+
+
+def test_a_folder_is_a_source_and_the_list_may_come_from_elsewhere(model, tmp_path):
+    sums = tmp_path / "sums"
+    (model / FILE).rename(sums)
+    digest = Sums.parse(sums.read_text()).digest
+    fetched = models("fetch", model, tmp_path / "copy", "--digest", digest, "--sums", sums)
+    assert fetched.exit_code == 0, fetched.output
+    assert models("verify", tmp_path / "copy", "--digest", digest).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("spoil", "problem"),
+    [
+        (lambda folder: (folder / "config.json").write_text("[]"), "config.json is altered"),
+        (lambda folder: (folder / "config.json").unlink(), "config.json is missing"),
+        (lambda folder: (folder / "more.py").write_text(""), "more.py is not listed"),
+    ],
+)
+def test_what_differs_from_the_list_is_found(model, spoil, problem):
+    digest = digest_of(model)
+    spoil(model)
+    verified = models("verify", model, "--digest", digest)
+    assert verified.exit_code == 1
+    assert problem in verified.output
+
+
+@pytest.mark.parametrize("path", ["../config.json", "/etc/passwd", "a/../../b", ".hidden", FILE])
+def test_a_list_names_files_of_its_folder_alone(path):
+    with pytest.raises(BadModelFiles, match="is not a file of the folder"):
+        Sums.parse(f"{'0' * 64}  {path}\n")
+
+
+def test_who_fetch_into_one_folder_at_once_bring_each_file_once(model, server, tmp_path):
+    def fetch():
+        source = source_of(server.url)
+        fetching.fetch(source, Sums.of(model), tmp_path / "copy", lambda _: None)
+
+    with ThreadPoolExecutor(3) as threads:
+        for task in [threads.submit(fetch) for _ in range(3)]:
+            task.result()
+    assert [path for path, _ in server.asked].count("/parts/1.safetensors") == 1
+    assert contents(tmp_path / "copy") == contents(model)
+
+
+def test_a_token_is_not_sent_in_clear_text(model, server, tmp_path, monkeypatch):
+    monkeypatch.setenv("SPECMESH_MODELS_TOKEN", "secret")
+    fetched = models("fetch", server.url, tmp_path / "copy", "--digest", digest_of(model))
+    assert fetched.exit_code == 1
+    assert "a token is not sent in clear text" in fetched.output
+    assert server.asked == []
