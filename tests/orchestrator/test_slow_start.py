@@ -47,12 +47,20 @@ def test_who_was_away_for_good_is_new_again():
     assert slow_start.reluctance("ab", LATER) == {"a": 1 / LEAST, "b": 1.0}
 
 
+def test_who_comes_soon_after_the_first_came_with_it():
+    slow_start = SlowStart()
+    slow_start.came("a", 0.0)
+    slow_start.came("b", WINDOW_SECONDS * 0.99)
+    assert slow_start.reluctance("ab", WINDOW_SECONDS) == {"a": 1.0, "b": 1.0}
+
+
 AGES = st.lists(st.floats(0, 2 * WINDOW_SECONDS), min_size=1, max_size=8)
 
 
 @given(ages=AGES)
 def test_eldest_is_never_held_back_and_nobody_more_than_tenfold(ages):
     slow_start = SlowStart()
+    slow_start.came("first", 0.0)
     for number, age in enumerate(ages):
         slow_start.came(str(number), LATER - age)
     names = list(map(str, range(len(ages))))
@@ -66,6 +74,7 @@ def test_eldest_is_never_held_back_and_nobody_more_than_tenfold(ages):
 @given(age=st.floats(0, 2 * WINDOW_SECONDS), number=st.integers(1, 8))
 def test_replicas_that_came_together_share_alike(age, number):
     slow_start = SlowStart()
+    slow_start.came("first", 0.0)
     names = list(map(str, range(number)))
     for name in names:
         slow_start.came(name, LATER - age)

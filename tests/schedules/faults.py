@@ -179,6 +179,8 @@ class Faults:
     def _replace_verifier(self, lasts: float) -> None:
         """Another at another address takes its place; before it has gone, or after."""
         names, world = self._world.names, self._world
+        if not names.addresses:  # those that left have no successor yet
+            return
         old, new = self._one(names.addresses), f"v{len(world.verifiers)}:1"
         world.start_verifier(new)
         self._loop.call_later(self._dice.uniform(0, lasts), names.addresses.append, new)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from specmesh.client.resumable import ResumableCall
 from specmesh.decoding.acceptance import Verdict
 from specmesh.mesh.v1alpha1 import verifier_pb2
 from specmesh.orchestrator import driver
-from specmesh.orchestrator.mesh import verify_calls
+from specmesh.orchestrator.mesh import open_call, verify_calls
 from specmesh.orchestrator.mesh.attempts import Attempts
 from specmesh.orchestrator.mesh.faults import CallFault, fault_of
 from specmesh.serving import sessions
@@ -128,6 +129,20 @@ def _suspicion_is_enough() -> Iterator[None]:
 
 
 @contextmanager
+def _closed_channel_cancels_the_answer() -> Iterator[None]:
+    """A call that ends with its channel is taken for one that nobody wants any more."""
+    with patch.object(open_call, "_closed", asyncio.CancelledError):
+        yield
+
+
+@contextmanager
+def _nobody_succeeds_who_left() -> Iterator[None]:
+    """A call that lost two replicas waits for them, even if they have left for good."""
+    with patch.object(Attempts, "_find_successor", lambda attempts: None):
+        yield
+
+
+@contextmanager
 def _edited(*edits: tuple[str, str]) -> Iterator[None]:
     """The sessions' script, with ``edits``."""
     compiled = lua.compiled
@@ -156,5 +171,11 @@ MUTATIONS = {
     "the first error is final": Mutation(_first_error_is_final, ("sick verifier",), seed=7),
     "verdicts are believed": Mutation(_verdicts_are_believed, ("sick verifier",), seed=18),
     "suspicion is enough": Mutation(_suspicion_is_enough, ("sick verifier",), seed=161),
+    "a closed channel cancels the answer": Mutation(
+        _closed_channel_cancels_the_answer, ("replace verifier",), seed=171
+    ),
+    "nobody succeeds who left": Mutation(
+        _nobody_succeeds_who_left, ("replace verifier", "break calls"), seed=710
+    ),
 }
 """By what is wrong with them."""

@@ -14,8 +14,9 @@ from specmesh.orchestrator.mesh.blame import Blame
 from specmesh.orchestrator.mesh.faults import CallFault, fault_of
 from specmesh.orchestrator.mesh.outliers import Cause
 from specmesh.orchestrator.mesh.peer import Peer
-from specmesh.orchestrator.mesh.pool import Pool, Reservation
+from specmesh.orchestrator.mesh.pool import Pool
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
+from specmesh.orchestrator.mesh.reservation import Reservation
 from specmesh.serving.conventions import QUARANTINES
 from specmesh.serving.errors import FailedPrecondition, retry_after_s
 

@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from types import TracebackType
 from typing import NamedTuple, Self
 
 from specmesh.orchestrator.mesh.connection import Channels
 from specmesh.orchestrator.mesh.outliers import Cause, Outliers
 from specmesh.orchestrator.mesh.peer import Admit, Peer
+from specmesh.orchestrator.mesh.reservation import Reservation
 from specmesh.orchestrator.mesh.slow_start import SlowStart
 from specmesh.serving.conventions import CAUSE, EJECTIONS, ROLE
 from specmesh.serving.errors import FailedPrecondition, Unavailable
@@ -30,49 +30,6 @@ MAX_READING = 4
 once, and if many requests begin alike, one replica must not have them all."""
 
 _ejections = EJECTIONS.instrument()
-
-
-class Reservation:
-    """A call's slot at a peer, taken at construction and freed at the end of its ``with`` block."""
-
-    def __init__(self, peer: Peer) -> None:
-        self._peer = peer
-        self._cancelled = False
-        self._over = False
-        peer.num_outstanding += 1
-
-    def cancel(self) -> None:
-        """Free the slot of a call that is about to be cancelled, so that another may take it.
-
-        Does nothing once the call is over.
-        """
-        if not (self._cancelled or self._over):
-            self._cancelled = True
-            self._peer.num_outstanding -= 1
-            self._peer.num_ending += 1
-
-    @property
-    def wanted(self) -> bool:
-        """Whether the call's answer is."""
-        return not (self._cancelled or self._over)
-
-    def _release(self) -> None:
-        self._over = True
-        if self._cancelled:
-            self._peer.num_ending -= 1
-        else:
-            self._peer.num_outstanding -= 1
-
-    def __enter__(self) -> Peer:
-        return self._peer
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._release()
 
 
 class Pool:

@@ -14,17 +14,22 @@ LEAST = 0.1
 class SlowStart:
     """Who is new among replicas, which are told apart by their identity.
 
-    Only who is newer than another is held back: in a mesh where all are new, none is.
+    Only who is newer than another is held back. Those that come soon after the first of all came
+    with it: when an orchestrator starts, whom it reaches sooner says nothing of their age.
     """
 
     def __init__(self) -> None:
+        self._first: float | None = None
         self._since: dict[str, float] = {}
         self._latest = float("-inf")
 
     def came(self, identity: str, now: float) -> None:
         """Record that a replica can be called, unless it was known."""
+        if self._first is None:
+            self._first = now
         if identity not in self._since:
-            self._since[identity] = self._latest = now
+            together = now < self._first + WINDOW_SECONDS
+            self._since[identity] = self._latest = self._first if together else now
 
     def keep(self, identities: Collection[str]) -> None:
         """Forget all replicas but these."""

@@ -28,8 +28,9 @@ from specmesh.orchestrator.mesh.hedging import Hedge, HedgeBudget
 from specmesh.orchestrator.mesh.latency import Latencies
 from specmesh.orchestrator.mesh.open_call import call_error
 from specmesh.orchestrator.mesh.peer import Peer
-from specmesh.orchestrator.mesh.pool import Pool, Reservation
+from specmesh.orchestrator.mesh.pool import Pool
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
+from specmesh.orchestrator.mesh.reservation import Reservation
 from specmesh.orchestrator.strategies.base import Verify
 from specmesh.orchestrator.traced_tokens import TracedTokens
 from specmesh.serving import conventions as names
