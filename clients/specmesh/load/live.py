@@ -14,24 +14,26 @@ from rich.text import Text
 
 from specmesh.load.durations import written
 from specmesh.load.messages import Progress
+from specmesh.load.workload import Extent, Phase
 
 _WINDOW_S = 5.0
 _REFRESH_PER_S = 2
 
 
 class LiveView:
-    """Shows the last seconds of a run, on a terminal alone."""
+    """Shows the last seconds of a run, on a terminal alone. ``extent`` is that of the run."""
 
-    def __init__(self, console: Console, title: str) -> None:
+    def __init__(self, console: Console, title: str, extent: Extent) -> None:
         self._title = title
+        self._extent = extent
+        self._at_s: float | None = None
         self._recent: deque[tuple[float, Progress]] = deque()
         self._under_way: dict[int, int] = {}
         self._num_ended = 0
         self._failures: Counter[str] = Counter()
-        self._began_s = time.monotonic()
         self._live = Live(
             console=console,
-            get_renderable=self._render,
+            get_renderable=self.__rich__,
             refresh_per_second=_REFRESH_PER_S,
             transient=True,
         )
@@ -54,6 +56,7 @@ class LiveView:
     def heard(self, worker: int, progress: Progress) -> None:
         """Take in what a worker tells."""
         now_s = time.monotonic()
+        self._at_s = max(self._at_s or 0.0, progress.at_s)
         self._under_way[worker] = progress.num_under_way
         self._num_ended += progress.num_ended
         self._failures += progress.failures
@@ -61,13 +64,15 @@ class LiveView:
         while now_s - self._recent[0][0] > _WINDOW_S:
             self._recent.popleft()
 
-    def _render(self) -> Text:
-        now_s = time.monotonic()
-        within_s = min(_WINDOW_S, max(now_s - self._began_s, 1.0))
+    def __rich__(self) -> Text:
+        """What is shown now."""
+        if self._at_s is None:
+            return Text(f"{self._title}  connecting")
+        within_s = min(_WINDOW_S, max(self._at_s, 1.0))
         recent = [progress for _, progress in self._recent]
         ttfts = [each for progress in recent for each in progress.ttfts_s]
         lines = [
-            f"{self._title}  {now_s - self._began_s:.0f} s",
+            f"{self._title}  {progress_of(self._extent, self._at_s)}",
             f"{sum(self._under_way.values()):>7} under way {self._num_ended:>9} ended"
             f" {sum(self._failures.values()):>7} failed",
             f"{sum(each.num_ended for each in recent) / within_s:>7.1f} ended/s"
@@ -76,3 +81,14 @@ class LiveView:
         ]
         lines += [f"{count:>7} {reason}" for reason, count in self._failures.most_common(3)]
         return Text("\n".join(lines))
+
+
+def progress_of(extent: Extent, at_s: float) -> str:
+    """How far a run is: ``warm-up, 3 of 40 s``."""
+    if extent.total_s is None:
+        return f"{at_s:.0f} s"
+    if at_s >= extent.total_s:
+        return f"all is sent; waiting for the last answers, {at_s - extent.total_s:.0f} s"
+    phase = extent.phase(at_s)
+    named = "" if phase is Phase.MEASURED else f"{phase.value}, "
+    return f"{named}{at_s:.0f} of {extent.total_s:.0f} s"

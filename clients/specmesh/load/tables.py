@@ -35,6 +35,8 @@ def show_result(console: Console, result: Result) -> None:
         _show_servers(console, result.servers)
     _show_traces(console, "slowest", result.slowest)
     _show_traces(console, "failed", result.failed)
+    if result.slowest or result.failed:
+        console.print("[dim]'specmesh up --trace all' keeps every trace; else some are not kept")
     show_generator(console, result)
 
 

@@ -207,6 +207,9 @@ def test_what_would_have_shortened_it_is_told(browser, url, trace):
             {"with": "2 more verifiers", "ms": 946.0, "gain": 0.2},
             {"with": f"γ = 3 {SCRIPT}", "ms": 1180.0, "gain": 0.002},
         ],
+        "num_runs": 2,
+        "num_planned_runs": 8,
+        "left_out": [],
     }
     with opened(browser, url) as page:
         page.route("**/what-if", lambda route: route.fulfill(json=found))
@@ -216,7 +219,11 @@ def test_what_would_have_shortened_it_is_told(browser, url, trace):
         assert "946 ms" in panel.inner_text()
         assert "20 %" in panel.inner_text()
         assert "1182 ms were measured: −9.3 %" in panel.inner_text()
+        assert "There was time to simulate each 2 instead of 8 times" in panel.inner_text()
         assert "γ" not in panel.inner_text()
+        found["left_out"] = [f"strategy {SCRIPT}", "γ = 12"]
+        page.reload()
+        panel.get_by_text(f"No time was left to simulate: strategy {SCRIPT}, γ = 12").wait_for()
 
 
 def test_tokens_and_their_spans_point_at_each_other(trace):

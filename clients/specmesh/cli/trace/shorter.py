@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 _MIN_GAIN = 0.01
 _NUM_SHOWN = 8
 
-
 LIMIT_S = 10.0
 """How long simulations may take by default; answers of some hundred tokens take less."""
 

@@ -84,13 +84,16 @@ class LoadOptions:
         typer.Option("--chat", help="Send chats, not texts.", rich_help_panel=_SERVER),
     ] = False
     model: Annotated[
-        str, typer.Option(help="Default: the only one, or first.", rich_help_panel=_SERVER)
+        str,
+        typer.Option(
+            help="Its name; default: the first that the server names.", rich_help_panel=_SERVER
+        ),
     ] = ""
     retries: Annotated[
         int,
         typer.Option(
             min=0,
-            help="How often the SDK tries a start again that was refused.",
+            help="How often the SDK tries again to start an answer that was refused.",
             rich_help_panel=_SERVER,
         ),
     ] = 0
@@ -109,20 +112,25 @@ class LoadOptions:
     token_file: TokenPath = None
 
     arrivals: Annotated[
-        Pattern, typer.Option(help="Of an open loop.", rich_help_panel=_ARRIVALS)
+        Pattern,
+        typer.Option(
+            help="How an open loop's conversations are spaced.", rich_help_panel=_ARRIVALS
+        ),
     ] = Pattern.POISSON
     burstiness: Annotated[
         float,
         typer.Option(
             min=0.01,
             max=100,
-            help="Of gamma: coefficient of variation of the gaps; 1 is Poisson.",
+            help="Of --arrivals gamma: coefficient of variation of the gaps; 1 is Poisson.",
             rich_help_panel=_ARRIVALS,
         ),
     ] = 2.0
     ramp_to: Annotated[
         float | None,
-        typer.Option(min=1e-6, help="Of ramp: the rate at its end.", rich_help_panel=_ARRIVALS),
+        typer.Option(
+            min=1e-6, help="Of --arrivals ramp: the rate at its end.", rich_help_panel=_ARRIVALS
+        ),
     ] = None
     trace: Annotated[
         Path | None,
@@ -142,7 +150,7 @@ class LoadOptions:
         int | None,
         typer.Option(
             min=1,
-            help="Closed loop: so many, each of whom waits for an answer.",
+            help="Closed loop: so many, each of whom waits for an answer, thinks, and asks again.",
             rich_help_panel=_ARRIVALS,
         ),
     ] = None
@@ -246,14 +254,25 @@ class LoadOptions:
     ] = 0
 
     warm_up: Annotated[
-        float, _time("Load before that, not counted.", _EXTENT, "--warm-up", "0s")
+        float, _time("Load before the measured time; not counted.", _EXTENT, "--warm-up", "0s")
     ] = 0.0
-    duration: Annotated[float | None, _time("What is measured.", _EXTENT, "--duration", "30s")] = (
-        None
-    )
+    duration: Annotated[
+        float | None,
+        _time(
+            "The measured time.",
+            _EXTENT,
+            "--duration",
+            "30s; with --requests or --trace until all are answered",
+        ),
+    ] = None
     cool_down: Annotated[
         float,
-        _time("Load after that, while the last answers end.", _EXTENT, "--cool-down", "0s"),
+        _time(
+            "Load after the measured time, while its last answers end.",
+            _EXTENT,
+            "--cool-down",
+            "0s",
+        ),
     ] = 0.0
     requests: Annotated[
         int | None,
@@ -269,7 +288,7 @@ class LoadOptions:
         typer.Option(
             parser=parsed_by(objectives),
             metavar="ttft=TIME,tpot=TIME,e2e=TIME",
-            help="Objectives of each request; one of them or several.",
+            help="Objectives of each request, one or several: ttft=200ms,tpot=50ms.",
             rich_help_panel=_FINDINGS,
         ),
     ] = None

@@ -33,7 +33,10 @@ def run(
         ),
     ] = None,
 ) -> None:
-    """Send requests and take the times."""
+    """Send requests and take the times.
+
+    One of --rate, --users and --trace says when they are sent. A TIME has its unit: 200ms, 30s, 5m.
+    """
     plan = plan_of(asked, rate)
     session = Session(asked.json_, asked.html)
     check_writable(csv, "--csv")

@@ -65,7 +65,7 @@ class Session:
         for each in signals:
             loop.add_signal_handler(each, stop)
         try:
-            with LiveView(self.console, title) as view:
+            with LiveView(self.console, title, plan.workload.extent) as view:
                 return await conduct(plan, view.heard, made)
         finally:
             self._fleet = None

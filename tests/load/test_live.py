@@ -1,0 +1,38 @@
+"""What a terminal shows while a run goes on."""
+
+from collections import Counter
+
+import pytest
+from rich.console import Console
+
+from specmesh.load.live import LiveView, progress_of
+from specmesh.load.messages import Progress
+from specmesh.load.workload import Extent
+
+TIMED = Extent(warm_up_s=5.0, duration_s=30.0, cool_down_s=5.0)
+
+
+@pytest.mark.parametrize(
+    ("extent", "at_s", "said"),
+    [
+        (TIMED, 2.0, "warm-up, 2 of 40 s"),
+        (TIMED, 12.0, "12 of 40 s"),
+        (TIMED, 38.0, "cool-down, 38 of 40 s"),
+        (TIMED, 43.0, "all is sent; waiting for the last answers, 3 s"),
+        (Extent(max_conversations=9), 43.0, "43 s"),
+    ],
+)
+def test_how_far_a_run_is(extent, at_s, said):
+    assert progress_of(extent, at_s) == said
+
+
+def test_what_the_workers_tell_is_added_up():
+    view = LiveView(Console(), "gRPC a:1", TIMED)
+    assert view.__rich__().plain == "gRPC a:1  connecting"
+    failed = Counter({"OVERLOADED": 2})
+    view.heard(0, Progress(6.0, 0.1, num_ended=4, num_under_way=3, failures=failed))
+    view.heard(1, Progress(5.9, 0.1, num_ended=1, num_under_way=2, ttfts_s=[0.2]))
+    shown = view.__rich__().plain
+    for part in ("6 of 40 s", "5 under way", "5 ended", "2 failed", "1.0 ended/s", "200 ms"):
+        assert part in shown
+    assert shown.endswith("2 OVERLOADED")
