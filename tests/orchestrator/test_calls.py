@@ -146,10 +146,11 @@ async def test_forgotten_prefix_is_sent_again_whole(connect):
 
 
 async def test_calls_of_a_request_wait_for_who_holds_its_prefix_unless_one_is_there_already(
-    connect,
+    connect, monkeypatch
 ):
     verifiers = [Verifier(), Verifier()]
     mesh = (await connect(verifiers)).mesh
+    monkeypatch.setattr(mesh.latencies.verifications, "late_after", lambda _: math.inf)
     mesh.latencies.prefill.add(0, 0.01)
     mesh.latencies.prefill.add(1000, 10.0)  # to read a token takes as long as a call
     calls = calls_on(mesh)

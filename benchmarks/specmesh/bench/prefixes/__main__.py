@@ -28,22 +28,22 @@ _SHIPPED_VOCAB = 4096
 
 @app.command()
 def main(
-    rounds: Annotated[int, typer.Option(min=1, help="Of each side.")] = 6,
-    chats: Annotated[int, typer.Option(min=1, help="In each round, of each side.")] = 24,
-    users: Annotated[int, typer.Option(min=1, help="Chats at once.")] = 12,
-    turns: Annotated[int, typer.Option(min=2, help="Of each chat.")] = 5,
+    rounds: Annotated[int, typer.Option(min=1, help="Of each side.")] = 4,
+    chats: Annotated[int, typer.Option(min=1, help="In each round, of each side.")] = 16,
+    users: Annotated[int, typer.Option(min=1, help="Chats at once.")] = 8,
+    turns: Annotated[int, typer.Option(min=2, help="Of each chat.")] = 4,
     first_tokens: Annotated[int, typer.Option(min=1, help="Of its first message.")] = 1000,
     message_tokens: Annotated[int, typer.Option(min=1, help="Of the others.")] = 50,
     answer_tokens: Annotated[int, typer.Option(min=1, help="Of each answer.")] = 32,
-    think: Annotated[float, typer.Option(min=0.001, help="Mean pause in seconds.")] = 1.0,
+    think: Annotated[float, typer.Option(min=0.001, help="Mean pause in seconds.")] = 2.0,
     strategy: Annotated[str, typer.Option(help="Of all answers.")] = "speculative",
     verifiers: Annotated[int, typer.Option(min=1, help="Replicas of the target.")] = 4,
     orchestrators: Annotated[int, typer.Option(min=1, help="Of each side.")] = 2,
-    target_ms: Annotated[float, typer.Option(min=0, help="Of a forward.")] = 20.0,
-    drafter_ms: Annotated[float, typer.Option(min=0, help="Of a forward.")] = 2.0,
+    target_ms: Annotated[float, typer.Option(min=0, help="Of a forward.")] = 50.0,
+    drafter_ms: Annotated[float, typer.Option(min=0, help="Of a forward.")] = 5.0,
     prefill_ms: Annotated[
         float, typer.Option(min=0, help="Of a token that the target has not cached.")
-    ] = 0.2,
+    ] = 0.5,
     acceptance: Annotated[float, typer.Option(min=0, max=1, help="Of draft tokens.")] = 0.8,
     shipped: Annotated[
         bool, typer.Option("--shipped", help="Serve the shipped pair, not models that wait.")

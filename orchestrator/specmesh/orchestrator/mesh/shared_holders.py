@@ -1,8 +1,8 @@
 """What the orchestrators of a mesh tell each other of who holds which prefix, through Redis.
 
 It saves a prefill now and then, so nothing waits for it for longer than that is worth: a search
-goes out while the answer's session is being stored, and has a few milliseconds at most; notes are
-written behind the answers.
+goes out while the answer's session is being stored, and has a few milliseconds more at most; notes
+are written behind the answers.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ _searches = PREFIX_SEARCHES.instrument()
 class Search:
     """One search, from when it was sent."""
 
-    def __init__(self, task: asyncio.Task[dict[str, int] | None], give_up_at: float) -> None:
+    def __init__(self, shared: SharedHolders, task: asyncio.Task[dict[str, int] | None]) -> None:
+        self._shared = shared
         self._task = task
-        self._give_up_at = give_up_at
 
     async def result(self) -> dict[str, int]:
-        """How many tokens each replica holds; nothing if the directory has not said so in time."""
-        left_s = self._give_up_at - asyncio.get_running_loop().time()
-        await asyncio.wait({self._task}, timeout=max(0.0, left_s))
+        """How many tokens each replica holds; nothing if the directory does not say so in time."""
+        patience_s = PATIENCE_SECONDS if self._shared.is_prompt else 0.0
+        await asyncio.wait({self._task}, timeout=patience_s)
         found = self._task.result() if self._task.done() else None
+        self._shared.is_prompt = found is not None
         _count("unanswered" if found is None else "found" if found else "unknown")
         return found or {}
 
@@ -49,8 +50,8 @@ class SharedHolders:
 
     def __init__(self, directory: PrefixDirectory) -> None:
         self._directory = directory
-        self._is_prompt = True
-        """Whether the latest search was answered in time."""
+        self.is_prompt = True
+        """Whether the latest search was answered in time; if not, nobody waits for the next."""
         self._searches: set[asyncio.Task[dict[str, int] | None]] = set()
         self._due: OrderedDict[Beginnings, dict[str, int]] = OrderedDict()
         self._writing: asyncio.Task[None] | None = None
@@ -64,14 +65,14 @@ class SharedHolders:
         lengths = worth_looking_up(len(chain))
         if not lengths:
             return None
-        if self._searches and not self._is_prompt:
+        if self._searches and not self.is_prompt:
             _count("unanswered")
             return None
-        loop = asyncio.get_running_loop()
-        task = loop.create_task(self._find(_beginnings(chain, lengths), lengths))
+        find = self._find(_beginnings(chain, lengths), lengths)
+        task = asyncio.get_running_loop().create_task(find)
         self._searches.add(task)
         task.add_done_callback(self._searches.discard)
-        return Search(task, loop.time() + (PATIENCE_SECONDS if self._is_prompt else 0.0))
+        return Search(self, task)
 
     def note(self, chain: PrefixChain, lengths: Sequence[int], holds: Mapping[str, int]) -> None:
         """Tell who holds the beginnings of ``chain`` of each of ``lengths``, as
@@ -102,9 +103,9 @@ class SharedHolders:
             found = await self._directory.find(beginnings)
         except StoreUnavailable as error:
             log.debug("prefix directory away", extra={"reason": str(error)})
-            self._is_prompt = False
+            self.is_prompt = False
             return None
-        self._is_prompt = now() - began <= PATIENCE_SECONDS
+        self.is_prompt = self.is_prompt or now() - began <= PATIENCE_SECONDS
         return {replica: lengths[number - 1] for replica, number in found.items()}
 
     async def _write(self) -> None:

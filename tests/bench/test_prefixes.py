@@ -1,0 +1,39 @@
+"""A short run of ``specmesh bench prefixes``, and its figures."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from specmesh.bench.prefixes.chats import Turn
+from specmesh.bench.prefixes.measure import Latency, Side
+
+
+def test_first_turns_do_not_count_as_missed():
+    turns = [Turn(0, 9.0, 100, 0), Turn(1, 1.0, 200, 160), Turn(2, 3.0, 300, 240)]
+    side = Side(turns, computed_tokens=150)
+    assert side.hit_rate == 400 / 500
+    assert side.computed_per_answer == 50
+    assert Latency.of(side.later).p50 == 2000
+
+
+def test_both_sides_answer_all_that_they_are_asked():
+    small = "--rounds 1 --chats 2 --users 2 --turns 2 --think 0.01 --answer-tokens 4"
+    mesh = "--verifiers 1 --orchestrators 1 --target-ms 2 --drafter-ms 1 --first-tokens 100"
+    done = subprocess.run(
+        [sys.executable, "-m", "specmesh.bench.prefixes", *small.split(), *mesh.split(), "--json"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    for side in found["sides"].values():
+        assert side["answers"] == 4
+        assert side["hit_rate"] > 0.5  # there is nobody else to ask
+        assert side["computed_tokens_per_answer"] > 0
+    # First turns are asked for; who holds the later ones is known, but for their last words.
+    assert found["sides"]["without"]["searches"] == {}
+    assert sum(found["sides"]["with"]["searches"].values()) == 4
