@@ -141,6 +141,16 @@ async def test_what_the_mesh_refuses_is_named_as_openai_does(
     assert named.removeprefix("specmesh.").partition("[")[0] == param
 
 
+@pytest.mark.parametrize("prompt", ["word " * 2000, "word " * 200_000, [7] * 2000])
+async def test_a_prompt_beyond_the_context_is_told_apart_as_openai_does(
+    async_openai: openai.AsyncOpenAI, prompt
+):
+    """Programs that fall back on a model with a longer context decide by this code."""
+    with pytest.raises(openai.BadRequestError) as raised:
+        await async_openai.completions.create(prompt=prompt, **ASKED)
+    assert (raised.value.code, raised.value.param) == ("context_length_exceeded", "prompt")
+
+
 async def test_models_and_health(async_openai: openai.AsyncOpenAI, gateway: Process):
     (model,) = (await async_openai.models.list()).data
     assert model.id == MODEL

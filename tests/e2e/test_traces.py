@@ -183,6 +183,7 @@ async def test_one_trace_holds_the_whole_answer(traced, prompts):
     for call in (*names["specmesh.draft"], *names["specmesh.verify"]):
         assert call.text("specmesh.cause") in {"start", "drafted", "verified", "capacity"}
         assert 0 <= call.number("specmesh.reaction_ms") < ARRIVAL_SECONDS * 1e3
+        assert 0 <= call.number("specmesh.run_delay_ms") <= call.number("specmesh.reaction_ms") + 1
     computed = sum(span.number("specmesh.computed_tokens") for span in names[VERIFY])
     assert computed >= result.stats.num_prompt_tokens
 

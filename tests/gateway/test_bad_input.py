@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from specmesh.gateway.body import parse_object
 from specmesh.gateway.errors import ApiError
+from specmesh.gateway.extension import Extension
 from specmesh.gateway.parameters import CHAT, COMPLETIONS
-from specmesh.gateway.requests import Extension, chat_request, completion_request
+from specmesh.gateway.requests import chat_request, completion_request
 
 COMPLETION = {"model": "toy", "prompt": "hello"}
 MESSAGES = [{"role": "user", "content": "hello"}]

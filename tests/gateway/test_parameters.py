@@ -11,6 +11,7 @@ from openai.types import completion_create_params
 from openai.types.chat import completion_create_params as chat_create_params
 
 from specmesh.gateway.errors import ApiError
+from specmesh.gateway.extension import Extension
 from specmesh.gateway.parameters import (
     CHAT,
     COMPLETIONS,
@@ -19,7 +20,7 @@ from specmesh.gateway.parameters import (
     Standing,
     taken,
 )
-from specmesh.gateway.requests import ChatRequest, CompletionRequest, Extension
+from specmesh.gateway.requests import ChatRequest, CompletionRequest
 
 DOCS = Path(__file__).parents[2] / "docs" / "openai.md"
 

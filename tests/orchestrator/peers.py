@@ -35,6 +35,7 @@ from specmesh.mesh.v1alpha1 import (
     verifier_pb2,
     verifier_pb2_grpc,
 )
+from specmesh.orchestrator.mesh.cause import Cause, Moment
 from specmesh.serving.errors import FailedPrecondition
 from specmesh.serving.interceptors import CallInterceptor, exchange, reporting_errors
 from specmesh.serving.verdicts import write_verdict
@@ -46,6 +47,9 @@ from specmesh.serving.wire import (
     write_distributions,
 )
 from specmesh.v1 import model_pb2
+
+START = Cause("start", Moment(0.0), lambda: Moment(0.0))
+"""Of calls that no strategy asked for."""
 
 Fault = Callable[[], Awaitable[None]]
 """Runs before a call is answered: raises, waits, or breaks something."""

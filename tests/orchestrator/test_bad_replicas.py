@@ -13,14 +13,13 @@ from opentelemetry.context import Context
 from tests.orchestrator.answers import PROMPT_IDS, alone, collect, refusal, request
 from tests.orchestrator.conftest import until
 from tests.orchestrator.model import VOCAB_SIZE, target_only
-from tests.orchestrator.peers import Drafter, Filter, Verifier, hang, passing, raising
+from tests.orchestrator.peers import START, Drafter, Filter, Verifier, hang, passing, raising
 
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.mesh.v1alpha1 import verifier_pb2
 from specmesh.orchestrator.mesh.calls import Calls, Mesh
-from specmesh.orchestrator.mesh.cause import Cause
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.orchestrator.strategies.base import Draft, Drafted, Verify
 from specmesh.serving.errors import (
@@ -46,13 +45,17 @@ def calls_on(mesh: Mesh, session: str = "s", sampling: Sampling = SAMPLING) -> C
 async def verified(calls: Calls, draft: tuple[int, ...] = (*SAID[:2],)) -> tuple[int, int]:
     """How many tokens stand, and the one after them."""
     command = Verify(1, (), TokenTree.chain(draft))
-    verdict = await calls.verify(command, calls.call_context(Context(), Cause("start", 0.0)))
+    verdict = await calls.verify(command, calls.call_context(Context(), START))
     return len(verdict.accepted_nodes), verdict.next_token
 
 
 async def drafted(calls: Calls) -> int:
     parts: list[Drafted] = []
-    await calls.draft(DRAFT, calls.call_context(Context(), Cause("start", 0.0)), parts.append)
+    await calls.draft(
+        DRAFT,
+        calls.call_context(Context(), START),
+        parts.append,
+    )
     return sum(len(part.token_ids) for part in parts)
 
 
@@ -225,7 +228,7 @@ async def test_bonus_distribution_that_makes_no_sense_is_asked_of_another_replic
     bad.corrupt = corrupt
     calls = calls_on((await connect([bad, good])).mesh, sampling=RANDOM)
     command = Verify(1, (), EMPTY, drafting_on=True)
-    verdict = await calls.verify(command, calls.call_context(Context(), Cause("start", 0.0)))
+    verdict = await calls.verify(command, calls.call_context(Context(), START))
     assert verdict.bonus is not None
     assert verdict.bonus.meet([]) == verdict.next_token
     assert (len(bad.requests), len(good.requests)) == (1, 1)

@@ -13,7 +13,16 @@ import pytest
 from opentelemetry.context import Context
 from tests.orchestrator.conftest import until
 from tests.orchestrator.model import VOCAB_SIZE, target_only
-from tests.orchestrator.peers import NOT_SERVING, SERVING, Drafter, Hold, Verifier, hang, raising
+from tests.orchestrator.peers import (
+    NOT_SERVING,
+    SERVING,
+    START,
+    Drafter,
+    Hold,
+    Verifier,
+    hang,
+    raising,
+)
 
 from specmesh.decoding.lookahead import DraftStop
 from specmesh.decoding.platt import Platt
@@ -24,7 +33,6 @@ from specmesh.orchestrator.mesh import attempts as attempts_module
 from specmesh.orchestrator.mesh import draft_calls
 from specmesh.orchestrator.mesh.call_context import CallContext
 from specmesh.orchestrator.mesh.calls import Calls, Mesh
-from specmesh.orchestrator.mesh.cause import Cause
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.orchestrator.strategies.base import Draft, Drafted, TopK, Verify
 from specmesh.serving.errors import (
@@ -32,8 +40,6 @@ from specmesh.serving.errors import (
     ResourceExhausted,
     Unavailable,
 )
-
-START = Cause("start", 0.0)
 
 PROMPT = tuple(range(1, 41))
 SAMPLING = Sampling(temperature=0.8, seed=5)

@@ -12,7 +12,7 @@ import pytest
 from tests.orchestrator.answers import PROMPT
 from tests.orchestrator.model import CONTEXT_TOKENS, TOKENIZER, TOKENIZER_JSON, model_info
 
-from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.errors import ContextExceeded
 from specmesh.orchestrator.mesh.peer import PeerModel
 from specmesh.orchestrator.prompts import INLINE_CHARS, MAX_AT_WORK, MAX_WAITING, PromptReader
 from specmesh.orchestrator.target import Target
@@ -49,7 +49,7 @@ async def test_text_that_no_context_can_hold_is_refused_untokenized():
     target = replace(TARGET, tokenizer=held)
     most = LONGEST * CONTEXT_TOKENS
     for text in ("x" * (most + 1), "ä" * (most // 2 + 1), "x" * 10_000_000):
-        with pytest.raises(InvalidField, match=str(most)) as refused:
+        with pytest.raises(ContextExceeded, match=str(most)) as refused:
             await read(PromptReader(), text, target)
         assert refused.value.field == "text"
     assert held.num_texts == 0
@@ -67,7 +67,7 @@ async def test_text_of_the_longest_tokens_is_let_through():
 
 async def test_too_many_token_ids_are_refused_before_a_wrong_one_is_looked_for():
     ids = [7] * CONTEXT_TOKENS + [1 << 31]
-    with pytest.raises(InvalidField) as refused:
+    with pytest.raises(ContextExceeded) as refused:
         await PromptReader().read(generation_pb2.GenerateRequest(tokens={"ids": ids}), TARGET)
     assert refused.value.field == "tokens.ids"
 
@@ -79,7 +79,7 @@ async def test_others_are_read_while_a_long_text_is_tokenized():
     assert list(await read(reader, PROMPT)) == TOKENIZER.encode(PROMPT).ids
     assert not long.done()
     held.released.set()
-    with suppress(InvalidField):
+    with suppress(ContextExceeded):
         await long
 
 

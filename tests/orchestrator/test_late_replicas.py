@@ -8,12 +8,11 @@ import pytest
 from opentelemetry.context import Context
 from tests.orchestrator.answers import alone, collect, request
 from tests.orchestrator.model import VOCAB_SIZE, target_only
-from tests.orchestrator.peers import Drafter, Verifier, hang, passing
+from tests.orchestrator.peers import START, Drafter, Verifier, hang, passing
 
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import TokenTree
 from specmesh.orchestrator.mesh.calls import Calls, Mesh
-from specmesh.orchestrator.mesh.cause import Cause
 from specmesh.orchestrator.mesh.hedging import HEDGES_PER_CALL, MAX_HEDGES, HedgeBudget
 from specmesh.orchestrator.mesh.patience import CallPatience
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
@@ -33,7 +32,7 @@ def calls_on(mesh: Mesh, session: str = "s", seconds: float = 30.0) -> Calls:
 
 
 async def verified(calls: Calls) -> tuple[tuple[int, ...], int]:
-    verdict = await calls.verify(VERIFY, calls.call_context(Context(), Cause("start", 0.0)))
+    verdict = await calls.verify(VERIFY, calls.call_context(Context(), START))
     return verdict.accepted_nodes, verdict.next_token
 
 
@@ -99,7 +98,7 @@ async def test_cancelled_verification_cancels_both_calls(connect):
     for verifier in verifiers:
         verifier.always = hang
     calls = calls_on(mesh)
-    context = calls.call_context(Context(), Cause("start", 0.0))
+    context = calls.call_context(Context(), START)
     task = asyncio.create_task(calls.verify(VERIFY, context))
     await asyncio.gather(*(asyncio.wait_for(v.arrived.wait(), 10) for v in verifiers))
     context.cancellation.cancel()

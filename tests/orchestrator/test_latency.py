@@ -8,13 +8,12 @@ from collections.abc import Iterable
 import pytest
 from opentelemetry.context import Context
 from tests.orchestrator.model import VOCAB_SIZE
-from tests.orchestrator.peers import Drafter, Verifier
+from tests.orchestrator.peers import START, Drafter, Verifier
 
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
 from specmesh.orchestrator.mesh.calls import Calls, Mesh
-from specmesh.orchestrator.mesh.cause import Cause
 from specmesh.orchestrator.mesh.latency import (
     MIN_HALF,
     WINDOW,
@@ -24,8 +23,6 @@ from specmesh.orchestrator.mesh.latency import (
 )
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.orchestrator.strategies.base import Capacity, Draft, Verify
-
-START = Cause("start", 0.0)
 
 
 def calls_on(mesh: Mesh) -> Calls:

@@ -17,12 +17,17 @@ from tests.client.spans import (
 )
 
 from specmesh.traces.critical_path import BEGIN, END, REACT, critical_path
+from specmesh.traces.path_parts import Part, stretches
 from specmesh.traces.spans import SpanKind
 
 
-def caused(spans, event, reaction_ms):
+def caused(spans, event, reaction_ms, run_delay_ms=0):
     out, *served = spans
-    told = {"specmesh.cause": event, "specmesh.reaction_ms": float(reaction_ms)}
+    told = {
+        "specmesh.cause": event,
+        "specmesh.reaction_ms": float(reaction_ms),
+        "specmesh.run_delay_ms": float(run_delay_ms),
+    }
     return [replace(out, attributes={**out.attributes, **told}), *served]
 
 
@@ -116,3 +121,24 @@ def test_it_stays_within_the_request_whatever_the_spans_say(reaction_ms):
     assert path[-1][2] == 100
     for (_, _, end, _), (_, start, _, _) in pairwise(path):
         assert end == start
+
+
+@pytest.mark.parametrize(
+    ("run_delay_ms", "shown"),
+    [
+        (0, [(Part.OWN, 10)]),
+        (7, [(Part.CORE, 7), (Part.OWN, 3)]),
+        (12, [(Part.CORE, 10)]),  # two counters were not read at once
+    ],
+)
+def test_what_the_orchestrator_waited_for_a_core_is_told_from_its_own_time(run_delay_ms, shown):
+    first = caused(call("verify", VERIFIER, (2, 40), (2, 40)), "start", 1)[0]
+    second = call("verify", VERIFIER, (50, 90), (50, 90), n=2)
+    second = caused(second, "verified", 10, run_delay_ms)[0]
+    root = replace(generate(0, 100), parent_span_id="")
+    spans = [root, round_(2, 41), round_(50, 91, n=2), first, second]
+    found = stretches(critical_path(root, spans), spans)
+    assert [
+        (each.part, each.ms) for each in found if each.start_ns in range(40_000_000, 50_000_000)
+    ] == shown
+    assert sum(each.ms for each in found) == root.duration_ms

@@ -44,6 +44,8 @@ class FieldViolation:
 
     field: str
     description: str
+    reason: str = ""
+    """For programs, where there is something to decide: CONTEXT_LENGTH_EXCEEDED."""
 
 
 class SpecmeshError(Exception):

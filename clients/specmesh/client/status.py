@@ -97,7 +97,7 @@ def _find(details: list[AnyMessage], message: M) -> M | None:
 def _violations(details: list[AnyMessage]) -> tuple[FieldViolation, ...]:
     bad_request = _find(details, BadRequest()) or BadRequest()
     return tuple(
-        FieldViolation(violation.field, violation.description)
+        FieldViolation(violation.field, violation.description, violation.reason)
         for violation in bad_request.field_violations
     )
 

@@ -11,9 +11,9 @@ Two things are better known of specmesh's own spans:
 
 - A round is no step but a stretch between two commits: calls outlast it, and later rounds wait for
   them. So what is below a round counts as if it were directly below the request.
-- A call names its cause, the kind of result that the strategy answered with it, and how long that
-  took. So a call is put down to the draft that is still streaming, or to the verdict before it,
-  and the reaction to the orchestrator itself.
+- A call names its cause, the kind of result that the strategy answered with it, how long that
+  took, and how much of this the orchestrator waited for a core. So a call is put down to the draft
+  that is still streaming, or to the verdict before it, and the reaction to the orchestrator itself.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from specmesh.serving.conventions import (
     DRAFT_SPAN,
     REACTION_MS,
     ROUND_SPAN,
+    RUN_DELAY_MS,
     VERIFY_SPAN,
 )
 from specmesh.traces.spans import Span
@@ -62,6 +63,8 @@ class Segment:
     end_ns: int
     why: str = ""
     """What a span with children did meanwhile, if that is known."""
+    run_delay_ns: int = 0
+    """Of this time, how long its process waited for a core, if that is known."""
 
 
 def critical_path(root: Span, spans: Sequence[Span]) -> list[Segment]:
@@ -183,7 +186,11 @@ def _walk(
         if reached_ns < now:
             at_first = child is None and floor_ns == start_ns
             why = BEGIN if at_first else END if after is None else REACT
-            yield Segment(span, reached_ns, now, why if below.are_calls else "")
+            delay_ns = int(after.number(RUN_DELAY_MS) * 1e6) if after is not None else 0
+            yield Segment(
+                *(span, reached_ns, now, why if below.are_calls else ""),
+                run_delay_ns=min(delay_ns, now - reached_ns),
+            )
         if child is not None:
             yield from _walk(child, floor_ns, reached_ns, children)
         # Only its beginning has a cause.

@@ -23,6 +23,8 @@ class Part(StrEnum):
     FORWARD = "forward"
     OWN = "own"
     """Whatever else the node did."""
+    CORE = "core"
+    """Ready to go on, while others had the cores."""
     STORE = "store"
     """The session store."""
     UNKNOWN = "unknown"
@@ -66,9 +68,7 @@ def stretches(path: Sequence[Segment], spans: Sequence[Span]) -> list[Stretch]:
         if segment.span.kind is SpanKind.SERVER and QUEUE_MS in segment.span.attributes:
             found += _served(segment)
         else:
-            node, part = _whose(segment.span, servers.get(segment.span.span_id, ()))
-            times = (segment.start_ns, segment.end_ns)
-            found.append(Stretch(segment.span, node, part, *times, _name(segment)))
+            found += _unserved(segment, servers.get(segment.span.span_id, ()))
     return found
 
 
@@ -102,6 +102,18 @@ def _whose(span: Span, servers: Sequence[Span]) -> tuple[Node, Part]:
     if span.kind is SpanKind.CLIENT:
         return (servers[0].node, Part.NETWORK) if servers else (span.node, Part.NETWORK)
     return span.node, Part.OWN
+
+
+def _unserved(segment: Segment, servers: Sequence[Span]) -> Iterator[Stretch]:
+    """A stretch on one thing. When within it the node waited for a core isn't known: at first,
+    as it is shown."""
+    node, part = _whose(segment.span, servers)
+    since_ns = segment.start_ns
+    if segment.run_delay_ns > 0:
+        since_ns += segment.run_delay_ns
+        yield Stretch(segment.span, node, Part.CORE, segment.start_ns, since_ns, _name(segment))
+    if since_ns < segment.end_ns:
+        yield Stretch(segment.span, node, part, since_ns, segment.end_ns, _name(segment))
 
 
 def _served(segment: Segment) -> Iterator[Stretch]:

@@ -17,7 +17,7 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.orchestrator.mesh.call_context import CallContext
 from specmesh.orchestrator.mesh.calls import Calls
 from specmesh.orchestrator.mesh.cancellation import TaskCancellation
-from specmesh.orchestrator.mesh.cause import Cause
+from specmesh.orchestrator.mesh.cause import Cause, Moment, clock
 from specmesh.orchestrator.mesh.faults import CallFault, fault_of
 from specmesh.orchestrator.request_stats import RequestStats
 from specmesh.orchestrator.rounds import Rounds
@@ -77,10 +77,10 @@ class Driver:
         self._deliver = deliver
         self._rounds = Rounds(calls.tokens)
         self._capacity = Capacity()
-        self._clock = asyncio.get_running_loop().time
-        self._events: asyncio.Queue[tuple[Answered | InvalidField | None, float]] = asyncio.Queue()
-        """With the time of their arrival. None: a replica or drafter may have come or gone."""
-        self._handled = ("start", self._clock())
+        self._now = clock(recorded=calls.tokens is not None)
+        self._events: asyncio.Queue[tuple[Answered | InvalidField | None, Moment]] = asyncio.Queue()
+        """With the moment of their arrival. None: a replica or drafter may have come or gone."""
+        self._handled = ("start", self._now())
         """What is being handled: an event's name, and when it arrived."""
         self._tasks: dict[TaskId, asyncio.Task[None]] = {}
         self._cancellations: dict[TaskId, TaskCancellation] = {}
@@ -109,7 +109,7 @@ class Driver:
             commands = self._strategy.handle(event)
 
     def _on_event(self, event: Answered | InvalidField | None) -> None:
-        self._events.put_nowait((event, self._clock()))
+        self._events.put_nowait((event, self._now()))
 
     def _mesh_changed(self) -> None:
         self._on_event(None)
@@ -155,7 +155,7 @@ class Driver:
                 self._calls.commit(command.token_ids)
 
     def _call(self, command: Draft | Verify | Assess) -> None:
-        context = self._calls.call_context(self._rounds.context, Cause(*self._handled))
+        context = self._calls.call_context(self._rounds.context, Cause(*self._handled, self._now))
         self._cancellations[command.task] = context.cancellation
         match command:
             case Draft():
@@ -197,13 +197,13 @@ class Driver:
             capacity = self._calls.capacity()
             if capacity != self._capacity:
                 self._capacity = capacity
-                self._handled = ("capacity", self._clock())
+                self._handled = ("capacity", self._now())
                 return capacity
-            event, arrived_s = await self._events.get()
+            event, arrived = await self._events.get()
             if isinstance(event, InvalidField):
                 raise event
             if event is not None and not self._cancellations[event.task].requested:
-                self._handled = (type(event).__name__.lower(), arrived_s)
+                self._handled = (type(event).__name__.lower(), arrived)
                 return event
 
 

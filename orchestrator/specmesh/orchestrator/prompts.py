@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.errors import ContextExceeded, InvalidField
 from specmesh.orchestrator.bounded_pool import BoundedPool
 from specmesh.orchestrator.chats.chat import check_size, ending_in_message, variables
 from specmesh.orchestrator.chats.renderer import ChatRenderer
@@ -129,7 +129,7 @@ def _check_length(field: str, text: str, target: Target) -> None:
     most = _most_bytes(target)
     length = len(text) if len(text) > most else len(text.encode())
     if length > most:
-        raise InvalidField(
+        raise ContextExceeded(
             field,
             f"{length} bytes or more are beyond the {most} that {target.info.context_tokens} "
             f"tokens of at most {target.longest_token_bytes} bytes can hold",
@@ -140,7 +140,7 @@ def _check_room(field: str, num_tokens: int, target: Target) -> None:
     if not num_tokens:
         raise InvalidField(field, "must not be empty")
     if num_tokens >= target.info.context_tokens:
-        raise InvalidField(
+        raise ContextExceeded(
             field,
             f"{num_tokens} tokens leave no room in the context of {target.info.context_tokens}",
         )

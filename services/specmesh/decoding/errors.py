@@ -15,10 +15,15 @@ class InvalidField(ValueError):
         self.reason = reason
 
 
+class ContextExceeded(InvalidField):
+    """A prompt leaves no room in the model's context. Callers are told so apart from other wrong
+    fields: a model with a longer context, or a shorter prompt, is the way out."""
+
+
 @contextmanager
 def within(field: str) -> Iterator[None]:
     """Wrong fields of the message in ``field`` are named by their path from there."""
     try:
         yield
     except InvalidField as error:
-        raise InvalidField(f"{field}.{error.field}", error.reason) from None
+        raise type(error)(f"{field}.{error.field}", error.reason) from None

@@ -146,10 +146,17 @@ def from_mesh(error: SpecmeshError) -> ApiError:
         message,
         type=_type(status),
         param=param,
-        code=_CODES.get(status, error.reason.lower() or error.code.name.lower()),
+        code=_CODES.get(status) or _code(error),
         retry=unavailable or may_call_again(error),
         retry_after_s=retry_after_s,
     )
+
+
+def _code(error: SpecmeshError) -> str:
+    """What is wrong with a field, if it has a name, else the reason, else the status."""
+    violations = error.field_violations if isinstance(error, InvalidRequest) else ()
+    told = next((each.reason for each in violations if each.reason), error.reason)
+    return told.lower() or error.code.name.lower()
 
 
 def _type(status: int) -> str:

@@ -8,25 +8,21 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from google.protobuf.descriptor import FieldDescriptor
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Discriminator,
     Field,
     Tag,
     ValidationError,
-    create_model,
     model_validator,
 )
 
-from specmesh.client import AcceptanceMode, Filter
 from specmesh.gateway.errors import ApiError
+from specmesh.gateway.extension import OPTIONS, Extension
+from specmesh.gateway.fields import Fields, Float32, Uint32, Uint64
 from specmesh.gateway.parameters import CHAT, COMPLETIONS, EXTENSION, Parameters, taken
-from specmesh.v1 import speculation_pb2
 
 MAX_STOP = 16
 MAX_TOP_LOGPROBS = 20
@@ -34,9 +30,11 @@ DEFAULT_COMPLETION_TOKENS = 16
 """OpenAI's own default for completions. Chats end where the model ends them."""
 SEED_BITS = 53
 
-Uint32 = Annotated[int, Field(ge=0, lt=2**32)]
-Uint64 = Annotated[int, Field(ge=0, lt=2**64)]
-Float32 = Annotated[float, Field(ge=-3.4e38, le=3.4e38, allow_inf_nan=False)]
+HINTS = {
+    **{name: f"{EXTENSION}.{name}" for name in Extension.model_fields},
+    "max_completion_tokens": "max_tokens",
+}
+"""Where names of other servers' extensions go here."""
 
 
 def _shape(value: object) -> str:
@@ -49,66 +47,7 @@ def _shape(value: object) -> str:
     return "<ids>" if isinstance(first, int) else "<many>"
 
 
-class _Fields(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
-
-
-class FilterFields(_Fields):
-    """Which draft tokens the strategy ``filter`` keeps; the SDK's ``Filter``."""
-
-    scorer: str = ""
-    threshold: Float32 | None = None
-    escalation_rate: Float32 | None = None
-    follow_load: Annotated[list[Float32], Field(min_length=2, max_length=2)] | None = None
-
-    @model_validator(mode="after")
-    def _check_one_rule(self) -> Self:
-        assert self.chosen
-        return self
-
-    @property
-    def chosen(self) -> Filter:
-        """Raises ValueError if there is more than one rule."""
-        bounds = None if self.follow_load is None else (self.follow_load[0], self.follow_load[1])
-        return Filter(self.scorer, self.threshold, self.escalation_rate, bounds)
-
-
-class _Extension(_Fields):
-    strategy: str = ""
-    filter: FilterFields | None = None
-    acceptance_mode: Annotated[AcceptanceMode, Field(strict=False)] | None = None
-    top_k: Uint32 | None = None
-    stop_token_ids: list[Uint32] = []
-    ignore_end_of_text: bool = False
-    request_id: Annotated[str, Field(max_length=128)] = ""
-
-
-_OPTION_TYPES: Mapping[int, Any] = {
-    FieldDescriptor.CPPTYPE_UINT32: Uint32,
-    FieldDescriptor.CPPTYPE_STRING: str,
-}
-_OPTIONS = {
-    field.name: (_OPTION_TYPES[field.cpp_type] | None, None)
-    for field in speculation_pb2.SpeculationOptions.DESCRIPTOR.fields
-    if field.name not in _Extension.model_fields
-}
-"""The options of strategies, as the protocol has them."""
-
-if TYPE_CHECKING:
-
-    class Extension(_Extension):
-        """What OpenAI's calls don't have: the field ``specmesh`` of a request."""
-else:
-    Extension = create_model("Extension", __base__=_Extension, **_OPTIONS)
-
-HINTS = {
-    **{name: f"{EXTENSION}.{name}" for name in Extension.model_fields},
-    "max_completion_tokens": "max_tokens",
-}
-"""Where names of other servers' extensions go here."""
-
-
-class StreamOptions(_Fields):
+class StreamOptions(Fields):
     """How a stream is told."""
 
     include_usage: bool | None = None
@@ -117,7 +56,7 @@ class StreamOptions(_Fields):
     """Ignored; load generators send it. Usage comes once, at the end."""
 
 
-class Request(_Fields):
+class Request(Fields):
     """What both calls take."""
 
     model: Annotated[str, Field(min_length=1, max_length=512)]
@@ -171,7 +110,7 @@ class Request(_Fields):
             "strategy": more.strategy,
             "filter": None if more.filter is None else more.filter.chosen,
             "request_id": _request_id(identity, more.request_id, number, num_answers),
-            **{name: getattr(more, name) for name in _OPTIONS},
+            **{name: getattr(more, name) for name in OPTIONS},
         }
 
 
@@ -202,7 +141,7 @@ class CompletionRequest(Request):
         return DEFAULT_COMPLETION_TOKENS if self.max_tokens is None else self.max_tokens
 
 
-class TextPart(_Fields):
+class TextPart(Fields):
     """A part of a message's content."""
 
     type: Literal["text"]
@@ -216,7 +155,7 @@ def _without_nothing(value: object) -> object:
     return {name: each for name, each in value.items() if each is not None and each != []}
 
 
-class Message(_Fields):
+class Message(Fields):
     """A message of a chat."""
 
     role: Literal["system", "developer", "user", "assistant"]

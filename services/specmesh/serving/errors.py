@@ -30,7 +30,7 @@ from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
 
-from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.errors import ContextExceeded, InvalidField
 
 DOMAIN = "specmesh.dev"
 
@@ -38,6 +38,9 @@ MAX_MESSAGE_BYTES = 1024
 MAX_VALUE_BYTES = 256
 """Messages and metadata may repeat what the caller sent; a client takes 8 KiB of trailers, which
 hold a message twice, once percent-encoded with up to three bytes for each."""
+
+CONTEXT_LENGTH_EXCEEDED = "CONTEXT_LENGTH_EXCEEDED"
+"""The reason of a ``FieldViolation``, in OpenAI's words."""
 
 _DETAILS_KEY = "grpc-status-details-bin"
 
@@ -141,7 +144,9 @@ def to_status(error: ServiceError | InvalidField) -> grpc.Status:
     if isinstance(error, InvalidField):
         field = _cut(error.field, MAX_VALUE_BYTES)
         violation = BadRequest.FieldViolation(
-            field=field, description=_cut(error.reason, MAX_MESSAGE_BYTES)
+            field=field,
+            description=_cut(error.reason, MAX_MESSAGE_BYTES),
+            reason=CONTEXT_LENGTH_EXCEEDED if isinstance(error, ContextExceeded) else "",
         )
         return _status(
             grpc.StatusCode.INVALID_ARGUMENT,

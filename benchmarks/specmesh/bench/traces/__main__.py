@@ -149,7 +149,8 @@ def _print_path(found: PathFindings) -> None:
     console.print(
         f"\nThe orchestrator's own: {found.orchestrator_p50_share:.1%} in the median, "
         f"{found.orchestrator_p90_share:.1%} in the 90th percentile,\n"
-        f"{found.longest_ms:.1f} ms at the longest. By span, in the mean:"
+        f"{found.longest_ms:.1f} ms at the longest; what it waited there for a core, "
+        f"{found.orchestrator_core_p50_share:.1%}, comes on top.\nIts own by span, in the mean:"
     )
     for name, share in found.orchestrator_spans.items():
         console.print(f"  {share:6.2%}  {name}")

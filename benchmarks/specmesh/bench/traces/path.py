@@ -36,12 +36,14 @@ class PathFindings:
     orchestrator_p50_share: float
     """The median share of the orchestrator's own time on the critical path."""
     orchestrator_p90_share: float
+    orchestrator_core_p50_share: float
+    """The median share of what it waited there for a core, which is no part of its own time."""
     orchestrator_spans: dict[str, float]
     """Its own time by the name of the span: the mean share of the answer's time."""
     longest_ms: float
     """The longest stretch of its own time, in all answers."""
     orchestrator: CoreUse | None
-    """Its use of cores: what it waits for one counts as its own time as well."""
+    """Its use of cores, on the critical path or not."""
     parts: tuple[ServicePart, ...]
     """The largest first."""
 
@@ -51,7 +53,8 @@ def path_findings(traces: Sequence[Trace], orchestrator: CoreUse | None) -> Path
     whole = [trace for trace in traces if not trace.gaps]
     paths = [trace.path for trace in whole]
     lengths = [trace.root.duration_ms for trace in whole]
-    own = [list(_own(path)) for path in paths]
+    own = [list(_orchestrators(path, Part.OWN)) for path in paths]
+    starved = [sum(each.ms for each in _orchestrators(path, Part.CORE)) for path in paths]
     shares = [sum(each.ms for each in o) / ms for o, ms in zip(own, lengths, strict=True)]
     spread = Percentiles.of(shares)
     by_span: dict[str, float] = defaultdict(float)
@@ -64,6 +67,9 @@ def path_findings(traces: Sequence[Trace], orchestrator: CoreUse | None) -> Path
         answers=Percentiles.of(lengths),
         orchestrator_p50_share=spread.p50_ms,
         orchestrator_p90_share=spread.p90_ms,
+        orchestrator_core_p50_share=median(
+            waited / ms for waited, ms in zip(starved, lengths, strict=True)
+        ),
         orchestrator_spans=dict(sorted(by_span.items(), key=lambda item: -item[1])),
         longest_ms=max((each.ms for stretches in own for each in stretches), default=0.0),
         orchestrator=orchestrator,
@@ -71,11 +77,11 @@ def path_findings(traces: Sequence[Trace], orchestrator: CoreUse | None) -> Path
     )
 
 
-def _own(path: Iterable[Stretch]) -> Iterable[Stretch]:
+def _orchestrators(path: Iterable[Stretch], part: Part) -> Iterable[Stretch]:
     return (
         each
         for each in path
-        if each.part is Part.OWN and each.node.service == f"specmesh-{ORCHESTRATOR}"
+        if each.part is part and each.node.service == f"specmesh-{ORCHESTRATOR}"
     )
 
 

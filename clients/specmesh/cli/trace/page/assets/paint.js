@@ -8,6 +8,8 @@ export const PATH = 30;
 /** The height of what stays above the lanes: the axis, and the critical path. */
 export const ABOVE = AXIS + PATH;
 
+/** Parts of the path in which a node waits for something else. */
+const WAITS = new Set(["queue", "network", "core"]);
 const BAR = LANE - 3;
 const LETTER = 6.4;
 const FONT = "11px system-ui, sans-serif";
@@ -195,7 +197,7 @@ function paintPath(context, colors, scene, x) {
     const activity = stretch.span?.activity ?? "request";
     context.fillStyle = !known
       ? colors.hatch("lost")
-      : stretch.part === "queue" || stretch.part === "network"
+      : WAITS.has(stretch.part)
         ? colors.hatch(activity)
         : colors[activity];
     context.fillRect(left, y, wide, BAR);
@@ -204,7 +206,7 @@ function paintPath(context, colors, scene, x) {
     const text = `${stretch.node} ${stretch.part}`;
     if (wide > text.length * LETTER + 8) {
       context.fillStyle = colors.surface;
-      if (stretch.part === "queue" || stretch.part === "network" || !known) {
+      if (WAITS.has(stretch.part) || !known) {
         context.fillRect(left + 2, y + 2, text.length * LETTER, BAR - 4);
         context.fillStyle = colors.text;
       } else context.fillStyle = colors["on-bar"];
