@@ -209,7 +209,8 @@ class Server:
         """Refuse new calls, let running ones end within ``drain_seconds``.
 
         Clients are told at once to close their connections (GOAWAY), so that they look for another
-        server and not for the reason of a refusal. Calls that are open meet the gate.
+        server and not for the reason of a refusal. Calls that are open meet the gate. What arrives
+        in the moment of ``stop`` may never reach the gate, and then hangs until the end.
         """
         limit_s = self._settings.drain_seconds
         stopping = asyncio.create_task(self._server.stop(limit_s + _FLUSH_SECONDS))

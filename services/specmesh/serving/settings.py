@@ -69,9 +69,9 @@ class ProcessSettings(TlsSettings):
     )
     probe_address: Annotated[str, AfterValidator(_check_address)] | None = Field(
         None,
-        description="where gRPC health is answered in plain text, and nothing else: host:port, or "
-        "a port alone, on the host of the service; for probes that have no certificate, under the "
-        "names startup, liveness and readiness; by default nowhere",
+        description="where probes without a certificate find gRPC health (startup, liveness, "
+        "readiness) and nothing else, in plain text: host:port or port, as above; by default "
+        "nowhere",
     )
     drain_delay_seconds: float = Field(
         0.0,
