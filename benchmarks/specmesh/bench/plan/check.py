@@ -22,7 +22,7 @@ from specmesh.bench.kit.tables import make_table
 from specmesh.bench.plan.predict import Prediction, Times
 from specmesh.bench.plan.search import plan
 from specmesh.bench.plan.setting import Setting, default_objectives
-from specmesh.bench.simulate.options import Seed, strategy_names
+from specmesh.bench.simulate.options import HopMs, Seed, strategy_names
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
 from specmesh.cli.local.models import WaitingModels
@@ -40,7 +40,6 @@ from specmesh.simulation.latency import Fixed
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 _WARM_UP_S = 5.0
-_HOP_S = 0.0005
 _PROMPT_TOKENS = 8
 
 
@@ -85,25 +84,26 @@ def main(
         list[str] | None,
         typer.Option(callback=strategy_names, show_default="autoregressive, speculative"),
     ] = None,
+    hop_ms: HopMs = 0.5,
     duration: Annotated[float, typer.Option(min=1, help="Seconds that are measured.")] = 60.0,
     seed: Seed = 0,
     json_: Json = False,
 ) -> None:
     """Plan, start what was planned and the same with a verifier less, and send both the load.
 
-    The errors are those of the prediction, as shares of what was measured. A machine with other work
-    measures that.
+    The errors are those of the prediction, as shares of what was measured. A hop is half of what
+    a verification takes besides the forward. Nothing else may run on the machine meanwhile.
     """
     console = Console(stderr=True, highlight=False)
     target = Fixed(target_ms / 1e3)
     setting = Setting(
         target=target,
         drafter=Fixed(drafter_ms / 1e3),
-        hop_s=_HOP_S,
+        hop_s=hop_ms / 1e3,
         acceptance=acceptance,
         rate=rate,
         output=FixedLength(tokens),
-        objectives=default_objectives(target, _HOP_S),
+        objectives=default_objectives(target, hop_ms / 1e3),
         orchestrator_s=0.0,
         seed=seed,
     )

@@ -60,7 +60,7 @@ class Times:
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """One strategy on one mesh. ``attained``: the share of answers within the objectives;
-    utilisations are means over replicas, 1 or more if the queue only grows; rates are of all
+    utilisations are means over replicas, above 1 if the queue only grows; rates are of all
     cells."""
 
     strategy: str
@@ -72,6 +72,9 @@ class Prediction:
     attained: float
     verifier_utilisation: float
     drafter_utilisation: float
+    is_stable: bool
+    """Whether no role is so busy that its queue hardly ever empties. Replicas whose answers share
+    forwards may well be busy all the time."""
     verify_s: float
     """Of replicas' time for each answer, and ``draft_s`` likewise."""
     draft_s: float
@@ -91,8 +94,7 @@ class Prediction:
 
     def meets(self, share: float) -> bool:
         """Whether ``share`` of the answers are within the objectives, and the queues are stable."""
-        busiest = max(self.verifier_utilisation, self.drafter_utilisation)
-        return self.attained >= share and busiest <= MOST_BUSY
+        return self.attained >= share and self.is_stable
 
 
 def predict(setting: Setting, strategy: str, counts: Counts) -> Prediction:
@@ -147,6 +149,10 @@ def _prediction(
     num_drafters = len(mesh.drafters)
     verify_s = sum(server.busy_s for server in mesh.verifiers) / len(answers)
     draft_s = sum(server.busy_s for server in mesh.drafters) / len(answers)
+    busy = (
+        verify_s * rate / model.num_verifiers,
+        draft_s * rate / num_drafters if num_drafters else 0.0,
+    )
     verifications = sum(each.num_verify_calls for each in answers) / len(answers) * rate * cells
     return Prediction(
         strategy=strategy,
@@ -156,14 +162,20 @@ def _prediction(
         tpot_ms=Times.of([_tpot_s(each) for each in measured if len(each.token_ids) > 1]),
         e2e_ms=Times.of([each.duration_s for each in measured]),
         attained=sum(_meets(each, setting.objectives) for each in measured) / len(measured),
-        verifier_utilisation=round(verify_s * rate / model.num_verifiers, 4),
-        drafter_utilisation=round(draft_s * rate / num_drafters, 4) if num_drafters else 0.0,
+        verifier_utilisation=_utilisation(busy[0], model.batch),
+        drafter_utilisation=_utilisation(busy[1], model.batch),
+        is_stable=model.batch > 1 or max(busy) <= MOST_BUSY,
         verify_s=verify_s,
         draft_s=draft_s,
         verifications_per_s=round(verifications, 1),
         tokens_per_s=round(rate * cells * setting.mean_output, 1),
         orchestrator_cores=round(verifications * setting.orchestrator_s, 3),
     )
+
+
+def _utilisation(busy: float, batch: int) -> float:
+    """Rounded. Where answers share forwards no replica is behind by more than one."""
+    return round(busy if batch == 1 else min(busy, 1.0), 4)
 
 
 def _model(setting: Setting, strategy: str, counts: Counts) -> MeshModel:
