@@ -1,12 +1,12 @@
 """``specmesh plan``: the smallest simulated mesh that keeps a promise."""
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
+from typer.testing import CliRunner
 
+from specmesh.bench.plan.__main__ import app
 from specmesh.bench.plan.predict import Counts, Times, predict
 from specmesh.bench.plan.report import processes, recommended
 from specmesh.bench.plan.search import plan
@@ -15,7 +15,6 @@ from specmesh.load.lengths import Fixed as Length
 from specmesh.load.objectives import Objectives
 from specmesh.simulation.latency import Fixed
 
-SCRIPT = "from specmesh.cli.main import main; main()"
 TARGET = Fixed(0.04)
 SETTING = Setting(
     target=TARGET,
@@ -28,13 +27,7 @@ SETTING = Setting(
 
 
 def command(*arguments):
-    return subprocess.run(
-        [sys.executable, "-c", SCRIPT, "plan", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return CliRunner().invoke(app, list(arguments))
 
 
 def test_one_verifier_less_than_planned_breaks_the_promise():
@@ -107,10 +100,10 @@ def test_times_of_nothing_are_zero():
 def test_the_command_says_what_to_take():
     done = command(
         *("--rate", "2", "--target-ms", "40", "--output", "20", "--strategy", "speculative"),
-        "--json",
+        *("--workers", "1", "--json"),
     )
     found = json.loads(done.stdout)
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.output
     assert found["recommended"] == "speculative"
     best = found["strategies"]["speculative"]["best"]
     assert best["verifiers"] >= 1
@@ -130,7 +123,7 @@ def test_the_command_says_what_to_take():
 )
 def test_a_wrong_option_is_named(arguments, fault):
     done = command(*arguments)
-    assert done.returncode == 2
+    assert done.exit_code == 2
     assert fault in done.stderr
 
 

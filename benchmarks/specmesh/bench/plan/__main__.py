@@ -26,7 +26,7 @@ from specmesh.simulation.latency import Fixed
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
-ORCHESTRATOR_MS = 1.0
+ORCHESTRATOR_MS = 3.0
 _STRATEGIES = ("autoregressive", "speculative", "dsi")
 _WIDTH = 140
 """Columns of tables that are written to a file or a pipe."""
