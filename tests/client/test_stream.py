@@ -69,7 +69,7 @@ async def test_text_held_back_until_the_end_is_part_of_the_answer(serve):
     fake = await serve(FakeOrchestrator([script]))
     async with AsyncClient(fake.address) as client:
         stream = client.generate("hello")
-        assert [chunk async for chunk in stream] == [Chunk(0, (), "tail")]
+        assert [chunk async for chunk in stream] == [Chunk(0, (), "tail", resumable=True)]
         assert stream.result.text == "tail"
 
 

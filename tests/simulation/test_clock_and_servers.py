@@ -141,20 +141,6 @@ def test_calls_share_a_forward_and_who_comes_meanwhile_waits_for_the_next():
     assert server.busy_s == 6.0
 
 
-def test_what_is_sent_when_a_forward_ends_shares_the_next():
-    clock = Clock()
-    server, log = SimulatedServer(clock, Fixed(2.0), luck=lambda: 0.0, max_batch=8), Log(clock)
-
-    def again(name):
-        return SimulatedJob(0, 1, lambda: server.submit(log.job(name)), lambda: None)
-
-    server.submit(again("first"))  # alone in its forward
-    for name in "ab":
-        server.submit(again(name))
-    run_out(clock)
-    assert log.forwards == [(4.0, "first"), (6.0, "a"), (6.0, "b")]
-
-
 def test_a_forward_goes_on_for_the_others_when_one_of_its_calls_is_cancelled():
     clock = Clock()
     server, log = SimulatedServer(clock, Fixed(2.0), luck=lambda: 0.0, max_batch=2), Log(clock)

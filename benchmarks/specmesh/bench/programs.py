@@ -78,6 +78,12 @@ BENCHMARKS = (
         "Lose the primary of a Redis with Sentinels while answers stream, and check every token.",
     ),
     Program(
+        "bench plan",
+        "specmesh.bench.plan.check",
+        "local",
+        "Start what 'specmesh plan' plans, and hold what it predicts against what is measured.",
+    ),
+    Program(
         "bench load",
         "specmesh.bench.load",
         "local",

@@ -45,8 +45,6 @@ class SimulatedServer:
         self._max_batch = max_batch
         self._waiting: deque[SimulatedJob] = deque()
         self._running: list[SimulatedJob] = []
-        self._telling = False
-        """Whether jobs are being told that a forward has ended: what they send joins the next."""
         self._timer: Timer | None = None
         self._began = 0.0
         self._seen: set[int] = set()
@@ -60,7 +58,7 @@ class SimulatedServer:
         """Queue a job."""
         job.server = self
         self._waiting.append(job)
-        if not self._running and not self._telling:
+        if not self._running:
             self._forward()
 
     def cancel(self, job: SimulatedJob) -> None:
@@ -111,10 +109,8 @@ class SimulatedServer:
                 self._running.append(job)
         if self._running:
             self._forward()
-        self._telling = not self._running and self._max_batch > 1
         for job in ended:
             job.forwarded()
-        self._telling = False
         if not self._running:
             self._forward()
 

@@ -42,6 +42,7 @@ PROGRAMS = (
     Program("train", "specmesh.training", "inference", "Train the model pair that is shipped."),
     Program("bench", "specmesh.bench", "local", "Measure this machine."),
     Program("simulate", "specmesh.bench.simulate", "simulation", "Run strategies in virtual time."),
+    Program("plan", "specmesh.bench.plan", "simulation", "How many replicas a load needs."),
     Program("calibrate", "specmesh.bench.calibrate", "local", "Fit what decisions go by."),
 )
 

@@ -1,0 +1,134 @@
+"""``specmesh plan``: the smallest simulated mesh that keeps a promise."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from typer.testing import CliRunner
+
+from specmesh.bench.plan.__main__ import app
+from specmesh.bench.plan.predict import Counts, Times, predict
+from specmesh.bench.plan.report import processes, recommended
+from specmesh.bench.plan.search import plan
+from specmesh.bench.plan.setting import Setting, default_objectives
+from specmesh.load.lengths import Fixed as Length
+from specmesh.load.objectives import Objectives
+from specmesh.simulation.latency import Fixed
+
+TARGET = Fixed(0.04)
+SETTING = Setting(
+    target=TARGET,
+    drafter=Fixed(0.004),
+    rate=2.0,
+    output=Length(20),
+    objectives=default_objectives(TARGET, 0.0),
+    orchestrator_s=0.002,
+)
+
+
+def command(*arguments):
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_one_verifier_less_than_planned_breaks_the_promise():
+    found = plan(SETTING, "autoregressive")
+    assert found.best.meets(SETTING.attain)
+    assert found.fewer.verifiers == found.best.verifiers - 1
+    assert not found.fewer.meets(SETTING.attain)
+    # Each answer keeps a verifier busy for 20 forwards.
+    assert found.best.verifier_utilisation == pytest.approx(
+        2.0 * 20 * 0.04 / found.best.verifiers, rel=1e-3
+    )
+    assert found.best.orchestrator_cores == pytest.approx(2.0 * 20 * 0.002, rel=1e-3)
+
+
+def test_speculation_needs_fewer_verifiers_and_is_recommended():
+    autoregressive, speculative = (
+        plan(SETTING, name) for name in ("autoregressive", "speculative")
+    )
+    assert autoregressive.best.drafters == 0
+    assert speculative.best.drafters >= 1
+    assert speculative.best.verifiers < autoregressive.best.verifiers
+    assert recommended([autoregressive, speculative], drafter_cost=0.1) is speculative
+    assert recommended([autoregressive, speculative], drafter_cost=100.0) is autoregressive
+
+
+def test_answers_that_share_forwards_need_fewer_verifiers():
+    # Who comes while a forward runs waits for the next, so each token takes two of them.
+    busy = replace(SETTING, rate=8.0, objectives=Objectives(tpot_s=0.1))
+    alone, shared = (plan(replace(busy, batch=each), "autoregressive") for each in (1, 8))
+    assert shared.best.verifiers < alone.best.verifiers
+
+
+def test_a_promise_that_an_answer_alone_breaks_is_kept_by_no_mesh():
+    found = plan(replace(SETTING, objectives=Objectives(tpot_s=0.001)), "speculative")
+    assert found.best is None
+    assert found.alone.attained == 0
+    assert recommended([found], drafter_cost=0.1) is None
+
+
+def test_a_great_load_is_planned_in_cells():
+    great = replace(SETTING, rate=2.0 * 200)
+    assert SETTING.cells == 1
+    assert great.cells >= 5
+    few, many = (
+        plan(replace(great, rate=great.rate / great.cells), "autoregressive"),
+        plan(great, "autoregressive"),
+    )
+    assert many.best.counts == few.best.counts
+    assert many.best.verifiers == great.cells * few.best.verifiers
+    assert many.best.verifications_per_s == pytest.approx(
+        great.cells * few.best.verifications_per_s, rel=1e-3
+    )
+
+
+def test_a_mesh_that_cannot_keep_up_is_seen_as_such():
+    found = predict(SETTING, "autoregressive", Counts(1, 0))
+    assert found.verifier_utilisation > 1
+    assert found.attained < 0.5
+
+
+def test_the_same_setting_gives_the_same_prediction():
+    counts = Counts(3, 1)
+    assert predict(SETTING, "speculative", counts) == predict(SETTING, "speculative", counts)
+
+
+def test_times_of_nothing_are_zero():
+    assert Times.of([]) == Times(0.0, 0.0, 0.0)
+
+
+def test_the_command_says_what_to_take():
+    done = command(
+        *("--rate", "2", "--target-ms", "40", "--output", "20", "--strategy", "speculative"),
+        *("--workers", "1", "--json"),
+    )
+    found = json.loads(done.stdout)
+    assert done.exit_code == 0, done.output
+    assert found["recommended"] == "speculative"
+    best = found["strategies"]["speculative"]["best"]
+    assert best["verifiers"] >= 1
+    assert best["attained"] >= 0.95
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        (("--rate", "0", "--target-ms", "40"), "--rate"),
+        (("--rate", "1", "--target-ms", "nan"), "--target-ms"),
+        (("--rate", "1", "--target-ms", "40", "--output", "many"), "'many' is no length"),
+        (("--rate", "1", "--target-ms", "40", "--slo", "speed=1s"), "'speed' is no objective"),
+        (("--rate", "1", "--target-ms", "40", "--strategy", "none"), "'none' is none of"),
+        (("--rate", "1"), "--target-ms"),
+    ],
+)
+def test_a_wrong_option_is_named(arguments, fault):
+    done = command(*arguments)
+    assert done.exit_code == 2
+    assert fault in done.stderr
+
+
+def test_as_many_orchestrators_as_their_work_fills_with_room_left():
+    found = predict(SETTING, "autoregressive", Counts(3, 0))
+    assert processes(replace(found, orchestrator_cores=0.1)) == 1
+    assert processes(replace(found, orchestrator_cores=0.71)) == 2
+    assert processes(replace(found, orchestrator_cores=7.0)) == 10
