@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,8 +12,10 @@ import yaml
 from tests.k8s.manifests import Manifests
 from tests.k8s.tools import K8S, kustomize
 
-OVERLAYS = sorted({folder.name for folder in (K8S / "overlays").iterdir()} - {"podman"})
-"""podman's is for no cluster: `make k8s-smoke` plays it."""
+_FOUND = {folder.name for folder in (K8S / "overlays").iterdir()}
+PLAYED = sorted(_FOUND & {"podman"})
+"""For no cluster: `make k8s-smoke` plays it."""
+OVERLAYS = sorted(_FOUND - {*PLAYED})
 
 EXTRAS = (
     *("gateway", "gpu", "models", "load", "tracing", "monitoring", "autoscaling", "network-policy"),
@@ -50,7 +53,7 @@ NAMES = (*OVERLAYS, *COMBINATIONS)
 @cache
 def rendered(name: str) -> str:
     """The YAML of an overlay or combination."""
-    if name in OVERLAYS:
+    if name not in COMBINATIONS:
         return kustomize(K8S / "overlays" / name)
     with TemporaryDirectory() as folder:
         # kustomize takes relative paths only, and follows links in none.
@@ -70,9 +73,9 @@ def rendered(name: str) -> str:
         return kustomize(here)
 
 
-def every_object() -> list[str]:
-    """The YAML of each object in any overlay or combination, once; most are in many."""
-    return list(dict.fromkeys(each for name in NAMES for each in rendered(name).split("\n---\n")))
+def every_object(names: Sequence[str] = NAMES) -> list[str]:
+    """The YAML of each object in any of these overlays or combinations, once; most are in many."""
+    return list(dict.fromkeys(each for name in names for each in rendered(name).split("\n---\n")))
 
 
 def manifests(name: str) -> Manifests:

@@ -247,6 +247,10 @@ BREAKAGES: list[Broken] = [
         *({"query": 'sum(specmesh_requests_running{namespace="other"})'}, "of namespace"),
     ),
     (
+        *(metrics.alerts, of("PrometheusRule", "specmesh")),
+        *(("spec", "groups", 0, "rules", 0, "expr"), "specmesh_none > 0", "exports specmesh_none"),
+    ),
+    (
         *(metrics.scaling, of("ScaledObject", "drafter"), ("spec", "scaleTargetRef", "name")),
         *("drafters", "no Deployment 'drafters'"),
     ),

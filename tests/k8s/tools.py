@@ -21,7 +21,7 @@ needs_tools = pytest.mark.skipif(
 def run(program: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Run one of the programs to its end, whatever that is."""
     return subprocess.run(
-        [BIN / program, *arguments], capture_output=True, text=True, check=False, timeout=120
+        [BIN / program, *arguments], capture_output=True, text=True, check=False, timeout=300
     )
 
 

@@ -32,6 +32,7 @@ CHECKS: tuple[Check, ...] = (
     code.settings,
     code.images,
     metrics.queries,
+    metrics.alerts,
     metrics.scaling,
     metrics.monitored,
     network.policies,

@@ -86,6 +86,16 @@ def queries(manifests: Manifests) -> Iterator[str]:
             yield f"{where}: asks for nothing"
 
 
+def alerts(manifests: Manifests) -> Iterator[str]:
+    """Rules ask for series that a process here records."""
+    roles = {pod.name for pod in manifests.serving()}
+    for name, rule in manifests.of("PrometheusRule").items():
+        for alert in (alert for group in rule["spec"]["groups"] for alert in group["rules"]):
+            for series, _ in selected(alert["expr"]):
+                if not roles & recording(series):
+                    yield f"PrometheusRule {name}, {alert['alert']}: nobody exports {series}"
+
+
 @cache
 def _exported() -> frozenset[str]:
     return frozenset(exported())
