@@ -14,7 +14,7 @@ from tests.k8s_smoke.playable import Workload
 from tests.k8s_smoke.podman import CommandFailed, inspect, podman, quietly
 
 PROBE_PORT = 8086
-READY_S = 90.0
+READY_S = 180.0
 
 
 class NotInTime(Exception):
