@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.k8s_smoke.playable import IMAGES
-from tests.k8s_smoke.podman import NAME, podman
+from tests.k8s_smoke.playable import IMAGES, NAME
+from tests.k8s_smoke.podman import podman
 from tests.k8s_smoke.pods import NotInTime, wait_until
 
 USERS = 20
@@ -18,7 +18,6 @@ PROMPTS = 40
 TOKENS = 48
 STRATEGIES = ("speculative", "dsi", "branch-prediction", "autoregressive")
 """All of them say at temperature 0 what the target alone says."""
-USER = 10001
 TLS = "/etc/specmesh/tls"
 
 

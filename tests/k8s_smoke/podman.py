@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).parents[2]
-NAME = "specmesh-smoke"
-"""Begins the names of all networks, and labels all containers, that are made here."""
-
 os.environ["CONTAINERS_CONF"] = str(REPOSITORY / "deploy/images/containers.conf")
 
 
