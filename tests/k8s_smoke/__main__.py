@@ -22,7 +22,7 @@ from tests.k8s_smoke import certs, clients, images
 from tests.k8s_smoke.cut import cut_off
 from tests.k8s_smoke.load import PROMPTS, STRATEGIES, Answers, Load, write_prompts
 from tests.k8s_smoke.playable import NAME, Object, workloads
-from tests.k8s_smoke.podman import CommandFailed, podman, quietly
+from tests.k8s_smoke.podman import logs, podman, quietly
 from tests.k8s_smoke.pods import Mesh, wait_until
 from tests.k8s_smoke.steps import say, step
 
@@ -80,7 +80,7 @@ class Smoke:
 
     def answer_by_gateway(self) -> str:
         """OpenAI's API over HTTPS says the same."""
-        asked = {"model": "simulated", "prompt": PROMPT, "max_tokens": 32, "temperature": 0}
+        asked = {"model": "simulated-target", "prompt": PROMPT, "max_tokens": 32, "temperature": 0}
         url = "https://gateway:8080/v1/completions"
         told = clients.post(self.mesh.network, self.certs, url, asked)
         text = told["choices"][0]["text"]
@@ -226,10 +226,7 @@ def show_logs(mesh: Mesh) -> None:
     """The last lines of every pod."""
     for pod in [pod for each in mesh.pods.values() for pod in each]:
         say(f"---- {pod.name}")
-        try:
-            say(podman("logs", "--tail", "8", pod.container)[-2000:])
-        except CommandFailed as error:
-            say(error)
+        say(logs(pod.container))
 
 
 def remove_rest() -> None:
