@@ -6,6 +6,7 @@ and removes all pods, networks, volumes and files that it made; images and downl
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import sys
@@ -19,9 +20,9 @@ import yaml
 from tests.k8s.tools import K8S, kustomize
 from tests.k8s_smoke import certs, clients, images
 from tests.k8s_smoke.cut import cut_off
-from tests.k8s_smoke.load import PROMPTS, STRATEGIES, USER, Answers, Load, write_prompts
-from tests.k8s_smoke.playable import Object, workloads
-from tests.k8s_smoke.podman import NAME, CommandFailed, podman, quietly
+from tests.k8s_smoke.load import PROMPTS, STRATEGIES, Answers, Load, write_prompts
+from tests.k8s_smoke.playable import NAME, Object, workloads
+from tests.k8s_smoke.podman import logs, podman, quietly
 from tests.k8s_smoke.pods import Mesh, wait_until
 from tests.k8s_smoke.steps import say, step
 
@@ -47,7 +48,7 @@ class Smoke:
         self.certs = folder / "certs"
         self.folder = folder / "load"
         self.folder.mkdir()
-        self.folder.chmod(0o777)
+        os.chown(self.folder, certs.USER, certs.USER)
         write_prompts(self.folder / "prompts.txt")
         self.undisturbed: Answers
         self.load: Load
@@ -79,7 +80,7 @@ class Smoke:
 
     def answer_by_gateway(self) -> str:
         """OpenAI's API over HTTPS says the same."""
-        asked = {"model": "simulated", "prompt": PROMPT, "max_tokens": 32, "temperature": 0}
+        asked = {"model": "simulated-target", "prompt": PROMPT, "max_tokens": 32, "temperature": 0}
         url = "https://gateway:8080/v1/completions"
         told = clients.post(self.mesh.network, self.certs, url, asked)
         text = told["choices"][0]["text"]
@@ -181,17 +182,23 @@ def play_demo(mesh: Mesh) -> str:
     return f"the target alone and speculative say {texts.pop()[:60]!r}..."
 
 
-def smoke() -> None:
-    """All steps. Raises what the first that fails raises."""
-    step("programs", images.install_programs)
+def build() -> None:
+    """The steps to the images."""
     step("base image", images.make_base)
     wheels = images.cache()
     step("wheels", lambda: images.download_wheels(wheels))
     step("images", lambda: "\n" + images.build(wheels).rstrip())
-    step("images without a shell", images.check_no_shell)
+    step("what is in them", images.check)
+
+
+def smoke(reuse_images: bool) -> None:
+    """All steps. Raises what the first that fails raises."""
+    step("programs", images.install_programs)
+    if not reuse_images:
+        build()
     with ExitStack() as undo:
         folder = Path(undo.enter_context(TemporaryDirectory(prefix=NAME)))
-        secrets = certs.make(folder / "certs", USER)
+        secrets = certs.make(folder / "certs")
         podman_objects = rendered("podman")
         undo.callback(remove_rest)
         mesh = undo.enter_context(Mesh(NAME, workloads(podman_objects, secrets)))
@@ -219,28 +226,27 @@ def show_logs(mesh: Mesh) -> None:
     """The last lines of every pod."""
     for pod in [pod for each in mesh.pods.values() for pod in each]:
         say(f"---- {pod.name}")
-        try:
-            say(podman("logs", "--tail", "8", pod.container)[-2000:])
-        except CommandFailed as error:
-            say(error)
+        say(logs(pod.container))
 
 
 def remove_rest() -> None:
-    """What pods leave, whatever became of them: containers of clients, and Secrets as podman keeps
-    them."""
+    """What outlives pods: containers of clients, whatever became of them, and emptyDirs."""
     left = podman("ps", "--all", "--quiet", "--filter", f"label={NAME}").split()
     if left:
         quietly("rm", "--force", "--time", "0", *left)
-    for role in certs.SERVERS:
-        quietly("secret", "rm", f"tls-{role}")
-        quietly("volume", "rm", "--force", f"tls-{role}")
+    volumes = podman("volume", "ls", "--quiet", "--filter", f"name={NAME}").split()
+    if volumes:
+        quietly("volume", "rm", "--force", *volumes)
 
 
 def main() -> int:
     """The exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.k8s_smoke", description=__doc__)
+    parser.add_argument("--reuse-images", action="store_true", help="those of the run before")
+    reuse_images = parser.parse_args().reuse_images
     began = time.monotonic()
     try:
-        smoke()
+        smoke(reuse_images)
     except (Exception, KeyboardInterrupt):
         say(format_exc())
         say(f"FAILED after {time.monotonic() - began:.0f} s")

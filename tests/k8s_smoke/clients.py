@@ -9,8 +9,8 @@ from typing import Any
 from urllib.request import urlopen
 
 import grpc
-from tests.k8s_smoke.playable import IMAGES
-from tests.k8s_smoke.podman import NAME, podman
+from tests.k8s_smoke.playable import IMAGES, NAME
+from tests.k8s_smoke.podman import podman
 from tests.k8s_smoke.pods import Pod
 
 TLS = "/etc/specmesh/tls"

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.k8s_smoke.playable import IMAGES
-from tests.k8s_smoke.podman import NAME, podman
+from tests.k8s_smoke.playable import IMAGES, NAME
+from tests.k8s_smoke.podman import logs, podman
 from tests.k8s_smoke.pods import NotInTime, wait_until
 
 USERS = 20
@@ -18,7 +18,6 @@ PROMPTS = 40
 TOKENS = 48
 STRATEGIES = ("speculative", "dsi", "branch-prediction", "autoregressive")
 """All of them say at temperature 0 what the target alone says."""
-USER = 10001
 TLS = "/etc/specmesh/tls"
 
 
@@ -75,17 +74,17 @@ class Load:
     def end(self, within_s: float) -> Answers:
         """Wait until it is done, and read what it wrote. Raises NotInTime."""
         wait_until(f"{self.name} ended", self._has_ended, within_s)
-        log = podman("logs", self.name)
+        log = logs(self.name)
         podman("rm", self.name)
         report, table = self._files
         if not (report.exists() and table.exists()):
-            raise NotInTime(f"{self.name} wrote no report: {log[-1500:]}")
+            raise NotInTime(f"{self.name} wrote no report: {log}")
         return _read(report, table)
 
     def check_running(self) -> None:
         """Raises NotInTime if it is no more."""
         if self._has_ended():
-            raise NotInTime(f"{self.name} has ended: {podman('logs', self.name)[-1500:]}")
+            raise NotInTime(f"{self.name} has ended: {logs(self.name)}")
 
     def _has_ended(self) -> bool:
         return podman("container", "inspect", "-f", "{{.State.Status}}", self.name) == "exited"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 Object = dict[str, Any]
@@ -20,6 +21,8 @@ _CONTAINER = (
     *("resources", "securityContext", "volumeMounts"),
 )
 IMAGES = "localhost/{}:smoke"
+NAME = "specmesh-smoke"
+"""Begins the names of what is made here, where podman knows no labels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +33,17 @@ class Workload:
     replicas: int
     pod: Object
     others: Sequence[Object]
-    """ConfigMaps and Secrets that the pod names."""
+    """ConfigMaps that the pod names."""
 
     def manifests(self, name: str) -> list[Object]:
         """A pod called ``name``, and what it needs."""
         pod = copy.deepcopy(self.pod)
         pod["metadata"] = {"name": name, "labels": {"app.kubernetes.io/name": self.name}}
+        # podman gives all pods one emptyDir of a name.
+        own = {each["name"]: f"{NAME}-{name}-{each['name']}" for each in pod["spec"]["volumes"]}
+        mounts = [each for c in pod["spec"]["containers"] for each in c.get("volumeMounts", ())]
+        for each in (*pod["spec"]["volumes"], *mounts):
+            each["name"] = own[each["name"]]
         return [*self.others, pod]
 
     @property
@@ -44,42 +52,37 @@ class Workload:
         return int(self.pod["spec"]["terminationGracePeriodSeconds"])
 
 
-def workloads(objects: Iterable[Object], secrets: Sequence[Object] = ()) -> dict[str, Workload]:
-    """The Deployments of a rendered overlay by name."""
-    listed = [*objects, *secrets]
-    named = {
-        (each["kind"], each["metadata"]["name"]): _bare(each)
+def workloads(
+    objects: Iterable[Object], secrets: Mapping[str, Path] | None = None
+) -> dict[str, Workload]:
+    """The Deployments of a rendered overlay by name; ``secrets`` has a folder for each Secret."""
+    listed = list(objects)
+    maps = {
+        each["metadata"]["name"]: {**each, "metadata": {"name": each["metadata"]["name"]}}
         for each in listed
-        if each["kind"] in ("ConfigMap", "Secret")
+        if each["kind"] == "ConfigMap"
     }
     return {
-        each["metadata"]["name"]: _workload(each, named)
+        each["metadata"]["name"]: _workload(each, maps, secrets or {})
         for each in listed
         if each["kind"] == "Deployment"
     }
 
 
-def secret(name: str, files: Mapping[str, str]) -> Object:
-    """A Secret of texts."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": name},
-        "stringData": dict(files),
-    }
-
-
-def _workload(deployment: Object, named: Mapping[tuple[str, str], Object]) -> Workload:
-    spec = _only(_POD, deployment["spec"]["template"]["spec"])
+def _workload(
+    deployment: Object, maps: Mapping[str, Object], secrets: Mapping[str, Path]
+) -> Workload:
+    wanted = deployment["spec"]["template"]["spec"]
+    spec = _only(_POD, wanted)
     spec["restartPolicy"] = "Always"
-    containers = deployment["spec"]["template"]["spec"]["containers"]
-    spec["containers"] = [_container(each) for each in containers]
-    spec["volumes"] = [_volume(each) for each in spec.get("volumes", ())]
+    spec["containers"] = [_container(each) for each in wanted["containers"]]
+    spec["volumes"] = [_volume(each, secrets) for each in wanted.get("volumes", ())]
+    sources = [each for c in spec["containers"] for each in c.get("envFrom", ())]
     return Workload(
         deployment["metadata"]["name"],
         deployment["spec"]["replicas"],
         {"apiVersion": "v1", "kind": "Pod", "spec": spec},
-        [named[key] for key in _references(spec)],
+        [maps[each["configMapRef"]["name"]] for each in sources],
     )
 
 
@@ -89,26 +92,13 @@ def _container(container: Object) -> Object:
     return {**kept, "image": IMAGES.format(image), "imagePullPolicy": "Never"}
 
 
-def _volume(volume: Object) -> Object:
+def _volume(volume: Object, secrets: Mapping[str, Path]) -> Object:
+    """podman leaves the contents of Secrets in base64: a folder stands in for one."""
+    name = volume["name"]
     if "secret" in volume:
-        # podman crashes on a Secret that does not say whether it is optional.
-        name = volume["secret"]["secretName"]
-        return {"name": volume["name"], "secret": {"secretName": name, "optional": False}}
-    if "emptyDir" in volume:
-        return {"name": volume["name"], "emptyDir": {}}
-    return volume
-
-
-def _references(spec: Object) -> list[tuple[str, str]]:
-    sources = [each for c in spec["containers"] for each in c.get("envFrom", ())]
-    found = [("ConfigMap", each["configMapRef"]["name"]) for each in sources]
-    return found + [
-        ("Secret", each["secret"]["secretName"]) for each in spec["volumes"] if "secret" in each
-    ]
-
-
-def _bare(each: Object) -> Object:
-    return {**each, "metadata": {"name": each["metadata"]["name"]}}
+        folder = str(secrets[volume["secret"]["secretName"]])
+        return {"name": name, "hostPath": {"path": folder, "type": "Directory"}}
+    return {"name": name, "emptyDir": {}} if "emptyDir" in volume else volume
 
 
 def _only(names: Iterable[str], given: Mapping[str, Any]) -> Object:

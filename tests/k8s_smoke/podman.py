@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).parents[2]
-NAME = "specmesh-smoke"
-"""Begins the names of all networks, and labels all containers, that are made here."""
-
 os.environ["CONTAINERS_CONF"] = str(REPOSITORY / "deploy/images/containers.conf")
 
 
@@ -48,3 +45,10 @@ def quietly(*arguments: str, timeout_s: float = 60) -> str:
     except (CommandFailed, subprocess.TimeoutExpired) as error:
         return str(error)
     return ""
+
+
+def logs(container: str) -> str:
+    """The last lines that it wrote, to either stream."""
+    command = ["podman", "logs", "--tail", "8", container]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return (done.stdout + done.stderr)[-2500:].strip()

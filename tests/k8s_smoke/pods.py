@@ -11,10 +11,10 @@ import grpc
 import yaml
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tests.k8s_smoke.playable import Workload
-from tests.k8s_smoke.podman import CommandFailed, inspect, podman, quietly
+from tests.k8s_smoke.podman import CommandFailed, inspect, logs, podman, quietly
 
 PROBE_PORT = 8086
-READY_S = 90.0
+READY_S = 180.0
 
 
 class NotInTime(Exception):
@@ -119,8 +119,7 @@ class Mesh:
         took_s = time.monotonic() - began
         status = inspect("container", pod.container)["State"]["ExitCode"]
         if status != 0:
-            log = podman("logs", "--tail", "5", pod.container)
-            raise CommandFailed(f"{pod.name} ended with status {status}: {log}")
+            raise CommandFailed(f"{pod.name} ended with status {status}: {logs(pod.container)}")
         podman("pod", "rm", "--force", pod.name)
         self.pods[pod.role].remove(pod)
         return took_s
