@@ -118,7 +118,7 @@ async def test_replicas_behind_a_name_are_known_by_the_certificate_of_their_role
         "verifier", *SIMULATED, "--host", "127.0.0.2", *tls(tmp_path, "verifier")
     )
     port = int((await served(verifier)).rpartition(":")[2])
-    replica(processes, "verifier", 3, port, *tls(tmp_path, "drafter"))
+    await served(replica(processes, "verifier", 3, port, *tls(tmp_path, "drafter")))
     names.set(NAME, ["127.0.0.2", "127.0.0.3"])
     orchestrator = processes.service(
         *("orchestrator", "--verifiers", names.entry(NAME, port)), *tls(tmp_path, "orchestrator")

@@ -50,7 +50,9 @@ class Mesh:
             for flag, those in peers.items()
             for part in (flag, ",".join(each.address for each in those))
         ]
-        self.orchestrators = replicas("orchestrator", 2, *flags, *redis)
+        # As long as a client may take to connect anew to the one that was restarted before.
+        staying = ("--drain-delay-seconds", "1.5")
+        self.orchestrators = replicas("orchestrator", 2, *flags, *redis, *staying)
         self.orchestrators[1].flags += ("--drain-seconds", "0.1")  # it hands its answers over
         listed = ",".join(each.address for each in self.orchestrators)
         leaving = ("--drain-delay-seconds", "2")  # longer than an answer takes
