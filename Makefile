@@ -58,7 +58,7 @@ $(K8S)/.ready: pyproject.toml
 images: ## build the images of all roles: BASE=IMAGE@sha256:... ENGINE=podman REGISTRY= TAG= WHEELS=
 	deploy/images/build
 
-k8s-smoke: $(READY) ## as root on Debian: build the images, play k8s/overlays/podman, break it, roll it
+k8s-smoke: $(READY) .venv-k8s/.ready ## as root on Debian: build the images, play k8s/overlays/podman, break it, roll it
 	$(BIN)/python -m tests.k8s_smoke
 
 format: $(READY) ## format code and protos

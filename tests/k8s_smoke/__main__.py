@@ -199,9 +199,8 @@ def smoke(reuse_images: bool) -> None:
     with ExitStack() as undo:
         folder = Path(undo.enter_context(TemporaryDirectory(prefix=NAME)))
         secrets = certs.make(folder / "certs")
-        podman_objects = rendered("podman")
         undo.callback(remove_rest)
-        mesh = undo.enter_context(Mesh(NAME, workloads(podman_objects, secrets)))
+        mesh = undo.enter_context(Mesh(NAME, workloads(rendered("podman"), secrets)))
         test = Smoke(mesh, folder)
         try:
             step("a pod for each replica, over mTLS", test.start)
@@ -217,7 +216,8 @@ def smoke(reuse_images: bool) -> None:
         except BaseException:
             show_logs(mesh)
             raise
-        local = {**workloads(rendered("local")), "redis": workloads(podman_objects)["redis"]}
+        # There Redis is a StatefulSet.
+        local = {**workloads(rendered("local")), "redis": mesh.workloads["redis"]}
         demo = undo.enter_context(Mesh(f"{NAME}-demo", local))
         step("the demo pair by the overlay local", lambda: play_demo(demo))
 
