@@ -72,11 +72,15 @@ class SimulatedRequest:
     def _capacity(self) -> Capacity:
         model = self._mesh.model
         luck = 0.5  # the median
+        alone_s, with_token_s = (
+            model.target_latency.forward_s(first=False, luck=luck, num_nodes=num_nodes)
+            for num_nodes in (1, 2)
+        )
         return Capacity(
             num_verifiers=self._mesh.num_live_verifiers,
             num_drafters=self._models.num_drafters,
-            target_s=model.target_latency.forward_s(first=False, luck=luck, num_nodes=1)
-            + 2 * model.hop_s,
+            target_s=alone_s + 2 * model.hop_s,
+            target_token_s=with_token_s - alone_s,
             drafter_s=model.drafter_latencies[0].forward_s(first=False, luck=luck, num_nodes=1)
             if model.drafter_latencies
             else None,
