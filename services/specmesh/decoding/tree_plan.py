@@ -71,7 +71,8 @@ class AdaptiveTree:
     """Learns from round to round what tree to draft; it affects speed alone, never a token.
 
     ``lookahead`` and ``width`` are those of the request. With a lookahead every tree is drafted to
-    that depth, with a width nodes are left out only for want of room; None leaves it to what pays.
+    that depth; with a width tokens count as free, so that trees fill it; None leaves it to what
+    pays.
 
     Room is short where many nodes are worth their time. A level takes what there is, though levels
     below may hold better nodes, so the width has a price of its own (a shadow price): it rises with
@@ -105,6 +106,8 @@ class AdaptiveTree:
         self._exploring, self._price = False, 0.0
         if not target_s or drafter_s is None:
             return self._tree(below=0.0)
+        if self._fills:
+            target_token_s = 0.0
         alone_s = self._alone_s(target_s, target_token_s)
         level_s = drafter_s + target_token_s
         if not self._lookahead and self._acceptance.alpha * alone_s <= level_s:
@@ -112,7 +115,7 @@ class AdaptiveTree:
             stop = DraftStop(0.0, self._calibration.latest)
             return TreePlan(1, TreeGrowth(1, 0.0), stop) if self._exploring else None
         rate = self._tokens_per_s(target_s, drafter_s, alone_s)
-        self._price = 0.0 if self._fills else min(1.0, rate * target_token_s)
+        self._price = min(1.0, rate * target_token_s)
         return self._tree(below=min(1.0, rate * level_s / self._acceptance.alpha))
 
     def observe(self, outcome: TreeOutcome) -> None:
