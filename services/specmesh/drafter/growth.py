@@ -88,7 +88,7 @@ class GrowingDraft:
     def grow(self, rows: Logits) -> Level:
         """Add a level from ``rows``, the logits after the nodes of ``tree`` not scored before.
 
-        It is empty, and the draft has ended, if the model has no guess.
+        It is empty, and the draft has ended, if the model has no guess or none is worth it.
         """
         nodes, guesses = [], []
         for node, chance in zip(self._frontier, self._chances, strict=True):
