@@ -28,9 +28,9 @@ _PRIOR_ROUNDS: Final = 4.0
 _DECAY: Final = 0.98
 """The factor on a round's weight for each later round."""
 _DEARER: Final = 1.25
-_CHEAPER: Final = 0.9
+_CHEAPER: Final = 0.8
 """By what the shadow price changes after a tree that filled its width, and after one that didn't:
-two thirds of the trees have room to spare."""
+half of the trees have room to spare."""
 _CHEAPEST: Final = 1e-3
 
 
