@@ -75,6 +75,21 @@ def test_lookaheads_run_side_by_side(target_model, no_process_left):
     assert "Adaptive lookahead is" in done.stderr
 
 
+def test_trees_run_beside_chains(target_model, no_process_left):
+    done = specmesh(
+        *("bench", "tree", "--json", "--target", target_model, "--drafter", "prompt-lookup"),
+        *("--num-prompts", "1", "--tokens", "16", "--temperature", "0", "--width", "3"),
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["identical"] is True
+    ways = [(row["strategy"], row["width"]) for row in found["rows"]]
+    assert ways == [("autoregressive", None), ("speculative", None), ("tree", None), ("tree", 3)]
+    assert [row["drafter"] for row in found["rows"]] == [None, *["prompt-lookup"] * 3]
+    assert all(row["tokens_per_s"] > 0 and row["ratio"] > 0 for row in found["rows"])
+
+
 def test_the_filter_is_swept_and_many_sessions_are_timed(no_process_left):
     done = specmesh(
         *("bench", "filter", "--json", "--num-prompts", "1", "--tokens", "8"),

@@ -161,7 +161,8 @@ def test_options_of_strategies_are_passed_on(orchestrator):
     [
         (
             "lookahed=3",
-            "'lookahed' is no option of strategies; there are: lookahead, num_branches, predictor",
+            "'lookahed' is no option of strategies; there are: lookahead, num_branches, predictor, "
+            "width",
         ),
         ("lookahead=x", "'x' can't be lookahead"),
         ("lookahead", "'' can't be lookahead"),

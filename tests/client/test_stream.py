@@ -138,7 +138,7 @@ async def test_values_no_request_can_hold_are_refused_before_any_call():
             client.generate("hello", filter=Filter(threshold="high"))
         with pytest.raises(TypeError, match="stop_strings is a sequence"):
             client.generate("hello", stop_strings="end")
-        with pytest.raises(TypeError, match="there are: lookahead, num_branches, predictor"):
+        with pytest.raises(TypeError, match="there are: lookahead, num_branches, predictor, width"):
             client.generate("hello", lookahed=1)
     with pytest.raises(ValueError, match="target"):
         AsyncClient()

@@ -76,9 +76,12 @@ async def test_every_strategy_gives_the_same_answer(client, prompts, sampling):
             answer(client, prompt, **options, strategy="autoregressive"),
             answer(client, prompt, **options, strategy="speculative"),
             answer(client, prompt, **options, strategy="speculative", lookahead=9),
+            answer(client, prompt, **options, strategy="tree"),
+            answer(client, prompt, **options, strategy="tree", width=24),
         )
-        assert [said(result) for result in speculated] == [said(alone)] * 2
-        assert alone.stats.num_verified_tokens == 0 < speculated[0].stats.num_verified_tokens
+        assert [said(result) for result in speculated] == [said(alone)] * 4
+        assert alone.stats.num_verified_tokens == 0
+        assert all(result.stats.num_verified_tokens > 0 for result in speculated)
 
 
 async def test_another_seed_gives_another_answer(client, prompts):
@@ -94,7 +97,11 @@ async def test_rejection_mode_answers_within_the_vocabulary(client, prompts, sam
     options = {**sampling, "temperature": 0.8, "seed": 5, "max_tokens": 40}
     mode = AcceptanceMode.REJECTION
     results = await all_of(
-        *(answer(client, prompt, **options, acceptance_mode=mode) for prompt in prompts[:4])
+        *(
+            answer(client, prompt, **options, acceptance_mode=mode, strategy=strategy)
+            for prompt in prompts[:4]
+            for strategy in ("speculative", "tree")
+        )
     )
     for result in results:
         assert 0 < len(result.token_ids) <= 40

@@ -209,7 +209,8 @@ async def test_the_servers_span_says_what_became_of_the_answer(traced, prompts):
 
 
 @pytest.mark.parametrize(
-    "strategy", ["speculative", "dsi", "branch-prediction", "exhaustive", "autoregressive"]
+    "strategy",
+    ["speculative", "dsi", "branch-prediction", "exhaustive", "autoregressive", "tree"],
 )
 async def test_the_trace_tells_what_became_of_every_token(traced, prompts, strategy):
     options = {**LONG, "max_tokens": 48, "temperature": 0.8, "seed": 5, "strategy": strategy}

@@ -28,7 +28,7 @@ from specmesh.decoding.tree import TokenTree
 from specmesh.drafter.servicer import DrafterServicer
 from specmesh.inference.model import LanguageModel
 from specmesh.inference.models.transformers_model import TransformersModel
-from specmesh.inference.service.features import VERIFYING
+from specmesh.inference.service.features import DRAFTING, VERIFYING
 from specmesh.inference.service.prefixes import PrefixResolver
 from specmesh.inference.service.service import MODEL_SERVICE, InferenceService, InferenceSettings
 from specmesh.mesh.v1alpha1 import drafter_pb2_grpc, verifier_pb2_grpc
@@ -156,7 +156,7 @@ class BothRoles(InferenceService):
     """A verifier and a drafter on one model and one port."""
 
     role = "verifier"
-    features = VERIFYING
+    features = (*VERIFYING, *DRAFTING)
     names = (
         "specmesh.mesh.v1alpha1.VerifierService",
         "specmesh.mesh.v1alpha1.DrafterService",

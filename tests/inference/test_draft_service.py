@@ -16,6 +16,7 @@ from specmesh.decoding.platt import Platt
 from specmesh.decoding.prefix import PrefixChain
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.decoding.tree_growth import TreeGrowth
 from specmesh.drafter import servicer
 from specmesh.drafter.growth import DraftShape
 from specmesh.inference.model import Cancellation, ModelDescription
@@ -25,6 +26,7 @@ from specmesh.serving.errors import error_info
 from specmesh.serving.wire import (
     read_choices,
     read_distributions,
+    write_growth,
     write_sampling,
     write_stop,
     write_tree,
@@ -54,6 +56,7 @@ def request(
         levels_per_message=levels_per_message,
         num_choices=shape.num_choices,
         stop=write_stop(shape.stop),
+        growth=write_growth(shape.growth),
         vocab_size=shape.vocab_size or 0,
     )
 
@@ -89,6 +92,22 @@ async def test_levels_leave_as_many_at_a_time_as_asked(load, serve, levels_per_m
         responses = await draft(channel, request(shape, levels_per_message=levels_per_message))
     assert [len(response.token_ids) for response in responses] == sizes
     assert joined(EMPTY, responses) == grown(load(), shape, COUPLED)
+
+
+async def test_a_tree_that_grows_by_worth_is_sent_as_it_is_grown(load, serve):
+    stop, growth = DraftStop(0.02, Platt()), TreeGrowth(9, 0.01)
+    shape = DraftShape((0,), 6, (), num_choices=3, stop=stop, growth=growth)
+    for sampling in (COUPLED, REJECTION):
+        async with serve(load()) as channel:
+            message = request(shape, sampling, levels_per_message=6)
+            (response,) = await draft(channel, message)
+        tree = joined(EMPTY, [response])
+        assert tree == grown(load(), shape, sampling)
+        assert not tree.is_chain
+        parents = set(tree.parents)
+        assert {each.node for each in response.choices} == parents
+        told = {each.node for each in response.draft_distributions}
+        assert told == (parents if sampling is REJECTION else set())
 
 
 async def test_draft_keeps_to_the_targets_vocabulary(load, serve):

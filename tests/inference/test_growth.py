@@ -14,6 +14,7 @@ from specmesh.decoding.lookahead import DraftStop
 from specmesh.decoding.platt import Platt
 from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.decoding.tree_growth import TreeGrowth
 from specmesh.drafter.growth import DraftShape
 from specmesh.inference.model import Cancellation, ModelDescription
 from specmesh.inference.models.context_models import ContextModel, RandomTokens
@@ -195,6 +196,47 @@ def test_draft_ends_after_the_level_whose_every_path_is_too_unlikely(
 def test_draft_has_a_level_at_least_and_may_never_stop(load, below, num_levels):
     shape = replace(CHAIN, stop=DraftStop(below, Platt()))
     assert len(draft(load(), PREFIX, EMPTY, shape, GREEDY)[0]) == num_levels
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=lambda sampling: sampling.mode.name)
+def test_a_tree_grows_by_worth_and_the_target_accepts_what_it_drafted_itself(load, sampling):
+    """Every path of it is one of the tree of all children, and the first path is the chain."""
+    model, growth = load(), TreeGrowth(12, 0.01)
+    stop = DraftStop(0.0, Platt(0.8, 0.3))
+    shape = DraftShape((0,), 4, (), num_choices=2, stop=stop, growth=growth)
+    assert shape.num_nodes == 12
+    levels = list(grow(model.open(PREFIX, NEVER), EMPTY, len(PREFIX), shape, sampling))
+    tree = levels[-1].tree
+    assert len(tree) <= 12
+    assert any(len(tree.children(node)) > 1 for node in range(len(tree) + 1))
+
+    distributions = {n: each for level in levels for n, each in level.distributions.items()}
+    parents = {parent for parent in range(len(tree) + 1) if tree.children(parent)}
+    in_rejection_mode = sampling.mode is AcceptanceMode.REJECTION
+    assert set(distributions) == (parents if in_rejection_mode else set())
+    choices = {n: each for level in levels for n, each in level.choices.items()}
+    assert set(choices) == parents
+    for node, told in choices.items():
+        assert len(told.token_ids) == min(2, len(tree.children(node)))
+        if not in_rejection_mode:
+            assert tree.tokens_on(tree.children(node))[:2] == told.token_ids
+
+    (chain, *_), _ = draft(model, PREFIX, EMPTY, DraftShape((0,), 1, ()), sampling)
+    assert tree.token_ids[0] == chain.token_ids[0]
+    logits = load().open(PREFIX, NEVER).score(tree)
+    verdict = verify(tree, logits, sampling, len(PREFIX), distributions)
+    assert verdict.accepted_nodes
+    assert tree.children(verdict.accepted_nodes[-1]) == ()
+
+
+def test_a_tree_grows_below_nodes_that_are_given(load):
+    given = TokenTree((1, 2, 3), (0, 0, 1))
+    stop, growth = DraftStop(0.0, Platt()), TreeGrowth(5, 0.0)
+    shape = DraftShape((3, 2), 2, (), stop=stop, growth=growth)
+    levels = list(grow(load().open(PREFIX, NEVER), given, len(PREFIX), shape, GREEDY))
+    tree = levels[-1].tree
+    assert len(tree) == 3 + 5
+    assert set(tree.parents[3:]) <= {2, 3}
 
 
 def test_stop_tells_no_more_choices_than_were_asked_for(load):

@@ -93,6 +93,7 @@ VERIFY = COMMON | {
     for name, fields in DISTRIBUTIONS.items()
 }
 VERIFY["too_many_logprobs"] = ({"num_top_logprobs": 21}, "num_top_logprobs")
+GROWTH = {"max_nodes": 4}
 DRAFT = COMMON | {
     "depth_0": ({"depth": 0}, "depth"),
     "depth_257": ({"depth": 257}, "depth"),
@@ -100,6 +101,18 @@ DRAFT = COMMON | {
     "branching_0_beyond_depth": ({"depth": 1, "branching": [2, 0]}, "branching"),
     "draft_of_too_many_nodes": ({"depth": 2, "branching": [40, 40]}, "branching"),
     "branching_beyond_reason": ({"depth": 256, "branching": [2**32 - 1] * 256}, "branching"),
+    "growth_without_stop": ({"growth": GROWTH}, "growth"),
+    "growth_of_a_shape": ({"growth": GROWTH, "stop": {}, "branching": [2]}, "growth"),
+    "growth_to_no_node": ({"growth": {}, "stop": {}}, "growth.max_nodes"),
+    "growth_to_too_many": (
+        tree([1], [0]) | {"growth": {"max_nodes": 1024}, "stop": {}},
+        "growth.max_nodes",
+    ),
+    "growth_worth_nan": (
+        {"growth": GROWTH | {"least_worth": math.nan}, "stop": {}},
+        "growth.least_worth",
+    ),
+    "growth_worth_2": ({"growth": GROWTH | {"least_worth": 2}, "stop": {}}, "growth.least_worth"),
     "17_choices": ({"num_choices": 17}, "num_choices"),
     "node_that_is_not_there": (tree([1], [0]) | {"from_nodes": [0, 2]}, "from_nodes"),
     "node_named_twice": (tree([1], [0]) | {"from_nodes": [1, 1]}, "from_nodes"),

@@ -25,6 +25,7 @@ async def test_description_travels_whole(load, serve):
     model = load("qwen2", cache_tokens=256)
     async with serve(model) as channel:
         info, _ = await ask(channel)
+    info.features.sort()
     assert info == model_pb2.ModelInfo(
         name="qwen2",
         vocab_size=60,

@@ -13,16 +13,19 @@ from specmesh.decoding.lookahead import DraftStop
 from specmesh.decoding.platt import MAX_BIAS, MAX_SLOPE, Platt
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.decoding.tree_growth import TreeGrowth
 from specmesh.mesh.v1alpha1 import drafter_pb2, tokens_pb2
 from specmesh.serving.wire import (
     check_tokens,
     read_choices,
     read_distributions,
+    read_growth,
     read_sampling,
     read_stop,
     read_tree,
     write_choices,
     write_distributions,
+    write_growth,
     write_sampling,
     write_stop,
     write_tree,
@@ -46,6 +49,12 @@ def over_the_wire(message):
 @given(sampling=samplings)
 def test_sampling_comes_back_the_same(sampling):
     assert read_sampling(over_the_wire(write_sampling(sampling))) == sampling
+
+
+@given(st.integers(1, 1024), st.floats(0, 1, width=32))
+def test_growth_comes_back_the_same(max_nodes, least_worth):
+    growth = TreeGrowth(max_nodes, least_worth)
+    assert read_growth(over_the_wire(write_growth(growth)), 1024) == growth
 
 
 def test_unset_sampling_takes_the_documented_defaults():

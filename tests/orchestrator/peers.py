@@ -12,6 +12,7 @@ from uuid import uuid4
 import grpc.aio
 import numpy as np
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from tests.draft_shaper import DraftShaper
 from tests.orchestrator.model import (
     TOKENIZER_JSON,
     drafter_logits,
@@ -247,17 +248,19 @@ class Drafter(Peer, drafter_pb2_grpc.DrafterServiceServicer):
         prefix = await self._receive(request)
         tree = read_tree(request.tree, self.info.vocab_size)
         paths = [[*prefix, *tree.tokens_on(tree.path(node))] for node in range(len(tree) + 1)]
-        tips = list(request.from_nodes) or [0]
+        growth = DraftShaper(request)
         depth = min(request.depth, self.max_levels)
         message = drafter_pb2.DraftResponse()
         for level in range(1, depth + 1):
             message.cost.forward_ms += self.level_ms
-            tips = [self._grow(message, paths, tip, request) for tip in tips]
-            if level % request.levels_per_message == 0 or level == depth:
+            self._grow(message, paths, growth, request)
+            if level % request.levels_per_message == 0 or level == depth or growth.ended:
                 self.corrupt(message)
                 yield message
                 message = drafter_pb2.DraftResponse()
                 await self._play(self.after_message)
+            if growth.ended:
+                return
 
     async def DraftEach(self, request_iterator, context):  # noqa: N802
         self.num_open_calls += 1
@@ -267,21 +270,28 @@ class Drafter(Peer, drafter_pb2_grpc.DrafterServiceServicer):
                     yield drafter_pb2.DraftEachResponse(response=response)
             yield drafter_pb2.DraftEachResponse(last=True)
 
-    def _grow(self, message, paths: list[list[int]], tip: int, request) -> int:
-        """One more node below ``tip``; its number."""
-        path = paths[tip]
-        logits = drafter_logits(path, self._agreement)
+    def _grow(self, message, paths: list[list[int]], growth: DraftShaper, request) -> None:
+        """One more level."""
         sampling = read_sampling(request.sampling)
-        drawn = draw_children(logits, sampling, len(path), 1, request.num_choices)
-        message.token_ids.append(drawn.children[0])
-        message.parents.append(tip)
-        if drawn.distribution is not None:
-            message.draft_distributions.extend(write_distributions({tip: drawn.distribution}))
-        if drawn.choices is not None:
-            message.choices.extend(write_choices({tip: drawn.choices}))
-            message.entropies.append(drawn.choices.entropy)
-        paths.append([*path, drawn.children[0]])
-        return len(paths) - 1
+        tips = growth.tips
+        drawn = [
+            draw_children(
+                drafter_logits(paths[tip], self._agreement),
+                *(sampling, len(paths[tip]), growth.num_candidates),
+                num_choices=max(request.num_choices, growth.num_candidates),
+            )
+            for tip in tips
+        ]
+        for tip, each, children in zip(tips, drawn, growth.grow(drawn), strict=True):
+            message.token_ids.extend(children)
+            message.parents.extend([tip] * len(children))
+            paths.extend([*paths[tip], child] for child in children)
+            if each.distribution is not None and children:
+                message.draft_distributions.extend(write_distributions({tip: each.distribution}))
+            if each.choices is not None and request.num_choices and children:
+                told = each.choices.first(request.num_choices)
+                message.choices.extend(write_choices({tip: told}))
+                message.entropies.append(told.entropy)
 
 
 class Filter(Peer, confidence_pb2_grpc.ConfidenceServiceServicer):

@@ -24,6 +24,7 @@ CHECKED = {
     ),
     "`speculation.lookahead`": "1 to {MAX_LOOKAHEAD}",
     "`speculation.num_branches`": "1 to {MAX_BRANCHES}",
+    "`speculation.width`": "1 to {MAX_WIDTH}",
     "`num_top_logprobs`": "0 to {MAX_TOP_LOGPROBS}",
     "`chat.messages`": "1 to {MAX_MESSAGES}",
     "`chat.template_arguments`": (

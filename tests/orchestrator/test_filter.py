@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -35,19 +36,20 @@ NEVER_BROKEN = Chances()
 class Unsure(Hashes):
     """A drafter whose token and confidence are functions of the text, as a model's are."""
 
-    def guess(self, task, epoch, drafter, tokens, num_choices):
+    def guess(self, task, epoch, drafter, tokens, num_choices, count):
         self._dice = random.Random(f"{tokens}")
-        best, _, _ = super().guess(task, epoch, drafter, tokens, num_choices)
+        drawn = super().guess(task, epoch, drafter, tokens, num_choices, count)
         sure = self._dice.random()
-        return best, None, TopK((best,), (sure,), 0.0)
+        return replace(drawn, choices=TopK(drawn.children[:1], (sure,), 0.0))
 
 
 def algorithm_2(models: Unsure, goal: Goal, threshold: float) -> tuple[list[int], StopReason]:
     """One token at a time (CALID, Algorithm 2), with its place among those not checked."""
 
     def say(tokens):
-        token, _, choices = models.guess(0, 1, 0, tokens, 2)
-        return token if choices.probabilities[0] > threshold else models.target(tokens)
+        drawn = models.guess(0, 1, 0, tokens, 2, 1)
+        sure = drawn.choices.probabilities[0]
+        return drawn.children[0] if sure > threshold else models.target(tokens)
 
     return target_only(say, goal)
 

@@ -117,7 +117,7 @@ def test_a_settled_request_means_the_same_again():
         tokens { ids: 5 }
         sampling { temperature: 0.5 seed: 9 }
         stopping { max_tokens: 8 stop_token_ids: 1 stop_strings: "x" }
-        speculation { strategy: "filter" lookahead: 7 num_branches: 3 predictor: "phi"
+        speculation { strategy: "filter" lookahead: 7 num_branches: 3 predictor: "phi" width: 9
                       filter { scorer: "margin" follow_load { lowest: 0.25 highest: 0.5 } } }
         """
     )

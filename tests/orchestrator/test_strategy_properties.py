@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.orchestrator.goals import GIVEN
-from tests.orchestrator.world import Chances, Guess, Target, World, follow
+from tests.orchestrator.world import Chances, Target, World, follow
 
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.closed_forms import expected_tokens
-from specmesh.decoding.drafting import TopK
+from specmesh.decoding.drafting import Drawn, TopK
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import (
     Capacity,
@@ -35,18 +35,26 @@ class Hashes:
         self._dice = random.Random(seed)
 
     def guess(
-        self, task: int, epoch: int, drafter: int, tokens: Sequence[int], num_choices: int
-    ) -> Guess:
+        self,
+        task: int,
+        epoch: int,
+        drafter: int,
+        tokens: Sequence[int],
+        num_choices: int,
+        count: int,
+    ) -> Drawn:
         right = self.target(list(tokens))
         wrong = (right + 1 + drafter) % VOCAB_SIZE
         best, other = right, wrong
         if self._dice.random() >= self._agreement:
             best, other = wrong, right
-        listed = (best, other, (right + 9) % VOCAB_SIZE)[:num_choices]
+        known = (best, other, (right + 9) % VOCAB_SIZE)
+        listed = known[:num_choices]
         sure = self._dice.choice([0.4, 0.6, 0.9])
         choices = TopK(listed, (sure, 0.09, 0.01)[:num_choices], 0.9)
         # One drafter of several may not say what it thinks.
-        return best, None, choices if listed and drafter < 2 and best % 7 else None
+        tells = listed and drafter < 2 and best % 7
+        return Drawn(known[:count], None, choices if tells else None)
 
     def verdict(self, tokens: Sequence[int], command: Verify) -> Verdict:
         return follow(command.tree, tokens, self.target)

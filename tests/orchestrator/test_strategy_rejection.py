@@ -42,17 +42,18 @@ import pytest
 from numpy.typing import NDArray
 from tests.decoding.test_losslessness import NUM_TOKENS, PROMPT, exact_law, excess, score, table
 from tests.orchestrator.goals import draw_options
-from tests.orchestrator.world import Chances, Guess, World
+from tests.orchestrator.world import Chances, World
 
 from specmesh.decoding.acceptance import Verdict, verify
-from specmesh.decoding.drafting import draw_children
+from specmesh.decoding.drafting import Drawn, draw_children
 from specmesh.decoding.predictors import PREDICTORS, AlwaysAll, AlwaysNone
 from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling
+from specmesh.decoding.tree import TokenTree
 from specmesh.orchestrator.strategies import LOSSLESS, dsi
 from specmesh.orchestrator.strategies.base import Capacity, Goal, Verify
 from specmesh.orchestrator.strategies.chains import Chain
-from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
 from specmesh.orchestrator.strategies.kit.draft_noise import draft_sampling
+from specmesh.orchestrator.strategies.kit.draft_tree import DraftTree
 from specmesh.orchestrator.strategies.kit.growing_tree import GrowingTree
 
 NUM_CANDIDATES = 2
@@ -74,13 +75,18 @@ class Tables:
         self._draft_with = draft_with
 
     def guess(
-        self, task: int, epoch: int, drafter: int, tokens: Sequence[int], num_choices: int
-    ) -> Guess:
+        self,
+        task: int,
+        epoch: int,
+        drafter: int,
+        tokens: Sequence[int],
+        num_choices: int,
+        count: int,
+    ) -> Drawn:
         prefix = (*PROMPT, *tokens)
         sampling = self._draft_with(self._sampling, task, epoch)
         logits = self._drafters[drafter](prefix)
-        drawn = draw_children(logits, sampling, len(prefix), 1, num_choices)
-        return drawn.children[0], drawn.distribution, drawn.choices
+        return draw_children(logits, sampling, len(prefix), count, num_choices)
 
     def verdict(self, tokens: Sequence[int], command: Verify) -> Verdict:
         prefix = (*PROMPT, *tokens)
@@ -235,14 +241,13 @@ def test_a_draft_that_ends_where_the_drafter_is_unsure_does_not_tip_the_scales()
 
 
 def test_leaving_out_the_token_that_the_drafter_is_unsure_of_would_be_seen(monkeypatch):
-    def without_unsure_tail(self: GrowingTree, node: int) -> DraftChain:
-        run = chain_below(self, node)
+    def without_unsure_tail(self: GrowingTree) -> DraftTree:
+        run = self.chain_below(0)
         while run.tokens and run.confidences[-1] < 0.5:
             run = run.first(len(run.tokens) - 1)
-        return run
+        return DraftTree(TokenTree.chain(run.tokens), {}, run.drawn_from)
 
-    chain_below = GrowingTree.chain_below
-    monkeypatch.setattr(GrowingTree, "chain_below", without_unsure_tail)
+    monkeypatch.setattr(GrowingTree, "whole", property(without_unsure_tail))
     assert excess_at(0, sample_unsure_drafter(), 0.5) > 1
 
 

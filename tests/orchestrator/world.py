@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from specmesh.decoding.acceptance import Verdict
-from specmesh.decoding.drafting import TopK, confidence
+from specmesh.decoding.drafting import Drawn, TopK
 from specmesh.decoding.sampling import Distribution
 from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.tree_growth import Guess, is_last, next_level
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import (
     Assess,
@@ -34,15 +35,22 @@ from specmesh.orchestrator.strategies.base import (
 
 Target = Callable[[Sequence[int]], int]
 Keeps = Callable[[TopK], bool]
-Guess = tuple[int, Distribution | None, TopK | None]
 
 
 class Models(Protocol):
     """Who says what after the answer's tokens so far."""
 
     def guess(
-        self, task: int, epoch: int, drafter: int, tokens: Sequence[int], num_choices: int
-    ) -> Guess: ...
+        self,
+        task: int,
+        epoch: int,
+        drafter: int,
+        tokens: Sequence[int],
+        num_choices: int,
+        count: int,
+    ) -> Drawn:
+        """Up to ``count`` tokens."""
+        ...
 
     def verdict(self, tokens: Sequence[int], command: Verify) -> Verdict: ...
 
@@ -214,31 +222,33 @@ class World:
         paths = [tokens]
         for token, parent in zip(command.tree.token_ids, command.tree.parents, strict=True):
             paths.append([*paths[parent], token])
-        tips, events = list(command.from_nodes), []
-        reached = [1.0] * len(tips)
+        tips, events = [(node, 1.0) for node in command.from_nodes], []
         nodes: list[tuple[int, int]] = []
         distributions: dict[int, Distribution] = {}
         choices: dict[int, TopK] = {}
         for level in range(1, command.depth + 1):
             if self._dice.random() < self._chances.broken_draft:
                 return [*events, Failed(command.task)]
-            for index, tip in enumerate(tips):
-                token, distribution, chosen = self._models.guess(
-                    *(command.task, self._epoch, command.drafter, paths[tip], command.num_choices)
-                )
-                if distribution is not None:
+            num_nodes, added = len(paths) - 1 - len(command.tree), []
+            count = command.growth.max_nodes - num_nodes if command.growth else 1
+            guesses = [
+                Guess(chance, self._guess(command, paths[tip], count)) for tip, chance in tips
+            ]
+            shaped = next_level(guesses, command.stop, command.growth, num_nodes)
+            for (tip, _), guess, children in zip(tips, guesses, shaped, strict=True):
+                if children.token_ids and guess.drawn.distribution is not None:
                     self._random = True
-                    distributions[tip] = distribution
-                if chosen is not None:
-                    choices[tip] = chosen
-                nodes.append((token, tip))
-                paths.append([*paths[tip], token])
-                tips[index] = len(paths) - 1
-                if command.stop is not None:
-                    sure = confidence(token, chosen, distribution)
-                    reached[index] *= command.stop.acceptance(sure)
+                    distributions[tip] = guess.drawn.distribution
+                if children.token_ids and guess.drawn.choices is not None:
+                    choices[tip] = guess.drawn.choices
+                for token, chance in zip(children.token_ids, children.chances, strict=True):
+                    nodes.append((token, tip))
+                    paths.append([*paths[tip], token])
+                    added.append((len(paths) - 1, chance))
+            tips = added
             short = self._dice.random() < self._chances.short_draft
-            stopped = command.stop is not None and max(reached) < command.stop.below
+            num_nodes = len(paths) - 1 - len(command.tree)
+            stopped = not tips or is_last(shaped, command.stop, command.growth, num_nodes)
             last = short or stopped or level == command.depth
             if last or level % command.levels_per_message == 0:
                 events.append(_drafted(command.task, nodes, distributions, choices, last))
@@ -246,6 +256,11 @@ class World:
             if last:
                 break
         return events
+
+    def _guess(self, command: Draft, tokens: Sequence[int], count: int) -> Drawn:
+        return self._models.guess(
+            *(command.task, self._epoch, command.drafter, tokens, command.num_choices, count)
+        )
 
 
 def _drafted(
@@ -255,7 +270,7 @@ def _drafted(
     choices: Mapping[int, TopK],
     last: bool,
 ) -> Drafted:
-    tokens, parents = zip(*nodes, strict=True)
+    tokens, parents = (tuple(each[part] for each in nodes) for part in range(2))
     return Drafted(task, tokens, parents, distributions, last, choices)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tests.draft_shaper import DraftShaper
 from tests.schedules.models import VOCAB_SIZE, drafter_logits, state_after
 from tests.schedules.network import Network
 from tests.schedules.replicas import Health, Replica, corrupted
@@ -42,31 +43,39 @@ class Drafter(Replica):
             states.append(chained(states[parent], token))
         sampling = read_sampling(request.sampling)
         depths = [len(prefix) + depth for depth in tree.depths]
-        tips = list(request.from_nodes) or [0]
+        growth = DraftShaper(request)
         depth = self._dice.choice([request.depth, request.depth, self._dice.randint(1, 4)])
         depth = min(depth, request.depth)
         part, num_levels = drafter_pb2.DraftResponse(), 0
         for level in range(1, depth + 1):
             num_levels += 1
             part.cost.forward_ms += self._pace_s * 1e3
-            grown = []
-            for tip in tips:
-                logits = drafter_logits(states[tip], self._agreement)
-                drawn = draw_children(logits, sampling, depths[tip], 1, request.num_choices)
-                part.token_ids.append(drawn.children[0])
-                part.parents.append(tip)
-                if drawn.distribution is not None:
-                    part.draft_distributions.extend(write_distributions({tip: drawn.distribution}))
-                if drawn.choices is not None:
-                    part.choices.extend(write_choices({tip: drawn.choices}))
-                    part.entropies.append(drawn.choices.entropy)
-                states.append(chained(states[tip], drawn.children[0]))
-                depths.append(depths[tip] + 1)
-                grown.append(len(states) - 1)
-            tips = grown
-            if level % request.levels_per_message == 0 or level == depth:
-                yield self._pace_s * num_levels, self._body(part)
+            tips, count = growth.tips, growth.num_candidates
+            drawn = [
+                draw_children(
+                    drafter_logits(states[tip], self._agreement),
+                    *(sampling, depths[tip], count),
+                    num_choices=max(request.num_choices, count),
+                )
+                for tip in tips
+            ]
+            for tip, each, children in zip(tips, drawn, growth.grow(drawn), strict=True):
+                part.token_ids.extend(children)
+                part.parents.extend([tip] * len(children))
+                states.extend(chained(states[tip], child) for child in children)
+                depths.extend([depths[tip] + 1] * len(children))
+                if each.distribution is not None and children:
+                    part.draft_distributions.extend(write_distributions({tip: each.distribution}))
+                if each.choices is not None and request.num_choices and children:
+                    told = each.choices.first(request.num_choices)
+                    part.choices.extend(write_choices({tip: told}))
+                    part.entropies.append(told.entropy)
+            if level % request.levels_per_message == 0 or level == depth or growth.ended:
+                if part.token_ids:
+                    yield self._pace_s * num_levels, self._body(part)
                 part, num_levels = drafter_pb2.DraftResponse(), 0
+            if growth.ended:
+                break
         yield 0.0, drafter_pb2.DraftEachResponse(last=True).SerializeToString()
 
     def _body(self, part: drafter_pb2.DraftResponse) -> bytes:

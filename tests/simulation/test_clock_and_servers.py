@@ -153,7 +153,7 @@ def test_a_forward_goes_on_for_the_others_when_one_of_its_calls_is_cancelled():
 
 
 def test_a_wide_forward_takes_longer():
-    assert Fixed(1.0, node_s=0.5).forward_s(first=False, luck=0.0, num_nodes=3) == 2.0
+    assert Fixed(1.0, token_s=0.5).forward_s(first=False, luck=0.0, num_nodes=3) == 2.0
 
 
 def test_drafts_go_to_the_least_busy_replica_of_their_drafter():

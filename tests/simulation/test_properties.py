@@ -246,3 +246,18 @@ def test_adaptive_lookahead_is_nearly_as_fast_as_the_best_fixed_one(acceptance, 
         return simulate(STRATEGIES["speculative"](goal), goal, models, mesh, 0)[0].ended_s
 
     assert seconds(None) < 1.08 * min(map(seconds, (*range(1, 9), 10, 12, 16, 24)))
+
+
+def seconds_of(name: str, token_s: float) -> float:
+    """For an answer where the drafter's second choice is right half the time that its first
+    isn't."""
+    mesh = MeshModel(Fixed(1.0, token_s=token_s), (Fixed(0.05),))
+    target = SimulatedTarget(5, VOCAB_SIZE)
+    models = CertainModels(target, (SimulatedDrafter(target, 0.6, runner_up=0.5),))
+    goal = Goal(max_tokens=600)
+    return simulate(STRATEGIES[name](goal), goal, models, mesh, 0)[0].ended_s
+
+
+def test_a_tree_pays_where_tokens_cost_little_and_is_a_chain_where_they_cost_much():
+    assert seconds_of("tree", 0.0) < 0.8 * seconds_of("speculative", 0.0)
+    assert seconds_of("tree", 0.2) < 1.05 * seconds_of("speculative", 0.2)

@@ -18,6 +18,12 @@ BENCHMARKS = (
         "Drafts of fixed lengths against those that end where going on doesn't pay.",
     ),
     Program(
+        "bench tree",
+        "specmesh.bench.tree",
+        "local",
+        "Token trees, as wide as pays and of fixed widths, against chains and the target alone.",
+    ),
+    Program(
         "bench mesh",
         "specmesh.bench.mesh",
         "local",

@@ -20,18 +20,18 @@ class Latency(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """Time to first token, then time per output token (DSI, Appendix F.1)."""
+    """Time to first token, then time per output token (DSI, Appendix F.1), and ``token_s`` for each
+    draft token in a verification."""
 
     each_s: float
     first_s: float | None = None
     """None: the same as ``each_s``."""
-    node_s: float = 0.0
-    """On top, for each node after the first, whosever they are."""
+    token_s: float = 0.0
 
     def forward_s(self, *, first: bool, luck: float, num_nodes: int) -> float:  # noqa: ARG002
-        """``first_s`` for the first forward if it is set, else ``each_s``; and for its width."""
-        base_s = self.first_s if first and self.first_s is not None else self.each_s
-        return base_s + self.node_s * (num_nodes - 1)
+        """``first_s`` for the first forward if it is set, else ``each_s``; longer by its tokens."""
+        alone_s = self.first_s if first and self.first_s is not None else self.each_s
+        return alone_s + self.token_s * (num_nodes - 1)
 
 
 class Measured:

@@ -10,8 +10,8 @@ import numpy as np
 
 from specmesh.decoding.acceptance import Verdict, verify
 from specmesh.decoding.bonus import MAX_BONUS_CANDIDATES
-from specmesh.decoding.drafting import TopK, draw_children, highest_entropy
-from specmesh.decoding.sampling import Distribution, Sampling
+from specmesh.decoding.drafting import Drawn, TopK, draw_children, highest_entropy
+from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget, chained
 from specmesh.decoding.simulated_pair import SimulatedPair, renamed
 from specmesh.decoding.tree import TokenTree
@@ -40,15 +40,6 @@ class Context(NamedTuple):
         return contexts
 
 
-@dataclass(frozen=True, slots=True)
-class DraftedToken:
-    """A draft token, the distribution it was drawn from, and the drafter's likeliest tokens."""
-
-    token: int
-    distribution: Distribution | None
-    choices: TopK | None
-
-
 class VirtualModels(Protocol):
     """A target and its drafters."""
 
@@ -61,8 +52,8 @@ class VirtualModels(Protocol):
         """The context after ``prompt``."""
         ...
 
-    def guess(self, context: Context, command: Draft) -> DraftedToken:
-        """The next token of the drafter that ``command`` names."""
+    def guess(self, context: Context, command: Draft, count: int) -> Drawn:
+        """Up to ``count`` next tokens of the drafter that ``command`` names."""
         ...
 
     def verdict(self, context: Context, command: Verify) -> Verdict:
@@ -86,15 +77,15 @@ class CertainModels:
         """The context after ``prompt``."""
         return Context(self.target.start, 0).after(prompt)
 
-    def guess(self, context: Context, command: Draft) -> DraftedToken:
-        """The drafter's token, which it gives its acceptance rate as probability."""
+    def guess(self, context: Context, command: Draft, count: int) -> Drawn:
+        """The drafter's two tokens, to which it gives the rates at which they are right."""
         drafter = self.drafters[command.drafter]
         first, second = drafter.choices(context.state)
         if not command.num_choices:
-            return DraftedToken(first, None, None)
+            return Drawn((first, second)[:count], None, None)
         odds = (drafter.acceptance, (1 - drafter.acceptance) * drafter.runner_up)
         entropy = highest_entropy(odds, self.target.vocab_size)
-        return DraftedToken(first, None, TopK((first, second), odds, entropy))
+        return Drawn((first, second)[:count], None, TopK((first, second), odds, entropy))
 
     def verdict(self, context: Context, command: Verify) -> Verdict:
         """Accept the nodes that agree with the target's tokens."""
@@ -122,12 +113,12 @@ class SampledModels:
         """The context after ``prompt``."""
         return Context(0, 0).after(prompt)
 
-    def guess(self, context: Context, command: Draft) -> DraftedToken:
-        """A token drawn from the drafter's distribution."""
+    def guess(self, context: Context, command: Draft, count: int) -> Drawn:
+        """Tokens drawn from the drafter's distribution, without replacement."""
         sampling = draft_sampling(self._sampling, command.task, epoch=1)
         logits = renamed(self._drafter, context.state)
-        drawn = draw_children(logits, sampling, context.length, 1, command.num_choices)
-        return DraftedToken(drawn.children[0], drawn.distribution, drawn.choices)
+        num_choices = max(command.num_choices, count) if command.num_choices else 0
+        return draw_children(logits, sampling, context.length, count, num_choices)
 
     def verdict(self, context: Context, command: Verify) -> Verdict:
         """The verdict of ``verify`` on the target's distributions."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from specmesh.decoding.drafting import TopK, confidence
+from specmesh.decoding.drafting import Drawn, TopK
 from specmesh.decoding.sampling import Distribution
+from specmesh.decoding.tree_growth import Children, Guess, is_last, next_level
 from specmesh.orchestrator.request_stats import RequestStats
 from specmesh.orchestrator.strategies.base import (
     Assess,
@@ -71,11 +72,15 @@ class SimulatedRequest:
     def _capacity(self) -> Capacity:
         model = self._mesh.model
         luck = 0.5  # the median
+        alone_s, with_token_s = (
+            model.target_latency.forward_s(first=False, luck=luck, num_nodes=num_nodes)
+            for num_nodes in (1, 2)
+        )
         return Capacity(
             num_verifiers=self._mesh.num_live_verifiers,
             num_drafters=self._models.num_drafters,
-            target_s=model.target_latency.forward_s(first=False, luck=luck, num_nodes=1)
-            + 2 * model.hop_s,
+            target_s=alone_s + 2 * model.hop_s,
+            target_token_s=with_token_s - alone_s,
             drafter_s=model.drafter_latencies[0].forward_s(first=False, luck=luck, num_nodes=1)
             if model.drafter_latencies
             else None,
@@ -173,8 +178,8 @@ class SimulatedRequest:
                 self._answer(command.task, Failed(command.task), last=True)
                 return
             levels.grow()
-            last = job.num_done == command.depth or levels.stopped
-            if levels.stopped:
+            last = job.num_done == command.depth or levels.ended
+            if levels.ended:
                 self._mesh.cancel(job)
             if last or job.num_done % command.levels_per_message == 0:
                 self._answer(command.task, levels.event(last), last)
@@ -221,19 +226,16 @@ class _Levels:
     """Drafts a simulated drafter's tokens, level by level."""
 
     def __init__(self, models: VirtualModels, command: Draft, context: Context) -> None:
+        self.ended = False
+        """Whether there is nothing more to draft, or going on isn't worth it."""
         self._models = models
         self._command = command
         contexts = context.of_nodes(command.tree)
         self._tips = [(node, contexts[node], 1.0) for node in command.from_nodes]
         """Nodes to draft from: number, context, and probability that all up to it are accepted."""
-        self._num_nodes = len(command.tree)
+        self._num_nodes = 0
+        """Drafted so far."""
         self._begin_message()
-
-    @property
-    def stopped(self) -> bool:
-        """Whether the command's stop rule ends the draft."""
-        stop = self._command.stop
-        return stop is not None and max(chance for *_, chance in self._tips) < stop.below
 
     def _begin_message(self) -> None:
         self._tokens: list[int] = []
@@ -242,22 +244,30 @@ class _Levels:
         self._choices: dict[int, TopK] = {}
 
     def grow(self) -> None:
-        """Draft one more token at every tip."""
-        self._tips = [self._extend(*tip) for tip in self._tips]
+        """Draft one more level."""
+        growth, stop = self._command.growth, self._command.stop
+        count = growth.max_nodes - self._num_nodes if growth else 1
+        drawn = [self._models.guess(context, self._command, count) for _, context, _ in self._tips]
+        guesses = [Guess(tip[2], each) for tip, each in zip(self._tips, drawn, strict=True)]
+        level = next_level(guesses, stop, growth, self._num_nodes)
+        tips, self._tips = self._tips, []
+        for (node, context, _), each, children in zip(tips, drawn, level, strict=True):
+            self._add(node, context, each, children)
+        self.ended = not self._tips or is_last(level, stop, growth, self._num_nodes)
 
-    def _extend(self, node: int, context: Context, chance: float) -> tuple[int, Context, float]:
-        guess = self._models.guess(context, self._command)
-        self._tokens.append(guess.token)
-        self._parents.append(node)
-        if guess.distribution is not None:
-            self._distributions[node] = guess.distribution
-        if guess.choices is not None:
-            self._choices[node] = guess.choices
-        if self._command.stop is not None:
-            sure = confidence(guess.token, guess.choices, guess.distribution)
-            chance *= self._command.stop.acceptance(sure)
-        self._num_nodes += 1
-        return self._num_nodes, context.after((guess.token,)), chance
+    def _add(self, node: int, context: Context, drawn: Drawn, children: Children) -> None:
+        if not children.token_ids:
+            return
+        if drawn.distribution is not None:
+            self._distributions[node] = drawn.distribution
+        if drawn.choices is not None:
+            self._choices[node] = drawn.choices
+        for token, chance in zip(children.token_ids, children.chances, strict=True):
+            self._tokens.append(token)
+            self._parents.append(node)
+            self._num_nodes += 1
+            number = len(self._command.tree) + self._num_nodes
+            self._tips.append((number, context.after((token,)), chance))
 
     def event(self, last: bool) -> Drafted:
         """An event with everything since the last message."""

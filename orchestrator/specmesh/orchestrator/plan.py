@@ -80,6 +80,8 @@ def make_plan(
         raise InvalidField("sampling.seed", f"must be below 2**{SEED_BITS}")
     if sampling.mode is AcceptanceMode.REJECTION:
         target.require(model_pb2.MODEL_FEATURE_REJECTION_MODE)
+    if STRATEGIES[strategy].needs_trees:
+        target.require(model_pb2.MODEL_FEATURE_TREES)
     return RequestPlan(
         prompt=prompt,
         sampling=sampling,

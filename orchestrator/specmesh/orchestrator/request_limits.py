@@ -8,6 +8,7 @@ from __future__ import annotations
 from specmesh.decoding.logprobs import MAX_TOP_LOGPROBS
 from specmesh.decoding.lookahead import MAX_LOOKAHEAD
 from specmesh.decoding.sampling import MAX_TEMPERATURE
+from specmesh.decoding.tree_plan import MAX_WIDTH
 from specmesh.orchestrator.strategies.options import MAX_BRANCHES
 from specmesh.serving.intake import MAX_METADATA_BYTES
 
@@ -28,6 +29,7 @@ __all__ = [
     "MAX_STOP_TOKENS",
     "MAX_TEMPERATURE",
     "MAX_TOP_LOGPROBS",
+    "MAX_WIDTH",
     "SEED_BITS",
 ]
 

@@ -33,7 +33,8 @@ _DECAY: Final = 0.98
 @dataclass(frozen=True, slots=True)
 class DraftStop:
     """When to end a draft early: after the first level where every node has a probability less than
-    ``below``, in [0, 1], of being accepted along with all nodes before it.
+    ``below``, in [0, 1], of being accepted along with all nodes before it; of a tree that grows by
+    worth (``decoding/tree_growth.py``), where these add up to less.
 
     ``acceptance`` maps the drafter's confidence in a token to the probability that the token is
     accepted.

@@ -14,6 +14,7 @@ from specmesh.drafter.backends import Backend, load
 from specmesh.drafter.servicer import DrafterServicer
 from specmesh.inference.model import LanguageModel
 from specmesh.inference.models.simulated_settings import SimulatedDrafterSettings
+from specmesh.inference.service.features import DRAFTING
 from specmesh.inference.service.prefixes import PrefixResolver
 from specmesh.inference.service.service import MODEL_SERVICE, InferenceService, InferenceSettings
 from specmesh.mesh.v1alpha1 import drafter_pb2, drafter_pb2_grpc
@@ -45,6 +46,7 @@ class DrafterService(InferenceService):
     """The ``Service`` of the drafter role."""
 
     role = "drafter"
+    features = DRAFTING
 
     def __init__(self, settings: DrafterSettings) -> None:
         super().__init__(settings)

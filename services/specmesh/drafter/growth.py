@@ -7,18 +7,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specmesh.decoding.drafting import Drawn, TopK, confidence, draw_children
+from specmesh.decoding.drafting import Drawn, TopK, draw_children
 from specmesh.decoding.lookahead import DraftStop
 from specmesh.decoding.sampling import Distribution, Sampling
 from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.tree_growth import Guess, TreeGrowth, is_last, next_level
 from specmesh.inference.model import Logits
 
 
 @dataclass(frozen=True, slots=True)
 class DraftShape:
     """What to draft below ``from_nodes``: ``depth`` levels, with ``branching[i]`` children per node
-    at level i and one beyond the list; ``num_choices`` choices to send per node; when to ``stop``
-    early; how many tokens the vocabulary has, None for as many as the drafter's."""
+    at level i and one beyond the list, or as ``growth`` has it; ``num_choices`` choices to send per
+    node, but with ``growth`` no more than it has children; when to ``stop`` early; how many tokens
+    the vocabulary has, None for as many as the drafter's."""
 
     from_nodes: tuple[int, ...]
     depth: int
@@ -26,10 +28,13 @@ class DraftShape:
     num_choices: int = 0
     stop: DraftStop | None = None
     vocab_size: int | None = None
+    growth: TreeGrowth | None = None
 
     @property
     def num_nodes(self) -> int:
         """How many nodes are added at most."""
+        if self.growth is not None:
+            return self.growth.max_nodes
         width, nodes = len(self.from_nodes), 0
         for level in range(self.depth):
             width *= self.children_at(level)
@@ -71,6 +76,7 @@ class GrowingDraft:
         self._chances = [1.0] * len(shape.from_nodes)
         """By node of the frontier: how likely, by ``stop``, all tokens up to it are accepted."""
         self._stopped = False
+        self._num_given = len(tree)
         self._first_row = 0  # the node of the first row of the next forward pass
 
     @property
@@ -82,46 +88,51 @@ class GrowingDraft:
     def grow(self, rows: Logits) -> Level:
         """Add a level from ``rows``, the logits after the nodes of ``tree`` not scored before.
 
-        It is empty, and the draft has ended, if the model has no guess.
+        It is empty, and the draft has ended, if the model has no guess or none is worth it.
         """
-        token_ids: list[int] = []
-        parents: list[int] = []
-        distributions: dict[int, Distribution] = {}
-        choices: dict[int, TopK] = {}
-        chances: list[float] = []
+        nodes, guesses = [], []
         for node, chance in zip(self._frontier, self._chances, strict=True):
             row = rows[node - self._first_row][: self._shape.vocab_size]
             if row.max() == -np.inf:
                 continue  # the model has no guess here
-            drawn = self._drawn(row, node)
-            token_ids += drawn.children
-            parents += [node] * len(drawn.children)
-            if drawn.distribution is not None:
-                distributions[node] = drawn.distribution
-            if drawn.choices is not None and self._shape.num_choices:
-                choices[node] = drawn.choices.first(self._shape.num_choices)
-            chances += [chance * self._acceptance(child, drawn) for child in drawn.children]
+            nodes.append(node)
+            guesses.append(Guess(chance, self._drawn(row, node)))
+        stop, growth, size = self._shape.stop, self._shape.growth, len(self.tree)
+        level = next_level(guesses, stop, growth, size - self._num_given)
         self.num_levels += 1
-        self._first_row = len(self.tree) + 1
-        self._frontier = range(self._first_row, self._first_row + len(token_ids))
-        self.tree = self.tree.extend(token_ids, parents)
-        self._chances = chances
-        stop = self._shape.stop
-        self._stopped = stop is not None and max(chances, default=0.0) < stop.below
+        self.tree = self.tree.extend(
+            [token for children in level for token in children.token_ids],
+            [node for node, children in zip(nodes, level, strict=True) for _ in children.token_ids],
+        )
+        self._first_row = size + 1
+        self._frontier = range(size + 1, len(self.tree) + 1)
+        self._chances = [chance for children in level for chance in children.chances]
+        self._stopped = is_last(level, stop, growth, len(self.tree) - self._num_given)
+        counts = [len(children.token_ids) for children in level]
+        return self._level(nodes, [guess.drawn for guess in guesses], counts)
+
+    def _level(self, nodes: Sequence[int], drawn: Sequence[Drawn], counts: Sequence[int]) -> Level:
+        """The level whose ``nodes`` got the first of the tokens ``drawn`` for them, as many as
+        ``counts`` says."""
+        distributions: dict[int, Distribution] = {}
+        choices: dict[int, TopK] = {}
+        for node, each, count in zip(nodes, drawn, counts, strict=True):
+            num_choices = self._shape.num_choices
+            if self._shape.growth is not None:
+                num_choices = min(num_choices, count)
+            if each.distribution is not None and count:
+                distributions[node] = each.distribution
+            if each.choices is not None and num_choices:
+                choices[node] = each.choices.first(num_choices)
         return Level(self.tree, distributions, choices)
 
     def _drawn(self, row: Logits, node: int) -> Drawn:
-        num_children, num_choices = (
-            self._shape.children_at(self.num_levels),
-            self._shape.num_choices,
-        )
+        num_children = self._shape.children_at(self.num_levels)
+        if self._shape.growth is not None:
+            added = len(self.tree) - self._num_given
+            num_children = self._shape.growth.max_nodes - added
+        num_choices = self._shape.num_choices
         if self._shape.stop is not None:
             num_choices = max(num_choices, num_children)
         position = self._prefix_length + self.tree.depth(node)
         return draw_children(row, self._sampling, position, num_children, num_choices)
-
-    def _acceptance(self, child: int, drawn: Drawn) -> float:
-        stop = self._shape.stop
-        if stop is None:
-            return 1.0
-        return stop.acceptance(confidence(child, drawn.choices, drawn.distribution))

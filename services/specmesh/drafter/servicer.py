@@ -12,6 +12,7 @@ import grpc.aio
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.tree_growth import TreeGrowth
 from specmesh.drafter.growth import DraftShape, GrowingDraft, Level
 from specmesh.inference.engine.engine import Engine
 from specmesh.inference.engine.job import Job, Steps
@@ -22,6 +23,7 @@ from specmesh.mesh.v1alpha1 import cost_pb2, drafter_pb2, drafter_pb2_grpc
 from specmesh.serving.interceptors import exchange
 from specmesh.serving.wire import (
     MAX_TREE_NODES,
+    read_growth,
     read_sampling,
     read_stop,
     read_tree,
@@ -170,12 +172,23 @@ def read_shape(request: drafter_pb2.DraftRequest, tree_size: int) -> DraftShape:
     shape = DraftShape(
         *(from_nodes, request.depth, branching, request.num_choices, stop),
         vocab_size=request.vocab_size or None,
+        growth=_read_growth(request, tree_size),
     )
     if 0 in shape.branching:
         raise InvalidField("branching", "must be at least 1 at every level")
     if tree_size + shape.num_nodes > MAX_TREE_NODES:
         raise InvalidField("branching", f"makes a tree of more than {MAX_TREE_NODES} nodes")
     return shape
+
+
+def _read_growth(request: drafter_pb2.DraftRequest, tree_size: int) -> TreeGrowth | None:
+    if not request.HasField("growth"):
+        return None
+    if not request.HasField("stop"):
+        raise InvalidField("growth", "needs stop, by whose calibration nodes are valued")
+    if request.branching:
+        raise InvalidField("growth", "excludes branching")
+    return read_growth(request.growth, MAX_TREE_NODES - tree_size)
 
 
 def _message(levels: Sequence[Level], sent: int, meter: _CostMeter) -> drafter_pb2.DraftResponse:

@@ -25,6 +25,7 @@ from specmesh.decoding.thresholds import (
     Rule,
 )
 from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.tree_growth import TreeGrowth
 from specmesh.mesh.v1alpha1 import confidence_pb2, drafter_pb2, tokens_pb2
 from specmesh.v1 import sampling_pb2, speculation_pb2
 
@@ -190,6 +191,23 @@ def write_stop(stop: DraftStop | None) -> drafter_pb2.DraftStop | None:
     return drafter_pb2.DraftStop(
         below=stop.below, slope=stop.acceptance.slope, bias=stop.acceptance.bias
     )
+
+
+def read_growth(message: drafter_pb2.TreeGrowth, most: int) -> TreeGrowth:
+    """How a tree grows by worth, to at most ``most`` nodes."""
+    if not 1 <= message.max_nodes <= most:
+        raise InvalidField("growth.max_nodes", f"must be in [1, {most}]")
+    # Written so that a NaN is refused as well.
+    if not 0 <= message.least_worth <= 1:
+        raise InvalidField("growth.least_worth", "must be in [0, 1]")
+    return TreeGrowth(message.max_nodes, message.least_worth)
+
+
+def write_growth(growth: TreeGrowth | None) -> drafter_pb2.TreeGrowth | None:
+    """The message for ``growth``."""
+    if growth is None:
+        return None
+    return drafter_pb2.TreeGrowth(max_nodes=growth.max_nodes, least_worth=growth.least_worth)
 
 
 def read_positions(messages: Sequence[confidence_pb2.DraftPosition]) -> list[TopK]:

@@ -136,6 +136,7 @@ def test_people_get_tables(command):
         (("run", "--drafter-ms", 5), "--target-ms"),
         (("run", "--target-ms", 0, "--drafter-ms", 5), "--target-ms"),
         (("run", "--target-ms", 20), "--drafter-ms"),
+        ((*RUN, "--target-token-ms", -1), "--target-token-ms"),
         ((*RUN, "--target-histogram", "some.json"), "--target-histogram"),
     ],
 )
@@ -144,6 +145,26 @@ def test_a_wrong_option_is_named(arguments, named):
     assert done.exit_code == 2
     assert named in done.stderr
     assert done.stdout == ""
+
+
+def test_draft_tokens_may_make_a_verification_longer():
+    def seconds(token_ms: float) -> float:
+        fixed = ("--strategy", "speculative", "-o", "lookahead=4", "--acceptance", 1.0)
+        done = simulate(*RUN, *fixed, "--target-token-ms", token_ms, "--json")
+        assert done.exit_code == 0, done.output
+        mean: float = json.loads(done.stdout)["strategies"]["speculative"]["latency_s"]["mean"]
+        return mean
+
+    assert seconds(2.0) > 1.05 * seconds(0.0)
+
+
+def test_what_a_token_costs_is_no_part_of_a_histogram(tmp_path):
+    histogram = tmp_path / "target.json"
+    histogram.write_text('{"0.02": 1}')
+    drawn = ("--target-histogram", histogram, "--strategy", "autoregressive")
+    done = simulate("run", *drawn, "--target-token-ms", 1)
+    assert done.exit_code == 2
+    assert "--target-token-ms" in done.stderr
 
 
 @pytest.mark.parametrize(

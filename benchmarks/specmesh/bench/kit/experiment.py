@@ -17,6 +17,7 @@ SPECULATIVE = "speculative"
 DSI = "dsi"
 BRANCH_PREDICTION = "branch-prediction"
 FILTER = "filter"
+TREE = "tree"
 GREEDY = 0.0
 SAMPLED = 0.8
 TEMPERATURES = (GREEDY, SAMPLED)

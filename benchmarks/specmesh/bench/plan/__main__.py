@@ -70,7 +70,7 @@ def main(
             show_default="as any other",
         ),
     ] = None,
-    node_ms: Annotated[
+    target_token_ms: Annotated[
         float,
         typer.Option(
             min=0, callback=finite, help="On top, for each token in a forward after the first."
@@ -129,7 +129,7 @@ def main(
     """
     names = strategy or list(_STRATEGIES)
     target = Fixed(
-        target_ms / 1e3, None if first_ms is None else first_ms / 1e3, node_s=node_ms / 1e3
+        target_ms / 1e3, None if first_ms is None else first_ms / 1e3, token_s=target_token_ms / 1e3
     )
     setting = Setting(
         target=target,

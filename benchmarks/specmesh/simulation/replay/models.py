@@ -6,10 +6,10 @@ import random
 from collections.abc import Mapping, Sequence
 
 from specmesh.decoding.acceptance import Verdict
-from specmesh.decoding.drafting import TopK, highest_entropy
+from specmesh.decoding.drafting import Drawn, TopK, highest_entropy
 from specmesh.decoding.simulated import chained
 from specmesh.orchestrator.strategies.base import Draft, Verify
-from specmesh.simulation.models import Context, DraftedToken
+from specmesh.simulation.models import Context
 from specmesh.simulation.replay.recorded import Guess
 
 RIGHT, WRONG, OTHER_WRONG = range(3)
@@ -42,17 +42,17 @@ class ReplayedModels:
         """The context before the answer."""
         return Context(0, 0)
 
-    def guess(self, context: Context, command: Draft) -> DraftedToken:
+    def guess(self, context: Context, command: Draft, count: int) -> Drawn:
         """What the drafter proposed after ``context``; off the answer's path anything."""
         guess = self._guesses.get(context.state, Guess(first=False, other=False))
         first = RIGHT if guess.first else WRONG
-        if not command.num_choices:
-            return DraftedToken(first, None, None)
         second = RIGHT if guess.other and not guess.first else OTHER_WRONG
+        children = (first, second)[:count]
+        if not command.num_choices:
+            return Drawn(children, None, None)
         odds = (self._first, (1 - self._first) * self._other)
-        return DraftedToken(
-            first, None, TopK((first, second), odds, highest_entropy(odds, _VOCAB_SIZE))
-        )
+        entropy = highest_entropy(odds, _VOCAB_SIZE)
+        return Drawn(children, None, TopK((first, second), odds, entropy))
 
     def verdict(self, context: Context, command: Verify) -> Verdict:  # noqa: ARG002 - as anywhere
         """Accept what is right."""

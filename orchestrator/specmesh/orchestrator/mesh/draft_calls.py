@@ -27,8 +27,8 @@ from specmesh.orchestrator.strategies.kit.draft_noise import draft_sampling
 from specmesh.orchestrator.traced_tokens import TracedTokens
 from specmesh.serving import conventions as names
 from specmesh.serving.telemetry import client_span
-from specmesh.serving.wire import write_sampling, write_stop, write_tree
-from specmesh.v1 import sampling_pb2
+from specmesh.serving.wire import write_growth, write_sampling, write_stop, write_tree
+from specmesh.v1 import model_pb2, sampling_pb2
 
 METHOD = "specmesh.mesh.v1alpha1.DrafterService/Draft"
 
@@ -155,6 +155,9 @@ class DraftCalls:
             stop=write_stop(command.stop),
             sampling=self._draft_sampling(command.task),
             vocab_size=self._vocab_size,
+            growth=write_growth(command.growth)
+            if peer.can(model_pb2.MODEL_FEATURE_TREE_GROWTH)
+            else None,
         )
 
     def _draft_sampling(self, task: TaskId) -> sampling_pb2.SamplingParameters:

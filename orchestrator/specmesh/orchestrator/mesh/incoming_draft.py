@@ -58,7 +58,11 @@ class IncomingDraft:
         # The first message takes longer if the drafter must compute tokens of the prefix.
         self._num_sent = len(request.prefix.token_ids) + len(request.tree.token_ids)
         self._num_held = request.prefix.base_length
-        self._num_drafted = request.levels_per_message * len(request.from_nodes)
+        self._num_drafted = (
+            request.growth.max_nodes
+            if request.HasField("growth")
+            else request.levels_per_message * len(request.from_nodes)
+        )
 
     @property
     def tree(self) -> TokenTree:

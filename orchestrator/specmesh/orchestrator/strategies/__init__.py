@@ -10,6 +10,7 @@ from specmesh.orchestrator.strategies.branch_prediction import BranchPrediction,
 from specmesh.orchestrator.strategies.dsi import DSI
 from specmesh.orchestrator.strategies.filter import ConfidenceFilter
 from specmesh.orchestrator.strategies.speculative import Speculative
+from specmesh.orchestrator.strategies.tree import Tree
 
 STRATEGIES: Mapping[str, type[Strategy]] = {
     "autoregressive": Autoregressive,
@@ -18,6 +19,7 @@ STRATEGIES: Mapping[str, type[Strategy]] = {
     "branch-prediction": BranchPrediction,
     "exhaustive": Exhaustive,
     "filter": ConfidenceFilter,
+    "tree": Tree,
 }
 """By the names that requests give them."""
 

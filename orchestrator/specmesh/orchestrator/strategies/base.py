@@ -36,6 +36,7 @@ from specmesh.decoding.drafting import TopK
 from specmesh.decoding.lookahead import DraftStop
 from specmesh.decoding.sampling import Distribution
 from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.decoding.tree_growth import TreeGrowth
 from specmesh.orchestrator.strategies.options import StrategyOptions
 
 TaskId = int
@@ -94,6 +95,9 @@ class Draft:
     Two ways end a draft early. With a ``stop`` the drafter itself goes no further than its whole
     chain is worth it, and no message is waited for. ``Cancel`` ends it by any other rule, at the
     price of a message for each level and of the call, which has to be opened anew.
+
+    Below each node grows a chain, or with ``growth``, which needs a ``stop``, a tree. A drafter of
+    an older version drafts a chain all the same.
     """
 
     task: TaskId
@@ -105,6 +109,7 @@ class Draft:
     num_choices: int = 0
     drafter: int = 0
     stop: DraftStop | None = None
+    growth: TreeGrowth | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +277,8 @@ class Strategy(ABC):
     """Whether a mesh that can have no drafter must refuse it."""
     needs_confidence: ClassVar[bool] = False
     """Whether it asks the confidence service."""
+    needs_trees: ClassVar[bool] = False
+    """Whether the target must verify trees, not chains alone."""
     lossless: ClassVar[bool] = True
     """Whether its answers are the target's own. One whose answers aren't is never a default."""
     options: ClassVar[frozenset[str]] = frozenset({"lookahead"})

@@ -14,6 +14,7 @@ from typing import Annotated, TypeAlias, get_type_hints
 
 from specmesh.decoding.lookahead import MAX_LOOKAHEAD
 from specmesh.decoding.predictors import PREDICTORS
+from specmesh.decoding.tree_plan import MAX_WIDTH
 
 MAX_BRANCHES = 64
 
@@ -59,11 +60,13 @@ class StrategyOptions:
     """What a request asks of its strategy; None (0 is a value) leaves it to the strategy."""
 
     lookahead: Annotated[int | None, WholeBetween(1, MAX_LOOKAHEAD)] = None
-    """The number of draft tokens that a verification covers (γ)."""
+    """The number of draft tokens that a verification covers (γ); of a tree its depth."""
     num_branches: Annotated[int | None, WholeBetween(1, MAX_BRANCHES)] = None
     """The number of outcomes of a verification that are drafted on while it runs."""
     predictor: Annotated[str | None, OneOf(PREDICTORS)] = None
     """What ranks those outcomes."""
+    width: Annotated[int | None, WholeBetween(1, MAX_WIDTH)] = None
+    """The most draft tokens that a verification of a tree covers."""
 
 
 Allowed: TypeAlias = WholeBetween | Between | OneOf

@@ -12,8 +12,8 @@ from __future__ import annotations
 from specmesh.decoding.lookahead import AdaptiveLookahead
 from specmesh.decoding.predictors import Outcome
 from specmesh.orchestrator.strategies.base import Draft, Goal, TaskId
-from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
 from specmesh.orchestrator.strategies.kit.draft_then_verify import DraftThenVerify
+from specmesh.orchestrator.strategies.kit.growing_tree import GrowingTree
 
 
 class Speculative(DraftThenVerify):
@@ -36,6 +36,7 @@ class Speculative(DraftThenVerify):
         # The drafter names the token it draws first, and so tells how sure it is of it.
         return Draft(task, (), depth, levels_per_message=depth, num_choices=1, stop=plan.stop)
 
-    def _learn(self, chain: DraftChain, num_accepted: int) -> None:
+    def _learn(self, growth: GrowingTree, accepted_nodes: tuple[int, ...]) -> None:
         if not self._fixed:
-            self._adaptive.observe(Outcome(num_accepted, chain.confidences))
+            confidences = growth.chain_below(0).confidences
+            self._adaptive.observe(Outcome(len(accepted_nodes), confidences))

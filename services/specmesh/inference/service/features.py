@@ -6,6 +6,7 @@ from specmesh.v1.model_pb2 import (
     MODEL_FEATURE_BONUS_DISTRIBUTION,
     MODEL_FEATURE_LOGPROBS,
     MODEL_FEATURE_REJECTION_MODE,
+    MODEL_FEATURE_TREE_GROWTH,
     MODEL_FEATURE_TREES,
     ModelFeature,
 )
@@ -23,3 +24,6 @@ VERIFYING: tuple[ModelFeature.ValueType, ...] = (
     MODEL_FEATURE_LOGPROBS,
 )
 """What a verifier can do with any model."""
+
+DRAFTING: tuple[ModelFeature.ValueType, ...] = (MODEL_FEATURE_TREE_GROWTH,)
+"""What a drafter can do with any model."""

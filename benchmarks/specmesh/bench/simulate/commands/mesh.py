@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -29,6 +29,7 @@ from specmesh.bench.simulate.options import (
 from specmesh.bench.simulate.output import show, tracked
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
+from specmesh.simulation.latency import Fixed
 from specmesh.simulation.mesh import MeshModel
 
 
@@ -65,6 +66,12 @@ def run_mesh(
     drafter_ms: Annotated[
         float | None, typer.Option(callback=finite, help="Of one drafter forward.")
     ] = None,
+    target_token_ms: Annotated[
+        float,
+        typer.Option(
+            min=0, callback=finite, help="By what each draft token makes a target forward longer."
+        ),
+    ] = 0.0,
     target_histogram: Annotated[
         Path | None, typer.Option(help='JSON file instead: {"SECONDS": count}.')
     ] = None,
@@ -95,6 +102,10 @@ def run_mesh(
 ) -> None:
     """What a mesh of one's choice would do: latency, throughput, waste, utilisation."""
     target = latency("target", target_ms, target_histogram)
+    if target_token_ms:
+        if not isinstance(target, Fixed):
+            raise typer.BadParameter("needs --target-ms", param_hint="--target-token-ms")
+        target = replace(target, token_s=target_token_ms / 1e3)
     names = strategy or ["dsi"]
     options = read_options(names, option or ())
     needs_drafter = any(STRATEGIES[name].needs_drafter for name in names)

@@ -1,4 +1,4 @@
-"""Draft a chain, verify it, start over where it ended."""
+"""Draft a chain or a tree, verify it, start over where what is accepted of it ended."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from abc import abstractmethod
 from collections.abc import Sequence
 
 from specmesh.decoding.acceptance import Verdict
-from specmesh.decoding.tree import TokenTree
 from specmesh.orchestrator.strategies.base import (
     Cancel,
     Capacity,
@@ -41,7 +40,7 @@ class DraftThenVerify(Strategy):
         self._task: TaskId = 0
         self._verifying = False
         self._growth = GrowingTree(task=0)
-        self._chain = DraftChain()
+        self._verified = self._growth.whole
         """What is verified."""
 
     @abstractmethod
@@ -49,15 +48,16 @@ class DraftThenVerify(Strategy):
         """The next draft, of at most ``room`` >= 1 levels; None for a round without one."""
 
     def _is_enough(self, chain: DraftChain) -> bool:  # noqa: ARG002 - for those who override it
-        """Whether to verify ``chain``, the tokens drafted so far, before the draft has ended.
+        """Whether to verify what was drafted so far, before the draft has ended.
 
-        Called for each message, so with ``levels_per_message`` of 1 for each token; ``chain`` has
-        at least one. The last token may decide, because it is verified, too (see ``base.py``).
+        Called for each message, so with ``levels_per_message`` of 1 for each level. ``chain``
+        has at least one token; of a tree it is the first child everywhere. The last token may
+        decide, because it is verified, too (see ``base.py``).
         """
         return False
 
-    def _learn(self, chain: DraftChain, num_accepted: int) -> None:
-        """Take note of a verdict: the target accepts the first ``num_accepted`` of ``chain``."""
+    def _learn(self, growth: GrowingTree, accepted_nodes: tuple[int, ...]) -> None:
+        """Take note of a verdict: the target accepts these nodes of ``growth``."""
 
     def start(self, capacity: Capacity) -> Sequence[Command]:
         """The first draft."""
@@ -97,12 +97,12 @@ class DraftThenVerify(Strategy):
     def _verify(self) -> Verify:
         self._task += 1
         self._verifying = True
-        chain = self._chain = self._growth.chain_below(0)
-        return Verify(self._task, (), TokenTree.chain(chain.tokens), chain.drawn_from)
+        drafted = self._verified = self._growth.whole
+        return Verify(self._task, (), drafted.tree, drafted.distributions)
 
     def _conclude(self, verdict: Verdict) -> list[Command]:
-        num_accepted = len(verdict.accepted_nodes)
-        self._learn(self._chain, num_accepted)
-        tokens = (*self._chain.tokens[:num_accepted], verdict.next_token)
-        commands = self._progress.commit(tokens, num_accepted, recovered=verdict.recovered)
+        accepted = verdict.accepted_nodes
+        self._learn(self._growth, accepted)
+        tokens = (*self._verified.tree.tokens_on(accepted), verdict.next_token)
+        commands = self._progress.commit(tokens, len(accepted), recovered=verdict.recovered)
         return commands if self._progress.ended else [*commands, self._begin_round()]

@@ -1,4 +1,4 @@
-"""A draft under way: chains that grow below some nodes of a tree."""
+"""A draft under way: chains or trees that grow below some nodes of a tree."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ from specmesh.decoding.sampling import Distribution
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.orchestrator.strategies.base import Drafted, TaskId
 from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
+from specmesh.orchestrator.strategies.kit.draft_tree import DraftTree
 
 
 class GrowingTree:
-    """The nodes of one draft task. Below each node that is drafted from grows a single chain."""
+    """The nodes of one draft task."""
 
     def __init__(self, task: TaskId, tree: TokenTree = EMPTY) -> None:
         self.task = task
         self.ended = False
-        self._tokens = list(tree.token_ids)
-        self._child: dict[int, int] = {}
+        self._given = tree
+        self._tokens: list[int] = []
+        self._parents: list[int] = []
+        self._children: dict[int, list[int]] = {}
+        """Of what was drafted."""
         self._choices: dict[int, TopK] = {}
         self._distributions: dict[int, Distribution] = {}
 
@@ -24,22 +28,32 @@ class GrowingTree:
         """Take in what was drafted."""
         for token, parent in zip(event.token_ids, event.parents, strict=True):
             self._tokens.append(token)
-            self._child[parent] = len(self._tokens)
+            self._parents.append(parent)
+            self._children.setdefault(parent, []).append(len(self._given) + len(self._tokens))
         self._choices |= event.choices
         self._distributions |= event.distributions
         self.ended |= event.last
 
     def child_with(self, node: int, token: int) -> int | None:
-        """The drafted child of ``node``, if it carries ``token``."""
-        child = self._child.get(node)
-        return child if child is not None and self._tokens[child - 1] == token else None
+        """The drafted child of ``node`` that carries ``token``, if there is one."""
+        children = self._children.get(node, ())
+        return next((child for child in children if self._token(child) == token), None)
 
     def chain_below(self, node: int) -> DraftChain:
-        """What was drafted below ``node`` so far."""
+        """What was drafted below ``node`` so far, of a tree the first child everywhere."""
         chain = DraftChain()
-        while (child := self._child.get(node)) is not None:
-            chain.tokens.append(self._tokens[child - 1])
+        while children := self._children.get(node):
+            chain.tokens.append(self._token(children[0]))
             chain.choices.append(self._choices.get(node))
             chain.distributions.append(self._distributions.get(node))
-            node = child
+            node = children[0]
         return chain
+
+    @property
+    def whole(self) -> DraftTree:
+        """The tree it was given and all that was drafted so far."""
+        tree = self._given.extend(self._tokens, self._parents)
+        return DraftTree(tree, self._choices, self._distributions)
+
+    def _token(self, node: int) -> int:
+        return self._tokens[node - len(self._given) - 1]

@@ -1,0 +1,191 @@
+"""``specmesh bench tree``: token trees beside chains and the target alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from specmesh.bench.kit.bench import Bench, Surroundings, conduct
+from specmesh.bench.kit.experiment import (
+    AUTOREGRESSIVE,
+    SEED,
+    SPECULATIVE,
+    TEMPERATURES,
+    TREE,
+    Experiment,
+    Run,
+    Speculation,
+    by_prompt,
+    differing_prompts,
+    tokens_per_s,
+)
+from specmesh.bench.kit.options import Json, NumPrompts, PromptsFile, Seed, Temperatures, Tokens
+from specmesh.bench.kit.prompts import read_prompts
+from specmesh.bench.kit.setting import describe_setting, setting_json
+from specmesh.bench.kit.tables import make_table, same
+from specmesh.cli.exit_status import ExitStatus
+from specmesh.cli.local.mesh import MeshOptions
+from specmesh.cli.up import DrafterModels, RedisUrl, TargetModel, Threads, real_models
+from specmesh.decoding.tree_plan import MAX_WIDTH
+from specmesh.orchestrator.strategies.options import StrategyOptions
+
+WIDTHS = (4, 8, 16)
+_PLAIN = Speculation(AUTOREGRESSIVE)
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def main(
+    target: TargetModel = None,
+    drafter: DrafterModels = None,
+    prompts: PromptsFile = None,
+    num_prompts: NumPrompts = 20,
+    tokens: Tokens = 128,
+    width: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=1,
+            max=MAX_WIDTH,
+            help="Of trees that fill it; several times for several.",
+            show_default=", ".join(map(str, WIDTHS)),
+        ),
+    ] = None,
+    temperature: Temperatures = None,
+    seed: Seed = SEED,
+    threads: Threads = 1,
+    redis_url: RedisUrl = None,
+    json_: Json = False,
+) -> None:
+    """Run the target alone, speculative decoding and trees on the same prompts in turn: trees that
+    are as wide as pays, and trees that fill a width.
+
+    Exits with 1 if their texts differ.
+    """
+
+    def make(surroundings: Surroundings) -> TreeBench:
+        models = real_models(target, drafter, threads)
+        options = MeshOptions(models=models, threads=threads, redis_url=redis_url, drain_s=1.0)
+        experiment = Experiment(
+            prompts=read_prompts(prompts)[:num_prompts],
+            speculations=speculations(tuple(dict.fromkeys(width or WIDTHS))),
+            temperatures=tuple(dict.fromkeys(temperature or TEMPERATURES)),
+            num_tokens=tokens,
+            seed=seed,
+        )
+        return TreeBench(experiment, options, surroundings)
+
+    conduct(make, as_json=json_)
+
+
+def speculations(widths: Sequence[int]) -> tuple[Speculation, ...]:
+    """Autoregressive decoding as the baseline, chains, trees that pay and trees of each width."""
+    fixed = (Speculation(TREE, StrategyOptions(width=each)) for each in widths)
+    return (_PLAIN, Speculation(SPECULATIVE), Speculation(TREE), *fixed)
+
+
+class TreeBench(Bench):
+    """One run of the benchmark; the experiment's speculations come from ``speculations``."""
+
+    def __init__(
+        self, experiment: Experiment, options: MeshOptions, surroundings: Surroundings
+    ) -> None:
+        super().__init__(options, surroundings)
+        self._experiment = experiment
+
+    async def run(self) -> tuple[int, Mapping[str, Any]]:
+        """Run everything; return the exit status and what was found."""
+        async with self.mesh.running() as client:
+            self.say(describe_setting(self))
+            runs = await self._experiment.runs(client, self.console)
+        drafter = ", ".join(Path(name).name for name in self.models.drafter_names)
+        found = rows(runs, drafter)
+        for each in self._experiment.temperatures:
+            self.console.print(rows_table([row for row in found if row.temperature == each]))
+        identical = all(row.identical for row in found)
+        setting = setting_json(self, self._experiment)
+        del setting["speculation"]  # keyed by strategy, of which one is here several times
+        return 0 if identical else ExitStatus.FAILED, {
+            **setting,
+            "identical": identical,
+            "rows": [asdict(row) for row in found],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TreeRow:
+    """One way of decoding at one temperature."""
+
+    strategy: str
+    drafter: str | None
+    temperature: float
+    width: int | None
+    """That every tree fills; None: as wide as pays."""
+    drafted_per_call: float
+    """Draft tokens that a verification covers."""
+    accepted_per_call: float
+    tokens_per_s: float
+    """The tokens of all prompts over the time of all prompts."""
+    ratio: float
+    """How much faster than autoregressive decoding: the median over the prompts."""
+    identical: bool
+    """Whether all texts are those of autoregressive decoding; False shows a bug."""
+
+
+def rows(runs: Sequence[Run], drafter: str) -> list[TreeRow]:
+    """Sum up the runs; each prompt must have been run with every speculation."""
+    by_way: dict[tuple[float, Speculation], list[Run]] = {}
+    for run in runs:
+        by_way.setdefault((run.temperature, run.speculation), []).append(run)
+    return [
+        _row(temperature, way, own, by_way[temperature, _PLAIN], drafter)
+        for (temperature, way), own in by_way.items()
+    ]
+
+
+def _row(
+    temperature: float, way: Speculation, runs: Sequence[Run], plain: Sequence[Run], drafter: str
+) -> TreeRow:
+    stats = [run.result.stats for run in runs]
+    num_calls = sum(each.num_verify_calls for each in stats)
+    alone = by_prompt(plain)
+    return TreeRow(
+        strategy=way.strategy,
+        drafter=None if way == _PLAIN else drafter,
+        temperature=temperature,
+        width=way.options.width,
+        drafted_per_call=sum(each.num_verified_tokens for each in stats) / num_calls,
+        accepted_per_call=sum(each.num_accepted_tokens for each in stats) / num_calls,
+        tokens_per_s=tokens_per_s(runs),
+        ratio=median(run.tokens_per_s / alone[run.prompt].tokens_per_s for run in runs),
+        identical=not differing_prompts(by_prompt(runs), alone),
+    )
+
+
+def rows_table(rows: Sequence[TreeRow]) -> Table:
+    """One temperature: tokens drafted and accepted in a verification, and speed."""
+    headings = ("strategy", "width", "drafted", "accepted", "tokens/s", "speed-up")
+    table = make_table(f"Temperature {rows[0].temperature:g}", *headings)
+    table.add_column("same")
+    for row in rows:
+        width = "as pays" if row.strategy == TREE else ""
+        table.add_row(
+            row.strategy,
+            width if row.width is None else str(row.width),
+            f"{row.drafted_per_call:.2f}",
+            f"{row.accepted_per_call:.2f}",
+            f"{row.tokens_per_s:.1f}",
+            f"[bold]{row.ratio:.2f}x",
+            same(identical=row.identical),
+        )
+    return table
+
+
+if __name__ == "__main__":
+    app(prog_name="specmesh bench tree")

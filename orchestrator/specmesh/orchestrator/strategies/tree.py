@@ -1,0 +1,59 @@
+"""Token trees: draft a tree, verify it in one call, start over where what is accepted of it ended.
+
+A tree holds several tokens for a position: if the target takes the drafter's second choice, the
+path goes on there. What a token must be worth to be in it, and when drafting on doesn't pay, is
+decided from measured latencies and acceptance (``decoding/tree_plan.py``); the drafter grows the
+tree by that (``decoding/tree_growth.py``). ``Goal.width`` is the most tokens of a tree,
+``Goal.lookahead`` its depth. Where second choices don't pay, the tree is a chain, and where
+drafting doesn't, the target works alone.
+
+Greedy and coupled mode: the target has one token for each position, and a tree is only more chances
+to have guessed it. In coupled mode the n-th child of a node is the drafter's n-th best by log q +
+noise, with the noise that makes the target choose by log p + noise. So children aren't independent
+draws: the second is what the drafter would have said without the first, and it is right where the
+two models differ just enough to swap the two.
+
+Rejection mode: children are drawn without replacement. How many a node gets follows from what they
+are drawn from and from tokens at earlier positions, a drawn token is always verified, and how far
+the tree grows follows from earlier positions alone; so the rule in ``base.py`` is kept.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from specmesh.decoding.tree_plan import AdaptiveTree
+from specmesh.orchestrator.strategies.base import Draft, Goal, TaskId
+from specmesh.orchestrator.strategies.kit.draft_then_verify import DraftThenVerify
+from specmesh.orchestrator.strategies.kit.growing_tree import GrowingTree
+
+NUM_CHOICES: Final = 16
+"""A drafter names no more; a child beyond counts as one that it did not expect."""
+
+
+class Tree(DraftThenVerify):
+    """Drafts trees whose tokens are worth their time."""
+
+    needs_trees = True
+    options = frozenset({"lookahead", "width"})
+
+    def __init__(self, goal: Goal) -> None:
+        super().__init__(goal)
+        self._adaptive = AdaptiveTree(goal.lookahead, goal.width)
+
+    def _draft(self, task: TaskId, room: int) -> Draft | None:
+        capacity = self._capacity
+        plan = self._adaptive.plan(capacity.target_s, capacity.drafter_s, capacity.target_token_s)
+        if plan is None:
+            return None
+        depth = min(plan.depth, room)
+        return Draft(
+            *(task, (), depth),
+            levels_per_message=depth,
+            num_choices=min(NUM_CHOICES, plan.growth.max_nodes),
+            stop=plan.stop,
+            growth=plan.growth,
+        )
+
+    def _learn(self, growth: GrowingTree, accepted_nodes: tuple[int, ...]) -> None:
+        self._adaptive.observe(growth.whole.outcome(accepted_nodes))

@@ -1,0 +1,196 @@
+"""Trees as wide and as deep as pays."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from statistics import fmean
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.decoding.test_lookahead import decode as decode_chains
+
+from specmesh.decoding.drafting import Drawn, TopK
+from specmesh.decoding.lookahead import MAX_LOOKAHEAD
+from specmesh.decoding.tree_growth import Guess, is_last, next_level
+from specmesh.decoding.tree_plan import (
+    DEFAULT_WIDTH,
+    MAX_WIDTH,
+    AdaptiveTree,
+    Siblings,
+    TreeOutcome,
+)
+
+TARGET_S = 10.0
+
+Draw = Callable[[], tuple[float, ...]]
+"""How likely each of the drafter's choices is right, which it says itself."""
+
+
+def one_round(adaptive: AdaptiveTree, draw: Draw, dice: random.Random, times) -> TreeOutcome:
+    """Draft by the next plan and verify, in a world where a choice is right as often as is said."""
+    plan = adaptive.plan(*times)
+    siblings: list[Siblings] = []
+    num_nodes = num_levels = 0
+    tips = [(1.0, True)]
+    while plan is not None and tips and num_levels < plan.depth:
+        num_levels += 1
+        said = [draw() for _ in tips]
+        guesses = [
+            Guess(
+                chance, Drawn(tuple(range(len(each))), None, TopK(tuple(range(len(each))), each, 0))
+            )
+            for (chance, _), each in zip(tips, said, strict=True)
+        ]
+        level = next_level(guesses, plan.stop, plan.growth, num_nodes)
+        grown = []
+        for (_, on_path), each, children in zip(tips, said, level, strict=True):
+            (right,) = dice.choices(range(len(each) + 1), [*each, 1 - sum(each)])
+            num_nodes += len(children.token_ids)
+            accepted = right if right < len(children.token_ids) else None
+            if on_path and children.token_ids:
+                siblings.append(Siblings(each[: len(children.token_ids)], accepted))
+            grown += [
+                (chance, on_path and rank == accepted)
+                for rank, chance in enumerate(children.chances)
+            ]
+        tips = grown
+        if is_last(level, plan.stop, plan.growth, num_nodes):
+            break
+    outcome = TreeOutcome(num_nodes, num_levels, tuple(siblings))
+    adaptive.observe(outcome)
+    return outcome
+
+
+def decode(draw: Draw, drafter_s: float, token_s: float, adaptive: AdaptiveTree, num_rounds: int):
+    """Tokens per second, and the mean number of nodes."""
+    dice, outcomes = random.Random(5), []
+    seconds, target_s = 0.0, TARGET_S
+    for _ in range(num_rounds):
+        outcomes.append(one_round(adaptive, draw, dice, (target_s, drafter_s, token_s)))
+        num_nodes = fmean(each.num_nodes for each in outcomes[-20:])
+        target_s = TARGET_S + token_s * num_nodes  # as an orchestrator measures it
+        latest = outcomes[-1]
+        seconds += TARGET_S + token_s * latest.num_nodes + drafter_s * latest.num_levels
+    tokens = sum(each.num_accepted + 1 for each in outcomes)
+    return tokens / seconds, fmean(each.num_nodes for each in outcomes)
+
+
+def choices(seed: int, *said: tuple[float, ...]) -> Draw:
+    dice = random.Random(seed)
+    return lambda: dice.choice(said)
+
+
+UNSURE = ((0.5, 0.2, 0.1), (0.9, 0.06, 0.01), (0.35, 0.3, 0.2))
+
+
+def chain_speed(draw: Draw, drafter_s: float, token_s: float) -> float:
+    dice = random.Random(6)
+
+    def first() -> tuple[float, bool]:
+        sure = draw()[0]
+        return sure, dice.random() < sure
+
+    return decode_chains(first, drafter_s, 2_000, token_s)
+
+
+@pytest.mark.parametrize("drafter_s", [0.3, 1.0, 3.0])
+def test_where_tokens_cost_nothing_trees_beat_chains(drafter_s):
+    speed, num_nodes = decode(choices(1, *UNSURE), drafter_s, 0.0, AdaptiveTree(), 2_000)
+    assert speed > 1.15 * chain_speed(choices(2, *UNSURE), drafter_s, 0.0)
+    assert num_nodes <= DEFAULT_WIDTH
+
+
+@pytest.mark.parametrize("token_s", [0.2, 1.0, 2.5])
+@pytest.mark.parametrize("drafter_s", [0.5, 2.0])
+def test_whatever_tokens_cost_trees_are_hardly_slower_than_chains(drafter_s, token_s):
+    speed, _ = decode(choices(1, *UNSURE), drafter_s, token_s, AdaptiveTree(), 2_000)
+    assert speed > 0.97 * chain_speed(choices(2, *UNSURE), drafter_s, token_s)
+
+
+def test_dearer_tokens_make_narrower_trees():
+    widths = [
+        decode(choices(1, *UNSURE), 0.5, token_s, AdaptiveTree(), 600)[1]
+        for token_s in (0.0, 0.3, 1.0, 2.5)
+    ]
+    assert widths == sorted(widths, reverse=True)
+    assert widths[0] > 3 * widths[-1]
+
+
+@pytest.mark.parametrize("said", [(0.3, 0.1), (0.02, 0.01)])
+def test_where_drafting_does_not_pay_the_target_works_alone(said):
+    speed, _ = decode(choices(1, said), 9.0, 1.0, AdaptiveTree(), 1_000)
+    assert speed > 0.97 / TARGET_S
+
+
+def test_a_drafter_without_second_choices_gets_the_trees_of_chains():
+    speed, _ = decode(choices(1, (0.8,)), 1.0, 0.2, AdaptiveTree(), 2_000)
+    assert speed > 0.97 * chain_speed(choices(2, (0.8,)), 1.0, 0.2)
+
+
+@pytest.mark.parametrize("width", [2, 8, 32])
+def test_trees_fill_the_width_that_a_request_sets_whatever_a_token_costs(width):
+    adaptive = AdaptiveTree(width=width)
+    decode(choices(1, *UNSURE), 0.2, 3.0, adaptive, 300)
+    dice, times = random.Random(7), (TARGET_S, 0.2, 3.0)
+    later = [one_round(adaptive, choices(3, *UNSURE), dice, times) for _ in range(200)]
+    sizes = [each.num_nodes for each in later]
+    assert max(sizes) == width
+    assert fmean(sizes) > 0.6 * width
+
+
+def test_a_lookahead_is_drafted_to_its_depth_whatever_it_costs():
+    adaptive = AdaptiveTree(lookahead=3)
+    for _ in range(50):
+        adaptive.observe(TreeOutcome(1, 1, (Siblings((0.9,), None),)))
+    plan = adaptive.plan(1.0, 50.0, 0.1)
+    assert plan is not None
+    assert (plan.depth, plan.stop.below) == (3, 0.0)
+
+
+def test_a_good_drafter_pays_for_its_own_trials_after_a_bad_time():
+    adaptive = AdaptiveTree()
+    for _ in range(300):
+        adaptive.observe(TreeOutcome(1, 1, (Siblings((0.9,), None),)))
+    speed, _ = decode(choices(1, (0.9, 0.05)), 1.0, 0.1, adaptive, 1_500)
+    assert speed > 2 / TARGET_S
+
+
+outcomes = st.builds(
+    lambda said: TreeOutcome(
+        sum(len(each) for each, _ in said),
+        len(said),
+        tuple(
+            Siblings(tuple(each), taken if taken is not None and taken < len(each) else None)
+            for each, taken in said
+        ),
+    ),
+    st.lists(
+        st.tuples(st.lists(st.floats(0, 1), min_size=1, max_size=5), st.none() | st.integers(0, 5)),
+        max_size=9,
+    ),
+)
+
+
+@given(
+    st.lists(outcomes, max_size=20),
+    st.none() | st.integers(1, MAX_LOOKAHEAD),
+    st.none() | st.integers(1, MAX_WIDTH),
+    st.none() | st.floats(0, 1e3),
+    st.none() | st.floats(0, 1e3),
+    st.floats(0, 1e3),
+)
+def test_whatever_happens_a_plan_can_be_sent(
+    rounds, lookahead, width, target_s, drafter_s, token_s
+):
+    adaptive = AdaptiveTree(lookahead, width)
+    for each in rounds:
+        adaptive.observe(each)
+    plan = adaptive.plan(target_s, drafter_s, token_s)
+    if plan is not None:
+        assert 1 <= plan.depth <= MAX_LOOKAHEAD
+        assert 1 <= plan.growth.max_nodes <= (width or DEFAULT_WIDTH)
+        assert 0 <= plan.growth.least_worth <= 1
+        assert 0 <= plan.stop.below <= 1
+    assert plan is not None or not lookahead
