@@ -11,7 +11,9 @@ import os
 import signal
 import sys
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from traceback import format_exc
@@ -200,26 +202,37 @@ def smoke(reuse_images: bool) -> None:
         folder = Path(undo.enter_context(TemporaryDirectory(prefix=NAME)))
         secrets = certs.make(folder / "certs")
         undo.callback(remove_rest)
-        mesh = undo.enter_context(Mesh(NAME, workloads(rendered("podman"), secrets)))
-        test = Smoke(mesh, folder)
-        try:
-            step("a pod for each replica, over mTLS", test.start)
-            step("answers over mTLS", test.answer_over_mtls)
-            step("answers by the gateway", test.answer_by_gateway)
-            step("answers in calm", test.learn_answers)
-            step("load", test.begin_load)
-            step("a verifier is killed", test.kill_verifier)
-            step("a verifier is cut off, and healed", test.cut_off_verifier)
-            for role in ROLES:
-                step(f"roll {role}", lambda role=role: test.roll(role))  # type: ignore[misc]
-            step("no answer failed, none was altered", test.judge)
-        except BaseException:
-            show_logs(mesh)
-            raise
+        simulated = workloads(rendered("podman"), secrets)
+        with Mesh(NAME, simulated) as mesh, shown(mesh):
+            break_and_roll(Smoke(mesh, folder))
         # There Redis is a StatefulSet.
-        local = {**workloads(rendered("local")), "redis": mesh.workloads["redis"]}
-        demo = undo.enter_context(Mesh(f"{NAME}-demo", local))
-        step("the demo pair by the overlay local", lambda: play_demo(demo))
+        local = {**workloads(rendered("local")), "redis": simulated["redis"]}
+        with Mesh(f"{NAME}-demo", local) as mesh, shown(mesh):
+            step("the demo pair by the overlay local", lambda: play_demo(mesh))
+
+
+def break_and_roll(test: Smoke) -> None:
+    """The steps with the simulated mesh."""
+    step("a pod for each replica, over mTLS", test.start)
+    step("answers over mTLS", test.answer_over_mtls)
+    step("answers by the gateway", test.answer_by_gateway)
+    step("answers in calm", test.learn_answers)
+    step("load", test.begin_load)
+    step("a verifier is killed", test.kill_verifier)
+    step("a verifier is cut off, and healed", test.cut_off_verifier)
+    for role in ROLES:
+        step(f"roll {role}", partial(test.roll, role))
+    step("no answer failed, none was altered", test.judge)
+
+
+@contextmanager
+def shown(mesh: Mesh) -> Iterator[None]:
+    """What its pods wrote, if the block fails."""
+    try:
+        yield
+    except BaseException:
+        show_logs(mesh)
+        raise
 
 
 def show_logs(mesh: Mesh) -> None:
@@ -230,13 +243,10 @@ def show_logs(mesh: Mesh) -> None:
 
 
 def remove_rest() -> None:
-    """What outlives pods: containers of clients, whatever became of them, and emptyDirs."""
+    """Containers of clients that are left, whatever became of them."""
     left = podman("ps", "--all", "--quiet", "--filter", f"label={NAME}").split()
     if left:
         quietly("rm", "--force", "--time", "0", *left)
-    volumes = podman("volume", "ls", "--quiet", "--filter", f"name={NAME}").split()
-    if volumes:
-        quietly("volume", "rm", "--force", *volumes)
 
 
 def main() -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import grpc
 import yaml
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from tests.k8s_smoke.playable import Workload
+from tests.k8s_smoke.playable import NAME, Workload
 from tests.k8s_smoke.podman import CommandFailed, inspect, logs, podman, quietly
 
 PROBE_PORT = 8086
@@ -86,10 +86,13 @@ class Mesh:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        """Remove every pod, then the network."""
+        """Remove every pod, its emptyDirs, then the network."""
         played = podman("pod", "ps", "--quiet", "--filter", f"network={self.network}").split()
         if played:
             quietly("pod", "rm", "--force", "--time", "0", *played, timeout_s=120)
+        volumes = podman("volume", "ls", "--quiet", "--filter", f"name={NAME}").split()
+        if volumes:
+            quietly("volume", "rm", "--force", *volumes)
         quietly("network", "rm", "--force", self.network)
 
     def start(self, *roles: str) -> None:
