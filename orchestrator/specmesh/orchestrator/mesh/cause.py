@@ -50,8 +50,11 @@ class Cause:
             return {}
         self._told = True
         now, arrived = self._now(), self._arrived
+        reaction_s = now.time_s - arrived.time_s
+        # The counter is read a moment after the clock, and a core may be lost in between.
+        delay_s = min(now.run_delay_s - arrived.run_delay_s, reaction_s)
         return {
             names.CAUSE: self._event,
-            names.REACTION_MS: (now.time_s - arrived.time_s) * 1e3,
-            names.RUN_DELAY_MS: (now.run_delay_s - arrived.run_delay_s) * 1e3,
+            names.REACTION_MS: reaction_s * 1e3,
+            names.RUN_DELAY_MS: delay_s * 1e3,
         }
