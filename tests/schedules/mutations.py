@@ -175,7 +175,7 @@ MUTATIONS = {
         _closed_channel_cancels_the_answer, ("replace verifier",), seed=171
     ),
     "nobody succeeds who left": Mutation(
-        _nobody_succeeds_who_left, ("replace verifier", "break calls"), seed=710
+        _nobody_succeeds_who_left, ("replace verifier", "break calls"), seed=785
     ),
 }
 """By what is wrong with them."""
