@@ -112,7 +112,7 @@ def test_with_the_extra_cli_what_starts_processes_names_the_extra_they_need(
     installed: Make, with_cli: dict[tuple[str, ...], Ended]
 ):
     groups = {path[:-1] for path in with_cli}
-    readers = {path for path in with_cli if path[:1] == ("trace",)}
+    readers = {path for path in with_cli if path[:1] in {("trace",), ("models",)}}
     starters = with_cli.keys() - groups - PROGRAMS.keys() - CLIENT - readers
     assert starters == {("up",)}
     for path in sorted(starters):
