@@ -130,7 +130,8 @@ def test_a_refused_request_is_json_where_json_is_expected(orchestrator, form):
     assert result.exit_code == 2
     error = json.loads(result.stdout)["error"]
     assert error["code"] == "INVALID_ARGUMENT"
-    assert error["field_violations"] == [{"field": "sampling.temperature", "description": "< 0"}]
+    refused = {"field": "sampling.temperature", "description": "< 0", "reason": ""}
+    assert error["field_violations"] == [refused]
     assert result.stderr == ""
 
 
