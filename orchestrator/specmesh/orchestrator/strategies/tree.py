@@ -20,6 +20,7 @@ the tree grows follows from earlier positions alone; so the rule in ``base.py`` 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from specmesh.decoding.tree_plan import AdaptiveTree
@@ -47,12 +48,14 @@ class Tree(DraftThenVerify):
         if plan is None:
             return None
         depth = min(plan.depth, room)
+        # Replicas have KV cache for what the answer can become; branches take of that, too.
+        growth = replace(plan.growth, max_nodes=min(plan.growth.max_nodes, room))
         return Draft(
             *(task, (), depth),
             levels_per_message=depth,
-            num_choices=min(NUM_CHOICES, plan.growth.max_nodes),
+            num_choices=min(NUM_CHOICES, growth.max_nodes),
             stop=plan.stop,
-            growth=plan.growth,
+            growth=growth,
         )
 
     def _learn(self, growth: GrowingTree, accepted_nodes: tuple[int, ...]) -> None:
