@@ -4,6 +4,7 @@ import os
 import sys
 import threading
 import time
+from subprocess import PIPE, Popen
 
 import pytest
 
@@ -14,37 +15,29 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux counts it
 SECONDS = 0.2
 
 
-def spun():
-    """How long the process waited, while it wanted a core for ``SECONDS``."""
-    before, until = run_delay_s(), time.monotonic() + SECONDS
-    while time.monotonic() < until:
-        pass
-    return run_delay_s() - before
-
-
-def in_a_child(work, core):
-    """What ``work`` tells in a process of its own, pinned to ``core``."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.sched_setaffinity(0, {core})
-        os.write(writer, str(work()).encode())
-        os._exit(0)
-    os.close(writer)
-    return child, reader
-
-
-def told(child, reader):
-    with os.fdopen(reader) as text:
-        answer = float(text.read())
-    os.waitpid(child, 0)
-    return answer
+SPIN = f"""
+import os, sys, time
+from specmesh.serving.run_delay import run_delay_s
+os.sched_setaffinity(0, {{int(sys.argv[1])}})
+print("ready", flush=True)
+time.sleep(max(0.0, float(input()) - time.monotonic()))
+before, until = run_delay_s(), time.monotonic() + {SECONDS}
+while time.monotonic() < until:
+    pass
+print(run_delay_s() - before)
+"""
 
 
 def test_two_processes_on_one_core_wait_for_each_other():
-    core = min(os.sched_getaffinity(0))
-    children = [in_a_child(spun, core) for _ in range(2)]
-    waited = [told(*child) for child in children]
+    command = [sys.executable, "-c", SPIN, str(min(os.sched_getaffinity(0)))]
+    spinners = [Popen(command, stdin=PIPE, stdout=PIPE, text=True) for _ in range(2)]
+    for spinner in spinners:
+        assert spinner.stdout.readline() == "ready\n"
+    start = f"{time.monotonic() + SECONDS}\n"
+    for spinner in spinners:
+        spinner.stdin.write(start)
+        spinner.stdin.flush()
+    waited = [float(spinner.communicate()[0]) for spinner in spinners]
     assert min(waited) > SECONDS / 4  # each has half of the core at most
 
 
