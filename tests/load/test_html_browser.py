@@ -135,6 +135,7 @@ def test_dark_is_what_the_system_prefers_or_the_button_says(opened):
         light = tab.evaluate(color("body"))
         drawn = pixels(tab)
         tab.emulate_media(color_scheme="dark")
+        settled(tab)
         dark = tab.evaluate(color("body"))
         assert dark != light
         assert pixels(tab) != drawn
