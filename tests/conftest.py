@@ -28,6 +28,9 @@ LONGEST_FIRST = (
     "tests/orchestrator/test_filter_law",
     "tests/bench",
     "tests/cli",
+    "tests/k8s/test_policies",
+    "tests/k8s/test_redis",
+    "tests/k8s/test_schemas",
 )
 """Where files take long: none of them may be what the last of several workers is left with."""
 

@@ -91,6 +91,7 @@ async def test_orchestrator_tells_of_requests_and_of_its_mesh(told):
     for role in ("verifier", "drafter", "confidence_service"):
         assert said.value("specmesh_replicas", specmesh_role=role, specmesh_state="ready") == 1
     assert said.value("specmesh_requests_running") == 0
+    assert said.value("specmesh_tokens_in_flight") == 0
     assert said.value("specmesh_requests_room") >= 1
     calls = said.value("specmesh_spec_decode_num_verify_calls_total")
     verified = "rpc_client_call_duration_seconds_count"

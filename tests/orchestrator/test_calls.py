@@ -180,6 +180,19 @@ async def test_deadline_of_the_request_ends_a_call_that_hangs(connect):
     assert 0.25 < time.monotonic() - began < 5
 
 
+async def test_tokens_are_in_flight_until_their_verdict(connect):
+    hold, verifier = Hold(), Verifier()
+    verifier.faults.append(hold)
+    mesh = (await connect([verifier])).mesh
+    admission = mesh.admission
+    call = asyncio.create_task(verified(calls_on(mesh)))
+    await asyncio.wait_for(hold.reached.wait(), 10)
+    assert admission.num_tokens_in_flight == 3
+    hold.released.set()
+    assert await call == ANSWER
+    assert admission.num_tokens_in_flight == 0
+
+
 async def test_pause_beyond_the_deadline_is_not_waited_for(connect):
     verifier = Verifier()
     calls = calls_on((await connect([verifier])).mesh, seconds=20)

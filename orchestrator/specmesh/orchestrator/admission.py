@@ -9,7 +9,8 @@ before it take to finish, at the rate at which others have finished.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
 from statistics import fmean, median
@@ -150,9 +151,20 @@ class Admission:
         self.watcher: Callable[[], None] = lambda: None
         """Called when there may be more room."""
         self.num_running = 0
+        self.num_tokens_in_flight = 0
+        """Tokens that verifications under way are about."""
         self._max_wait_s = max_wait_s
         self._shares: deque[float] = deque(maxlen=WINDOW)
         """Seconds from one answer's end to the next, estimated from each of the latest answers."""
+
+    @contextmanager
+    def verifying(self, num_tokens: int) -> Iterator[None]:
+        """Count the tokens of a verification while it is under way."""
+        self.num_tokens_in_flight += num_tokens
+        try:
+            yield
+        finally:
+            self.num_tokens_in_flight -= num_tokens
 
     def verified(self, num_replicas: int, spent: Spent) -> None:
         """Record the time of a verification of a running answer."""

@@ -12,7 +12,7 @@ from specmesh.serving import conventions as names
 
 
 def observe(mesh: Mesh, entrance: Entrance) -> None:
-    """Report replicas by state, and answers at work and waiting. Once a process."""
+    """Report replicas by state, answers at work and waiting, tokens in flight. Once a process."""
     admission = mesh.admission
 
     def replicas() -> Iterable[Observation]:
@@ -25,6 +25,7 @@ def observe(mesh: Mesh, entrance: Entrance) -> None:
 
     names.REPLICAS.observe(replicas)
     names.REQUESTS_RUNNING.observe(lambda: [Observation(admission.num_running)])
+    names.TOKENS_IN_FLIGHT.observe(lambda: [Observation(admission.num_tokens_in_flight)])
     names.REQUESTS_WAITING.observe(lambda: [Observation(entrance.num_waiting)])
     names.REQUESTS_ROOM.observe(
         lambda: [Observation(admission.room.size(len(mesh.verifiers.ready)))]

@@ -162,6 +162,11 @@ REQUESTS = Count(
 )
 REQUESTS_RUNNING = Level("specmesh.requests.running", "{request}", "answers at work")
 REQUESTS_WAITING = Level("specmesh.requests.waiting", "{request}", "answers that wait to begin")
+TOKENS_IN_FLIGHT = Level(
+    "specmesh.tokens.in_flight",
+    "{token}",
+    "draft tokens of verifications under way, and for each of these one of the target's own",
+)
 REQUESTS_ROOM = Level("specmesh.requests.room", "{request}", "answers that may be at work at once")
 RESUMED = Count(
     "specmesh.requests.resumed",

@@ -95,7 +95,7 @@ class VerifyCalls:
             *(self._pool, self._prefix, self._deadline, self._target),
             is_healthy=lambda peer: self._is_healthy(peer, context),
         )
-        with closing(attempts):
+        with closing(attempts), self._admission.verifying(len(command.tree) + 1):
             while True:
                 if not attempts.has_ready_replica:
                     timeout_s = min(NO_VERIFIER_SECONDS, self._deadline - loop.time())
