@@ -223,6 +223,7 @@ class World:
         for token, parent in zip(command.tree.token_ids, command.tree.parents, strict=True):
             paths.append([*paths[parent], token])
         tips, events = [(node, 1.0) for node in command.from_nodes], []
+        places = dict.fromkeys(command.from_nodes, 0)  # in a fixed shape
         nodes: list[tuple[int, int]] = []
         distributions: dict[int, Distribution] = {}
         choices: dict[int, TopK] = {}
@@ -230,9 +231,10 @@ class World:
             if self._dice.random() < self._chances.broken_draft:
                 return [*events, Failed(command.task)]
             num_nodes, added = len(paths) - 1 - len(command.tree), []
-            count = command.growth.max_nodes - num_nodes if command.growth else 1
+            counts = [_num_drawn(command, num_nodes, places[tip]) for tip, _ in tips]
             guesses = [
-                Guess(chance, self._guess(command, paths[tip], count)) for tip, chance in tips
+                Guess(chance, self._guess(command, paths[tip], count))
+                for (tip, chance), count in zip(tips, counts, strict=True)
             ]
             shaped = next_level(guesses, command.stop, command.growth, num_nodes)
             for (tip, _), guess, children in zip(tips, guesses, shaped, strict=True):
@@ -241,11 +243,15 @@ class World:
                     distributions[tip] = guess.drawn.distribution
                 if children.token_ids and guess.drawn.choices is not None:
                     choices[tip] = guess.drawn.choices
-                for token, chance in zip(children.token_ids, children.chances, strict=True):
+                for rank, token in enumerate(children.token_ids):
                     nodes.append((token, tip))
                     paths.append([*paths[tip], token])
-                    added.append((len(paths) - 1, chance))
-            tips = added
+                    added.append((len(paths) - 1, children.chances[rank]))
+                    if command.shape is not None:
+                        places[len(paths) - 1] = command.shape.children(places[tip])[rank]
+                    else:
+                        places[len(paths) - 1] = 0
+            tips = [(node, chance) for node, chance in added if _goes_on(command, places[node])]
             short = self._dice.random() < self._chances.short_draft
             num_nodes = len(paths) - 1 - len(command.tree)
             stopped = not tips or is_last(shaped, command.stop, command.growth, num_nodes)
@@ -261,6 +267,16 @@ class World:
         return self._models.guess(
             *(command.task, self._epoch, command.drafter, tokens, command.num_choices, count)
         )
+
+
+def _num_drawn(command: Draft, num_nodes: int, place: int) -> int:
+    if command.shape is not None:
+        return len(command.shape.children(place))
+    return command.growth.max_nodes - num_nodes if command.growth else 1
+
+
+def _goes_on(command: Draft, place: int) -> bool:
+    return command.shape is None or len(command.shape.children(place)) > 0
 
 
 def _drafted(

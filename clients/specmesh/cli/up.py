@@ -43,6 +43,15 @@ CalibrationFile = Annotated[
         show_default="shipped, for the shipped pair",
     ),
 ]
+TreesFile = Annotated[
+    Path | None,
+    typer.Option(
+        exists=True,
+        dir_okay=False,
+        help="What 'specmesh calibrate tree' wrote of the pair.",
+        show_default="none",
+    ),
+]
 ChatTemplate = Annotated[
     Path | None,
     typer.Option(
@@ -108,6 +117,7 @@ def up(
     calibration: CalibrationFile = None,
     strategy: Annotated[str, typer.Option(help="Default strategy.")] = "speculative",
     lookahead: Lookahead = None,
+    trees: TreesFile = None,
     threads: Threads = 1,
     port: Annotated[int, typer.Option(help="Of the orchestrator; 0 is any.")] = 50051,
     redis_url: RedisUrl = None,
@@ -129,6 +139,7 @@ def up(
             threads=threads,
             strategy=strategy,
             lookahead=lookahead,
+            trees=trees,
             port=port,
             redis_url=redis_url,
             drain_s=drain_seconds,

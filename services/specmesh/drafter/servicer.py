@@ -13,6 +13,7 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import TokenTree
 from specmesh.decoding.tree_growth import TreeGrowth
+from specmesh.decoding.tree_shape import TreeShape
 from specmesh.drafter.growth import DraftShape, GrowingDraft, Level
 from specmesh.inference.engine.engine import Engine
 from specmesh.inference.engine.job import Job, Steps
@@ -27,6 +28,7 @@ from specmesh.serving.wire import (
     read_sampling,
     read_stop,
     read_tree,
+    read_tree_shape,
     write_choices,
     write_distributions,
 )
@@ -173,6 +175,7 @@ def read_shape(request: drafter_pb2.DraftRequest, tree_size: int) -> DraftShape:
         *(from_nodes, request.depth, branching, request.num_choices, stop),
         vocab_size=request.vocab_size or None,
         growth=_read_growth(request, tree_size),
+        fixed=_read_fixed(request, len(from_nodes), tree_size),
     )
     if 0 in shape.branching:
         raise InvalidField("branching", "must be at least 1 at every level")
@@ -189,6 +192,17 @@ def _read_growth(request: drafter_pb2.DraftRequest, tree_size: int) -> TreeGrowt
     if request.branching:
         raise InvalidField("growth", "excludes branching")
     return read_growth(request.growth, MAX_TREE_NODES - tree_size)
+
+
+def _read_fixed(
+    request: drafter_pb2.DraftRequest, num_from: int, tree_size: int
+) -> TreeShape | None:
+    if not request.HasField("shape"):
+        return None
+    for name in ("branching", "growth"):
+        if name in {field.name for field, _ in request.ListFields()}:
+            raise InvalidField("shape", f"excludes {name}")
+    return read_tree_shape(request.shape, (MAX_TREE_NODES - tree_size) // num_from)
 
 
 def _message(levels: Sequence[Level], sent: int, meter: _CostMeter) -> drafter_pb2.DraftResponse:

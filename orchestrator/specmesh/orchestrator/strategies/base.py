@@ -37,6 +37,7 @@ from specmesh.decoding.lookahead import DraftStop
 from specmesh.decoding.sampling import Distribution
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.decoding.tree_growth import TreeGrowth
+from specmesh.decoding.tree_shape import TreeShape
 from specmesh.orchestrator.strategies.options import StrategyOptions
 
 TaskId = int
@@ -50,12 +51,14 @@ class Goal(StrategyOptions):
 
     ``max_tokens`` is at least 1 and fits the context; ``end_of_text_ids`` is empty when they
     are to be ignored. ``seed``, any uint64, is the answer's, for predictors that guess at random.
+    ``calibrated_trees`` has the best shape of 1 node, of 2 and so on, if any were calibrated.
     """
 
     max_tokens: int
     end_of_text_ids: frozenset[int] = frozenset()
     stop_token_ids: frozenset[int] = frozenset()
     seed: int = field(default=0, kw_only=True)
+    calibrated_trees: Sequence[TreeShape] = field(default=(), kw_only=True)
 
 
 class StopReason(Enum):
@@ -96,8 +99,8 @@ class Draft:
     chain is worth it, and no message is waited for. ``Cancel`` ends it by any other rule, at the
     price of a message for each level and of the call, which has to be opened anew.
 
-    Below each node grows a chain, or with ``growth``, which needs a ``stop``, a tree. A drafter of
-    an older version drafts a chain all the same.
+    Below each node grows a chain, or a tree: with ``growth``, which needs a ``stop``, or of the
+    given ``shape``. A drafter of an older version drafts a chain all the same.
     """
 
     task: TaskId
@@ -110,6 +113,7 @@ class Draft:
     drafter: int = 0
     stop: DraftStop | None = None
     growth: TreeGrowth | None = None
+    shape: TreeShape | None = None
 
 
 @dataclass(frozen=True, slots=True)
