@@ -42,17 +42,22 @@ def test_any_other_text_is_told():
 
 
 def test_rows_have_what_machines_look_for():
-    wanted = {"strategy", "drafter", "temperature", "width", "accepted_per_call"}
+    wanted = {"strategy", "drafter", "temperature", "width", "shape", "accepted_per_call"}
     wanted |= {"tokens_per_s", "ratio", "identical"}
     assert wanted <= set(asdict(rows(RUNS, "small")[0]))
 
 
 def test_widths_are_run_beside_trees_that_are_as_wide_as_pays():
-    names = [(each.strategy, each.options.width) for each in speculations((4, 16))]
+    names = [
+        (each.strategy, each.options.width, each.options.shape)
+        for each in speculations((4, 16), ("grown", "calibrated"))
+    ]
     assert names == [
-        ("autoregressive", None),
-        (SPECULATIVE, None),
-        (TREE, None),
-        (TREE, 4),
-        (TREE, 16),
+        ("autoregressive", None, None),
+        (SPECULATIVE, None, None),
+        (TREE, None, None),
+        (TREE, 4, "grown"),
+        (TREE, 4, "calibrated"),
+        (TREE, 16, "grown"),
+        (TREE, 16, "calibrated"),
     ]

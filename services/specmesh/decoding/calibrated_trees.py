@@ -111,7 +111,7 @@ def _member(read: object, name: str, kind: type[Any]) -> Any:
 
 
 def _number(read: object, name: str) -> float:
-    value = _member(read, name, int | float)  # type: ignore[arg-type]
-    if isinstance(value, bool) or not math.isfinite(value) or value < 0:
+    value = _member(read, name, object)
+    if type(value) not in (int, float) or not 0 <= value < math.inf:
         raise InvalidField(name, "must be a number, and not negative")
     return float(value)

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from specmesh.decoding.tree_shape import RankPath
+from specmesh.decoding.tree_shape import RankPath, TreeShape
 
 NUM_RANKS: Final = 16
 """How many of a drafter's choices are told apart."""
@@ -23,7 +23,7 @@ MISSED: Final = NUM_RANKS
 UNKNOWN: Final = -1
 """The rank after the end of an answer."""
 
-Ranks = NDArray[np.int8]
+AnswerRanks = NDArray[np.int8]
 """``[tokens, depth]`` of one answer: the rank among the drafter's choices, in a draft that begins
 at a token, of that token, of the one after it and so on, each given those before it."""
 
@@ -31,7 +31,7 @@ at a token, of that token, of the one after it and so on, each given those befor
 class Replay:
     """Answers, at least one, as a drafter guessed them: their ``ranks`` are of one depth."""
 
-    def __init__(self, ranks: Sequence[Ranks]) -> None:
+    def __init__(self, ranks: Sequence[AnswerRanks]) -> None:
         self._ranks = np.concatenate(ranks)
         ends = np.cumsum([len(each) for each in ranks])
         self._begins = ends - [len(each) for each in ranks]
@@ -71,18 +71,27 @@ class Replay:
             total += self.reached(path)
         return total
 
-    def acceptance_length(self, accepted: NDArray[np.int64]) -> float:
-        """Tokens that a verification yields on average, the target's own included, if drafts are
-        ``accepted`` (see there): of all answers from beginning to end, each draft beginning where
-        what the one before it yielded ends."""
+    def drafted_at(self, accepted: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """``[tokens]``: whether a draft begins at a position, if of each as much is accepted as
+        ``accepted`` says: each begins where what the verification before it yielded ends."""
         after = np.arange(self.num_tokens) + accepted + 1
-        places, num_rounds = self._begins, 0
+        found = np.zeros(self.num_tokens, dtype=np.bool_)
+        places = self._begins
         while len(places):
-            num_rounds += len(places)
+            found[places] = True
             ends = self._end_of[places]
             places = after[places]
             places = places[places < ends]
-        return self.num_tokens / num_rounds
+        return found
+
+    def num_rounds(self, accepted: NDArray[np.int64]) -> NDArray[np.int64]:
+        """``[answers]``: how many verifications each answer took."""
+        return np.add.reduceat(self.drafted_at(accepted), self._begins, dtype=np.int64)
+
+    def acceptance_length(self, shape: TreeShape) -> float:
+        """Tokens that a verification yields on average, the target's own included, with trees of
+        one ``shape``."""
+        return self.num_tokens / int(self.num_rounds(self.accepted(shape.paths())).sum())
 
     def _reached(self, path: RankPath) -> NDArray[np.bool_]:
         """``[tokens]``: whether all of ``path`` is accepted, by the position it is drafted at."""

@@ -12,7 +12,7 @@ from specmesh.bench.offline import answer, score
 from specmesh.decoding.drafting import draw_children
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree_plan import MAX_WIDTH
-from specmesh.decoding.tree_replay import MISSED, NUM_RANKS, UNKNOWN, Ranks
+from specmesh.decoding.tree_replay import MISSED, NUM_RANKS, UNKNOWN, AnswerRanks
 from specmesh.inference.model import LanguageModel, Logits
 
 
@@ -24,7 +24,9 @@ class RankedGuesses(Protocol):
         """Of its weights, as the mesh knows it."""
         ...
 
-    def ranks(self, prompt: Sequence[int], tokens: Sequence[int], sampling: Sampling) -> Ranks:
+    def ranks(
+        self, prompt: Sequence[int], tokens: Sequence[int], sampling: Sampling
+    ) -> AnswerRanks:
         """The ranks of ``tokens``, a target's answer to ``prompt``, greedy or coupled."""
         ...
 
@@ -37,7 +39,9 @@ class DrafterGuesses:
         self._drafter = drafter
         self.digest = drafter.description.weights_digest
 
-    def ranks(self, prompt: Sequence[int], tokens: Sequence[int], sampling: Sampling) -> Ranks:
+    def ranks(
+        self, prompt: Sequence[int], tokens: Sequence[int], sampling: Sampling
+    ) -> AnswerRanks:
         """See ``RankedGuesses``."""
         found = [
             rank(logits, sampling, position, token)
@@ -61,7 +65,7 @@ def collect(
     prompts: Sequence[Sequence[int]],
     sampling: Sampling,
     num_tokens: int,
-) -> list[Ranks]:
+) -> list[AnswerRanks]:
     """The ranks of the target's answers, greedy or coupled; every prompt is answered with a seed
     of its own."""
     samplings = [replace(sampling, seed=sampling.seed + n) for n in range(len(prompts))]
