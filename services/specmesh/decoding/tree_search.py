@@ -26,8 +26,8 @@ Paths = frozenset[RankPath]
 
 SIGNIFICANCE: Final = 2.0
 """How many standard errors of its mean over answers a saving must be. With the shipped pair a
-search that takes any saving makes accepted paths longer by 0.7 to 3 % on the calibration text, and shorter
-on other text; at two standard errors it is 0.2 to 1.2 % there, and up to 0.5 % on other text."""
+search that takes any saving makes accepted paths longer by 0.7 to 3 % on the calibration text, and
+shorter on other text; at two standard errors it is 0.2 to 1.2 %, and up to 0.5 % on other text."""
 NUM_CANDIDATES: Final = 8
 """How many leaves the search tries to move, and to how many places, at a time."""
 
