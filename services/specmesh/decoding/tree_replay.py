@@ -95,7 +95,7 @@ class Replay:
 
     def _reached(self, path: RankPath) -> NDArray[np.bool_]:
         """``[tokens]``: whether all of ``path`` is accepted, by the position it is drafted at."""
-        own = self._ranks[:, len(path) - 1] == path[-1]
+        own: NDArray[np.bool_] = self._ranks[:, len(path) - 1] == path[-1]
         return own & self.reached(path[:-1]) if len(path) > 1 else own
 
 

@@ -69,7 +69,7 @@ def likeliest_paths(accuracies: Floats, count: int) -> list[RankPath]:
 
 def product(accuracies: Floats, path: RankPath) -> float:
     """The product of ``accuracies`` along ``path``."""
-    return math.prod(accuracies[range(len(path)), path].tolist())
+    return float(np.prod(accuracies[range(len(path)), path]))
 
 
 def expected_length(accuracies: Floats, shape: TreeShape) -> float:

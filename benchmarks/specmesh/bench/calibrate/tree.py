@@ -116,7 +116,7 @@ def _calibrated(
         drafter.description.weights_digest,
         {
             temperature: tuple(
-                CalibratedTree(each, texts[temperature][0].length(each)) for each in own
+                CalibratedTree(each, texts[temperature][0].acceptance_length(each)) for each in own
             )
             for temperature, own in trees.items()
         },
