@@ -1,4 +1,4 @@
-"""What ``specmesh calibrate confidence`` observes and writes, and how answers are judged."""
+"""What ``specmesh calibrate`` observes and writes, and how answers are judged."""
 
 import json
 
@@ -8,10 +8,14 @@ from typer.testing import CliRunner
 
 from specmesh.bench.calibrate.__main__ import app
 from specmesh.bench.calibrate.collect import collect
+from specmesh.bench.calibrate.ranks import DrafterGuesses
+from specmesh.bench.calibrate.ranks import collect as ranks_of
 from specmesh.bench.filter.fidelity import judge
 from specmesh.bench.offline import answer
+from specmesh.decoding.calibrated_trees import CalibratedTrees
 from specmesh.decoding.calibration import Calibration
 from specmesh.decoding.drafting import draw_children
+from specmesh.decoding.tree_replay import MISSED, NUM_RANKS, UNKNOWN
 
 
 @pytest.fixture
@@ -43,6 +47,44 @@ def test_a_model_agrees_with_itself(target):
         judge(target, PROMPTS, greedy).log_probability
         > judge(target, PROMPTS, other).log_probability
     )
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, COUPLED])
+def test_ranks_are_those_of_the_drafters_own_choices(target, drafter, sampling):
+    (tokens,) = answer(target, PROMPTS[:1], [sampling], NUM_TOKENS)
+    (ranks,) = ranks_of(target, DrafterGuesses(drafter), PROMPTS[:1], sampling, NUM_TOKENS)
+    text = list(PROMPTS[0])
+    for number, token in enumerate(tokens):
+        logits = logits_after(drafter, text)
+        choices = draw_children(logits, sampling, len(text), NUM_RANKS).children
+        assert ranks[number, 0] == (choices.index(token) if token in choices else MISSED)
+        text.append(token)
+    for number, row in enumerate(ranks):
+        left = len(tokens) - number
+        assert row[:left].tolist() == ranks[number:, 0].tolist()
+        assert set(row[left:].tolist()) == {UNKNOWN}
+
+
+def test_a_model_guesses_itself_first(target):
+    ranks = ranks_of(target, DrafterGuesses(target), PROMPTS, COUPLED, NUM_TOKENS)
+    assert all(set(each[:, 0].tolist()) == {0} for each in ranks)
+
+
+def test_calibrated_trees_of_the_shipped_pair_beat_chains_on_other_text(tmp_path):
+    pytest.importorskip("specmesh.models")
+    file = tmp_path / "trees.json"
+    options = ["tree", "--prompts", "16", "--tokens", "48", "--temperature", "0.8"]
+    options += ["--threads", "1", "--output", str(file), "--json"]
+    done = CliRunner().invoke(app, options, catch_exceptions=False)
+    rows = json.loads(done.stdout)["rows"]
+    assert [row["width"] for row in rows] == [*range(1, 65)] * 2
+    assert {row["text"] for row in rows} == {"calibration", "held-out"}
+    for row in rows:
+        if row["width"] > 8:
+            assert row["calibrated"] > row["chain"]
+    trees = CalibratedTrees.from_json(file.read_text())
+    lengths = [each.acceptance_length for each in trees.nearest(0.8)]
+    assert lengths == [row["calibrated"] for row in rows[:64]]
 
 
 def test_calibrating_the_shipped_pair_writes_a_file_that_reads_back(tmp_path):

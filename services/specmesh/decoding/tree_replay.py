@@ -8,7 +8,7 @@ are the choices that were right.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -23,6 +23,9 @@ MISSED: Final = NUM_RANKS
 UNKNOWN: Final = -1
 """The rank after the end of an answer."""
 
+_NUM_REMEMBERED: Final = 4096
+"""Paths for which it is remembered where they are accepted, a byte for each token."""
+
 AnswerRanks = NDArray[np.int8]
 """``[tokens, depth]`` of one answer: the rank among the drafter's choices, in a draft that begins
 at a token, of that token, of the one after it and so on, each given those before it."""
@@ -36,7 +39,7 @@ class Replay:
         ends = np.cumsum([len(each) for each in ranks])
         self._begins = ends - [len(each) for each in ranks]
         self._end_of = np.repeat(ends, [len(each) for each in ranks])
-        self.reached = cache(self._reached)
+        self.reached = lru_cache(_NUM_REMEMBERED)(self._reached)
 
     @property
     def num_tokens(self) -> int:

@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated
@@ -31,7 +32,7 @@ from specmesh.decoding.tree_search import best_trees, expected_length, places
 from specmesh.decoding.tree_shape import RankPath, TreeShape
 from specmesh.inference.model import LanguageModel, ModelNotLoadable
 
-NUM_RANDOM = 20
+NUM_RANDOM = 10
 """Random trees of each width."""
 
 Texts = tuple[Replay, Replay]
@@ -142,6 +143,7 @@ def _rows(
                 )
 
 
+@cache
 def _random_tree(width: int, max_depth: int, seed: int) -> TreeShape:
     """A tree that got each node at one of all places for it, drawn evenly."""
     dice = random.Random(f"{width} {seed}")  # noqa: S311 - a report must repeat
