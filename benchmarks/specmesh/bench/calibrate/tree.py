@@ -32,7 +32,7 @@ from specmesh.decoding.tree_search import best_trees, expected_length, places
 from specmesh.decoding.tree_shape import RankPath, TreeShape
 from specmesh.inference.model import LanguageModel, ModelNotLoadable
 
-NUM_RANDOM = 10
+NUM_RANDOM = 20
 """Random trees of each width."""
 
 Texts = tuple[Replay, Replay]
