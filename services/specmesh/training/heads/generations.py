@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +43,10 @@ class GenerationPlan:
     def shard_tokens(self) -> int:
         """Tokens in one shard, prompts included."""
         return self.rows * self.row_tokens
+
+    def within(self, context_tokens: int) -> GenerationPlan:
+        """The same with rows that fit a model's context."""
+        return replace(self, row_tokens=min(self.row_tokens, context_tokens))
 
 
 def write_generations(
