@@ -93,7 +93,8 @@ def _shard(model: LanguageModel, training: Tokens, plan: GenerationPlan, shard: 
     for first in range(0, plan.rows, model.max_batch):
         batch = slice(first, first + model.max_batch)
         rows[batch] = continue_rows(model, rows[batch], samplings[batch], plan.row_tokens)
-    return np.array(rows, dtype=training.dtype)
+    written: Tokens = np.array(rows, dtype=training.dtype)
+    return written
 
 
 def continue_rows(

@@ -100,7 +100,7 @@ def run(plan: HeadsPlan, console: Console) -> list[DepthAcceptance]:
     network = config.network()
     checkpoints = work / f"{plan.kind}-{config.inner_size}-{plan.num_guessed}-{plan.max_depth}"
     both = _mixture(texts.training, written)
-    seen = _Onlooker(target.model)
+    seen = _onlooker(target.model)
     for number, lesson in enumerate(LESSONS, start=1):
         schedule = _schedule(plan, lesson, number)
         if number == 1:
@@ -152,15 +152,10 @@ def _schedule(plan: HeadsPlan, lesson: Lesson, number: int) -> Schedule:
     )
 
 
-class _Onlooker:
-    """Runs the target along a batch, apart from what is compiled: it has no gradients."""
-
-    def __init__(self, target: Any) -> None:
-        self._target = target
-
-    @torch.compiler.disable(recursive=True)
-    def __call__(self, batch: Tensor) -> Seen:
-        return look(self._target, batch)
+def _onlooker(target: Any) -> Callable[[Tensor], Seen]:
+    """Runs ``target`` along a batch, apart from what is compiled: it has no gradients."""
+    apart: Callable[[Tensor], Seen] = torch.compiler.disable(partial(look, target))  # type: ignore[no-untyped-call]
+    return apart
 
 
 def _loss(
