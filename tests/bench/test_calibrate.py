@@ -3,12 +3,15 @@
 import json
 
 import pytest
+import torch
 from tests.bench.offline import COUPLED, GREEDY, NUM_TOKENS, PROMPTS, logits_after
+from tests.inference.test_heads_folder import digest, read, write_heads
 from typer.testing import CliRunner
 
 from specmesh.bench.calibrate.__main__ import app
 from specmesh.bench.calibrate.collect import collect
-from specmesh.bench.calibrate.ranks import DrafterGuesses
+from specmesh.bench.calibrate.head_ranks import HeadGuesses
+from specmesh.bench.calibrate.ranks import DrafterGuesses, rank
 from specmesh.bench.calibrate.ranks import collect as ranks_of
 from specmesh.bench.filter.fidelity import judge
 from specmesh.bench.offline import answer
@@ -16,6 +19,8 @@ from specmesh.decoding.calibrated_trees import CalibratedTrees
 from specmesh.decoding.calibration import Calibration
 from specmesh.decoding.drafting import draw_children
 from specmesh.decoding.tree_replay import MISSED, NUM_RANKS, UNKNOWN
+from specmesh.inference.models.heads.folder import load_heads
+from specmesh.inference.models.heads.seen import look
 
 
 @pytest.fixture
@@ -68,6 +73,32 @@ def test_ranks_are_those_of_the_drafters_own_choices(target, drafter, sampling):
 def test_a_model_guesses_itself_first(target):
     ranks = ranks_of(target, DrafterGuesses(target), PROMPTS, COUPLED, NUM_TOKENS)
     assert all(set(each[:, 0].tolist()) == {0} for each in ranks)
+
+
+@pytest.mark.parametrize("kind", ["medusa", "recurrent"])
+@pytest.mark.parametrize("sampling", [GREEDY, COUPLED])
+def test_ranks_of_heads_go_by_where_the_draft_began(target, folders, tmp_path, kind, sampling):
+    plain = read(folders, "llama")
+    write_heads(tmp_path, plain, kind)
+    guesses = HeadGuesses(str(tmp_path), str(folders["llama"]))
+    (prompt, *_) = PROMPTS
+    (tokens,) = answer(target, [prompt], [sampling], NUM_TOKENS)
+    ranks = guesses.ranks(prompt, tokens, sampling)
+    assert ranks[0].tolist() == [MISSED] * 3
+
+    heads = load_heads(tmp_path, plain.model, digest(plain))
+    text = [*prompt, *tokens]
+    for began in range(1, NUM_TOKENS):
+        at = len(prompt) + began
+        states = heads.begin(look(plain.model, torch.tensor([text[: at - 1]])).hidden[0, -1:])
+        for depth in range(3):
+            if began + depth >= NUM_TOKENS:
+                assert ranks[began, depth] == UNKNOWN
+                continue
+            one = torch.tensor([text[at + depth - 1]])
+            logits, states = heads.step(states, one, torch.tensor([depth]))
+            found = rank(logits[0].float().numpy(), sampling, at + depth, text[at + depth])
+            assert ranks[began, depth] == found
 
 
 def test_calibrated_trees_of_the_shipped_pair_beat_chains_on_other_text(tmp_path):

@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from specmesh import models
 from specmesh.bench.calibrate.pair import (
     TEMPERATURES,
     DrafterModel,
@@ -22,6 +23,7 @@ from specmesh.bench.calibrate.pair import (
     load_pair,
     prompts_in_halves,
 )
+from specmesh.bench.calibrate.ranks import RankedGuesses
 from specmesh.bench.calibrate.tree_report import TreeRow, show
 from specmesh.bench.kit.options import Json, Temperatures, Threads, Tokens
 from specmesh.decoding.calibrated_trees import CalibratedTree, CalibratedTrees
@@ -43,6 +45,12 @@ TEXTS = ("calibration", "held-out")
 def tree(
     target_model: TargetModel = None,
     drafter_model: DrafterModel = None,
+    heads: Annotated[
+        str | None,
+        typer.Option(
+            help="Folder of heads to calibrate in the drafter's place.", show_default="none"
+        ),
+    ] = None,
     prompts: NumPrompts = 64,
     tokens: Tokens = 256,
     temperature: Temperatures = None,
@@ -61,16 +69,17 @@ def tree(
     temperatures = tuple(dict.fromkeys(temperature or TEMPERATURES))
     try:
         target, drafter = load_pair(target_model, drafter_model, threads)
+        guesses = _guesses(drafter, heads, target_model)
     except ModelNotLoadable as error:
         typer.echo(f"specmesh: {error}", err=True)
         raise typer.Exit(2) from error
     texts = {
-        each: _replays(target, drafter, prompts_in_halves(prompts), each, tokens)
+        each: _replays(target, guesses, prompts_in_halves(prompts), each, tokens)
         for each in temperatures
     }
     trees = {each: best_trees(own, MAX_WIDTH) for each, (own, _) in texts.items()}
     if output is not None:
-        written = _calibrated(target, drafter, texts, trees)
+        written = _calibrated(target.description.weights_digest, guesses.digest, texts, trees)
         output.write_text(written.to_json() + "\n", encoding="utf-8")
     rows = list(_rows(texts, trees))
     if json_:
@@ -79,17 +88,26 @@ def tree(
         show(rows, Console())
 
 
+def _guesses(drafter: LanguageModel, heads: str | None, target_name: str | None) -> RankedGuesses:
+    from specmesh.bench.calibrate.ranks import DrafterGuesses
+
+    if heads is None:
+        return DrafterGuesses(drafter)
+    from specmesh.bench.calibrate.head_ranks import HeadGuesses
+
+    return HeadGuesses(heads, target_name or str(models.path(models.TARGET)))
+
+
 def _replays(
     target: LanguageModel,
-    drafter: LanguageModel,
+    guesses: RankedGuesses,
     halves: Sequence[Sequence[str]],
     temperature: float,
     num_tokens: int,
 ) -> Texts:
-    from specmesh.bench.calibrate.ranks import DrafterGuesses, collect
+    from specmesh.bench.calibrate.ranks import collect
     from specmesh.bench.offline import tokenize
 
-    guesses = DrafterGuesses(drafter)
     calibration, held_out = (
         # Each prompt has a seed of its own; those of the halves must not overlap.
         Replay(
@@ -107,14 +125,14 @@ def _replays(
 
 
 def _calibrated(
-    target: LanguageModel,
-    drafter: LanguageModel,
+    target_digest: str,
+    drafter_digest: str,
     texts: Mapping[float, Texts],
     trees: Mapping[float, Sequence[TreeShape]],
 ) -> CalibratedTrees:
     return CalibratedTrees(
-        target.description.weights_digest,
-        drafter.description.weights_digest,
+        target_digest,
+        drafter_digest,
         {
             temperature: tuple(
                 CalibratedTree(each, texts[temperature][0].acceptance_length(each)) for each in own
