@@ -7,11 +7,18 @@ from typing import Any
 
 import grpc
 import pytest
+from tests.decoding.test_losslessness import NUM_TOKENS, exact_law, excess
 from tests.orchestrator.answers import alone, collect, request
 from tests.orchestrator.goals import CALIBRATED_TREES
 from tests.orchestrator.model import ALL_FEATURES
 from tests.orchestrator.peers import Drafter, Verifier
-from tests.orchestrator.test_strategy_rejection import by_position, excess_at, sample
+from tests.orchestrator.test_strategy_rejection import (
+    DRAFTERS,
+    TARGET,
+    by_position,
+    excess_at,
+    sample,
+)
 from tests.orchestrator.transcripts import verified
 from tests.orchestrator.world import Chances
 
@@ -19,6 +26,7 @@ from specmesh.decoding import tree_growth
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.calibrated_trees import CalibratedTree, CalibratedTrees
 from specmesh.decoding.drafting import TopK
+from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.siblings import sibling_confidences
 from specmesh.decoding.tree import TokenTree
 from specmesh.decoding.tree_growth import TreeGrowth
@@ -197,6 +205,16 @@ async def test_replicas_that_verify_chains_alone_are_sent_no_tree(connect, serve
     assert info is not None
     assert (info.reason, info.metadata["feature"]) == ("UNSUPPORTED_FEATURE", "TREES")
     assert not verifier.requests
+
+
+def test_trees_of_a_fixed_shape_keep_the_law():
+    """A root with three children, and two levels below the first of them."""
+    goal = Goal(max_tokens=7, width=6, calibrated_trees=CALIBRATED_TREES)
+    scene = (goal, Capacity(), Chances(short_draft=0.1))
+    counts: Counter[tuple[int, ...]] = Counter()
+    for text, count in sample("tree", scene, (TARGET, DRAFTERS), num_samples=2_000).items():
+        counts[text[:NUM_TOKENS]] += count
+    assert excess(counts, exact_law(TARGET, Sampling())) < 1
 
 
 def sample_second_children() -> Counter[tuple[int, ...]]:
