@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import TokenTree
-from specmesh.drafter.growth import DraftShape, GrowingDraft, Level
+from specmesh.inference.service.growth import DraftShape, GrowingDraft, Level
 from specmesh.inference.model import SequenceState
 
 

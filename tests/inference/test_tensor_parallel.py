@@ -22,7 +22,7 @@ from transformers import AutoConfig, Phi3Config
 
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import EMPTY
-from specmesh.drafter.growth import DraftShape
+from specmesh.inference.service.growth import DraftShape
 from specmesh.inference.model import Cancellation, ModelNotLoadable
 from specmesh.inference.models.tensor_parallel import Ranks
 from specmesh.inference.models.transformers_model import TransformersModel

@@ -15,7 +15,7 @@ from specmesh.decoding.prefix import SALT_BYTES, PrefixChain
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.simulated import SimulatedTarget
 from specmesh.decoding.tree import EMPTY, TokenTree
-from specmesh.drafter.growth import DraftShape
+from specmesh.inference.service.growth import DraftShape
 from specmesh.inference.model import Cancellation
 from specmesh.inference.models.empty import EmptyModel
 from specmesh.inference.models.simulated import ForwardLatency, SimulatedModel

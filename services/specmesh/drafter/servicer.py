@@ -13,7 +13,7 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import TokenTree
 from specmesh.decoding.tree_growth import TreeGrowth
-from specmesh.drafter.growth import DraftShape, GrowingDraft, Level
+from specmesh.inference.service.growth import DraftShape, GrowingDraft, Level
 from specmesh.inference.engine.engine import Engine
 from specmesh.inference.engine.job import Job, Steps
 from specmesh.inference.model import ForwardRequest, LanguageModel, SequenceState
