@@ -34,7 +34,7 @@ from specmesh.inference.models.cpu.linear import pack_linears
 from specmesh.inference.models.cpu.norm import fuse_norms
 from specmesh.inference.models.device_errors import telling_apart
 from specmesh.inference.models.heads.draft_heads import DraftHeads
-from specmesh.inference.models.heads.loading import load_heads
+from specmesh.inference.models.heads.folder import load_heads
 from specmesh.inference.models.hidden_tap import HiddenTap
 from specmesh.inference.models.loading import read_model
 from specmesh.inference.models.probe import PROBE_BLOCKS, check_same, plain_logits

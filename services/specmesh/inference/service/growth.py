@@ -14,6 +14,9 @@ from specmesh.decoding.tree import TokenTree
 from specmesh.decoding.tree_growth import Guess, TreeGrowth, is_last, next_level
 from specmesh.inference.model import Logits
 
+MAX_DEPTH = 256
+MAX_CHOICES = 16
+
 
 @dataclass(frozen=True, slots=True)
 class DraftShape:

@@ -187,6 +187,6 @@ class DraftSequence:
         assert logits is not None
         return logits
 
-    def close(self, keep: Sequence[int]) -> None:
+    def close(self, keep: Sequence[int]) -> None:  # noqa: ARG002
         """Nothing of a draft is kept: the next one begins at another hidden state."""
         self._states.clear()
