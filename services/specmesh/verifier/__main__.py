@@ -17,7 +17,7 @@ from pydantic_settings import SettingsConfigDict
 
 from specmesh.inference.model import LanguageModel, ModelNotLoadable
 from specmesh.inference.models.empty import EmptyModel
-from specmesh.inference.models.heads.target_with_heads import TargetWithHeads
+from specmesh.inference.engine.heads import TargetWithHeads
 from specmesh.inference.models.simulated_settings import SimulatedTargetSettings
 from specmesh.inference.models.tensor_parallel import Ranks, follow
 from specmesh.inference.service.features import VERIFYING

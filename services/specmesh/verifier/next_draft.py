@@ -10,7 +10,7 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import EMPTY
 from specmesh.inference.model import ForwardRequest, Logits, SequenceState
-from specmesh.inference.models.heads.target_with_heads import TargetWithHeads
+from specmesh.inference.engine.heads import TargetWithHeads
 from specmesh.inference.service.accounts import CostMeter
 from specmesh.inference.service.growth import MAX_CHOICES, MAX_DEPTH, DraftShape, GrowingDraft
 from specmesh.inference.service.levels import write_levels
@@ -83,9 +83,13 @@ def _grow(
     meter = CostMeter(draft)
     growth = GrowingDraft(EMPTY, position, _fit(asked.shape, model, position), asked.sampling)
     levels = []
-    while not growth.ended:
-        levels.append(growth.grow((yield ForwardRequest(draft, growth.tree))))
-    return write_levels(levels, 0, meter.read()) if levels else drafter_pb2.DraftResponse()
+    try:
+        while not growth.ended:
+            levels.append(growth.grow((yield ForwardRequest(draft, growth.tree))))
+        cost = meter.read()
+    finally:
+        draft.close(())
+    return write_levels(levels, 0, cost) if levels else drafter_pb2.DraftResponse()
 
 
 def _fit(shape: DraftShape, model: TargetWithHeads, position: int) -> DraftShape:

@@ -8,7 +8,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from specmesh.decoding.simulated import MIN_VOCAB_SIZE, SimulatedDrafter, SimulatedTarget
 from specmesh.inference.model import LanguageModel
 from specmesh.inference.models.heads.simulated_heads import SimulatedHeads
-from specmesh.inference.models.heads.target_with_heads import TargetWithHeads
+from specmesh.inference.engine.heads import TargetWithHeads
 from specmesh.inference.models.simulated import ForwardLatency, SimulatedModel
 
 MAX_VOCAB_SIZE = 1 << 20
