@@ -18,9 +18,9 @@ from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.decoding.tree_growth import TreeGrowth
 from specmesh.drafter import servicer
-from specmesh.inference.service.growth import DraftShape
 from specmesh.inference.model import Cancellation, ModelDescription
 from specmesh.inference.models.context_models import ContextModel, PromptLookup
+from specmesh.inference.service.growth import DraftShape
 from specmesh.mesh.v1alpha1 import drafter_pb2, drafter_pb2_grpc, tokens_pb2
 from specmesh.serving.errors import error_info
 from specmesh.serving.wire import (

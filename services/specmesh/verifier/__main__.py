@@ -15,9 +15,9 @@ import grpc.aio
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
+from specmesh.inference.engine.heads import TargetWithHeads
 from specmesh.inference.model import LanguageModel, ModelNotLoadable
 from specmesh.inference.models.empty import EmptyModel
-from specmesh.inference.engine.heads import TargetWithHeads
 from specmesh.inference.models.simulated_settings import SimulatedTargetSettings
 from specmesh.inference.models.tensor_parallel import Ranks, follow
 from specmesh.inference.service.features import VERIFYING

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import EMPTY
-from specmesh.inference.model import ForwardRequest, Logits, SequenceState
 from specmesh.inference.engine.heads import TargetWithHeads
+from specmesh.inference.model import ForwardRequest, Logits, SequenceState
 from specmesh.inference.service.accounts import CostMeter
 from specmesh.inference.service.growth import MAX_CHOICES, MAX_DEPTH, DraftShape, GrowingDraft
 from specmesh.inference.service.levels import write_levels

@@ -14,9 +14,9 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.logprobs import MAX_TOP_LOGPROBS, logprobs_along
 from specmesh.decoding.tree import TokenTree
 from specmesh.inference.engine.engine import Engine
+from specmesh.inference.engine.heads import TargetWithHeads
 from specmesh.inference.engine.job import Job, Steps
 from specmesh.inference.model import ForwardRequest, LanguageModel, Logits
-from specmesh.inference.engine.heads import TargetWithHeads
 from specmesh.inference.service.accounts import add_cost, record_cost, round_to_blocks
 from specmesh.inference.service.prefixes import PrefixResolver
 from specmesh.mesh.v1alpha1 import cost_pb2, verifier_pb2, verifier_pb2_grpc

@@ -23,7 +23,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from specmesh.decoding.tree_plan import AdaptiveTree
+from specmesh.decoding.tree_plan import AdaptiveTree, TreePlan
 from specmesh.orchestrator.strategies.base import Draft, Goal, TaskId
 from specmesh.orchestrator.strategies.kit.draft_then_verify import DraftThenVerify
 from specmesh.orchestrator.strategies.kit.growing_tree import GrowingTree
@@ -41,10 +41,12 @@ class Tree(DraftThenVerify):
     def __init__(self, goal: Goal) -> None:
         super().__init__(goal)
         self._adaptive = AdaptiveTree(goal.lookahead, goal.width)
+        self._plan: TreePlan | None = None
 
     def _draft(self, task: TaskId, room: int) -> Draft | None:
         capacity = self._capacity
         plan = self._adaptive.plan(capacity.target_s, capacity.drafter_s, capacity.target_token_s)
+        self._plan = plan
         if plan is None:
             return None
         depth = min(plan.depth, room)
@@ -59,4 +61,4 @@ class Tree(DraftThenVerify):
         )
 
     def _learn(self, growth: GrowingTree, accepted_nodes: tuple[int, ...]) -> None:
-        self._adaptive.observe(growth.whole.outcome(accepted_nodes))
+        self._adaptive.observe(growth.whole.outcome(accepted_nodes), self._plan)

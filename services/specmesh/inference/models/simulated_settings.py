@@ -6,9 +6,9 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from specmesh.decoding.simulated import MIN_VOCAB_SIZE, SimulatedDrafter, SimulatedTarget
+from specmesh.inference.engine.heads import TargetWithHeads
 from specmesh.inference.model import LanguageModel
 from specmesh.inference.models.heads.simulated_heads import SimulatedHeads
-from specmesh.inference.engine.heads import TargetWithHeads
 from specmesh.inference.models.simulated import ForwardLatency, SimulatedModel
 
 MAX_VOCAB_SIZE = 1 << 20
