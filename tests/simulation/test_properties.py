@@ -147,6 +147,7 @@ def all_models(draw: st.DrawFn) -> CertainModels:
     return CertainModels(
         target,
         tuple(SimulatedDrafter(target, rate, salt=salt) for salt, rate in enumerate(rates)),
+        heads=SimulatedDrafter(target, rates[0], salt=len(rates)),
     )
 
 

@@ -14,6 +14,7 @@ from rich.table import Table
 from specmesh.bench.kit.bench import Bench, Surroundings, conduct
 from specmesh.bench.kit.experiment import (
     AUTOREGRESSIVE,
+    HEADS,
     SEED,
     SPECULATIVE,
     TEMPERATURES,
@@ -31,7 +32,7 @@ from specmesh.bench.kit.setting import describe_setting, setting_json
 from specmesh.bench.kit.tables import make_table, same
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.mesh import MeshOptions
-from specmesh.cli.up import DrafterModels, RedisUrl, TargetModel, Threads, real_models
+from specmesh.cli.up import DrafterModels, HeadsFolder, RedisUrl, TargetModel, Threads, real_models
 from specmesh.decoding.tree_plan import MAX_WIDTH
 from specmesh.orchestrator.strategies.options import StrategyOptions
 
@@ -45,6 +46,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def main(
     target: TargetModel = None,
     drafter: DrafterModels = None,
+    heads: HeadsFolder = None,
     prompts: PromptsFile = None,
     num_prompts: NumPrompts = 20,
     tokens: Tokens = 128,
@@ -64,17 +66,20 @@ def main(
     json_: Json = False,
 ) -> None:
     """Run the target alone, speculative decoding and trees on the same prompts in turn: trees that
-    are as wide as pays, and trees that fill a width.
+    are as wide as pays, and trees that fill a width, of the drafter and, if there are any, of the
+    target's heads.
 
     Exits with 1 if their texts differ.
     """
 
     def make(surroundings: Surroundings) -> TreeBench:
-        models = real_models(target, drafter, threads)
+        models = real_models(target, drafter, threads, heads=heads)
         options = MeshOptions(models=models, threads=threads, redis_url=redis_url, drain_s=1.0)
         experiment = Experiment(
             prompts=read_prompts(prompts)[:num_prompts],
-            speculations=speculations(tuple(dict.fromkeys(width or WIDTHS))),
+            speculations=speculations(
+                tuple(dict.fromkeys(width or WIDTHS)), with_heads=models.heads is not None
+            ),
             temperatures=tuple(dict.fromkeys(temperature or TEMPERATURES)),
             num_tokens=tokens,
             seed=seed,
@@ -84,10 +89,14 @@ def main(
     conduct(make, as_json=json_)
 
 
-def speculations(widths: Sequence[int]) -> tuple[Speculation, ...]:
+def speculations(widths: Sequence[int], *, with_heads: bool) -> tuple[Speculation, ...]:
     """Autoregressive decoding as the baseline, chains, trees that pay and trees of each width."""
-    fixed = (Speculation(TREE, StrategyOptions(width=each)) for each in widths)
-    return (_PLAIN, Speculation(SPECULATIVE), Speculation(TREE), *fixed)
+    trees = (
+        Speculation(name, StrategyOptions(width=each))
+        for name in ((TREE, HEADS) if with_heads else (TREE,))
+        for each in (None, *widths)
+    )
+    return (_PLAIN, Speculation(SPECULATIVE), *trees)
 
 
 class TreeBench(Bench):
@@ -124,6 +133,7 @@ class TreeRow:
 
     strategy: str
     drafter: str | None
+    """``heads`` for the target's own."""
     temperature: float
     width: int | None
     """That every tree fills; None: as wide as pays."""
@@ -157,7 +167,7 @@ def _row(
     alone = by_prompt(plain)
     return TreeRow(
         strategy=way.strategy,
-        drafter=None if way == _PLAIN else drafter,
+        drafter={AUTOREGRESSIVE: None, HEADS: HEADS}.get(way.strategy, drafter),
         temperature=temperature,
         width=way.options.width,
         drafted_per_call=sum(each.num_verified_tokens for each in stats) / num_calls,
@@ -174,7 +184,7 @@ def rows_table(rows: Sequence[TreeRow]) -> Table:
     table = make_table(f"Temperature {rows[0].temperature:g}", *headings)
     table.add_column("same")
     for row in rows:
-        width = "as pays" if row.strategy == TREE else ""
+        width = "as pays" if row.strategy in (TREE, HEADS) else ""
         table.add_row(
             row.strategy,
             width if row.width is None else str(row.width),

@@ -28,7 +28,7 @@ from specmesh.bench.kit.prompts import read_prompts
 from specmesh.bench.kit.strategy_options import GivenOptions, read_options
 from specmesh.bench.strategies.bench import StrategiesBench
 from specmesh.cli.local.mesh import MeshOptions
-from specmesh.cli.up import DrafterModels, RedisUrl, TargetModel, Threads, real_models
+from specmesh.cli.up import DrafterModels, HeadsFolder, RedisUrl, TargetModel, Threads, real_models
 from specmesh.orchestrator.strategies import LOSSLESS
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -38,6 +38,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def main(
     target: TargetModel = None,
     drafter: DrafterModels = None,
+    heads: HeadsFolder = None,
     prompts: PromptsFile = None,
     num_prompts: NumPrompts = 20,
     tokens: Tokens = 128,
@@ -47,7 +48,7 @@ def main(
         typer.Option(
             help=f"One of {', '.join(LOSSLESS)}; several times for several. {AUTOREGRESSIVE} "
             "is always among them.",
-            show_default="all",
+            show_default="all, those that need heads only with heads",
         ),
     ] = None,
     option: GivenOptions = None,
@@ -61,11 +62,12 @@ def main(
 
     Exits with 1 if it is not. In the JSON, "strategies" is the first temperature.
     """
-    speculations = _speculations(strategy or LOSSLESS, option or ())
+    models = real_models(target, drafter, threads, heads=heads)
+    speculations = _speculations(strategy or lossless(models), option or ())
 
     def make(surroundings: Surroundings) -> StrategiesBench:
         options = MeshOptions(
-            models=real_models(target, drafter, threads),
+            models=models,
             num_verifiers=verifiers,
             threads=threads,
             redis_url=redis_url,
