@@ -108,8 +108,10 @@ class CertainModels:
 
 
 class SampledModels:
-    """Models that draw (see ``decoding/simulated_pair.py``), by the very code of the services. Heads
-    draw as the drafter does."""
+    """Models that draw (see ``decoding/simulated_pair.py``), by the very code of the services.
+
+    Heads draw as the drafter does.
+    """
 
     num_drafters = 1
 

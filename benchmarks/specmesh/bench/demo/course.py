@@ -16,6 +16,7 @@ from specmesh.bench.kit.experiment import (
     SPECULATIVE,
     Experiment,
     Speculation,
+    lossless,
 )
 from specmesh.bench.kit.setting import describe_setting, setting_json
 from specmesh.bench.strategies.report import (

@@ -14,6 +14,7 @@ from specmesh.bench.kit.experiment import (
     TEMPERATURES,
     Experiment,
     Speculation,
+    lossless,
 )
 from specmesh.bench.kit.options import (
     Json,
@@ -62,10 +63,11 @@ def main(
 
     Exits with 1 if it is not. In the JSON, "strategies" is the first temperature.
     """
-    models = real_models(target, drafter, threads, heads=heads)
-    speculations = _speculations(strategy or lossless(models), option or ())
+    speculations = _speculations(strategy or LOSSLESS, option or ())
 
     def make(surroundings: Surroundings) -> StrategiesBench:
+        models = real_models(target, drafter, threads, heads=heads)
+        able = (AUTOREGRESSIVE, *(strategy or lossless(models)))
         options = MeshOptions(
             models=models,
             num_verifiers=verifiers,
@@ -75,7 +77,7 @@ def main(
         )
         experiment = Experiment(
             prompts=read_prompts(prompts)[:num_prompts],
-            speculations=speculations,
+            speculations=tuple(each for each in speculations if each.strategy in able),
             temperatures=tuple(dict.fromkeys(temperature or TEMPERATURES)),
             num_tokens=tokens,
             seed=seed,
