@@ -1,9 +1,10 @@
-"""Drafts that come with verdicts, over gRPC: what heads alone would draft, whoever else is served."""
+"""Drafts that come with verdicts, over gRPC: what heads alone draft, whoever else is served."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 import grpc
 import numpy as np
@@ -18,6 +19,7 @@ from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.inference.engine.heads import TargetWithHeads
 from specmesh.inference.model import Cancellation, ForwardRequest, ModelNotLoadable
+from specmesh.inference.models.heads.folder import load_heads
 from specmesh.inference.models.heads.neural import NeuralHeads
 from specmesh.inference.models.transformers_model import TransformersModel
 from specmesh.inference.service.growth import DraftShape, GrowingDraft
@@ -54,7 +56,7 @@ def load_with_heads(folders, heads_folders):
             dtype="float32",
             device="cpu",
             cache_bytes=1 << 22,
-            heads=heads_folders[heads_of or architecture],
+            heads_for=partial(load_heads, heads_folders[heads_of or architecture]),
         )
         return TargetWithHeads(model, NeuralHeads(model.heads))
 
@@ -249,7 +251,7 @@ async def test_a_wrong_field_is_refused_by_its_name(load, serve, changes, field)
 
 
 def test_while_some_draft_nobody_waits_for_the_target(load_with_heads):
-    """A forward for both kinds is a step of the heads, and leaves the target's request for later."""
+    """A forward for both kinds is a step of the heads; the target's request waits for another."""
     model = load_with_heads()
     first = model.open(PREFIX, Cancellation(), 4)
     (logits,) = model.forward([ForwardRequest(first, EMPTY)])
@@ -267,4 +269,5 @@ def test_while_some_draft_nobody_waits_for_the_target(load_with_heads):
         np.testing.assert_allclose(together, separate, atol=1e-5)
         assert draft_.num_computed_tokens == 1
     (later,) = model.forward([requests[1]])
-    assert later is not None and later.shape == logits.shape
+    assert later is not None
+    assert later.shape == logits.shape

@@ -9,7 +9,7 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import grpc.aio
 from pydantic import Field
@@ -97,10 +97,20 @@ class VerifierService(InferenceService):
 
     def _load_transformers(self) -> LanguageModel:
         from specmesh.inference.models.chat_templates import read_template
+        from specmesh.inference.models.heads.draft_heads import DraftHeads
+        from specmesh.inference.models.heads.folder import load_heads
         from specmesh.inference.models.heads.neural import NeuralHeads
         from specmesh.inference.models.transformers_model import TransformersModel
 
-        file = self._verifier.chat_template
+        file, folder = self._verifier.chat_template, self._verifier.heads
+
+        def heads_for(target: Any, digest: str) -> DraftHeads:
+            assert folder is not None
+            try:
+                return load_heads(folder, target, digest)
+            except ModelNotLoadable as error:
+                raise ModelNotLoadable(f"--heads: {error}") from error
+
         model = TransformersModel.load(
             self._verifier.model,
             dtype=self._verifier.dtype,
@@ -108,7 +118,7 @@ class VerifierService(InferenceService):
             cache_bytes=self._verifier.cache_bytes,
             ranks=self._ranks,
             chat_template=None if file is None else read_template(file),
-            heads=self._verifier.heads,
+            heads_for=None if folder is None else heads_for,
         )
         return model if model.heads is None else TargetWithHeads(model, NeuralHeads(model.heads))
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,6 @@ from specmesh.inference.models.cpu.linear import pack_linears
 from specmesh.inference.models.cpu.norm import fuse_norms
 from specmesh.inference.models.device_errors import telling_apart
 from specmesh.inference.models.heads.draft_heads import DraftHeads
-from specmesh.inference.models.heads.folder import load_heads
 from specmesh.inference.models.hidden_tap import HiddenTap
 from specmesh.inference.models.loading import read_model
 from specmesh.inference.models.probe import PROBE_BLOCKS, check_same, plain_logits
@@ -93,14 +91,14 @@ class TransformersModel:
         chunk_tokens: int = CHUNK_TOKENS,
         ranks: Ranks | None = None,
         chat_template: str | None = None,
-        heads: Path | None = None,
+        heads_for: Callable[[Any, str], DraftHeads] | None = None,
     ) -> TransformersModel:
         """Load a local folder or a Hugging Face id; raises ``ModelNotLoadable``.
 
         KV takes ``cache_bytes`` of memory at most (None: a default for the device); prefixes go
         through forward passes in chunks of ``chunk_tokens``. With ``ranks`` each of them loads its
-        part, and returns once all have. ``chat_template`` stands in for the model's own. ``heads``
-        is a folder with heads that were trained for this model, which must be whole.
+        part, and returns once all have. ``chat_template`` stands in for the model's own.
+        ``heads_for`` makes heads for the loaded model, which must be whole, and its digest.
         """
         loaded = read_model(name, dtype, device, ranks)
         loaded.check_supported()
@@ -109,9 +107,9 @@ class TransformersModel:
         model.eval()
         if ranks is None:
             loaded.move_to(device)
-        loaded_heads = None
-        if heads is not None:  # they take the output layer as it is now
-            loaded_heads = load_heads(heads, model, description.weights_digest)
+        heads = None
+        if heads_for is not None:  # they take the output layer as it is now
+            heads = heads_for(model, description.weights_digest)
         plain = plain_logits(name, model)
         model.set_attn_implementation(PAGED_ATTENTION)
         if ranks is None:  # a divided layer has transformers' hooks, which packing would lose
@@ -122,7 +120,7 @@ class TransformersModel:
         if ranks is not None:
             ranks.join()
         cache_bytes = cache_bytes or _room_on(model.device)
-        return cls(model, description, cache_bytes, chunk_tokens, ranks, loaded_heads)
+        return cls(model, description, cache_bytes, chunk_tokens, ranks, heads)
 
     def open(
         self,
