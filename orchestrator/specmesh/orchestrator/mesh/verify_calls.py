@@ -214,6 +214,9 @@ class VerifyCalls:
                     response = (await exchange.read()).response
                 span.set_attribute(names.ACCEPTED, len(response.accepted_nodes))
                 verified = self._read(command, response, asked, peer)
+                if verified.next_draft is not None:
+                    span.set_attribute(names.HEADS_TOKENS, len(verified.next_draft.token_ids))
+                    span.set_attribute(names.HEADS_MS, response.next_draft.cost.forward_ms)
                 if self._tokens is not None:
                     span.set_attributes(
                         self._tokens.judged(
