@@ -34,7 +34,7 @@ def path(name: str) -> Path:
     Raises KeyError if there is no such model, and ModuleNotFoundError without the distribution
     specmesh-models, which has the weights.
     """
-    if name not in (TARGET, DRAFTER):
+    if name not in (TARGET, DRAFTER, HEADS):
         raise KeyError(name)
     folder = _FOLDER / name
     if not folder.is_dir():

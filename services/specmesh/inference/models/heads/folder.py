@@ -11,13 +11,13 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from specmesh.inference.model import ModelNotLoadable
 from specmesh.inference.models.cpu.linear import pack_linears
 from specmesh.inference.models.cpu.norm import fuse_norms
 from specmesh.inference.models.heads.draft_heads import DraftHeads
-from specmesh.inference.models.heads.network import MedusaHeads, RecurrentHead
+from specmesh.inference.models.heads.network import HeadNetwork, MedusaHeads, RecurrentHead
 from specmesh.inference.models.heads.served import ServedHeads
 from specmesh.inference.models.heads.target_ends import TargetEnds
 
@@ -47,8 +47,8 @@ class HeadsConfig:
     inner_size: int
     max_depth: int
 
-    def network(self) -> nn.Module:
-        """Untrained weights of these sizes, a ``HeadNetwork``."""
+    def network(self) -> HeadNetwork:
+        """Untrained weights of these sizes."""
         if self.kind == "medusa":
             return MedusaHeads(self.hidden_size, self.max_depth)
         return RecurrentHead(self.hidden_size, self.embedding_size, self.inner_size)
@@ -67,7 +67,7 @@ _CONFIG = TypeAdapter(HeadsConfig)
 
 
 def save_heads(
-    config: HeadsConfig, network: nn.Module, guessed: Tensor | None, folder: Path
+    config: HeadsConfig, network: HeadNetwork, guessed: Tensor | None, folder: Path
 ) -> None:
     """Write heads into ``folder``, rounded to bf16. ``guessed`` are token ids ``[n]``."""
     tensors = {
