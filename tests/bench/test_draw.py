@@ -10,7 +10,6 @@ import pytest
 from specmesh.bench.kit.draw import draw_strategy
 from specmesh.orchestrator.strategies import STRATEGIES
 
-
 ANYWHERE = [name for name, kind in STRATEGIES.items() if not kind.needs_heads]
 """What every mesh can run."""
 

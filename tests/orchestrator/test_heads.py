@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import grpc
@@ -9,7 +10,9 @@ import pytest
 from tests.orchestrator.answers import alone, collect, request
 from tests.orchestrator.model import ALL_FEATURES
 from tests.orchestrator.peers import Verifier
+from tests.orchestrator.test_strategy_rejection import by_position, excess_at, sample
 from tests.orchestrator.transcripts import verified
+from tests.orchestrator.world import Chances
 
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.drafting import TopK
@@ -27,6 +30,7 @@ from specmesh.orchestrator.strategies.base import (
     Verify,
 )
 from specmesh.orchestrator.strategies.heads import Heads
+from specmesh.orchestrator.strategies.kit.draft_tree import DraftTree
 from specmesh.serving.errors import error_info
 from specmesh.v1 import model_pb2, served_model_pb2
 
@@ -235,3 +239,23 @@ async def test_the_time_of_heads_is_measured_apart_from_the_targets(connect, ser
     latencies = behind.mesh.latencies
     assert 0 < latencies.heads_s.value < 1e-4
     assert latencies.target_s.value > 0
+
+
+def sample_second_children() -> Counter[tuple[int, ...]]:
+    """Whether the second of two tokens is drafted as well depends on how sure the heads are."""
+    models = (by_position(0.5, 0.5, 0.5), [by_position(0.5, 0.8, 0.5)])
+    capacity = Capacity(target_s=0.01, heads_s=0.001, target_token_s=0.0005)
+    return sample("heads", (Goal(3), capacity, Chances()), models, num_samples=2_000)
+
+
+def test_second_children_do_not_tip_the_scales():
+    assert excess_at(1, sample_second_children(), 0.5) < 1
+
+
+def test_children_left_out_for_what_they_are_would_be_seen(monkeypatch):
+    def without_zeros(self: DraftTree, num_nodes: int) -> DraftTree:
+        kept = [token for token in self.tree.token_ids[:1] if token]
+        return DraftTree(TokenTree.chain(kept), {}, dict(self.distributions) if kept else {})
+
+    monkeypatch.setattr(DraftTree, "first", without_zeros)
+    assert excess_at(1, sample_second_children(), 0.5) > 1

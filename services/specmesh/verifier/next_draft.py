@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import EMPTY
-from specmesh.inference.engine.heads import TargetWithHeads
-from specmesh.inference.model import ForwardRequest, Logits, SequenceState
+from specmesh.inference.engine.heads import DraftSequence
+from specmesh.inference.model import ForwardRequest, Logits, ModelDescription
 from specmesh.inference.service.accounts import CostMeter
 from specmesh.inference.service.growth import MAX_CHOICES, MAX_DEPTH, DraftShape, GrowingDraft
 from specmesh.inference.service.levels import write_levels
@@ -54,34 +54,23 @@ def read_next_draft(request: verifier_pb2.VerifyRequest, sampling: Sampling) -> 
     return NextDraft(shape, sampling)
 
 
-def draft_below(
-    model: TargetWithHeads,
-    sequence: SequenceState,
-    node: int,
-    token_id: int,
-    position: int,
-    asked: NextDraft,
+def draft_from(
+    draft: DraftSequence, position: int, asked: NextDraft, description: ModelDescription
 ) -> DraftingSteps:
-    """Draft below ``token_id``, which the target has chosen after ``node`` of its ``sequence`` and
-    before ``position``. None if heads fail: the verdict counts all the same."""
+    """What ``asked`` for, from ``draft`` on, whose next token is at ``position``. None if the heads
+    fail: the verdict counts all the same."""
     try:
-        return (yield from _grow(model, sequence, node, token_id, position, asked))
+        return (yield from _grow(draft, position, _fit(asked, description, position)))
     except Exception:
         log.exception("heads failed")
         return None
 
 
 def _grow(
-    model: TargetWithHeads,
-    sequence: SequenceState,
-    node: int,
-    token_id: int,
-    position: int,
-    asked: NextDraft,
+    draft: DraftSequence, position: int, asked: NextDraft
 ) -> Generator[ForwardRequest, Logits, drafter_pb2.DraftResponse]:
-    draft = model.open_draft(sequence, node, token_id)
     meter = CostMeter(draft)
-    growth = GrowingDraft(EMPTY, position, _fit(asked.shape, model, position), asked.sampling)
+    growth = GrowingDraft(EMPTY, position, asked.shape, asked.sampling)
     levels = []
     try:
         while not growth.ended:
@@ -92,10 +81,10 @@ def _grow(
     return write_levels(levels, 0, cost) if levels else drafter_pb2.DraftResponse()
 
 
-def _fit(shape: DraftShape, model: TargetWithHeads, position: int) -> DraftShape:
-    """``shape`` cut to what the heads can, and to the context: what can't be verified is not
+def _fit(asked: NextDraft, description: ModelDescription, position: int) -> NextDraft:
+    """``asked`` cut to what the heads can, and to the context: what can't be verified is not
     drafted."""
-    depth = min(shape.depth, model.description.heads_depth)
-    if limit := model.description.context_tokens:
+    depth = min(asked.shape.depth, description.heads_depth)
+    if limit := description.context_tokens:
         depth = min(depth, max(0, limit - position))
-    return replace(shape, depth=depth)
+    return replace(asked, shape=replace(asked.shape, depth=depth))

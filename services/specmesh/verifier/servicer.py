@@ -14,7 +14,7 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.logprobs import MAX_TOP_LOGPROBS, logprobs_along
 from specmesh.decoding.tree import TokenTree
 from specmesh.inference.engine.engine import Engine
-from specmesh.inference.engine.heads import TargetWithHeads
+from specmesh.inference.engine.heads import DraftSequence, TargetWithHeads
 from specmesh.inference.engine.job import Job, Steps
 from specmesh.inference.model import ForwardRequest, LanguageModel, Logits
 from specmesh.inference.service.accounts import add_cost, record_cost, round_to_blocks
@@ -23,7 +23,7 @@ from specmesh.mesh.v1alpha1 import cost_pb2, verifier_pb2, verifier_pb2_grpc
 from specmesh.serving.interceptors import exchange
 from specmesh.serving.verdicts import write_verdict
 from specmesh.serving.wire import read_distributions, read_sampling, read_tree
-from specmesh.verifier.next_draft import NextDraft, draft_below, read_next_draft
+from specmesh.verifier.next_draft import NextDraft, draft_from, read_next_draft
 
 VerifyJob = Job[verifier_pb2.VerifyResponse]
 VerifySteps = Steps[verifier_pb2.VerifyResponse]
@@ -100,8 +100,10 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         next_draft: NextDraft | None,
     ) -> VerifySteps:
         began = time.perf_counter()
-        sequence = self._model.open(prefix, job.cancellation, len(tree))
+        model = self._model
+        sequence = model.open(prefix, job.cancellation, len(tree))
         accepted: Sequence[int] = ()
+        draft: DraftSequence | None = None
         try:
             logits = yield ForwardRequest(sequence, tree)
             forward_ms = (time.perf_counter() - began) * 1e3
@@ -114,17 +116,17 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
                 num_computed_tokens=sequence.num_computed_tokens,
             )
             response = write_verdict(verdict, cost)
-            if next_draft is not None and isinstance(self._model, TargetWithHeads):
-                end = verdict.accepted_nodes[-1] if verdict.accepted_nodes else 0
-                position = len(prefix) + len(verdict.accepted_nodes) + 1
-                drafted = yield from draft_below(
-                    *(self._model, sequence, end, verdict.next_token, position, next_draft)
-                )
-                if drafted is not None:
-                    response.next_draft.CopyFrom(drafted)
-            yield response
+            if next_draft is not None and isinstance(model, TargetWithHeads):
+                end = accepted[-1] if accepted else 0
+                draft = model.open_draft(sequence, end, verdict.next_token)
         finally:
-            sequence.close(accepted)
+            sequence.close(accepted)  # before heads draft: others may need its KV cache
+        if draft is not None and next_draft is not None:
+            position = len(prefix) + len(accepted) + 1
+            drafted = yield from draft_from(draft, position, next_draft, model.description)
+            if drafted is not None:
+                response.next_draft.CopyFrom(drafted)
+        yield response
 
     def _check_room(self, prefix_length: int, tree: TokenTree) -> None:
         limit = self._model.description.context_tokens

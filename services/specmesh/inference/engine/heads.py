@@ -86,10 +86,10 @@ class TargetWithHeads:
     def open_draft(self, sequence: SequenceState, node: int, token_id: int) -> DraftSequence:
         """A sequence of the heads', whose trees hang from ``token_id``, which the target has chosen
         after ``node`` of its ``sequence``: one of the nodes scored last. They must grow by one
-        level from call to call."""
+        level from call to call. ``sequence`` may be closed meanwhile."""
         assert isinstance(sequence, HasHidden)
-        origin = self._heads.begin(sequence.hidden_at(node))
-        return DraftSequence(self, origin, token_id, sequence.cancellation)
+        hidden = sequence.hidden_at(node)
+        return DraftSequence(self, self._heads, hidden, token_id, sequence.cancellation)
 
     def forward(self, requests: Sequence[ForwardRequest]) -> list[Logits | None]:
         """A step of the heads for their requests and None for the others, if there are any; else
@@ -137,21 +137,23 @@ class TargetWithHeads:
 
 
 class DraftSequence:
-    """A ``SequenceState`` of heads: a state after each node of a tree, which begins in the state
-    ``origin`` with ``token_id``. Nothing is cached."""
+    """A ``SequenceState`` of heads: a state after each node of a tree that hangs from ``token_id``.
+    Nothing is cached."""
 
     num_cached_tokens = 0
 
     def __init__(
         self,
         model: TargetWithHeads,
-        origin: Any,
+        heads: Heads,
+        hidden: Any,
         token_id: int,
         cancellation: Cancellation,
     ) -> None:
         self.cancellation = cancellation
         self._model = model
-        self._origin = origin
+        self._heads = heads
+        self._hidden = hidden
         self._token_id = token_id
         self._states: list[Any] = []
         """After the token that the tree hangs from, and after each node."""
@@ -171,7 +173,7 @@ class DraftSequence:
         each is read in, its token and its depth."""
         found = []
         if not self._states:
-            found.append((self._origin, self._token_id, 0))
+            found.append((self._heads.begin(self._hidden), self._token_id, 0))
         for node in range(max(1, self.num_rows), len(tree) + 1):
             state = self._states[tree.parents[node - 1]]
             found.append((state, tree.token_ids[node - 1], tree.depth(node)))
