@@ -146,12 +146,13 @@ class World:
 
     def _change(self) -> Capacity:
         latencies = [None, 0.001, 0.01, 0.1]
-        self._capacity = Capacity(
+        capacity = Capacity(
             num_verifiers=self._dice.randint(0, 5),
             num_drafters=self._capacity.num_drafters,
             target_s=self._dice.choice(latencies),
             drafter_s=self._dice.choice(latencies),
         )
+        self._capacity = replace(capacity, heads_s=capacity.drafter_s)
         return self._capacity
 
     def _perform(self, commands: Sequence[Command]) -> None:
