@@ -10,6 +10,7 @@ import grpc
 import numpy as np
 import pytest
 import torch
+from tests.inference.drafting import grow
 from tests.inference.random_heads import MAX_DEPTH, save_random_heads
 from tests.inference.test_invalid_requests import VALID, violations
 from tests.inference.test_verify_service import MODES, PREFIX, draft, request, whole
@@ -119,6 +120,15 @@ def text_of(tree: TokenTree, response: verifier_pb2.VerifyResponse) -> list[int]
     return [*PREFIX, *tree.tokens_on(response.accepted_nodes), response.next_token_id]
 
 
+def right_tree(model, sampling: Sampling):
+    """The target's own tokens, with others beside them."""
+    shape = DraftShape((0,), 3, (3, 2))
+    *_, level = levels = list(
+        grow(model.open(PREFIX, Cancellation()), EMPTY, len(PREFIX), shape, sampling)
+    )
+    return level.tree, {node: d for some in levels for node, d in some.distributions.items()}
+
+
 def drafted(response: verifier_pb2.VerifyResponse) -> TokenTree:
     message = response.next_draft
     return TokenTree(tuple(message.token_ids), tuple(message.parents))
@@ -134,7 +144,7 @@ async def test_a_verdict_brings_what_heads_draft_after_it(
     load_with_heads, serve, alone, architecture, sampling
 ):
     model = load_with_heads(architecture)
-    tree, distributions = draft(model, sampling)
+    tree, distributions = right_tree(model, sampling)
     message = request(whole(), tree, distributions, sampling)
     async with serve(model) as channel:
         plain = await ask(channel, message)
@@ -178,11 +188,12 @@ async def test_calls_that_draft_and_calls_that_do_not_share_the_engine(
 
 async def test_a_draft_ends_where_heads_or_the_context_do(load_with_heads, serve):
     model = load_with_heads()
-    deep = {"depth": 200, "growth": {"max_nodes": 60, "least_worth": 0.0}}
+    deep = {"depth": 200, "growth": {"max_nodes": 60, "least_worth": 0.01}}
+    sure = Sampling(temperature=1e-3, seed=5)  # second choices are worth nothing
     limit = model.description.context_tokens
     async with serve(model) as channel:
         for length, expected in [(40, MAX_DEPTH), (limit - 3, 2), (limit - 1, 0), (limit, 0)]:
-            message = request(whole([7] * length), EMPTY, {}, GREEDY)
+            message = request(whole([7] * length), EMPTY, {}, sure)
             response = await ask(channel, asking(message, **deep))
             assert max(drafted(response).depths) == expected
 

@@ -34,7 +34,7 @@ class NextDraft:
 
 def read_next_draft(request: verifier_pb2.VerifyRequest, sampling: Sampling) -> NextDraft | None:
     """The draft that ``request`` asks for, None for none; raises ``InvalidField``."""
-    if not request.HasField(FIELD):
+    if not request.HasField("next_draft"):
         return None
     message = request.next_draft
     if not 1 <= message.depth <= MAX_DEPTH:

@@ -22,6 +22,9 @@ from specmesh.inference.model import (
     SequenceState,
 )
 
+Unread = tuple[Any, int, int]
+"""The state that a token is read in, the token, and its depth."""
+
 STEP_ROWS = 1024
 """The most tokens that heads read in one step, since each takes a row of logits; one draft may have
 more."""
@@ -114,7 +117,8 @@ class TargetWithHeads:
 
     def _step(self, drafts: Sequence[tuple[DraftSequence, TokenTree]]) -> list[Logits]:
         """The logits of the new nodes of the first ``drafts``, those that one step has room for."""
-        taken, num_rows = [], 0
+        taken: list[tuple[DraftSequence, list[Unread]]] = []
+        num_rows = 0
         for sequence, tree in drafts:
             num_rows += len(tree) + 1 - sequence.num_rows
             if taken and num_rows > STEP_ROWS:
@@ -140,8 +144,6 @@ class DraftSequence:
     """A ``SequenceState`` of heads: a state after each node of a tree that hangs from ``token_id``.
     Nothing is cached."""
 
-    num_cached_tokens = 0
-
     def __init__(
         self,
         model: TargetWithHeads,
@@ -155,6 +157,7 @@ class DraftSequence:
         self._heads = heads
         self._hidden = hidden
         self._token_id = token_id
+        self.num_cached_tokens = self.num_computed_tokens = 0
         self._states: list[Any] = []
         """After the token that the tree hangs from, and after each node."""
 
@@ -163,15 +166,9 @@ class DraftSequence:
         """For how many nodes there are states, node 0 included."""
         return len(self._states)
 
-    @property
-    def num_computed_tokens(self) -> int:
-        """Tokens that went through a step so far."""
-        return len(self._states)
-
-    def unread(self, tree: TokenTree) -> list[tuple[Any, int, int]]:
-        """The nodes of ``tree`` without a state, none of which hangs from another: the state that
-        each is read in, its token and its depth."""
-        found = []
+    def unread(self, tree: TokenTree) -> list[Unread]:
+        """The nodes of ``tree`` without a state, none of which hangs from another."""
+        found: list[Unread] = []
         if not self._states:
             found.append((self._heads.begin(self._hidden), self._token_id, 0))
         for node in range(max(1, self.num_rows), len(tree) + 1):
@@ -182,6 +179,7 @@ class DraftSequence:
     def advance(self, states: Sequence[Any]) -> None:
         """Record the ``states`` of the nodes that were ``unread``."""
         self._states += states
+        self.num_computed_tokens += len(states)
 
     def score(self, tree: TokenTree) -> Logits:
         """The logits of the new nodes, which must all hang from earlier ones."""

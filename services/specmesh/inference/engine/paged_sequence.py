@@ -43,7 +43,7 @@ class PagedSequence:
         self._table = pool.open(self._chain, room)
         self._num_held = self._table.num_cached
         self._scored = EMPTY
-        self._hidden: Sequence[Any] = ()
+        self._hidden: Any = None
         for source, destination, num_tokens in self._table.copies:
             slots = np.arange(num_tokens)
             order_copy(Copy(source * BLOCK_TOKENS + slots, destination * BLOCK_TOKENS + slots))
@@ -97,7 +97,7 @@ class PagedSequence:
         if had_pending:
             self._pool.publish(self._table, self._chain)
 
-    def keep_hidden(self, hidden: Sequence[Any]) -> None:
+    def keep_hidden(self, hidden: Any) -> None:
         """Keep the rows that the logits of the latest forward pass were computed from."""
         self._hidden = hidden
 
