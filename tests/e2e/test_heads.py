@@ -46,7 +46,7 @@ async def test_a_mesh_without_drafters_gives_the_same_answer(
 ):
     orchestrator = processes.orchestrator([headed], [], "--redis-url", mesh.redis_url)
     async with AsyncClient(orchestrator.address) as drafterless:
-        for prompt in prompts[:3]:
+        for prompt in prompts[:2]:
             alone, *drafted = await all_of(
                 answer(client, prompt, **HEADS | sampling | {"strategy": "autoregressive"}),
                 answer(drafterless, prompt, **HEADS | sampling),
@@ -59,8 +59,6 @@ async def test_a_mesh_without_drafters_gives_the_same_answer(
         )
         assert 0 < len(rejecting.token_ids) <= 32
         assert rejecting.stats.num_verified_tokens > 0
-        (served,) = await drafterless.list_models()
-    assert served.target.heads_depth == 4
 
 
 async def test_a_replica_that_dies_leaves_the_answer_to_one_without_heads(
@@ -96,9 +94,8 @@ def test_a_folder_without_heads_ends_the_process_with_a_reason(processes, tmp_pa
     assert refused.wait_exit() == 1
 
 
-@pytest.mark.parametrize("backend", ["simulated", "empty"])
-def test_a_backend_that_has_no_use_for_heads_says_so(processes, tmp_path, backend):
-    refused = processes.service("verifier", "--backend", backend, "--heads", str(tmp_path))
+def test_a_backend_that_has_no_use_for_heads_says_so(processes, tmp_path):
+    refused = processes.service("verifier", "--backend", "empty", "--heads", str(tmp_path))
     reason = refused.wait_event("cannot start", 60)["reason"]
-    assert f"'{backend}' has no use for --heads" in reason
+    assert "'empty' has no use for --heads" in reason
     assert refused.wait_exit() == 1
