@@ -98,9 +98,9 @@ def heads(
     ] = 0,
     vocabulary: Annotated[
         int, typer.Option(min=0, help="Tokens that are guessed, the most frequent; 0: all")
-    ] = 1024,
-    steps: Annotated[int, typer.Option(min=2, help="Of --sequences times 512 tokens")] = 1500,
-    sequences: Annotated[int, typer.Option(min=1, help="Windows of text in a step")] = 8,
+    ] = 2048,
+    steps: Annotated[int, typer.Option(min=2, help="Of --sequences times 512 tokens")] = 3000,
+    sequences: Annotated[int, typer.Option(min=1, help="Windows of text in a step")] = 4,
     shards: Annotated[int, typer.Option(min=1, help="The target's texts: 16,384 tokens each")] = 32,
     threads: Threads = 0,
     seed: Seed = 0,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +43,10 @@ class GenerationPlan:
     def shard_tokens(self) -> int:
         """Tokens in one shard, prompts included."""
         return self.rows * self.row_tokens
+
+    def within(self, context_tokens: int) -> GenerationPlan:
+        """The same with rows that fit a model's context."""
+        return replace(self, row_tokens=min(self.row_tokens, context_tokens))
 
 
 def write_generations(
@@ -89,7 +93,8 @@ def _shard(model: LanguageModel, training: Tokens, plan: GenerationPlan, shard: 
     for first in range(0, plan.rows, model.max_batch):
         batch = slice(first, first + model.max_batch)
         rows[batch] = continue_rows(model, rows[batch], samplings[batch], plan.row_tokens)
-    return np.array(rows, dtype=training.dtype)
+    written: Tokens = np.array(rows, dtype=training.dtype)
+    return written
 
 
 def continue_rows(

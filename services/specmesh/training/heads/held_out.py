@@ -15,7 +15,6 @@ from specmesh.inference.models.heads.target_ends import TargetEnds
 from specmesh.training.heads.unroll import SERVED_TEMPERATURE, unroll
 from specmesh.training.tokenizer import Tokens
 
-WINDOW_TOKENS = 512
 MAX_WINDOWS = 32
 
 
@@ -34,11 +33,16 @@ class DepthAcceptance:
 
 @torch.no_grad()
 def measure(
-    network: HeadNetwork, ends: TargetEnds, target: Any, held_out: Tokens, max_depth: int
+    network: HeadNetwork,
+    ends: TargetEnds,
+    target: Any,
+    held_out: Tokens,
+    max_depth: int,
+    window_tokens: int,
 ) -> list[DepthAcceptance]:
     """Guess along windows of ``held_out`` text, spread over all of it."""
     greedy, sampled = np.zeros(max_depth), np.zeros(max_depth)
-    windows = _windows(held_out)
+    windows = _windows(held_out, window_tokens)
     for window in windows:
         seen = look(target, window)
         p = (seen.logits.float() / SERVED_TEMPERATURE).softmax(-1)
@@ -59,11 +63,10 @@ def measure(
     ]
 
 
-def _windows(tokens: Tokens) -> list[Tensor]:
-    """Windows ``[1, WINDOW_TOKENS]``, at most ``MAX_WINDOWS``."""
-    count = max(1, min(MAX_WINDOWS, len(tokens) // WINDOW_TOKENS))
-    starts = np.linspace(0, max(0, len(tokens) - WINDOW_TOKENS), count).astype(int)
+def _windows(tokens: Tokens, length: int) -> list[Tensor]:
+    """Windows ``[1, length]``, at most ``MAX_WINDOWS``."""
+    count = max(1, min(MAX_WINDOWS, len(tokens) // length))
+    starts = np.linspace(0, max(0, len(tokens) - length), count).astype(int)
     return [
-        torch.from_numpy(tokens[start : start + WINDOW_TOKENS].astype(np.int64))[None]
-        for start in starts
+        torch.from_numpy(tokens[start : start + length].astype(np.int64))[None] for start in starts
     ]

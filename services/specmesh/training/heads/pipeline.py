@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -37,8 +37,8 @@ SERVED_DTYPES = ("float32", "float16", "bfloat16")
 """In which a target may be served; each has a digest of its own. Trained is by the last one."""
 
 LESSONS = (
-    Lesson("kl", 0.6, 0.0, 1e-2, 2e-3),
-    Lesson("tv", 0.4, 0.9, 5e-3, 1e-3),
+    Lesson("kl", 0.6, 0.0, 2e-2, 3e-3),
+    Lesson("tv", 0.4, 0.9, 1e-2, 1e-3),
 )
 
 
@@ -66,6 +66,14 @@ class HeadsPlan:
     generations: GenerationPlan
     seed: int
 
+    def within(self, context_tokens: int) -> HeadsPlan:
+        """The same with windows and texts that fit a target's context."""
+        return replace(
+            self,
+            sequence_tokens=min(self.sequence_tokens, context_tokens),
+            generations=self.generations.within(context_tokens),
+        )
+
 
 def run(plan: HeadsPlan, console: Console) -> list[DepthAcceptance]:
     """Train heads and write them; returns what they were measured to do on held-out text.
@@ -73,6 +81,7 @@ def run(plan: HeadsPlan, console: Console) -> list[DepthAcceptance]:
     Raises ``ModelNotLoadable`` and ``CorpusUnfit``.
     """
     target, digests = _read_target(plan.target)
+    plan = plan.within(target.config.max_position_embeddings)
     # Named after the weights, so that a target trained further gets texts of its own.
     work = plan.work / f"{Path(plan.target).name}-{digests['float32'][:12]}-{plan.seed}"
     texts, written = _texts(plan, target, work, console)
@@ -91,7 +100,7 @@ def run(plan: HeadsPlan, console: Console) -> list[DepthAcceptance]:
     network = config.network()
     checkpoints = work / f"{plan.kind}-{config.inner_size}-{plan.num_guessed}-{plan.max_depth}"
     both = _mixture(texts.training, written)
-    seen = _Onlooker(target.model)
+    seen = _onlooker(target.model)
     for number, lesson in enumerate(LESSONS, start=1):
         schedule = _schedule(plan, lesson, number)
         if number == 1:
@@ -101,7 +110,9 @@ def run(plan: HeadsPlan, console: Console) -> list[DepthAcceptance]:
         name = f"{plan.kind}: {lesson.name}"
         watch(console, Stage(name, schedule.steps, schedule.step_tokens), steps)
     save_heads(config, network, guessed, plan.output)
-    return measure(network, ends, target.model, texts.held_out, plan.max_depth)
+    return measure(
+        network, ends, target.model, texts.held_out, plan.max_depth, plan.sequence_tokens
+    )
 
 
 def _read_target(name: str) -> tuple[LoadedModel, dict[str, str]]:
@@ -141,15 +152,10 @@ def _schedule(plan: HeadsPlan, lesson: Lesson, number: int) -> Schedule:
     )
 
 
-class _Onlooker:
-    """Runs the target along a batch, apart from what is compiled: it has no gradients."""
-
-    def __init__(self, target: Any) -> None:
-        self._target = target
-
-    @torch.compiler.disable(recursive=True)
-    def __call__(self, batch: Tensor) -> Seen:
-        return look(self._target, batch)
+def _onlooker(target: Any) -> Callable[[Tensor], Seen]:
+    """Runs ``target`` along a batch, apart from what is compiled: it has no gradients."""
+    apart: Callable[[Tensor], Seen] = torch.compiler.disable(partial(look, target))  # type: ignore[no-untyped-call]
+    return apart
 
 
 def _loss(

@@ -67,4 +67,5 @@ def _encode(description: ModelDescription, files: Sequence[SourceFile]) -> Token
         np.array([*encoding.ids, *end], dtype=dtype)
         for encoding in tokenizer.encode_batch([file.text for file in files])
     ]
-    return np.concatenate(parts) if parts else np.empty(0, dtype)
+    found: Tokens = np.concatenate([np.empty(0, dtype), *parts])
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import silu
+from torch.nn.functional import rms_norm, silu
 
 NORM_EPS = 1e-6
 
@@ -48,6 +48,14 @@ class MedusaHeads(HeadNetwork):
         return states + silu(self.blocks[depth](states)), states
 
 
+class RMSNorm(nn.RMSNorm):
+    """Computes in its weights' number type, whatever it is given: they are trained in float32."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``[..., features]`` to the same."""
+        return rms_norm(x.to(self.weight.dtype), self.normalized_shape, self.weight, self.eps)
+
+
 class RecurrentHead(HeadNetwork):
     """One head for all depths, which reads the drafted tokens one by one.
 
@@ -60,13 +68,13 @@ class RecurrentHead(HeadNetwork):
 
     def __init__(self, hidden: int, embedding: int, inner: int) -> None:
         super().__init__()
-        self.state_norm = nn.RMSNorm(hidden, eps=NORM_EPS)
-        self.token_norm = nn.RMSNorm(embedding, eps=NORM_EPS)
+        self.state_norm = RMSNorm(hidden, eps=NORM_EPS)
+        self.token_norm = RMSNorm(embedding, eps=NORM_EPS)
         self.mix = nn.Linear(hidden + embedding, hidden, bias=False)
-        self.block_norm = nn.RMSNorm(hidden, eps=NORM_EPS)
+        self.block_norm = RMSNorm(hidden, eps=NORM_EPS)
         self.gate_up = nn.Linear(hidden, 2 * inner, bias=False)
         self.down = nn.Linear(inner, hidden, bias=False)
-        self.out_norm = nn.RMSNorm(hidden, eps=NORM_EPS)
+        self.out_norm = RMSNorm(hidden, eps=NORM_EPS)
 
     def start(self, hidden: Tensor) -> None:
         """Begin as the identity but for what the token adds: see ``HeadNetwork``."""

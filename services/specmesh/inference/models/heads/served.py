@@ -32,7 +32,7 @@ class ServedHeads:
             features, after = self._read(states, embedded, 0)
         else:
             features, after = torch.empty_like(states), torch.empty_like(states)
-            for depth in depths.unique().tolist():
+            for depth in set(depths.tolist()):
                 rows = (depths == depth).nonzero()[:, 0]
                 features[rows], after[rows] = self._read(states[rows], embedded[rows], depth)
         return self._ends.logits(features[None])[0], after
