@@ -4,6 +4,8 @@ import asyncio
 
 import grpc
 import pytest
+from specmesh.v1 import events_pb2
+from specmesh.v1 import generation_pb2 as pb
 from tests.client.conftest import (
     TOKENS,
     FakeOrchestrator,
@@ -31,8 +33,6 @@ from specmesh.client import (
     Unavailable,
 )
 from specmesh.client.testing import FakeMesh
-from specmesh.v1 import events_pb2
-from specmesh.v1 import generation_pb2 as pb
 
 TEXT = "".join(f"{token} " for token in TOKENS)
 

@@ -16,9 +16,9 @@ from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.decoding.tree_growth import TreeGrowth
 from specmesh.decoding.tree_shape import TreeShape
-from specmesh.drafter.growth import DraftShape
 from specmesh.inference.model import Cancellation, ModelDescription
 from specmesh.inference.models.context_models import ContextModel, RandomTokens
+from specmesh.inference.service.growth import DraftShape
 
 NEVER = Cancellation()
 

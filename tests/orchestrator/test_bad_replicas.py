@@ -10,6 +10,7 @@ import grpc
 import grpc.aio
 import pytest
 from opentelemetry.context import Context
+from specmesh.mesh.v1alpha1 import verifier_pb2
 from tests.orchestrator.answers import PROMPT_IDS, alone, collect, refusal, request
 from tests.orchestrator.conftest import until
 from tests.orchestrator.model import VOCAB_SIZE, target_only
@@ -18,7 +19,6 @@ from tests.orchestrator.peers import START, Drafter, Filter, Verifier, hang, pas
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
-from specmesh.mesh.v1alpha1 import verifier_pb2
 from specmesh.orchestrator.mesh.calls import Calls, Mesh
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.orchestrator.strategies.base import Draft, Drafted, Verify
@@ -45,7 +45,7 @@ def calls_on(mesh: Mesh, session: str = "s", sampling: Sampling = SAMPLING) -> C
 async def verified(calls: Calls, draft: tuple[int, ...] = (*SAID[:2],)) -> tuple[int, int]:
     """How many tokens stand, and the one after them."""
     command = Verify(1, (), TokenTree.chain(draft))
-    verdict = await calls.verify(command, calls.call_context(Context(), START))
+    verdict = (await calls.verify(command, calls.call_context(Context(), START))).verdict
     return len(verdict.accepted_nodes), verdict.next_token
 
 
@@ -228,7 +228,7 @@ async def test_bonus_distribution_that_makes_no_sense_is_asked_of_another_replic
     bad.corrupt = corrupt
     calls = calls_on((await connect([bad, good])).mesh, sampling=RANDOM)
     command = Verify(1, (), EMPTY, drafting_on=True)
-    verdict = await calls.verify(command, calls.call_context(Context(), START))
+    verdict = (await calls.verify(command, calls.call_context(Context(), START))).verdict
     assert verdict.bonus is not None
     assert verdict.bonus.meet([]) == verdict.next_token
     assert (len(bad.requests), len(good.requests)) == (1, 1)

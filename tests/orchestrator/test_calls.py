@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 import pytest
 from opentelemetry.context import Context
+from specmesh.mesh.v1alpha1 import drafter_pb2
 from tests.orchestrator.conftest import until
 from tests.orchestrator.model import VOCAB_SIZE, target_only
 from tests.orchestrator.peers import (
@@ -28,7 +29,6 @@ from specmesh.decoding.lookahead import DraftStop
 from specmesh.decoding.platt import Platt
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.tree import TokenTree
-from specmesh.mesh.v1alpha1 import drafter_pb2
 from specmesh.orchestrator.mesh import attempts as attempts_module
 from specmesh.orchestrator.mesh import draft_calls
 from specmesh.orchestrator.mesh.call_context import CallContext
@@ -58,7 +58,8 @@ def calls_on(
 
 
 async def verified(calls: Calls, context: CallContext | None = None) -> tuple[tuple[int, ...], int]:
-    verdict = await calls.verify(VERIFY, context or calls.call_context(Context(), START))
+    verified = await calls.verify(VERIFY, context or calls.call_context(Context(), START))
+    verdict = verified.verdict
     return verdict.accepted_nodes, verdict.next_token
 
 
@@ -518,7 +519,7 @@ async def test_bonus_distribution_comes_if_a_draft_token_may_meet_it(
 ):
     calls = calls_on((await connect([Verifier()])).mesh, sampling=sampling)
     command = Verify(1, (), TokenTree.chain(()), drafting_on=drafting_on)
-    verdict = await calls.verify(command, calls.call_context(Context(), START))
+    verdict = (await calls.verify(command, calls.call_context(Context(), START))).verdict
     assert (verdict.bonus is not None) is told
     if verdict.bonus is not None:
         assert verdict.bonus.position == len(PROMPT)

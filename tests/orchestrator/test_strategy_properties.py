@@ -85,6 +85,7 @@ CAPACITIES = st.builds(
     num_drafters=st.integers(1, 3),
     target_s=st.none() | st.floats(1e-3, 1),
     drafter_s=st.none() | st.floats(1e-6, 1),
+    heads_s=st.none() | st.floats(1e-6, 1),
 )
 CHANCES = st.builds(
     Chances,

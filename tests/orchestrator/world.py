@@ -146,12 +146,13 @@ class World:
 
     def _change(self) -> Capacity:
         latencies = [None, 0.001, 0.01, 0.1]
-        self._capacity = Capacity(
+        capacity = Capacity(
             num_verifiers=self._dice.randint(0, 5),
             num_drafters=self._capacity.num_drafters,
             target_s=self._dice.choice(latencies),
             drafter_s=self._dice.choice(latencies),
         )
+        self._capacity = replace(capacity, heads_s=capacity.drafter_s)
         return self._capacity
 
     def _perform(self, commands: Sequence[Command]) -> None:
@@ -192,7 +193,25 @@ class World:
     def _verify(self, command: Verify, tokens: list[int]) -> Event:
         if self._dice.random() < self._chances.broken_check:
             return Failed(command.task)
-        return Verified(command.task, self._models.verdict(tokens, command))
+        verdict = self._models.verdict(tokens, command)
+        accepted = command.tree.tokens_on(verdict.accepted_nodes)
+        drafted = self._next_draft(command, [*tokens, *accepted, verdict.next_token])
+        return Verified(command.task, verdict, drafted)
+
+    def _next_draft(self, command: Verify, tokens: list[int]) -> Drafted | None:
+        """What heads draft, as any drafter does; none where they break."""
+        asked = command.next_draft
+        if asked is None:
+            return None
+        draft = Draft(
+            *(command.task, (), asked.depth),
+            levels_per_message=asked.depth,
+            num_choices=asked.num_choices,
+            stop=asked.stop,
+            growth=asked.growth,
+        )
+        (event,) = self._draft(draft, tokens)
+        return event if isinstance(event, Drafted) else None
 
     def _check_parallelism(self, command: Verify) -> None:
         """Only what tells the next token may be sent while every replica is at work.

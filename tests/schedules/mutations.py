@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
+from specmesh.mesh.v1alpha1 import verifier_pb2
 from tests.schedules import lua
 from tests.schedules.run import Outcome, run
 
 from specmesh.client.resumable import ResumableCall
 from specmesh.decoding.acceptance import Verdict
-from specmesh.mesh.v1alpha1 import verifier_pb2
 from specmesh.orchestrator import driver
 from specmesh.orchestrator.mesh import open_call, verify_calls
 from specmesh.orchestrator.mesh.attempts import Attempts

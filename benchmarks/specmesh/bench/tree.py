@@ -14,6 +14,7 @@ from rich.table import Table
 from specmesh.bench.kit.bench import Bench, Surroundings, conduct
 from specmesh.bench.kit.experiment import (
     AUTOREGRESSIVE,
+    HEADS,
     SEED,
     SPECULATIVE,
     TEMPERATURES,
@@ -33,6 +34,7 @@ from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.mesh import MeshOptions
 from specmesh.cli.up import (
     DrafterModels,
+    HeadsFolder,
     RedisUrl,
     TargetModel,
     Threads,
@@ -52,6 +54,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def main(
     target: TargetModel = None,
     drafter: DrafterModels = None,
+    heads: HeadsFolder = None,
     prompts: PromptsFile = None,
     num_prompts: NumPrompts = 20,
     tokens: Tokens = 128,
@@ -72,13 +75,14 @@ def main(
     json_: Json = False,
 ) -> None:
     """Run the target alone, speculative decoding and trees on the same prompts in turn: trees that
-    are as wide as pays, and trees that fill a width, with --trees calibrated ones, too.
+    are as wide as pays, and trees that fill a width, of the drafter, with --trees calibrated ones,
+    too, and of the target's heads, if there are any.
 
     Exits with 1 if their texts differ.
     """
 
     def make(surroundings: Surroundings) -> TreeBench:
-        models = real_models(target, drafter, threads)
+        models = real_models(target, drafter, threads, heads=heads)
         options = MeshOptions(
             models=models, trees=trees, threads=threads, redis_url=redis_url, drain_s=1.0
         )
@@ -87,6 +91,7 @@ def main(
             speculations=speculations(
                 tuple(dict.fromkeys(width or WIDTHS)),
                 (GROWN,) if trees is None else (GROWN, CALIBRATED),
+                with_heads=models.heads is not None,
             ),
             temperatures=tuple(dict.fromkeys(temperature or TEMPERATURES)),
             num_tokens=tokens,
@@ -98,16 +103,20 @@ def main(
 
 
 def speculations(
-    widths: Sequence[int], shapes: Sequence[str] = (GROWN,)
+    widths: Sequence[int], shapes: Sequence[str] = (GROWN,), *, with_heads: bool
 ) -> tuple[Speculation, ...]:
     """Autoregressive decoding as the baseline, chains, trees that pay and trees of each width, of
-    each of ``shapes``."""
-    full = (
+    the drafter in each of ``shapes``."""
+    of_drafter = (
         Speculation(TREE, StrategyOptions(width=width, shape=shape))
         for width in widths
         for shape in shapes
     )
-    return (_PLAIN, Speculation(SPECULATIVE), Speculation(TREE), *full)
+    of_heads = (Speculation(HEADS, StrategyOptions(width=each)) for each in (None, *widths))
+    return (
+        *(_PLAIN, Speculation(SPECULATIVE), Speculation(TREE), *of_drafter),
+        *(of_heads if with_heads else ()),
+    )
 
 
 class TreeBench(Bench):
@@ -144,6 +153,7 @@ class TreeRow:
 
     strategy: str
     drafter: str | None
+    """``heads`` for the target's own."""
     temperature: float
     width: int | None
     """That every tree fills; None: as wide as pays."""
@@ -179,7 +189,7 @@ def _row(
     alone = by_prompt(plain)
     return TreeRow(
         strategy=way.strategy,
-        drafter=None if way == _PLAIN else drafter,
+        drafter={AUTOREGRESSIVE: None, HEADS: HEADS}.get(way.strategy, drafter),
         temperature=temperature,
         width=way.options.width,
         shape=way.options.shape,
@@ -197,7 +207,7 @@ def rows_table(rows: Sequence[TreeRow]) -> Table:
     table = make_table(f"Temperature {rows[0].temperature:g}", *headings)
     table.add_column("same")
     for row in rows:
-        width = "as pays" if row.strategy == TREE else ""
+        width = "as pays" if row.strategy in (TREE, HEADS) else ""
         table.add_row(
             row.strategy,
             width if row.width is None else str(row.width),

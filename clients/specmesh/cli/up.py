@@ -36,6 +36,16 @@ DrafterModels = Annotated[
         show_default="shipped",
     ),
 ]
+HeadsFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--heads",
+        exists=True,
+        file_okay=False,
+        help="Folder of heads that were trained for the target, for strategy heads.",
+        show_default="shipped, if there are any, for the shipped target",
+    ),
+]
 CalibrationFile = Annotated[
     Path | None,
     typer.Option(
@@ -110,6 +120,7 @@ def up(
     verifiers: Annotated[int, typer.Option(min=1, help="Replicas of the target.")] = 1,
     target: TargetModel = None,
     drafter: DrafterModels = None,
+    heads: HeadsFolder = None,
     chat_template: ChatTemplate = None,
     confidence: Annotated[
         int, typer.Option(min=0, help="Replicas of the confidence service, for strategy filter.")
@@ -132,7 +143,7 @@ def up(
 
     async def work() -> int:
         options = MeshOptions(
-            models=real_models(target, drafter, threads, chat_template),
+            models=real_models(target, drafter, threads, chat_template, heads),
             num_verifiers=verifiers,
             num_confidence=confidence,
             calibration=calibration or shipped_calibration(target, drafter),
@@ -169,13 +180,15 @@ def real_models(
     drafters: Sequence[str] | None,
     threads: int,
     chat_template: Path | None = None,
+    heads: Path | None = None,
 ) -> RealModels:
-    """The models named, or those shipped."""
+    """The models named, or those shipped; heads are shipped for the shipped target alone."""
     return RealModels(
         target or str(models.path(models.TARGET)),
         tuple(drafters or (str(models.path(models.DRAFTER)),)),
         threads,
         chat_template,
+        heads or (None if target else models.heads()),
     )
 
 

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
+from specmesh.v1 import model_pb2
 from tokenizers import Tokenizer
 
 from specmesh.orchestrator.mesh.peer import Peer, PeerModel
@@ -25,7 +26,6 @@ from specmesh.orchestrator.token_bytes import TokenBytes
 from specmesh.serving.chat_template import ChatTemplate
 from specmesh.serving.errors import FailedPrecondition, Unavailable
 from specmesh.serving.tokenizers import difference
-from specmesh.v1 import model_pb2
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +80,7 @@ class Target:
         info.protocol_revision = min(each.protocol_revision for each in replicas)
         able = set(self.info.features).intersection(*(each.features for each in replicas))
         info.features[:] = sorted(able)
+        info.heads_depth = min(each.heads_depth for each in replicas)
         capacities = [each.kv_capacity_tokens for each in replicas]
         return replace(self, info=info, kv_capacity_tokens=min(filter(None, capacities), default=0))
 

@@ -42,6 +42,12 @@ def path(name: str) -> Path:
     return folder
 
 
+def heads() -> Path | None:
+    """Folder of the heads that ship for the target; None if none do."""
+    folder = _FOLDER / HEADS
+    return folder if folder.is_dir() else None
+
+
 def heldout_prompts() -> list[Prompt]:
     """Prompts for the demo, tests and benchmarks, 64 to 160 tokens each."""
     entries = json.loads((_FOLDER / "heldout_prompts.json").read_text(encoding="utf-8"))

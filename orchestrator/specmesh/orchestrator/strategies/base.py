@@ -117,11 +117,23 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
+class NextDraft:
+    """Draft ``depth`` levels below a verdict's next token, with the heads of the replica that gives
+    it; ``growth``, ``stop`` and ``num_choices`` as in ``Draft``."""
+
+    depth: int
+    growth: TreeGrowth
+    stop: DraftStop
+    num_choices: int
+
+
+@dataclass(frozen=True, slots=True)
 class Verify:
     """Check ``tree``, which hangs from ``path`` (see ``Draft``), against the target.
 
     ``drafting_on`` says that a drafter may have put a token at the bonus token's position by the
-    time the verdict comes, so that the verdict is to bring ``Verdict.bonus``.
+    time the verdict comes, so that the verdict is to bring ``Verdict.bonus``. ``next_draft`` is for
+    ``Verified.next_draft``; a replica without heads answers without.
     """
 
     task: TaskId
@@ -129,6 +141,7 @@ class Verify:
     tree: TokenTree
     distributions: Mapping[int, Distribution] = field(default_factory=dict)
     drafting_on: bool = False
+    next_draft: NextDraft | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,10 +226,12 @@ class Drafted:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """The target's answer to a tree."""
+    """The target's answer to a tree, and what its heads drafted below ``verdict.next_token``, which
+    is node 0: None if nothing was asked for, or a replica without heads has answered."""
 
     task: TaskId
     verdict: Verdict
+    next_draft: Drafted | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +263,9 @@ class Capacity:
     ``num_verifiers`` replicas of the target are live (speculation parallelism, SP), and
     ``num_drafters`` different drafters. ``target_s`` is the time of one verification,
     ``drafter_s`` that of one drafted level, in seconds; None as long as none was measured.
-    ``target_token_s`` is how much longer a verification takes for each token more in it.
+    ``target_token_s`` is how much longer a verification takes for each token more in it;
+    ``heads_s`` the time of one level that the target's heads draft, None if not known or without
+    any. ``target_s`` is without it.
     """
 
     num_verifiers: int = 1
@@ -256,6 +273,7 @@ class Capacity:
     target_s: float | None = None
     drafter_s: float | None = None
     target_token_s: float = 0.0
+    heads_s: float | None = None
 
     @property
     def draft_cost(self) -> float | None:
@@ -283,6 +301,8 @@ class Strategy(ABC):
     """Whether it asks the confidence service."""
     needs_trees: ClassVar[bool] = False
     """Whether the target must verify trees, not chains alone."""
+    needs_heads: ClassVar[bool] = False
+    """Whether it is pointless if no replica of the target has heads."""
     lossless: ClassVar[bool] = True
     """Whether its answers are the target's own. One whose answers aren't is never a default."""
     options: ClassVar[frozenset[str]] = frozenset({"lookahead"})

@@ -25,7 +25,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from specmesh.decoding.tree_plan import AdaptiveTree
+from specmesh.decoding.tree_plan import AdaptiveTree, TreePlan
 from specmesh.decoding.tree_shape import TreeShape
 from specmesh.orchestrator.strategies.base import Draft, Goal, TaskId
 from specmesh.orchestrator.strategies.kit.draft_then_verify import DraftThenVerify
@@ -48,12 +48,14 @@ class Tree(DraftThenVerify):
         self._lookahead = goal.lookahead
         wanted = goal.shape != GROWN and goal.width is not None
         self._calibrated = goal.calibrated_trees[: goal.width] if wanted else ()
+        self._plan: TreePlan | None = None
 
     def _draft(self, task: TaskId, room: int) -> Draft | None:
         if self._calibrated:
             return self._fixed_draft(task, self._calibrated[:room][-1])
         capacity = self._capacity
         plan = self._adaptive.plan(capacity.target_s, capacity.drafter_s, capacity.target_token_s)
+        self._plan = plan
         if plan is None:
             return None
         depth = min(plan.depth, room)
@@ -72,4 +74,4 @@ class Tree(DraftThenVerify):
         return Draft(task, (), depth, levels_per_message=depth, shape=shape)
 
     def _learn(self, growth: GrowingTree, accepted_nodes: tuple[int, ...]) -> None:
-        self._adaptive.observe(growth.whole.outcome(accepted_nodes))
+        self._adaptive.observe(growth.whole.outcome(accepted_nodes), self._plan)

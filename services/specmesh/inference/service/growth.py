@@ -16,6 +16,9 @@ from specmesh.decoding.tree_growth import Children, Guess, TreeGrowth, is_last, 
 from specmesh.decoding.tree_shape import TreeShape
 from specmesh.inference.model import Logits
 
+MAX_DEPTH = 256
+MAX_CHOICES = 16
+
 
 @dataclass(frozen=True, slots=True)
 class DraftShape:
