@@ -142,8 +142,10 @@ def _texts(
 
 
 def _schedule(plan: HeadsPlan, lesson: Lesson, number: int) -> Schedule:
+    steps = max(1, round(plan.steps * lesson.share_of_steps))
     return Schedule(
-        steps=max(1, round(plan.steps * lesson.share_of_steps)),
+        steps,
+        warmup_steps=min(50, steps // 10),
         batch_sequences=plan.batch_sequences,
         sequence_tokens=plan.sequence_tokens,
         learning_rate=lesson.learning_rate,
@@ -154,7 +156,9 @@ def _schedule(plan: HeadsPlan, lesson: Lesson, number: int) -> Schedule:
 
 def _onlooker(target: Any) -> Callable[[Tensor], Seen]:
     """Runs ``target`` along a batch, apart from what is compiled: it has no gradients."""
-    apart: Callable[[Tensor], Seen] = torch.compiler.disable(partial(look, target))  # type: ignore[no-untyped-call]
+    apart: Callable[[Tensor], Seen] = torch.compiler.disable(  # type: ignore[no-untyped-call]
+        lambda batch: look(target, batch)
+    )
     return apart
 
 
