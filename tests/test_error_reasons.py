@@ -5,9 +5,9 @@ from pathlib import Path
 
 import grpc
 import pytest
-from specmesh.v1 import errors_pb2
 
 from specmesh.serving import errors
+from specmesh.v1 import errors_pb2
 
 REPOSITORY = Path(__file__).parents[1]
 SOURCES = [

@@ -8,15 +8,15 @@ import pytest
 from google.rpc.error_details_pb2 import BadRequest
 from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
+from typer.testing import CliRunner
+
+from specmesh.cli.app import app
 from specmesh.v1 import events_pb2, served_model_pb2, speculation_pb2
 from specmesh.v1 import generation_pb2 as pb
 from specmesh.v1.generation_pb2_grpc import (
     GenerationServiceServicer,
     add_GenerationServiceServicer_to_server,
 )
-from typer.testing import CliRunner
-
-from specmesh.cli.app import app
 
 STRATEGIES = [
     served_model_pb2.StrategyInfo(name="autoregressive", lossless=True, available=True),

@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
+
 from specmesh.v1 import events_pb2, served_model_pb2
 from specmesh.v1 import generation_pb2 as pb
 from specmesh.v1.generation_pb2_grpc import (

@@ -10,12 +10,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from specmesh.v1.generation_pb2_grpc import add_GenerationServiceServicer_to_server
 from tests.client.conftest import TOKENS, FakeOrchestrator, chunks, finished, started
 
 from specmesh.client import AsyncClient, Client, Tls, TokenFile, Unavailable
 from specmesh.client.credentials import is_loopback
 from specmesh.client.testing import FakeMesh
+from specmesh.v1.generation_pb2_grpc import add_GenerationServiceServicer_to_server
 
 
 class Authority:

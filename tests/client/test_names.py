@@ -6,11 +6,11 @@ import asyncio
 from contextlib import AsyncExitStack
 
 import grpc.aio
-from specmesh.v1.generation_pb2_grpc import add_GenerationServiceServicer_to_server
 from tests.client.conftest import FakeOrchestrator
 from tests.name_server import NameServer
 
 from specmesh.client import AsyncClient
+from specmesh.v1.generation_pb2_grpc import add_GenerationServiceServicer_to_server
 
 
 class Counting(FakeOrchestrator):

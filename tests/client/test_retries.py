@@ -5,7 +5,6 @@ import time
 
 import grpc
 import pytest
-from specmesh.v1 import errors_pb2
 from tests.client.conftest import (
     FakeOrchestrator,
     breaks_after,
@@ -27,6 +26,7 @@ from specmesh.client import (
     testing,
 )
 from specmesh.client.testing import FakeMesh
+from specmesh.v1 import errors_pb2
 
 Code = grpc.StatusCode
 

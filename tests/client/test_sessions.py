@@ -4,8 +4,6 @@ import asyncio
 
 import grpc
 import pytest
-from specmesh.v1 import events_pb2
-from specmesh.v1 import generation_pb2 as pb
 from tests.client.conftest import (
     TOKENS,
     FakeOrchestrator,
@@ -33,6 +31,8 @@ from specmesh.client import (
     Unavailable,
 )
 from specmesh.client.testing import FakeMesh
+from specmesh.v1 import events_pb2
+from specmesh.v1 import generation_pb2 as pb
 
 TEXT = "".join(f"{token} " for token in TOKENS)
 

@@ -9,8 +9,6 @@ import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
-from specmesh.v1 import events_pb2, sampling_pb2, speculation_pb2
-from specmesh.v1 import generation_pb2 as pb
 from tests.client.conftest import (
     TOKENS,
     FakeOrchestrator,
@@ -37,6 +35,8 @@ from specmesh.client import (
     Timeouts,
     Unavailable,
 )
+from specmesh.v1 import events_pb2, sampling_pb2, speculation_pb2
+from specmesh.v1 import generation_pb2 as pb
 
 TEXT = "".join(f"{token} " for token in TOKENS)
 

@@ -13,10 +13,11 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from specmesh.mesh.v1alpha1 import confidence_pb2_grpc
 from tests.confidence.test_service import CALL_S, asking, each
 from tests.e2e.processes import Processes
 from tests.serving.process.conftest import Collector, attributes, collector
+
+from specmesh.mesh.v1alpha1 import confidence_pb2_grpc
 
 if TYPE_CHECKING:
     from tests.e2e.processes import Process

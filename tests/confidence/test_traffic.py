@@ -6,10 +6,10 @@ import math
 from typing import Any
 
 import pytest
-from specmesh.v1 import speculation_pb2
 from tests.confidence.test_service import CALL_S, asking, serve
 
 from specmesh.decoding.thresholds import ENOUGH
+from specmesh.v1 import speculation_pb2
 
 __all__ = ["serve"]
 

@@ -5,14 +5,14 @@ import time
 
 import grpc
 import pytest
-from specmesh.v1 import generation_pb2 as pb
-from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
 from tests.e2e.answers import answer
 from tokenizers import Tokenizer
 
 from specmesh import models
 from specmesh.client import AsyncClient, InvalidRequest, NotFound, SessionTaken
 from specmesh.client.status import from_rpc_error
+from specmesh.v1 import generation_pb2 as pb
+from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import grpc
 import psutil
 import pytest
-from specmesh.v1 import chat_pb2, events_pb2, generation_pb2, tokenizer_pb2
-from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
-from specmesh.v1.tokenizer_pb2_grpc import TokenizerServiceStub
 from tests.e2e.processes import Process, Processes
 from transformers import AutoTokenizer
 
 from specmesh import models
 from specmesh.orchestrator.chats import sandbox
+from specmesh.v1 import chat_pb2, events_pb2, generation_pb2, tokenizer_pb2
+from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
+from specmesh.v1.tokenizer_pb2_grpc import TokenizerServiceStub
 
 TEMPLATE = """
 {%- for message in messages %}

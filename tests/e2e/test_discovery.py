@@ -11,12 +11,12 @@ from pathlib import Path
 import dns.rdatatype
 import grpc.aio
 import pytest
-from specmesh.v1 import generation_pb2, generation_pb2_grpc
 from tests.e2e.processes import Process, Processes
 from tests.e2e.test_tls import client, generate, num_tokens, tls
 from tests.name_server import NameServer
 
 from specmesh.serving.certs.folder import bearers, make
+from specmesh.v1 import generation_pb2, generation_pb2_grpc
 
 NAME = "replicas.test"
 NUM_TOKENS = 60

@@ -4,12 +4,12 @@ import grpc
 import pytest
 import pytest_asyncio
 import torch
-from specmesh.v1 import generation_pb2 as pb
-from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
 from transformers import AutoModelForCausalLM
 
 from specmesh import models
 from specmesh.orchestrator.strategies import LOSSLESS
+from specmesh.v1 import generation_pb2 as pb
+from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
 
 NUM_TOKENS = 48
 NUM_TOP = 5

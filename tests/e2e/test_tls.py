@@ -12,10 +12,10 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
-from specmesh.v1 import generation_pb2, generation_pb2_grpc
 from tests.e2e.processes import Process, Processes
 
 from specmesh.serving.certs.folder import bearers, make, renew
+from specmesh.v1 import generation_pb2, generation_pb2_grpc
 
 DAY = timedelta(days=1)
 NUM_TOKENS = 150

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from specmesh.v1 import events_pb2
 from tests.client.conftest import TOKENS, finished, started, whole_answer
+
+from specmesh.v1 import events_pb2
 
 TEXT = "".join(f"{token} " for token in TOKENS)
 ASKED = {"model": "toy", "messages": [{"role": "user", "content": "hello"}]}

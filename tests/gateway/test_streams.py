@@ -7,9 +7,10 @@ import json
 from contextlib import asynccontextmanager, suppress
 
 import pytest
-from specmesh.v1 import events_pb2
 from tests.client.conftest import chunks, started, whole_answer
 from tests.gateway.conftest import never_begins, never_ends
+
+from specmesh.v1 import events_pb2
 
 ASKED = {"model": "toy", "prompt": "hello"}
 SOON = 10

@@ -11,7 +11,6 @@ import grpc
 import httpx2
 import pytest
 from cryptography import x509
-from specmesh.v1.generation_pb2_grpc import add_GenerationServiceServicer_to_server
 from tests.client.conftest import FakeOrchestrator, whole_answer
 from tests.serving.identity.conftest import (
     DAY,
@@ -22,6 +21,8 @@ from tests.serving.identity.conftest import (
     issued,
     put,
 )
+
+from specmesh.v1.generation_pb2_grpc import add_GenerationServiceServicer_to_server
 
 __all__ = ["certs", "issued"]
 

@@ -11,7 +11,6 @@ import grpc
 import numpy as np
 import pytest
 import torch
-from specmesh.mesh.v1alpha1 import drafter_pb2_grpc, verifier_pb2_grpc
 from tests.servers import running_server
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers import models as tokenizer_models
@@ -32,6 +31,7 @@ from specmesh.inference.models.transformers_model import TransformersModel
 from specmesh.inference.service.features import DRAFTING, VERIFYING
 from specmesh.inference.service.prefixes import PrefixResolver
 from specmesh.inference.service.service import MODEL_SERVICE, InferenceService, InferenceSettings
+from specmesh.mesh.v1alpha1 import drafter_pb2_grpc, verifier_pb2_grpc
 from specmesh.verifier.servicer import VerifierServicer
 
 VOCAB_SIZE = 60  # below MAX_CANDIDATES, so that draft distributions are whole

@@ -9,10 +9,10 @@ from pathlib import Path
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from specmesh.mesh.v1alpha1 import verifier_pb2, verifier_pb2_grpc
 from tests.e2e.processes import Process, launch
 from tests.inference.breaking_verifier import DIES, HANGS
 
+from specmesh.mesh.v1alpha1 import verifier_pb2, verifier_pb2_grpc
 from specmesh.serving.errors import error_info
 from specmesh.serving.health import LIVENESS
 

@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 from google.protobuf import json_format
 from jinja2 import TemplateError
-from specmesh.mesh.v1alpha1 import model_service_pb2, model_service_pb2_grpc
-from specmesh.v1 import chat_pb2, generation_pb2, model_pb2
 from tests.inference.conftest import tiny_tokenizer
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
@@ -21,6 +19,7 @@ from transformers import PreTrainedTokenizerFast
 from specmesh.inference.model import ModelDescription, ModelNotLoadable
 from specmesh.inference.models.chat_templates import read_template, template_of
 from specmesh.inference.models.transformers_model import TransformersModel
+from specmesh.mesh.v1alpha1 import model_service_pb2, model_service_pb2_grpc
 from specmesh.orchestrator.chats.chat import ending_in_message, variables
 from specmesh.orchestrator.mesh.peer import PeerModel
 from specmesh.orchestrator.prompts import PromptReader
@@ -28,6 +27,7 @@ from specmesh.orchestrator.target import Target
 from specmesh.serving.chat_template import MAX_TEMPLATE_BYTES, ChatTemplate
 from specmesh.serving.errors import InvalidArgument
 from specmesh.serving.template_language import BrokenTemplate, check_syntax, render
+from specmesh.v1 import chat_pb2, generation_pb2, model_pb2
 from specmesh.verifier.__main__ import VerifierService, VerifierSettings
 
 CHATML = """

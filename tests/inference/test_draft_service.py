@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 import grpc
 import numpy as np
 import pytest
-from specmesh.mesh.v1alpha1 import drafter_pb2, drafter_pb2_grpc, tokens_pb2
 from tests.inference.drafting import grow
 
 from specmesh.decoding.lookahead import DraftStop
@@ -23,6 +22,7 @@ from specmesh.drafter import servicer
 from specmesh.inference.model import Cancellation, ModelDescription
 from specmesh.inference.models.context_models import ContextModel, PromptLookup
 from specmesh.inference.service.growth import DraftShape
+from specmesh.mesh.v1alpha1 import drafter_pb2, drafter_pb2_grpc, tokens_pb2
 from specmesh.serving.errors import error_info
 from specmesh.serving.wire import (
     read_choices,

@@ -8,6 +8,12 @@ from contextlib import suppress
 import grpc
 import numpy as np
 import pytest
+
+from specmesh.decoding.acceptance import verify
+from specmesh.decoding.prefix import BLOCK_TOKENS
+from specmesh.decoding.sampling import Sampling
+from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.inference.model import Cancellation
 from specmesh.mesh.v1alpha1 import (
     drafter_pb2,
     drafter_pb2_grpc,
@@ -15,12 +21,6 @@ from specmesh.mesh.v1alpha1 import (
     verifier_pb2,
     verifier_pb2_grpc,
 )
-
-from specmesh.decoding.acceptance import verify
-from specmesh.decoding.prefix import BLOCK_TOKENS
-from specmesh.decoding.sampling import Sampling
-from specmesh.decoding.tree import EMPTY, TokenTree
-from specmesh.inference.model import Cancellation
 from specmesh.serving.errors import error_info
 from specmesh.serving.wire import write_sampling, write_tree
 

@@ -10,13 +10,6 @@ import grpc
 import numpy as np
 import pytest
 import torch
-from specmesh.mesh.v1alpha1 import (
-    model_service_pb2,
-    model_service_pb2_grpc,
-    verifier_pb2,
-    verifier_pb2_grpc,
-)
-from specmesh.v1 import model_pb2
 from tests.inference.drafting import grow
 from tests.inference.random_heads import MAX_DEPTH, save_random_heads
 from tests.inference.test_invalid_requests import VALID, violations
@@ -31,7 +24,14 @@ from specmesh.inference.models.heads.folder import load_heads
 from specmesh.inference.models.heads.neural import NeuralHeads
 from specmesh.inference.models.transformers_model import TransformersModel
 from specmesh.inference.service.growth import DraftShape, GrowingDraft
+from specmesh.mesh.v1alpha1 import (
+    model_service_pb2,
+    model_service_pb2_grpc,
+    verifier_pb2,
+    verifier_pb2_grpc,
+)
 from specmesh.serving.wire import read_growth, read_stop
+from specmesh.v1 import model_pb2
 
 GREEDY = Sampling(temperature=0)
 NEXT_DRAFT = {

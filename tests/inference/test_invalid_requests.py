@@ -8,6 +8,7 @@ import grpc
 import pytest
 from google.rpc.error_details_pb2 import BadRequest
 from google.rpc.status_pb2 import Status
+
 from specmesh.mesh.v1alpha1 import (
     drafter_pb2,
     drafter_pb2_grpc,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from specmesh.mesh.v1alpha1 import cost_pb2
 from tests.metrics import recorded
 
 from specmesh.inference.engine.engine_metrics import record_forward
 from specmesh.inference.service.accounts import record_cost
+from specmesh.mesh.v1alpha1 import cost_pb2
 
 __all__ = ["recorded"]
 

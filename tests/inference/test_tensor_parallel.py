@@ -14,12 +14,6 @@ import grpc
 import numpy as np
 import psutil
 import pytest
-from specmesh.mesh.v1alpha1 import (
-    model_service_pb2,
-    model_service_pb2_grpc,
-    verifier_pb2,
-    verifier_pb2_grpc,
-)
 from tests.e2e.processes import START_SECONDS, Process, Processes, launch
 from tests.forks import surroundings
 from tests.inference.drafting import grow
@@ -32,6 +26,12 @@ from specmesh.inference.model import Cancellation, ModelNotLoadable
 from specmesh.inference.models.tensor_parallel import Ranks
 from specmesh.inference.models.transformers_model import TransformersModel
 from specmesh.inference.service.growth import DraftShape
+from specmesh.mesh.v1alpha1 import (
+    model_service_pb2,
+    model_service_pb2_grpc,
+    verifier_pb2,
+    verifier_pb2_grpc,
+)
 from specmesh.serving.wire import write_sampling, write_tree
 from specmesh.verifier.__main__ import VerifierService, VerifierSettings
 

@@ -8,7 +8,6 @@ import grpc
 import numpy as np
 import pytest
 import torch
-from specmesh.mesh.v1alpha1 import tokens_pb2, verifier_pb2, verifier_pb2_grpc
 from tests.inference.drafting import grow
 
 from specmesh.decoding.acceptance import verify
@@ -20,6 +19,7 @@ from specmesh.inference.model import Cancellation
 from specmesh.inference.models.empty import EmptyModel
 from specmesh.inference.models.simulated import ForwardLatency, SimulatedModel
 from specmesh.inference.service.growth import DraftShape
+from specmesh.mesh.v1alpha1 import tokens_pb2, verifier_pb2, verifier_pb2_grpc
 from specmesh.serving.errors import error_info
 from specmesh.serving.session import Claim, Generated, Session, Writer
 from specmesh.serving.sessions import SessionStore

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from specmesh.mesh.v1alpha1 import drafter_pb2, tokens_pb2
-from specmesh.v1 import sampling_pb2
 from tests.decoding.test_tree_shape import any_paths
 
 from specmesh.decoding.drafting import TopK, draw_children
@@ -20,6 +18,7 @@ from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.decoding.tree_growth import TreeGrowth
 from specmesh.decoding.tree_shape import TreeShape
+from specmesh.mesh.v1alpha1 import drafter_pb2, tokens_pb2
 from specmesh.serving.wire import (
     check_tokens,
     read_choices,
@@ -37,6 +36,7 @@ from specmesh.serving.wire import (
     write_tree,
     write_tree_shape,
 )
+from specmesh.v1 import sampling_pb2
 
 samplings = st.builds(
     Sampling,

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 import grpc
 import grpc.aio
 import pytest
-from specmesh.v1 import events_pb2, sampling_pb2
-from specmesh.v1 import generation_pb2 as pb
 from tests.orchestrator.model import TOKENIZER, target_only, text_after
 
 from specmesh.serving.errors import error_info
 from specmesh.serving.wire import read_sampling
+from specmesh.v1 import events_pb2, sampling_pb2
+from specmesh.v1 import generation_pb2 as pb
 
 PROMPT = "def f(x): return x und größer für hello world"
 PROMPT_IDS = TOKENIZER.encode(PROMPT).ids

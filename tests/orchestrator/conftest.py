@@ -10,7 +10,6 @@ from typing import Any
 
 import grpc.aio
 import pytest
-from specmesh.v1 import generation_pb2_grpc
 from tests.orchestrator.peers import Drafter, Filter, Verifier
 from tests.orchestrator.peers import Peer as FakePeer
 from tests.serving.conftest import redis_server, start_redis
@@ -25,6 +24,7 @@ from specmesh.orchestrator.servicer import GenerationServicer
 from specmesh.orchestrator.target import TargetRegistry
 from specmesh.serving.interceptors import CallInterceptor, Layer, reporting_errors
 from specmesh.serving.sessions import SessionStore
+from specmesh.v1 import generation_pb2_grpc
 
 __all__ = ["redis_server", "start_redis"]
 

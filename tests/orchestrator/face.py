@@ -7,16 +7,16 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 import grpc.aio
-from specmesh.mesh.v1alpha1.model_service_pb2 import ChatTemplate
-from specmesh.v1 import generation_pb2_grpc, tokenizer_pb2_grpc
 from tests.orchestrator.conftest import Orchestrated
 
+from specmesh.mesh.v1alpha1.model_service_pb2 import ChatTemplate
 from specmesh.orchestrator.plan import Defaults
 from specmesh.orchestrator.prompts import PromptReader
 from specmesh.orchestrator.servicer import GenerationServicer
 from specmesh.orchestrator.tokenizer_servicer import TokenizerServicer
 from specmesh.serving.interceptors import CallInterceptor, reporting_errors
 from specmesh.serving.sessions import SessionStore
+from specmesh.v1 import generation_pb2_grpc, tokenizer_pb2_grpc
 
 CHATML = (
     "{% for message in messages %}"

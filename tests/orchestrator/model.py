@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from hashlib import blake2b
 
 import numpy as np
-from specmesh.v1 import model_pb2
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from specmesh.decoding.sampling import Sampling, choose
 from specmesh.serving.tokenizers import fingerprint
+from specmesh.v1 import model_pb2
 
 END_OF_TEXT = 0
 CORPUS = ["größer für über 東京 日本語 🙂🙂 hello hello world return return", "def f(x): return x"]

@@ -12,19 +12,6 @@ from uuid import uuid4
 import grpc.aio
 import numpy as np
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from specmesh.mesh.v1alpha1 import (
-    confidence_pb2,
-    confidence_pb2_grpc,
-    cost_pb2,
-    drafter_pb2,
-    drafter_pb2_grpc,
-    model_service_pb2,
-    model_service_pb2_grpc,
-    tokens_pb2,
-    verifier_pb2,
-    verifier_pb2_grpc,
-)
-from specmesh.v1 import model_pb2
 from tests.draft_shaper import DraftShaper
 from tests.orchestrator.model import (
     TOKENIZER_JSON,
@@ -37,6 +24,18 @@ from specmesh.decoding.acceptance import verify
 from specmesh.decoding.drafting import draw_children
 from specmesh.decoding.logprobs import logprobs_along
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
+from specmesh.mesh.v1alpha1 import (
+    confidence_pb2,
+    confidence_pb2_grpc,
+    cost_pb2,
+    drafter_pb2,
+    drafter_pb2_grpc,
+    model_service_pb2,
+    model_service_pb2_grpc,
+    tokens_pb2,
+    verifier_pb2,
+    verifier_pb2_grpc,
+)
 from specmesh.orchestrator.mesh.cause import Cause, Moment
 from specmesh.serving.errors import FailedPrecondition
 from specmesh.serving.interceptors import CallInterceptor, exchange, reporting_errors
@@ -48,6 +47,7 @@ from specmesh.serving.wire import (
     write_choices,
     write_distributions,
 )
+from specmesh.v1 import model_pb2
 
 START = Cause("start", Moment(0.0), lambda: Moment(0.0))
 """Of calls that no strategy asked for."""

@@ -14,7 +14,6 @@ import pytest
 from google.protobuf import struct_pb2
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message_factory import GetMessageClass
-from specmesh.v1 import chat_pb2, generation_pb2, tokenizer_pb2
 from tests.orchestrator.answers import collect
 from tests.orchestrator.face import CHATML, face, template
 from tests.orchestrator.model import CONTEXT_TOKENS, END_OF_TEXT, TOKENIZER, VOCAB_SIZE, target_only
@@ -27,6 +26,7 @@ from specmesh.orchestrator.plan import Defaults, make_plan
 from specmesh.orchestrator.prompts import PromptReader
 from specmesh.orchestrator.sessions import read_received
 from specmesh.serving.errors import error_info, invalid_field
+from specmesh.v1 import chat_pb2, generation_pb2, tokenizer_pb2
 
 METHODS = {
     method.name: method

@@ -10,7 +10,6 @@ import grpc
 import grpc.aio
 import pytest
 from opentelemetry.context import Context
-from specmesh.mesh.v1alpha1 import verifier_pb2
 from tests.orchestrator.answers import PROMPT_IDS, alone, collect, refusal, request
 from tests.orchestrator.conftest import until
 from tests.orchestrator.model import VOCAB_SIZE, target_only
@@ -19,6 +18,7 @@ from tests.orchestrator.peers import START, Drafter, Filter, Verifier, hang, pas
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.mesh.v1alpha1 import verifier_pb2
 from specmesh.orchestrator.mesh.calls import Calls, Mesh
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.orchestrator.strategies.base import Draft, Drafted, Verify

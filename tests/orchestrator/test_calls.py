@@ -11,7 +11,6 @@ import grpc
 import grpc.aio
 import pytest
 from opentelemetry.context import Context
-from specmesh.mesh.v1alpha1 import drafter_pb2
 from tests.orchestrator.conftest import until
 from tests.orchestrator.model import VOCAB_SIZE, target_only
 from tests.orchestrator.peers import (
@@ -29,6 +28,7 @@ from specmesh.decoding.lookahead import DraftStop
 from specmesh.decoding.platt import Platt
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.tree import TokenTree
+from specmesh.mesh.v1alpha1 import drafter_pb2
 from specmesh.orchestrator.mesh import attempts as attempts_module
 from specmesh.orchestrator.mesh import draft_calls
 from specmesh.orchestrator.mesh.call_context import CallContext

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 import grpc
 import pytest
 from google.protobuf import json_format, text_format
-from specmesh.v1 import chat_pb2, served_model_pb2, tokenizer_pb2
 from tests.orchestrator.answers import collect, request
 from tests.orchestrator.conftest import until
 from tests.orchestrator.face import CHATML, Face, face, template
@@ -17,6 +16,7 @@ from tests.orchestrator.peers import Verifier
 from specmesh.orchestrator.request_limits import MAX_ARGUMENT_BYTES, MAX_MESSAGES
 from specmesh.serving.errors import error_info, invalid_field
 from specmesh.serving.wire import read_sampling
+from specmesh.v1 import chat_pb2, served_model_pb2, tokenizer_pb2
 
 USER = 'messages { role: "user" content: "hello" } '
 PREFILL = USER + 'messages { role: "assistant" content: "def f" } '

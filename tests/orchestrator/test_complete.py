@@ -7,14 +7,14 @@ import asyncio
 import grpc
 import grpc.aio
 import pytest
-from specmesh.v1 import generation_pb2 as pb
-from specmesh.v1 import generation_pb2_grpc
 from tests.metrics import Recorded, recorded
 from tests.orchestrator.answers import NUM_TOKENS, alone, collect, request, said
 from tests.orchestrator.peers import Drafter, Hold, Verifier, hang
 
 from specmesh.orchestrator import answer as answers
 from specmesh.serving.errors import error_info, invalid_field
+from specmesh.v1 import generation_pb2 as pb
+from specmesh.v1 import generation_pb2_grpc
 
 __all__ = ["recorded"]
 

@@ -5,10 +5,10 @@ from pathlib import Path
 from string import Formatter
 
 import pytest
-from specmesh.v1 import generation_pb2, served_model_pb2
 from tests.fuzz import names_a_field
 
 from specmesh.orchestrator import request_limits as most
+from specmesh.v1 import generation_pb2, served_model_pb2
 
 TEXT = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
 SECTION = TEXT.partition("## Limits\n")[2].partition("\n## ")[0]

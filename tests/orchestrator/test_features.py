@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import grpc
 import pytest
-from specmesh.v1 import model_pb2, served_model_pb2
 from tests.orchestrator.answers import NUM_TOKENS, alone, collect, request
 from tests.orchestrator.model import ALL_FEATURES
 from tests.orchestrator.peers import Drafter, Verifier
 
 from specmesh.serving.errors import error_info
+from specmesh.v1 import model_pb2, served_model_pb2
 
 REJECTION = {
     "temperature": 0.8,

@@ -7,7 +7,6 @@ import asyncio
 import grpc
 import numpy as np
 import pytest
-from specmesh.v1 import generation_pb2 as pb
 from tests.orchestrator.answers import (
     NUM_TOKENS,
     PROMPT_IDS,
@@ -27,6 +26,7 @@ from specmesh.decoding.sampling import Sampling, choose
 from specmesh.orchestrator.mesh import confidence_calls
 from specmesh.serving.errors import Unavailable
 from specmesh.serving.wire import read_sampling
+from specmesh.v1 import generation_pb2 as pb
 
 AGREEMENT = 0.5
 GREEDY = {"temperature": 0}

@@ -15,11 +15,12 @@ from google.protobuf.message_factory import GetMessageClass
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo
 from grpc_status import rpc_status
 from hypothesis import HealthCheck, given, settings
-from specmesh.v1 import errors_pb2, generation_pb2, served_model_pb2, session_pb2, tokenizer_pb2
 from tests.fuzz import arrivals, names_a_field
 from tests.orchestrator.answers import Answer, collect
 from tests.orchestrator.face import CHATML, Face, face, template
 from tests.orchestrator.peers import Drafter, Filter, Verifier
+
+from specmesh.v1 import errors_pb2, generation_pb2, served_model_pb2, session_pb2, tokenizer_pb2
 
 METHODS = {
     method.name: method

@@ -6,9 +6,6 @@ import asyncio
 
 import grpc
 import pytest
-from specmesh.mesh.v1alpha1.drafter_pb2 import DraftResponse
-from specmesh.v1 import events_pb2, served_model_pb2
-from specmesh.v1 import generation_pb2 as pb
 from tests.orchestrator.answers import (
     NUM_TOKENS,
     PROMPT,
@@ -33,6 +30,7 @@ from tests.orchestrator.peers import (
 )
 
 from specmesh.decoding.errors import InvalidField
+from specmesh.mesh.v1alpha1.drafter_pb2 import DraftResponse
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.serving.errors import (
     FailedPrecondition,
@@ -41,6 +39,8 @@ from specmesh.serving.errors import (
     invalid_field,
 )
 from specmesh.serving.tokenizers import fingerprint
+from specmesh.v1 import events_pb2, served_model_pb2
+from specmesh.v1 import generation_pb2 as pb
 
 GREEDY = {"temperature": 0}
 COUPLED = {"temperature": 0.8, "seed": 11}

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import grpc
 import pytest
-from specmesh.v1 import model_pb2, served_model_pb2
 from tests.orchestrator.answers import alone, collect, request
 from tests.orchestrator.model import ALL_FEATURES
 from tests.orchestrator.peers import Verifier
@@ -33,6 +32,7 @@ from specmesh.orchestrator.strategies.base import (
 from specmesh.orchestrator.strategies.heads import Heads
 from specmesh.orchestrator.strategies.kit.draft_tree import DraftTree
 from specmesh.serving.errors import error_info
+from specmesh.v1 import model_pb2, served_model_pb2
 
 MEASURED = Capacity(target_s=0.1, heads_s=0.01, target_token_s=0.002)
 SURE = TopK((7, 8), (0.8, 0.15), 0.6)

@@ -12,9 +12,6 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
-from specmesh.v1 import generation_pb2 as pb
-from specmesh.v1 import session_pb2
-from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
 from tests.orchestrator.answers import NUM_TOKENS, Answer, collect, request
 from tests.orchestrator.peers import Hold, Verifier
 from tests.servers import running_server
@@ -22,6 +19,9 @@ from tests.serving.conftest import RedisServer
 
 from specmesh.orchestrator.__main__ import OrchestratorService, OrchestratorSettings
 from specmesh.serving.errors import error_info, retry_after_s
+from specmesh.v1 import generation_pb2 as pb
+from specmesh.v1 import session_pb2
+from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
 
 ALICE, BOB = ((("authorization", f"Bearer {name}"),) for name in ("alice", "bob"))
 

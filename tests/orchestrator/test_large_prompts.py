@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from specmesh.v1 import generation_pb2
 from tests.orchestrator.answers import PROMPT
 from tests.orchestrator.model import CONTEXT_TOKENS, TOKENIZER, TOKENIZER_JSON, model_info
 
@@ -18,6 +17,7 @@ from specmesh.orchestrator.mesh.peer import PeerModel
 from specmesh.orchestrator.prompts import INLINE_CHARS, MAX_AT_WORK, MAX_WAITING, PromptReader
 from specmesh.orchestrator.target import Target
 from specmesh.serving.errors import ResourceExhausted
+from specmesh.v1 import generation_pb2
 
 TARGET = Target.of(PeerModel(model_info("toy"), TOKENIZER_JSON))
 LONGEST = max(len(entry.encode()) for entry in TOKENIZER.get_vocab())

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 import pytest
 from opentelemetry.context import Context
-from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
 from tests.orchestrator.model import VOCAB_SIZE
 from tests.orchestrator.peers import START, Drafter, Verifier
 
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
 from specmesh.orchestrator.mesh.calls import Calls, Mesh
 from specmesh.orchestrator.mesh.latency import (
     MIN_HALF,

@@ -7,8 +7,6 @@ import math
 import grpc
 import numpy as np
 import pytest
-from specmesh.mesh.v1alpha1 import verifier_pb2
-from specmesh.v1 import events_pb2
 from tests.orchestrator.answers import (
     NUM_TOKENS,
     PROMPT_IDS,
@@ -23,8 +21,10 @@ from tests.orchestrator.peers import Drafter, Filter, Hold, Verifier, passing
 from tests.serving.conftest import RedisServer
 
 from specmesh.decoding.logprobs import MAX_TOP_LOGPROBS
+from specmesh.mesh.v1alpha1 import verifier_pb2
 from specmesh.orchestrator.strategies import LOSSLESS
 from specmesh.serving.errors import invalid_field
+from specmesh.v1 import events_pb2
 
 NUM_TOP = 3
 GREEDY = {"temperature": 0}

@@ -9,8 +9,6 @@ import grpc
 import grpc.aio
 import pytest
 from redis.asyncio import Redis
-from specmesh.v1 import generation_pb2 as pb
-from specmesh.v1 import generation_pb2_grpc
 from tests.orchestrator.answers import (
     NUM_TOKENS,
     PROMPT_IDS,
@@ -26,6 +24,8 @@ from tests.orchestrator.peers import Drafter, Hold, Verifier, passing
 
 from specmesh.orchestrator.named_requests import named
 from specmesh.serving.errors import error_info, invalid_field
+from specmesh.v1 import generation_pb2 as pb
+from specmesh.v1 import generation_pb2_grpc
 
 DRAWN = {"temperature": 0.8}
 REJECTION = {**DRAWN, "acceptance_mode": "ACCEPTANCE_MODE_REJECTION"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from specmesh.v1 import served_model_pb2
 from tests.orchestrator import test_strategy_properties as properties
 from tests.orchestrator import test_strategy_rejection as rejection
 from tests.orchestrator.answers import alone, collect, request
@@ -13,6 +12,7 @@ from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Draft, TaskId
 from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
 from specmesh.orchestrator.strategies.kit.draft_then_verify import DraftThenVerify
+from specmesh.v1 import served_model_pb2
 
 NAME = "an-example"
 

@@ -6,11 +6,11 @@ import asyncio
 
 import grpc.aio
 import pytest
-from specmesh.mesh.v1alpha1 import confidence_pb2, drafter_pb2, verifier_pb2
 from tests.orchestrator.answers import NUM_TOKENS, alone, collect, request
 from tests.orchestrator.peers import Drafter, Filter, Verifier, hang
 from tests.orchestrator.test_stream_pool import VERIFY, drafted, soon, verify
 
+from specmesh.mesh.v1alpha1 import confidence_pb2, drafter_pb2, verifier_pb2
 from specmesh.orchestrator.mesh import stream_pool
 from specmesh.orchestrator.strategies import LOSSLESS
 

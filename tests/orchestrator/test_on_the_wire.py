@@ -11,12 +11,12 @@ from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from specmesh.mesh.v1alpha1 import verifier_pb2, verifier_pb2_grpc
 from tests.orchestrator.model import VOCAB_SIZE
 from tests.orchestrator.peers import Verifier
 
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import EMPTY
+from specmesh.mesh.v1alpha1 import verifier_pb2, verifier_pb2_grpc
 from specmesh.orchestrator import driver
 from specmesh.orchestrator.driver import Driver
 from specmesh.orchestrator.mesh.calls import Calls, Mesh

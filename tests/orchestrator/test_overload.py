@@ -10,8 +10,6 @@ from contextlib import AsyncExitStack
 import grpc
 import grpc.aio
 import pytest
-from specmesh.v1 import generation_pb2 as pb
-from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
 from tests.orchestrator.answers import collect, request
 from tests.orchestrator.peers import Drafter, Hold, Verifier, raising
 from tests.servers import running_server
@@ -19,6 +17,8 @@ from tests.servers import running_server
 from specmesh.orchestrator.__main__ import OrchestratorService, OrchestratorSettings
 from specmesh.orchestrator.mesh.attempts import MAX_ATTEMPTS
 from specmesh.serving.errors import ResourceExhausted, error_info, retry_after_s
+from specmesh.v1 import generation_pb2 as pb
+from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
 from specmesh.verifier.__main__ import VerifierService, VerifierSettings
 
 NUM_STREAMS = 80

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 from google.protobuf import text_format
-from specmesh.v1 import generation_pb2, speculation_pb2
 from tests.orchestrator.goals import examples
 from tests.orchestrator.model import (
     CONTEXT_TOKENS,
@@ -30,6 +29,7 @@ from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.options import OPTIONS
 from specmesh.orchestrator.target import Target
 from specmesh.serving.errors import FailedPrecondition, NotFound
+from specmesh.v1 import generation_pb2, speculation_pb2
 
 TARGET = Target.of(PeerModel(model_info("toy"), TOKENIZER_JSON))
 DEFAULTS = Defaults("speculative", 4)

@@ -7,7 +7,6 @@ import json
 import logging
 
 import pytest
-from specmesh.v1 import generation_pb2 as pb
 from tests.orchestrator.answers import NUM_TOKENS, alone, collect, refusal, request, resuming
 from tests.orchestrator.peers import Drafter, Hold, Verifier, passing
 
@@ -15,6 +14,7 @@ from specmesh.orchestrator.request_metrics import RequestMetrics
 from specmesh.serving.caller import identified
 from specmesh.serving.errors import ResourceExhausted
 from specmesh.serving.logging import JsonFormatter
+from specmesh.v1 import generation_pb2 as pb
 
 FIELDS = {
     *("time", "level", "event", "role", "name"),

@@ -6,7 +6,6 @@ import asyncio
 
 import grpc
 import pytest
-from specmesh.v1 import generation_pb2 as pb
 from tests.metrics import Recorded, recorded
 from tests.orchestrator.answers import NUM_TOKENS, alone, collect, refusal, request, resuming
 from tests.orchestrator.peers import Drafter, Hold, Verifier, hang, passing, raising
@@ -15,6 +14,7 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.orchestrator import request_metrics
 from specmesh.orchestrator.request_metrics import RequestMetrics
 from specmesh.serving.errors import Unavailable
+from specmesh.v1 import generation_pb2 as pb
 
 __all__ = ["recorded"]
 

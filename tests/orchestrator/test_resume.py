@@ -9,8 +9,6 @@ import grpc
 import grpc.aio
 import pytest
 from redis.asyncio import Redis
-from specmesh.v1 import generation_pb2 as pb
-from specmesh.v1 import generation_pb2_grpc
 from tests.orchestrator.answers import (
     NUM_TOKENS,
     Answer,
@@ -26,6 +24,8 @@ from tests.orchestrator.peers import Drafter, Hold, Verifier, passing
 
 from specmesh.orchestrator import answer
 from specmesh.serving.errors import error_info, invalid_field
+from specmesh.v1 import generation_pb2 as pb
+from specmesh.v1 import generation_pb2_grpc
 
 GREEDY = {"temperature": 0}
 COUPLED = {"temperature": 0.8, "seed": 11}

@@ -13,9 +13,6 @@ import grpc
 import grpc.aio
 import pytest
 from redis.asyncio import Redis
-from specmesh.v1 import events_pb2, generation_pb2_grpc
-from specmesh.v1 import generation_pb2 as pb
-from specmesh.v1 import session_pb2 as sessions
 from tests.orchestrator.answers import (
     PROMPT_IDS,
     Answer,
@@ -33,6 +30,9 @@ from specmesh.orchestrator import answer as answers
 from specmesh.serving.caller import identified
 from specmesh.serving.errors import error_info, invalid_field
 from specmesh.serving.interceptors import ObservedRequest
+from specmesh.v1 import events_pb2, generation_pb2_grpc
+from specmesh.v1 import generation_pb2 as pb
+from specmesh.v1 import session_pb2 as sessions
 
 COUPLED = {"temperature": 0.8, "seed": 11}
 NOT_FOUND = (grpc.StatusCode.NOT_FOUND, "SESSION_NOT_FOUND")

@@ -12,9 +12,6 @@ import grpc.aio
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from specmesh.v1 import events_pb2
-from specmesh.v1 import generation_pb2 as pb
-from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
 from tests.orchestrator.answers import (
     NUM_TOKENS,
     Answer,
@@ -28,6 +25,9 @@ from tests.orchestrator.peers import Drafter, Hold, Verifier, passing
 from tests.serving.conftest import RedisServer, free_port
 
 from specmesh.orchestrator import session_log
+from specmesh.v1 import events_pb2
+from specmesh.v1 import generation_pb2 as pb
+from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
 
 REJECTION = {"temperature": 0.8, "seed": 5, "acceptance_mode": "ACCEPTANCE_MODE_REJECTION"}
 

@@ -8,10 +8,10 @@ from contextlib import AsyncExitStack
 import grpc
 import grpc.aio
 import pytest
-from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
 from tests.orchestrator.conftest import until
 from tests.orchestrator.peers import Drafter, Hold, Verifier, hang, passing
 
+from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
 from specmesh.orchestrator.mesh import stream_pool
 from specmesh.orchestrator.mesh.connection import Connection, PlainChannels
 from specmesh.orchestrator.mesh.peer import Peer

@@ -8,7 +8,6 @@ from contextlib import AsyncExitStack
 
 import grpc
 import pytest
-from specmesh.v1 import generation_pb2
 from tests.orchestrator.conftest import Connect, Orchestrated, until
 from tests.orchestrator.model import train_tokenizer
 from tests.orchestrator.peers import NOT_SERVING, SERVING, Drafter, Hold, Verifier
@@ -16,6 +15,7 @@ from tests.orchestrator.peers import NOT_SERVING, SERVING, Drafter, Hold, Verifi
 from specmesh.orchestrator import target as target_module
 from specmesh.serving.errors import error_info
 from specmesh.serving.tokenizers import fingerprint
+from specmesh.v1 import generation_pb2
 
 OLD, NEW, NEWER = "0a" * 32, "1b" * 32, "2c" * 32
 OTHER_JSON = train_tokenizer(280).to_str()

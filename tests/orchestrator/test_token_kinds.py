@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from specmesh.v1 import events_pb2
 from tests.orchestrator.answers import NUM_TOKENS, alone, collect, request, resuming
 from tests.orchestrator.peers import Drafter, Filter, Verifier
 
 from specmesh.orchestrator.strategies import STRATEGIES
+from specmesh.v1 import events_pb2
 
 GREEDY = {"temperature": 0}
 COUPLED = {"temperature": 0.8, "seed": 11}

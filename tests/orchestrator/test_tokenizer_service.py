@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 
 import grpc
 import pytest
-from specmesh.v1 import chat_pb2, generation_pb2, tokenizer_pb2
 from tests.orchestrator.answers import PROMPT
 from tests.orchestrator.face import CHATML, Face, face, template
 from tests.orchestrator.model import CONTEXT_TOKENS, END_OF_TEXT, TOKENIZER, VOCAB_SIZE
@@ -16,6 +15,7 @@ from tokenizers.processors import TemplateProcessing
 from specmesh.orchestrator.prompts import INLINE_CHARS, INLINE_TOKENS
 from specmesh.serving.errors import error_info, invalid_field
 from specmesh.serving.tokenizers import fingerprint
+from specmesh.v1 import chat_pb2, generation_pb2, tokenizer_pb2
 
 CHAT = chat_pb2.Chat(messages=[{"role": "user", "content": "hello"}])
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import grpc
 import pytest
-from specmesh.v1 import model_pb2
 from tests.decoding.test_losslessness import NUM_TOKENS, exact_law, excess
 from tests.orchestrator.answers import alone, collect, request
 from tests.orchestrator.goals import CALIBRATED_TREES
@@ -47,6 +46,7 @@ from specmesh.orchestrator.strategies.base import (
 )
 from specmesh.orchestrator.strategies.tree import Tree
 from specmesh.serving.errors import error_info
+from specmesh.v1 import model_pb2
 
 MEASURED = Capacity(target_s=0.1, drafter_s=0.01, target_token_s=0.002)
 SURE = TopK((7, 8), (0.8, 0.15), 0.6)

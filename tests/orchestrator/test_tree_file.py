@@ -3,12 +3,12 @@
 from types import SimpleNamespace
 
 import pytest
-from specmesh.v1 import model_pb2
 
 from specmesh.decoding.calibrated_trees import CalibratedTree, CalibratedTrees
 from specmesh.decoding.tree_shape import TreeShape
 from specmesh.orchestrator.tree_file import check_trees, read_trees
 from specmesh.serving.process import CannotStart
+from specmesh.v1 import model_pb2
 
 TREES = CalibratedTrees("big", "small", {0.0: (CalibratedTree(TreeShape((1,)), 1.5),)})
 

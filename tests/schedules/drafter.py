@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from specmesh.mesh.v1alpha1 import confidence_pb2, drafter_pb2
 from tests.draft_shaper import DraftShaper
 from tests.schedules.models import VOCAB_SIZE, drafter_logits, state_after
 from tests.schedules.network import Network
@@ -12,6 +11,7 @@ from tests.schedules.replicas import Health, Replica, corrupted
 
 from specmesh.decoding.drafting import draw_children
 from specmesh.decoding.simulated import chained
+from specmesh.mesh.v1alpha1 import confidence_pb2, drafter_pb2
 from specmesh.serving.wire import read_sampling, read_tree, write_choices, write_distributions
 
 

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from specmesh.v1 import events_pb2
 from tests.schedules.client_call import ClientCall
 from tests.schedules.models import END_OF_TEXT, text, truth
 from tests.schedules.network import ServerCall
@@ -15,6 +14,7 @@ from tests.schedules.orchestrators import answering
 from tests.schedules.scenario import Question
 
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
+from specmesh.v1 import events_pb2
 
 MAX_FORWARDS_A_TOKEN = 4
 MAX_FORWARDS_A_CALL = 24

@@ -11,12 +11,12 @@ from functools import lru_cache, reduce
 
 import numpy as np
 from numpy.typing import NDArray
-from specmesh.v1 import model_pb2
 from tokenizers import Tokenizer, decoders, models
 
 from specmesh.decoding.sampling import Sampling, choose
 from specmesh.decoding.simulated import chained
 from specmesh.serving.tokenizers import fingerprint
+from specmesh.v1 import model_pb2
 
 END_OF_TEXT = 0
 VOCAB_SIZE = 12

@@ -11,7 +11,6 @@ from typing import Any
 
 import grpc
 import grpc.aio
-from specmesh.v1 import generation_pb2_grpc
 from tests.schedules.clock import Process
 from tests.schedules.drafter import Confidence, Drafter
 from tests.schedules.names import ENTRIES, VERIFIERS, Names
@@ -32,6 +31,7 @@ from specmesh.orchestrator.target import TargetRegistry
 from specmesh.serving.interceptors import CallInterceptor, reporting_errors
 from specmesh.serving.prefix_directory import PrefixDirectory
 from specmesh.serving.sessions import SessionStore
+from specmesh.v1 import generation_pb2_grpc
 
 answering: ContextVar[ServerCall | None] = ContextVar("answering", default=None)
 """The call that an orchestrator is answering."""

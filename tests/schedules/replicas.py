@@ -13,13 +13,13 @@ from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2
-from specmesh.mesh.v1alpha1 import model_service_pb2, tokens_pb2
 from tests.schedules.clock import Process
 from tests.schedules.models import TOKENIZER_JSON, model_info
 from tests.schedules.network import Network, ServerCall
 from tests.schedules.status import Status, refusal
 
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
+from specmesh.mesh.v1alpha1 import model_service_pb2, tokens_pb2
 from specmesh.serving.errors import FailedPrecondition, ResourceExhausted, Unavailable
 
 BROKEN = (

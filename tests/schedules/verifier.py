@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from specmesh.mesh.v1alpha1 import cost_pb2, verifier_pb2
 from tests.schedules.models import VOCAB_SIZE, state_after, target_logits
 from tests.schedules.network import Network
 from tests.schedules.replicas import Health, Replica, corrupted
 
 from specmesh.decoding.acceptance import verify
 from specmesh.decoding.simulated import chained
+from specmesh.mesh.v1alpha1 import cost_pb2, verifier_pb2
 from specmesh.serving.verdicts import write_verdict
 from specmesh.serving.wire import read_distributions, read_sampling, read_tree
 

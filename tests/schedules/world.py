@@ -9,8 +9,6 @@ from contextlib import suppress
 from typing import Any
 
 import grpc.aio
-from specmesh.v1 import generation_pb2
-from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
 from tests.schedules.clock import Process, current_process
 from tests.schedules.drafter import Confidence, Drafter
 from tests.schedules.faults import Faults
@@ -25,6 +23,8 @@ from tests.schedules.verifier import Verifier
 
 from specmesh.client import AsyncClient, SpecmeshError, Timeouts
 from specmesh.decoding.sampling import AcceptanceMode
+from specmesh.v1 import generation_pb2
+from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
 
 PATIENCE_S = 120.0
 """How long a client waits for its whole answer."""

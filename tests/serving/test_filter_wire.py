@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from specmesh.mesh.v1alpha1 import confidence_pb2
-from specmesh.v1 import speculation_pb2
 
 from specmesh.client.speculation import Filter, filter_options
 from specmesh.decoding.confidence import CALIBRATED, SCORERS
@@ -15,6 +13,7 @@ from specmesh.decoding.drafting import TopK, draw_children
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.thresholds import Constant, EscalationRate, FilterOptions, FollowLoad
+from specmesh.mesh.v1alpha1 import confidence_pb2
 from specmesh.serving.wire import (
     MAX_POSITIONS,
     read_filter_options,
@@ -22,6 +21,7 @@ from specmesh.serving.wire import (
     write_filter_options,
     write_position,
 )
+from specmesh.v1 import speculation_pb2
 
 SHARES = st.floats(0, 1, width=32)
 RULES = st.one_of(

@@ -9,15 +9,15 @@ from contextlib import AsyncExitStack
 import grpc
 import grpc.aio
 import pytest
+from tests.servers import running_server
+
+from specmesh.decoding.errors import InvalidField
 from specmesh.mesh.v1alpha1 import verifier_pb2, verifier_pb2_grpc
 from specmesh.mesh.v1alpha1.drafter_pb2 import DraftRequest, DraftResponse
 from specmesh.mesh.v1alpha1.drafter_pb2_grpc import (
     DrafterServiceServicer,
     add_DrafterServiceServicer_to_server,
 )
-from tests.servers import running_server
-
-from specmesh.decoding.errors import InvalidField
 from specmesh.serving.errors import error_info
 from specmesh.serving.intake import MAX_METADATA_BYTES
 from specmesh.serving.settings import ServerSettings

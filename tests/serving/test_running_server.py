@@ -6,9 +6,9 @@ import asyncio
 
 import grpc
 import pytest
-from specmesh.mesh.v1alpha1 import verifier_pb2, verifier_pb2_grpc
 from tests.servers import running_server
 
+from specmesh.mesh.v1alpha1 import verifier_pb2, verifier_pb2_grpc
 from specmesh.serving.process import CannotStart
 from specmesh.serving.settings import ServerSettings
 

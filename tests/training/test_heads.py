@@ -199,7 +199,7 @@ def test_loss_equals_its_definition(targets, guessed):
                 scores = target.model.get_output_embeddings()(feature).numpy()[kept]
             target_scores = seen.logits[0, here].numpy()
             p, q = softmax(target_scores, 1.0)[kept], softmax(scores, 1.0)
-            kl = (p * np.log(p / q)).sum()
+            kl = (p * np.log(p / q)).sum() + 1 - p.sum()
             p, q = (
                 softmax(target_scores, SERVED_TEMPERATURE)[kept],
                 softmax(scores, SERVED_TEMPERATURE),

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Protocol
 from weakref import WeakSet
 
 import grpc
-from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
-from specmesh.v1.tokenizer_pb2_grpc import TokenizerServiceStub
 
 from specmesh.client.credentials import Tls, TokenSource, bearer, is_loopback
 from specmesh.client.errors import Unavailable
+from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
+from specmesh.v1.tokenizer_pb2_grpc import TokenizerServiceStub
 
 if TYPE_CHECKING:  # The stubs' asynchronous faces exist for the type checker only.
     from specmesh.v1.generation_pb2_grpc import GenerationServiceAsyncStub

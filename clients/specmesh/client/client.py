@@ -7,8 +7,6 @@ from types import TracebackType
 from typing import Self, Unpack
 
 import grpc
-from specmesh.v1 import generation_pb2 as pb
-from specmesh.v1 import served_model_pb2, session_pb2, tokenizer_pb2
 
 from specmesh.client.answers import ChatPrompt, GenerationResult, ServedModel, served_model_from
 from specmesh.client.batches import answer_all
@@ -32,6 +30,8 @@ from specmesh.client.stream import GenerationStream
 from specmesh.client.targets import Mesh
 from specmesh.client.timeouts import Timeouts, check_seconds
 from specmesh.client.unary import Invoke, R, call
+from specmesh.v1 import generation_pb2 as pb
+from specmesh.v1 import served_model_pb2, session_pb2, tokenizer_pb2
 
 
 class AsyncClient:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from random import Random
 
 import grpc
-from specmesh.v1 import errors_pb2
 
 from specmesh.client.errors import ResourceExhausted, SpecmeshError
+from specmesh.v1 import errors_pb2
 
 _FIRST_BACKOFF_S = 0.1
 _LONGEST_BACKOFF_S = 2.0

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypedDict
 
-from specmesh.v1 import chat_pb2, sampling_pb2
-from specmesh.v1 import generation_pb2 as pb
-
 from specmesh.client.filled import filled
 from specmesh.client.speculation import Filter, speculation_options
+from specmesh.v1 import chat_pb2, sampling_pb2
+from specmesh.v1 import generation_pb2 as pb
 
 
 class AcceptanceMode(StrEnum):

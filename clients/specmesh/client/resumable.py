@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import grpc
-from specmesh.v1 import events_pb2
-from specmesh.v1 import generation_pb2 as pb
 
 from specmesh.client.channels import Endpoint, cut_off_is_unavailable
 from specmesh.client.errors import (
@@ -34,6 +32,8 @@ from specmesh.client.recovery import Limits, Recovery, is_lost, is_not_stored
 from specmesh.client.sessions import SavedSession
 from specmesh.client.status import from_rpc_error
 from specmesh.client.telemetry import GenerateSpan
+from specmesh.v1 import events_pb2
+from specmesh.v1 import generation_pb2 as pb
 
 if TYPE_CHECKING:
     _Call = (

@@ -9,9 +9,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Self
 
-from specmesh.v1 import session_pb2
-
 from specmesh.client.answers import FinishReason, finish_reason_from
+from specmesh.v1 import session_pb2
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from google.protobuf.json_format import ParseDict, ParseError
-from specmesh.v1 import speculation_pb2
 
 from specmesh.client.filled import filled
+from specmesh.v1 import speculation_pb2
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,6 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from types import TracebackType
 from typing import Self
 
-from specmesh.v1 import events_pb2
-
 from specmesh.client.answers import (
     Chunk,
     GenerationResult,
@@ -24,6 +22,7 @@ from specmesh.client.hooks import Ended
 from specmesh.client.resumable import Asked, ResumableCall
 from specmesh.client.sessions import SavedSession
 from specmesh.client.telemetry import GenerateSpan
+from specmesh.v1 import events_pb2
 
 
 class GenerationStream:

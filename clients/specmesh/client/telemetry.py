@@ -12,9 +12,9 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
-from specmesh.v1 import generation_pb2 as pb
 
 from specmesh.client.answers import GenerationResult
+from specmesh.v1 import generation_pb2 as pb
 
 _tracer = trace.get_tracer("specmesh.client")
 _propagator = TraceContextTextMapPropagator()

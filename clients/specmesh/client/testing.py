@@ -24,6 +24,7 @@ from google.protobuf.message import Message
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
+
 from specmesh.v1 import events_pb2, served_model_pb2, session_pb2, tokenizer_pb2
 from specmesh.v1 import generation_pb2 as pb
 from specmesh.v1.generation_pb2_grpc import (

@@ -13,7 +13,6 @@ from typing import Annotated, Literal
 import grpc.aio
 from pydantic import AfterValidator, Field
 from pydantic_settings import SettingsConfigDict
-from specmesh.v1 import generation_pb2, generation_pb2_grpc, tokenizer_pb2, tokenizer_pb2_grpc
 
 from specmesh.decoding.calibrated_trees import CalibratedTrees
 from specmesh.orchestrator.admission import MAX_WAIT_SECONDS, Admission
@@ -47,6 +46,7 @@ from specmesh.serving.server import serve
 from specmesh.serving.sessions import SessionStore
 from specmesh.serving.settings import RedisSettings, ServerSettings
 from specmesh.serving.store_watch import StoreWatch
+from specmesh.v1 import generation_pb2, generation_pb2_grpc, tokenizer_pb2, tokenizer_pb2_grpc
 
 log = logging.getLogger(__name__)
 

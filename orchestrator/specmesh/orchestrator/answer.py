@@ -8,8 +8,6 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import closing
 from dataclasses import replace
 
-from specmesh.v1.events_pb2 import GenerationEvent, GenerationStats
-
 from specmesh.orchestrator import events
 from specmesh.orchestrator.driver import Driver
 from specmesh.orchestrator.emission import Emission, EmittedToken
@@ -28,6 +26,7 @@ from specmesh.orchestrator.target import Target
 from specmesh.orchestrator.text import TextStream
 from specmesh.orchestrator.traced_tokens import TracedTokens
 from specmesh.serving.session import Claim, Generated
+from specmesh.v1.events_pb2 import GenerationEvent, GenerationStats
 
 HEARTBEAT_S = 0.5
 """Longest silence of a stream: a heartbeat is sent after it."""

@@ -6,7 +6,6 @@ from __future__ import annotations
 from contextlib import suppress
 
 from opentelemetry import trace
-from specmesh.v1 import generation_pb2
 
 from specmesh.orchestrator.answer import Answer
 from specmesh.orchestrator.mesh.calls import Mesh
@@ -31,6 +30,7 @@ from specmesh.serving.session import (
     Writer,
 )
 from specmesh.serving.sessions import SessionStore
+from specmesh.v1 import generation_pb2
 
 RESUME_TOKEN_BYTES = 16
 """128 random bits cannot be guessed."""

@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from specmesh.decoding.logprobs import Logprobs
+from specmesh.orchestrator.emission import EmittedToken
+from specmesh.orchestrator.mesh.peer import kind_of
+from specmesh.orchestrator.plan import RequestPlan
+from specmesh.orchestrator.request_stats import RequestStats
+from specmesh.orchestrator.session_log import SessionLog
+from specmesh.orchestrator.strategies.base import StopReason, TokenKind
+from specmesh.orchestrator.target import Target
+from specmesh.orchestrator.token_bytes import TokenBytes
 from specmesh.v1.events_pb2 import (
     FINISH_REASON_END_OF_TEXT,
     FINISH_REASON_LENGTH,
@@ -22,16 +31,6 @@ from specmesh.v1.events_pb2 import (
     TokenLogprob,
     TokenLogprobs,
 )
-
-from specmesh.decoding.logprobs import Logprobs
-from specmesh.orchestrator.emission import EmittedToken
-from specmesh.orchestrator.mesh.peer import kind_of
-from specmesh.orchestrator.plan import RequestPlan
-from specmesh.orchestrator.request_stats import RequestStats
-from specmesh.orchestrator.session_log import SessionLog
-from specmesh.orchestrator.strategies.base import StopReason, TokenKind
-from specmesh.orchestrator.target import Target
-from specmesh.orchestrator.token_bytes import TokenBytes
 
 REASONS = {
     StopReason.END_OF_TEXT: FINISH_REASON_END_OF_TEXT,

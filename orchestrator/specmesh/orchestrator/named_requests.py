@@ -10,12 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from specmesh.v1 import generation_pb2
-
 from specmesh.decoding.errors import InvalidField
 from specmesh.orchestrator.request_limits import MAX_REQUEST_ID_CHARS, SEED_BITS
 from specmesh.orchestrator.strategies import LOSSLESS
 from specmesh.serving.session import Claim
+from specmesh.v1 import generation_pb2
 
 
 @dataclass(frozen=True, slots=True)

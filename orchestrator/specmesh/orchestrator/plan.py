@@ -6,8 +6,6 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-from specmesh.v1 import generation_pb2, model_pb2, sampling_pb2, speculation_pb2
-
 from specmesh.decoding.calibrated_trees import CalibratedTrees
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
@@ -26,6 +24,7 @@ from specmesh.orchestrator.strategies.options import OPTIONS
 from specmesh.orchestrator.target import Target
 from specmesh.serving.errors import FailedPrecondition, NotFound
 from specmesh.serving.wire import check_tokens, read_filter_options, read_sampling
+from specmesh.v1 import generation_pb2, model_pb2, sampling_pb2, speculation_pb2
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from specmesh.v1 import chat_pb2, generation_pb2
-
 from specmesh.decoding.errors import ContextExceeded, InvalidField
 from specmesh.orchestrator.bounded_pool import BoundedPool
 from specmesh.orchestrator.chats.chat import check_size, ending_in_message, variables
@@ -15,6 +13,7 @@ from specmesh.orchestrator.chats.renderer import ChatRenderer
 from specmesh.orchestrator.target import Target
 from specmesh.serving.errors import FailedPrecondition
 from specmesh.serving.wire import check_tokens
+from specmesh.v1 import chat_pb2, generation_pb2
 
 INLINE_CHARS = 2048
 """A text this short is tokenized in about a millisecond; a thread costs more than it saves."""

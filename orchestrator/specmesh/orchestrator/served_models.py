@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from specmesh.v1 import model_pb2, served_model_pb2
-
 from specmesh.decoding.errors import InvalidField
 from specmesh.orchestrator.mesh.calls import Mesh
 from specmesh.orchestrator.mesh.pool import Pool
@@ -13,6 +11,7 @@ from specmesh.orchestrator.plan import Defaults
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.target import Target
 from specmesh.serving.errors import FailedPrecondition
+from specmesh.v1 import model_pb2, served_model_pb2
 
 
 def check_page(request: served_model_pb2.ListModelsRequest) -> None:

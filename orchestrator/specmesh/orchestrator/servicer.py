@@ -7,13 +7,6 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 import grpc.aio
-from specmesh.v1 import (
-    events_pb2,
-    generation_pb2,
-    generation_pb2_grpc,
-    served_model_pb2,
-    session_pb2,
-)
 
 from specmesh.decoding.errors import within
 from specmesh.orchestrator.answers import Answers, check_fingerprint, required_store
@@ -35,6 +28,13 @@ from specmesh.orchestrator.target import TargetRegistry
 from specmesh.orchestrator.whole_answer import whole_answer
 from specmesh.serving.caller import identity
 from specmesh.serving.sessions import SessionStore
+from specmesh.v1 import (
+    events_pb2,
+    generation_pb2,
+    generation_pb2_grpc,
+    served_model_pb2,
+    session_pb2,
+)
 
 REQUEST_SECONDS = 600.0
 """Limit of a request whose client set no deadline."""

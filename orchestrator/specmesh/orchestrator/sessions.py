@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 
-from specmesh.v1 import generation_pb2, sampling_pb2, session_pb2, speculation_pb2
-
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.thresholds import FilterOptions
 from specmesh.orchestrator.plan import RequestPlan
@@ -32,6 +30,7 @@ from specmesh.serving.session import (
 )
 from specmesh.serving.unknown_fields import unknown_field
 from specmesh.serving.wire import check_tokens, write_filter_options, write_sampling
+from specmesh.v1 import generation_pb2, sampling_pb2, session_pb2, speculation_pb2
 
 
 def settled(plan: RequestPlan, model: str) -> generation_pb2.GenerateRequest:

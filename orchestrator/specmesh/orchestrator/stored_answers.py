@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 
-from specmesh.v1 import events_pb2, generation_pb2, session_pb2
-
 from specmesh.orchestrator.events import REASONS
 from specmesh.orchestrator.strategies.base import StopReason
 from specmesh.orchestrator.target import Target
 from specmesh.orchestrator.text import TextStream
 from specmesh.serving.session import CANCELLED, StoredSession
+from specmesh.v1 import events_pb2, generation_pb2, session_pb2
 
 
 async def described(stored: StoredSession, target: Target) -> session_pb2.Session:

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from specmesh.v1 import model_pb2
 from tokenizers import Tokenizer
 
 from specmesh.orchestrator.mesh.peer import Peer, PeerModel
@@ -26,6 +25,7 @@ from specmesh.orchestrator.token_bytes import TokenBytes
 from specmesh.serving.chat_template import ChatTemplate
 from specmesh.serving.errors import FailedPrecondition, Unavailable
 from specmesh.serving.tokenizers import difference
+from specmesh.v1 import model_pb2
 
 log = logging.getLogger(__name__)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import grpc.aio
-from specmesh.v1 import tokenizer_pb2, tokenizer_pb2_grpc
 
 from specmesh.decoding.errors import InvalidField
 from specmesh.orchestrator.plan import check_model
 from specmesh.orchestrator.prompts import PromptReader
 from specmesh.orchestrator.target import Target, TargetRegistry
 from specmesh.serving.wire import check_tokens
+from specmesh.v1 import tokenizer_pb2, tokenizer_pb2_grpc
 
 TokenizeContext = grpc.aio.ServicerContext[
     tokenizer_pb2.TokenizeRequest, tokenizer_pb2.TokenizeResponse

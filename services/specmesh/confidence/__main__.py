@@ -11,7 +11,6 @@ from typing import Annotated, Self
 import grpc.aio
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_settings import SettingsConfigDict
-from specmesh.mesh.v1alpha1 import confidence_pb2, confidence_pb2_grpc
 
 from specmesh.confidence.assessor import Assessor
 from specmesh.confidence.request_cache import RequestCache
@@ -20,6 +19,7 @@ from specmesh.decoding.calibration import Calibration
 from specmesh.decoding.confidence import CALIBRATED, SCORERS
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.thresholds import Constant, EscalationRate, FollowLoad, Rule
+from specmesh.mesh.v1alpha1 import confidence_pb2, confidence_pb2_grpc
 from specmesh.serving.command_line import parse
 from specmesh.serving.process import CannotStart
 from specmesh.serving.server import serve

@@ -7,12 +7,12 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
 import grpc.aio
-from specmesh.mesh.v1alpha1 import confidence_pb2, confidence_pb2_grpc
 
 from specmesh.confidence.assessor import Assessment, Assessor
 from specmesh.confidence.metrics import record_assessment
 from specmesh.confidence.request_cache import RequestCache
 from specmesh.decoding.errors import InvalidField
+from specmesh.mesh.v1alpha1 import confidence_pb2, confidence_pb2_grpc
 from specmesh.serving.interceptors import exchange
 from specmesh.serving.telemetry import annotate
 from specmesh.serving.wire import read_filter_options, read_positions

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 import grpc.aio
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
-from specmesh.mesh.v1alpha1 import drafter_pb2, drafter_pb2_grpc
 
 from specmesh.drafter.backends import Backend, load
 from specmesh.drafter.servicer import DrafterServicer
@@ -18,6 +17,7 @@ from specmesh.inference.models.simulated_settings import SimulatedDrafterSetting
 from specmesh.inference.service.features import DRAFTING
 from specmesh.inference.service.prefixes import PrefixResolver
 from specmesh.inference.service.service import MODEL_SERVICE, InferenceService, InferenceSettings
+from specmesh.mesh.v1alpha1 import drafter_pb2, drafter_pb2_grpc
 from specmesh.serving.command_line import parse
 from specmesh.serving.server import serve
 

@@ -7,7 +7,6 @@ from contextlib import aclosing
 from dataclasses import replace
 
 import grpc.aio
-from specmesh.mesh.v1alpha1 import cost_pb2, drafter_pb2, drafter_pb2_grpc
 
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import Sampling
@@ -27,6 +26,7 @@ from specmesh.inference.service.growth import (
 )
 from specmesh.inference.service.levels import write_levels
 from specmesh.inference.service.prefixes import PrefixResolver
+from specmesh.mesh.v1alpha1 import cost_pb2, drafter_pb2, drafter_pb2_grpc
 from specmesh.serving.interceptors import exchange
 from specmesh.serving.wire import (
     MAX_TREE_NODES,

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from google.protobuf.descriptor import FieldDescriptor
 from pydantic import Field, create_model, model_validator
-from specmesh.v1 import speculation_pb2
 
 from specmesh.client import AcceptanceMode, Filter
 from specmesh.gateway.fields import Fields, Float32, Uint32
+from specmesh.v1 import speculation_pb2
 
 
 class FilterFields(Fields):

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from specmesh.mesh.v1alpha1 import cost_pb2, verifier_pb2
 
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.bonus import Bonus
@@ -16,6 +15,7 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.logprobs import Logprobs
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.tree import TokenTree
+from specmesh.mesh.v1alpha1 import cost_pb2, verifier_pb2
 
 ROUNDING = 1e-3
 """By how much the probabilities of a distribution may miss a sum of 1."""

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise, zip_longest
 
 import numpy as np
-from specmesh.mesh.v1alpha1 import confidence_pb2, drafter_pb2, tokens_pb2
-from specmesh.v1 import sampling_pb2, speculation_pb2
 
 from specmesh.decoding.drafting import TopK, highest_entropy
 from specmesh.decoding.errors import InvalidField, within
@@ -29,6 +27,8 @@ from specmesh.decoding.thresholds import (
 from specmesh.decoding.tree import TokenTree
 from specmesh.decoding.tree_growth import TreeGrowth
 from specmesh.decoding.tree_shape import TreeShape
+from specmesh.mesh.v1alpha1 import confidence_pb2, drafter_pb2, tokens_pb2
+from specmesh.v1 import sampling_pb2, speculation_pb2
 
 MAX_TREE_NODES = 1024
 """Bounds what one call can make a replica compute."""

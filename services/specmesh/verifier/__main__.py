@@ -14,7 +14,6 @@ from typing import Any, Literal
 import grpc.aio
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
-from specmesh.mesh.v1alpha1 import verifier_pb2, verifier_pb2_grpc
 
 from specmesh.inference.engine.heads import TargetWithHeads
 from specmesh.inference.model import LanguageModel, ModelNotLoadable
@@ -24,6 +23,7 @@ from specmesh.inference.models.tensor_parallel import Ranks, follow
 from specmesh.inference.service.features import VERIFYING
 from specmesh.inference.service.prefixes import PrefixResolver
 from specmesh.inference.service.service import MODEL_SERVICE, InferenceService, InferenceSettings
+from specmesh.mesh.v1alpha1 import verifier_pb2, verifier_pb2_grpc
 from specmesh.serving.command_line import parse
 from specmesh.serving.server import serve
 from specmesh.verifier.servicer import VerifierServicer

@@ -6,8 +6,6 @@ import logging
 from collections.abc import Generator
 from dataclasses import dataclass, replace
 
-from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
-
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import EMPTY
@@ -16,6 +14,7 @@ from specmesh.inference.model import ForwardRequest, Logits, ModelDescription
 from specmesh.inference.service.accounts import CostMeter
 from specmesh.inference.service.growth import MAX_CHOICES, MAX_DEPTH, DraftShape, GrowingDraft
 from specmesh.inference.service.levels import write_levels
+from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
 from specmesh.serving.wire import MAX_TREE_NODES, read_growth, read_stop
 
 log = logging.getLogger(__name__)

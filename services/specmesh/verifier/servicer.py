@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 
 import grpc.aio
-from specmesh.mesh.v1alpha1 import cost_pb2, verifier_pb2, verifier_pb2_grpc
 
 from specmesh.decoding.acceptance import Verdict, verify
 from specmesh.decoding.bonus import MAX_BONUS_CANDIDATES
@@ -20,6 +19,7 @@ from specmesh.inference.engine.job import Job, Steps
 from specmesh.inference.model import ForwardRequest, LanguageModel, Logits
 from specmesh.inference.service.accounts import add_cost, record_cost, round_to_blocks
 from specmesh.inference.service.prefixes import PrefixResolver
+from specmesh.mesh.v1alpha1 import cost_pb2, verifier_pb2, verifier_pb2_grpc
 from specmesh.serving.interceptors import exchange
 from specmesh.serving.verdicts import write_verdict
 from specmesh.serving.wire import read_distributions, read_sampling, read_tree

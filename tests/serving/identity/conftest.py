@@ -13,16 +13,16 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
-from specmesh.mesh.v1alpha1 import verifier_pb2, verifier_pb2_grpc
-from specmesh.v1 import generation_pb2, generation_pb2_grpc, served_model_pb2
 from tests.servers import running_server
 
+from specmesh.mesh.v1alpha1 import verifier_pb2, verifier_pb2_grpc
 from specmesh.serving import caller
 from specmesh.serving.certs.authority import Authority, Bearer, Issued
 from specmesh.serving.certs.folder import bearers, make
 from specmesh.serving.errors import error_info
 from specmesh.serving.identity.settings import BearerSettings
 from specmesh.serving.settings import ServerSettings
+from specmesh.v1 import generation_pb2, generation_pb2_grpc, served_model_pb2
 
 GENERATION = "/specmesh.v1.GenerationService/"
 VERIFIER = "/specmesh.mesh.v1alpha1.VerifierService/"

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import grpc
 import pytest
-import specmesh.mesh.v1alpha1
-import specmesh.v1
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tests.serving.identity.conftest import (
     DAY,
@@ -27,6 +25,8 @@ from tests.serving.identity.conftest import (
     verify,
 )
 
+import specmesh.mesh.v1alpha1
+import specmesh.v1
 from specmesh.serving.certs.authority import Authority, Bearer
 from specmesh.serving.errors import error_info
 from specmesh.serving.identity.roles import CALLERS, may_call, role_of

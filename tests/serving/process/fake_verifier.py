@@ -14,9 +14,9 @@ from contextlib import aclosing
 import grpc.aio
 from opentelemetry import metrics, trace
 from pydantic_settings import SettingsConfigDict
-from specmesh.mesh.v1alpha1 import drafter_pb2, drafter_pb2_grpc, verifier_pb2, verifier_pb2_grpc
 
 from specmesh.decoding.errors import InvalidField
+from specmesh.mesh.v1alpha1 import drafter_pb2, drafter_pb2_grpc, verifier_pb2, verifier_pb2_grpc
 from specmesh.serving.command_line import parse
 from specmesh.serving.errors import (
     Aborted,

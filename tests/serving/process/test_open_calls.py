@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
-from specmesh.mesh.v1alpha1 import drafter_pb2, drafter_pb2_grpc, verifier_pb2, verifier_pb2_grpc
 
+from specmesh.mesh.v1alpha1 import drafter_pb2, drafter_pb2_grpc, verifier_pb2, verifier_pb2_grpc
 from specmesh.serving.errors import error_info
 
 if TYPE_CHECKING:

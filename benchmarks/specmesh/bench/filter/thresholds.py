@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 
 import grpc.aio
-from specmesh.mesh.v1alpha1 import confidence_pb2, confidence_pb2_grpc
-from specmesh.v1 import speculation_pb2
 
 from specmesh.bench.filter.sweep import FilterSetting
+from specmesh.mesh.v1alpha1 import confidence_pb2, confidence_pb2_grpc
+from specmesh.v1 import speculation_pb2
 
 SCORERS = ("log-probability", "calibrated")
 PROBABILITIES = (0.25, 0.4, 0.55, 0.7, 0.82, 0.92, 0.98)

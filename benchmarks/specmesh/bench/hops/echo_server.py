@@ -12,6 +12,7 @@ import sys
 from collections.abc import AsyncIterator
 
 import grpc
+
 from specmesh.mesh.v1alpha1 import verifier_pb2 as pb
 from specmesh.mesh.v1alpha1 import verifier_pb2_grpc
 

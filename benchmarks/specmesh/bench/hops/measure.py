@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 import grpc
 from hdrh.histogram import HdrHistogram
-from specmesh.mesh.v1alpha1 import verifier_pb2 as pb
-from specmesh.mesh.v1alpha1.verifier_pb2_grpc import VerifierServiceStub
 
 from specmesh.cli.local.cores import available, place
 from specmesh.cli.local.logs import serving_address
 from specmesh.cli.local.process import PORT, ProcessSpec
 from specmesh.cli.local.supervisor import Supervisor
+from specmesh.mesh.v1alpha1 import verifier_pb2 as pb
+from specmesh.mesh.v1alpha1.verifier_pb2_grpc import VerifierServiceStub
 from specmesh.serving.certs.folder import bearers, make
 from specmesh.serving.identity.certificates import TlsFiles, role_channel, watched_certificate
 from specmesh.serving.identity.roles import ORCHESTRATOR, VERIFIER

@@ -12,6 +12,7 @@ import sys
 from collections.abc import AsyncIterator
 
 import grpc.aio
+
 from specmesh.v1 import events_pb2, model_pb2, served_model_pb2, tokenizer_pb2
 from specmesh.v1 import generation_pb2 as pb
 

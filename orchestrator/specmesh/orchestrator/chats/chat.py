@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from google.protobuf import struct_pb2
-from specmesh.v1 import chat_pb2
 
 from specmesh.decoding.errors import InvalidField
 from specmesh.orchestrator.request_limits import (
@@ -16,6 +15,7 @@ from specmesh.orchestrator.request_limits import (
     MAX_MESSAGES,
 )
 from specmesh.serving.errors import InvalidArgument
+from specmesh.v1 import chat_pb2
 
 OURS = frozenset({"messages", "add_generation_prompt", "continue_final_message"})
 """Variables that a chat has fields of their own for."""

@@ -14,10 +14,10 @@ from typing import TypeAlias
 import grpc.aio
 from opentelemetry import trace
 from opentelemetry.context import Context
-from specmesh.mesh.v1alpha1 import confidence_pb2
 
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.thresholds import FilterOptions
+from specmesh.mesh.v1alpha1 import confidence_pb2
 from specmesh.orchestrator.mesh.call_context import CallContext
 from specmesh.orchestrator.mesh.latency import Latencies
 from specmesh.orchestrator.mesh.peer import Peer

@@ -7,11 +7,11 @@ from functools import cached_property
 from typing import Protocol
 
 import grpc.aio
+
 from specmesh.mesh.v1alpha1 import confidence_pb2_grpc, drafter_pb2_grpc, verifier_pb2_grpc
 from specmesh.mesh.v1alpha1.confidence_pb2 import AssessEachRequest, AssessEachResponse
 from specmesh.mesh.v1alpha1.drafter_pb2 import DraftEachRequest, DraftEachResponse
 from specmesh.mesh.v1alpha1.verifier_pb2 import VerifyEachRequest, VerifyEachResponse
-
 from specmesh.orchestrator.mesh.single_call import assess_alone, draft_alone, verify_alone
 from specmesh.orchestrator.mesh.stream_pool import StreamPool
 from specmesh.serving.identity.certificates import Certificate, role_channel

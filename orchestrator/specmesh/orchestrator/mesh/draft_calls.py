@@ -11,11 +11,10 @@ from contextlib import closing
 
 import grpc.aio
 from opentelemetry.trace import Span
-from specmesh.mesh.v1alpha1 import drafter_pb2
-from specmesh.v1 import model_pb2, sampling_pb2
 
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import TokenTree
+from specmesh.mesh.v1alpha1 import drafter_pb2
 from specmesh.orchestrator.mesh.attempts import Attempts, Quarantined
 from specmesh.orchestrator.mesh.call_context import CallContext
 from specmesh.orchestrator.mesh.incoming_draft import Deliver, IncomingDraft
@@ -35,6 +34,7 @@ from specmesh.serving.wire import (
     write_tree,
     write_tree_shape,
 )
+from specmesh.v1 import model_pb2, sampling_pb2
 
 METHOD = "specmesh.mesh.v1alpha1.DrafterService/Draft"
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specmesh.mesh.v1alpha1 import drafter_pb2
-
 from specmesh.decoding.drafting import TopK
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import AcceptanceMode, Distribution
 from specmesh.decoding.tree import TokenTree
+from specmesh.mesh.v1alpha1 import drafter_pb2
 from specmesh.serving.wire import check_tokens, read_choices, read_distributions
 
 

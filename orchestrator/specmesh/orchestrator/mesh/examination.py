@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import grpc.aio
 from opentelemetry.context import Context
-from specmesh.mesh.v1alpha1 import tokens_pb2, verifier_pb2
 
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import EMPTY
+from specmesh.mesh.v1alpha1 import tokens_pb2, verifier_pb2
 from specmesh.orchestrator.mesh.peer import Peer
 from specmesh.serving import conventions as names
 from specmesh.serving.telemetry import client_span

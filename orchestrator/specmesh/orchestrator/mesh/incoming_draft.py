@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import grpc
-from specmesh.mesh.v1alpha1 import cost_pb2, drafter_pb2
 
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import AcceptanceMode
 from specmesh.decoding.tree import TokenTree
+from specmesh.mesh.v1alpha1 import cost_pb2, drafter_pb2
 from specmesh.orchestrator.mesh.drafts import DraftPart, read_part
 from specmesh.orchestrator.mesh.latency import Latencies
 from specmesh.orchestrator.mesh.open_call import call_error

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
-
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import EMPTY
+from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
 from specmesh.orchestrator.mesh.drafts import read_part
 from specmesh.orchestrator.strategies.base import Drafted, Verify
 from specmesh.orchestrator.strategies.kit.draft_noise import draft_sampling

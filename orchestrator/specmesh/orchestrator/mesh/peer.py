@@ -10,16 +10,16 @@ from itertools import count
 
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+
 from specmesh.mesh.v1alpha1 import model_service_pb2, model_service_pb2_grpc
 from specmesh.mesh.v1alpha1.confidence_pb2 import AssessEachRequest, AssessEachResponse
 from specmesh.mesh.v1alpha1.drafter_pb2 import DraftEachRequest, DraftEachResponse
 from specmesh.mesh.v1alpha1.verifier_pb2 import VerifyEachRequest, VerifyEachResponse
-from specmesh.v1 import model_pb2
-
 from specmesh.orchestrator.mesh.connection import Channels, Connection, PlainChannels
 from specmesh.orchestrator.mesh.stream_pool import StreamPool
 from specmesh.serving import conventions as names
 from specmesh.serving.chat_template import ChatTemplate
+from specmesh.v1 import model_pb2
 
 log = logging.getLogger(__name__)
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from hashlib import blake2b
 
-from specmesh.mesh.v1alpha1 import tokens_pb2
-
 from specmesh.decoding.prefix import BLOCK_TOKENS, SALT_BYTES, PrefixChain
+from specmesh.mesh.v1alpha1 import tokens_pb2
 from specmesh.orchestrator.mesh.holders import PrefixHolders
 from specmesh.orchestrator.mesh.landmarks import worth_noting
 from specmesh.orchestrator.mesh.shared_holders import Search

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import grpc.aio
+
 from specmesh.mesh.v1alpha1.confidence_pb2 import AssessEachRequest, AssessEachResponse
 from specmesh.mesh.v1alpha1.confidence_pb2_grpc import ConfidenceServiceStub
 from specmesh.mesh.v1alpha1.drafter_pb2 import DraftEachRequest, DraftEachResponse

@@ -13,12 +13,11 @@ from contextlib import closing, contextmanager
 
 import grpc
 import grpc.aio
-from specmesh.mesh.v1alpha1 import cost_pb2, verifier_pb2
-from specmesh.v1 import model_pb2
 
 from specmesh.decoding.bonus import MAX_BONUS_CANDIDATES
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
+from specmesh.mesh.v1alpha1 import cost_pb2, verifier_pb2
 from specmesh.orchestrator.admission import Admission, Spent
 from specmesh.orchestrator.mesh.attempts import Attempts
 from specmesh.orchestrator.mesh.call_context import CallContext
@@ -43,6 +42,7 @@ from specmesh.serving.errors import DeadlineExceeded, FailedPrecondition
 from specmesh.serving.telemetry import client_span
 from specmesh.serving.verdicts import VerificationRequest, read_verdict
 from specmesh.serving.wire import write_sampling, write_tree
+from specmesh.v1 import model_pb2
 
 log = logging.getLogger(__name__)
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 
-from specmesh.mesh.v1alpha1 import cost_pb2
-
 from specmesh.decoding.prefix import BLOCK_TOKENS
 from specmesh.inference.model import SequenceState
+from specmesh.mesh.v1alpha1 import cost_pb2
 from specmesh.serving import conventions as names
 from specmesh.serving.telemetry import annotate
 

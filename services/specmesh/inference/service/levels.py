@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specmesh.mesh.v1alpha1 import cost_pb2, drafter_pb2
-
 from specmesh.inference.service.growth import Level
+from specmesh.mesh.v1alpha1 import cost_pb2, drafter_pb2
 from specmesh.serving.wire import write_choices, write_distributions
 
 

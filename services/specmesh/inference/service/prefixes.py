@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from specmesh.mesh.v1alpha1 import tokens_pb2
-
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.prefix import BLOCK_TOKENS, SALT_BYTES, PrefixChain, is_salt
 from specmesh.inference.model import LanguageModel
+from specmesh.mesh.v1alpha1 import tokens_pb2
 from specmesh.serving.errors import FailedPrecondition
 from specmesh.serving.session import SessionError
 from specmesh.serving.sessions import SessionStore

@@ -11,8 +11,6 @@ from typing import ClassVar, Literal
 
 import grpc.aio
 from pydantic import Field
-from specmesh.mesh.v1alpha1 import model_service_pb2, model_service_pb2_grpc
-from specmesh.v1.model_pb2 import ModelFeature
 
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.inference.engine.engine import Engine
@@ -21,9 +19,11 @@ from specmesh.inference.engine.heads import TargetWithHeads
 from specmesh.inference.model import Cancellation, ForwardRequest, LanguageModel, ModelNotLoadable
 from specmesh.inference.service.model_servicer import ModelServicer
 from specmesh.inference.service.prefixes import PrefixResolver
+from specmesh.mesh.v1alpha1 import model_service_pb2, model_service_pb2_grpc
 from specmesh.serving.process import CannotStart
 from specmesh.serving.sessions import SessionStore
 from specmesh.serving.settings import RedisSettings, ServerSettings
+from specmesh.v1.model_pb2 import ModelFeature
 
 log = logging.getLogger(__name__)
 

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -93,7 +94,8 @@ def _shard(model: LanguageModel, training: Tokens, plan: GenerationPlan, shard: 
     for first in range(0, plan.rows, model.max_batch):
         batch = slice(first, first + model.max_batch)
         rows[batch] = continue_rows(model, rows[batch], samplings[batch], plan.row_tokens)
-    written: Tokens = np.array(rows, dtype=training.dtype)
+    dtype: Any = training.dtype
+    written: Tokens = np.array(rows, dtype=dtype)
     return written
 
 

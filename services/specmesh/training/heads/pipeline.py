@@ -101,14 +101,18 @@ def run(plan: HeadsPlan, console: Console) -> list[DepthAcceptance]:
     checkpoints = work / f"{plan.kind}-{config.inner_size}-{plan.num_guessed}-{plan.max_depth}"
     both = _mixture(texts.training, written)
     seen = _onlooker(target.model)
+    done = 0
     for number, lesson in enumerate(LESSONS, start=1):
         schedule = _schedule(plan, lesson, number)
         if number == 1:
             network.start(seen(sample_batch(both, schedule, 0)).hidden.flatten(0, 1))
         loss = partial(_loss, network, ends, seen, plan.max_depth, lesson.tv_share)
-        steps = optimise(network, loss, both, schedule, checkpoints / f"{lesson.name}.pt")
+        # Named after the steps before, so that a first lesson made longer gets another second.
+        checkpoint = checkpoints / f"{lesson.name}-after-{done}.pt"
+        steps = optimise(network, loss, both, schedule, checkpoint)
         name = f"{plan.kind}: {lesson.name}"
         watch(console, Stage(name, schedule.steps, schedule.step_tokens), steps)
+        done += schedule.steps
     save_heads(config, network, guessed, plan.output)
     return measure(
         network, ends, target.model, texts.held_out, plan.max_depth, plan.sequence_tokens
@@ -142,8 +146,10 @@ def _texts(
 
 
 def _schedule(plan: HeadsPlan, lesson: Lesson, number: int) -> Schedule:
+    steps = max(1, round(plan.steps * lesson.share_of_steps))
     return Schedule(
-        steps=max(1, round(plan.steps * lesson.share_of_steps)),
+        steps,
+        warmup_steps=min(50, steps // 10),
         batch_sequences=plan.batch_sequences,
         sequence_tokens=plan.sequence_tokens,
         learning_rate=lesson.learning_rate,
@@ -154,7 +160,9 @@ def _schedule(plan: HeadsPlan, lesson: Lesson, number: int) -> Schedule:
 
 def _onlooker(target: Any) -> Callable[[Tensor], Seen]:
     """Runs ``target`` along a batch, apart from what is compiled: it has no gradients."""
-    apart: Callable[[Tensor], Seen] = torch.compiler.disable(partial(look, target))  # type: ignore[no-untyped-call]
+    apart: Callable[[Tensor], Seen] = torch.compiler.disable(  # type: ignore[no-untyped-call]
+        lambda batch: look(target, batch)
+    )
     return apart
 
 

@@ -63,7 +63,9 @@ def heads_loss(
         here = slice(guess.first, guess.first + guess.logits.shape[1])
         scores = guess.logits.float()
         log_p_here = log_p[:, here]
-        kl = (log_p_here.exp() * (log_p_here - scores.log_softmax(-1))).sum(-1)
+        p_here = log_p_here.exp()
+        # Of a part of a distribution: without the added mass it could be negative.
+        kl = (p_here * (log_p_here - scores.log_softmax(-1)) - p_here).sum(-1) + 1
         q_served = (scores / SERVED_TEMPERATURE).softmax(-1)
         tv = 1 - torch.minimum(p_served[:, here], q_served).sum(-1)
         weight = DEPTH_WEIGHT ** (guess.first - 1)
