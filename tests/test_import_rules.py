@@ -69,7 +69,7 @@ MAY_IMPORT = {
     "drafter": own("drafter", "inference", "serving", "decoding", "models", "mesh"),
     "confidence": own("confidence", "serving", "decoding", "mesh"),
     "gateway": own("gateway", "client", "serving", "v1"),
-    "training": own("training", "models", "decoding"),
+    "training": own("training", "inference", "models", "decoding"),
     "orchestrator": own("orchestrator", "serving", "decoding", "mesh", "v1"),
     "orchestrator.strategies": own("orchestrator.strategies", "decoding"),
     "client": own("client", "v1"),

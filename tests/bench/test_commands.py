@@ -3,8 +3,10 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from tests.inference.random_heads import save_random_heads
 
 SCRIPT = "from specmesh.cli.main import main; main()"
 
@@ -75,18 +77,22 @@ def test_lookaheads_run_side_by_side(target_model, no_process_left):
     assert "Adaptive lookahead is" in done.stderr
 
 
-def test_trees_run_beside_chains(target_model, no_process_left):
+def test_trees_run_beside_chains(target_model, tmp_path, no_process_left):
+    heads = save_random_heads(Path(target_model), tmp_path / "heads")
     done = specmesh(
         *("bench", "tree", "--json", "--target", target_model, "--drafter", "prompt-lookup"),
         *("--num-prompts", "1", "--tokens", "16", "--temperature", "0", "--width", "3"),
+        *("--heads", str(heads)),
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["identical"] is True
     ways = [(row["strategy"], row["width"]) for row in found["rows"]]
-    assert ways == [("autoregressive", None), ("speculative", None), ("tree", None), ("tree", 3)]
-    assert [row["drafter"] for row in found["rows"]] == [None, *["prompt-lookup"] * 3]
+    trees = [(name, width) for name in ("tree", "heads") for width in (None, 3)]
+    assert ways == [("autoregressive", None), ("speculative", None), *trees]
+    drafters = [None, *["prompt-lookup"] * 3, "heads", "heads"]
+    assert [row["drafter"] for row in found["rows"]] == drafters
     assert all(row["tokens_per_s"] > 0 and row["ratio"] > 0 for row in found["rows"])
 
 

@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 import pytest
 from tests.bench.test_lookahead import plain, run
 
-from specmesh.bench.kit.experiment import SPECULATIVE, TREE, Speculation
+from specmesh.bench.kit.experiment import HEADS, SPECULATIVE, TREE, Speculation
 from specmesh.bench.tree import rows, speculations
 from specmesh.orchestrator.strategies.options import StrategyOptions
 
@@ -37,22 +37,35 @@ def test_every_way_of_decoding_is_a_row_beside_the_target_alone():
     assert (found[2].drafted_per_call, found[2].accepted_per_call) == (3, 1)
 
 
+def test_heads_are_a_drafter_of_their_own():
+    runs = [*RUNS, *(replace(each, speculation=Speculation(HEADS)) for each in RUNS[6:9])]
+    assert (rows(runs, "small")[-1].strategy, rows(runs, "small")[-1].drafter) == (HEADS, HEADS)
+
+
 def test_any_other_text_is_told():
     assert [row.identical for row in rows(RUNS, "small")] == [True, True, True, False]
 
 
 def test_rows_have_what_machines_look_for():
-    wanted = {"strategy", "drafter", "temperature", "width", "accepted_per_call"}
+    wanted = {"strategy", "drafter", "temperature", "width", "shape", "accepted_per_call"}
     wanted |= {"tokens_per_s", "ratio", "identical"}
     assert wanted <= set(asdict(rows(RUNS, "small")[0]))
 
 
 def test_widths_are_run_beside_trees_that_are_as_wide_as_pays():
-    names = [(each.strategy, each.options.width) for each in speculations((4, 16))]
-    assert names == [
-        ("autoregressive", None),
-        (SPECULATIVE, None),
-        (TREE, None),
-        (TREE, 4),
-        (TREE, 16),
+    def ways(*, with_heads):
+        found = speculations((4, 16), ("grown", "calibrated"), with_heads=with_heads)
+        return [(each.strategy, each.options.width, each.options.shape) for each in found]
+
+    of_drafter = [
+        ("autoregressive", None, None),
+        (SPECULATIVE, None, None),
+        (TREE, None, None),
+        (TREE, 4, "grown"),
+        (TREE, 4, "calibrated"),
+        (TREE, 16, "grown"),
+        (TREE, 16, "calibrated"),
     ]
+    of_heads = [(HEADS, None, None), (HEADS, 4, None), (HEADS, 16, None)]
+    assert ways(with_heads=False) == of_drafter
+    assert ways(with_heads=True) == [*of_drafter, *of_heads]

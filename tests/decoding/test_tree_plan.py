@@ -59,7 +59,7 @@ def one_round(adaptive: AdaptiveTree, draw: Draw, dice: random.Random, times) ->
         if is_last(level, plan.stop, plan.growth, num_nodes):
             break
     outcome = TreeOutcome(num_nodes, num_levels, tuple(siblings))
-    adaptive.observe(outcome)
+    adaptive.observe(outcome, plan)
     return outcome
 
 

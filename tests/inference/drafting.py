@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import TokenTree
-from specmesh.drafter.growth import DraftShape, GrowingDraft, Level
 from specmesh.inference.model import SequenceState
+from specmesh.inference.service.growth import DraftShape, GrowingDraft, Level
 
 
 def grow(

@@ -12,10 +12,10 @@ from tests.inference.drafting import grow
 
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
-from specmesh.drafter.growth import DraftShape
 from specmesh.inference.model import Cancellation, ModelDescription
 from specmesh.inference.models.context_models import ContextModel, PromptLookup, RandomTokens
 from specmesh.inference.models.ngram import NGram
+from specmesh.inference.service.growth import DraftShape
 
 NEVER = Cancellation()
 

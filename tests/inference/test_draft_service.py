@@ -17,10 +17,11 @@ from specmesh.decoding.prefix import PrefixChain
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.decoding.tree_growth import TreeGrowth
+from specmesh.decoding.tree_shape import TreeShape
 from specmesh.drafter import servicer
-from specmesh.drafter.growth import DraftShape
 from specmesh.inference.model import Cancellation, ModelDescription
 from specmesh.inference.models.context_models import ContextModel, PromptLookup
+from specmesh.inference.service.growth import DraftShape
 from specmesh.mesh.v1alpha1 import drafter_pb2, drafter_pb2_grpc, tokens_pb2
 from specmesh.serving.errors import error_info
 from specmesh.serving.wire import (
@@ -30,6 +31,7 @@ from specmesh.serving.wire import (
     write_sampling,
     write_stop,
     write_tree,
+    write_tree_shape,
 )
 
 NEVER = Cancellation()
@@ -57,6 +59,7 @@ def request(
         num_choices=shape.num_choices,
         stop=write_stop(shape.stop),
         growth=write_growth(shape.growth),
+        shape=write_tree_shape(shape.fixed),
         vocab_size=shape.vocab_size or 0,
     )
 
@@ -108,6 +111,20 @@ async def test_a_tree_that_grows_by_worth_is_sent_as_it_is_grown(load, serve):
         assert {each.node for each in response.choices} == parents
         told = {each.node for each in response.draft_distributions}
         assert told == (parents if sampling is REJECTION else set())
+
+
+async def test_a_tree_of_a_fixed_shape_is_sent_as_it_is_grown(load, serve):
+    shape = DraftShape((0,), 6, (), fixed=TreeShape((2, 1, 0, 3)))
+    for sampling in (COUPLED, REJECTION):
+        async with serve(load()) as channel:
+            message = request(shape, sampling, levels_per_message=6)
+            (response,) = await draft(channel, message)
+        tree = joined(EMPTY, [response])
+        assert tree == grown(load(), shape, sampling)
+        assert tree.parents == (0, 0, 1, 3, 3, 3)
+        assert not response.choices
+        told = {each.node for each in response.draft_distributions}
+        assert told == ({0, 1, 3} if sampling is REJECTION else set())
 
 
 async def test_draft_keeps_to_the_targets_vocabulary(load, serve):

@@ -9,15 +9,16 @@ import pytest
 from tests.inference.drafting import grow
 
 from specmesh.decoding.acceptance import verify
-from specmesh.decoding.drafting import confidence
+from specmesh.decoding.drafting import confidence, draw_children
 from specmesh.decoding.lookahead import DraftStop
 from specmesh.decoding.platt import Platt
 from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.decoding.tree_growth import TreeGrowth
-from specmesh.drafter.growth import DraftShape
+from specmesh.decoding.tree_shape import TreeShape
 from specmesh.inference.model import Cancellation, ModelDescription
 from specmesh.inference.models.context_models import ContextModel, RandomTokens
+from specmesh.inference.service.growth import DraftShape
 
 NEVER = Cancellation()
 
@@ -237,6 +238,45 @@ def test_a_tree_grows_below_nodes_that_are_given(load):
     tree = levels[-1].tree
     assert len(tree) == 3 + 5
     assert set(tree.parents[3:]) <= {2, 3}
+
+
+FIXED = TreeShape((3, 2, 0, 1, 0, 2))
+"""Nodes 1 to 3 at the top, 4 and 5 below 1, 6 below 3, and two below 5."""
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=lambda sampling: sampling.mode.name)
+def test_a_tree_of_a_fixed_shape_has_the_first_choices_of_each_node(load, sampling):
+    shape = DraftShape((0,), 8, (), num_choices=1, fixed=FIXED)
+    assert shape.num_nodes == 8
+    levels = list(grow(load().open(PREFIX, NEVER), EMPTY, len(PREFIX), shape, sampling))
+    tree = levels[-1].tree
+    assert tree.parents == (0, 0, 0, 1, 1, 3, 5, 5)
+    assert [len(level.tree) for level in levels] == [3, 6, 8]
+    asked = {parent for level in levels for parent in level.choices}
+    assert asked == {0, 1, 3, 5}
+    logits = load().open(PREFIX, NEVER).score(tree)
+    for node in asked:
+        children = tree.children(node)
+        position = len(PREFIX) + tree.depth(node)
+        drawn = draw_children(logits[node], sampling, position, len(children))
+        assert tree.tokens_on(children) == drawn.children
+
+
+def test_a_fixed_shape_is_cut_to_the_depth_and_hangs_from_each_node_given(load):
+    given = TokenTree((1, 2, 3), (0, 0, 1))
+    shape = DraftShape((3, 2), 2, (), fixed=FIXED)
+    assert shape.num_nodes == 16
+    levels = list(grow(load().open(PREFIX, NEVER), given, len(PREFIX), shape, GREEDY))
+    assert levels[-1].tree.parents[3:] == (3, 3, 3, 2, 2, 2, 4, 4, 6, 7, 7, 9)
+
+
+def test_children_that_there_are_no_choices_for_are_missing(load):
+    """And what would hang from them; the shape's other nodes keep their places."""
+    sampling = Sampling(top_k=2, seed=3)
+    fixed = TreeShape((3, 1, 2, 3))
+    shape = DraftShape((0,), 3, (), fixed=fixed)
+    levels = list(grow(load().open(PREFIX, NEVER), EMPTY, len(PREFIX), shape, sampling))
+    assert levels[-1].tree.parents == (0, 0, 1, 2, 2)
 
 
 def test_stop_tells_no_more_choices_than_were_asked_for(load):

@@ -113,6 +113,24 @@ DRAFT = COMMON | {
         "growth.least_worth",
     ),
     "growth_worth_2": ({"growth": GROWTH | {"least_worth": 2}, "stop": {}}, "growth.least_worth"),
+    "shape_and_branching": ({"shape": {"num_children": [2]}, "branching": [2]}, "shape"),
+    "shape_and_growth": (
+        {"shape": {"num_children": [2]}, "growth": GROWTH, "stop": {}},
+        "shape",
+    ),
+    "shape_without_nodes": ({"shape": {}}, "shape.num_children"),
+    "shape_with_children_of_no_node": (
+        {"shape": {"num_children": [1, 0, 1]}},
+        "shape.num_children",
+    ),
+    "shape_of_too_many_nodes": (
+        tree([1], [0]) | {"shape": {"num_children": [1024]}},
+        "shape.num_children",
+    ),
+    "shape_of_too_many_nodes_below_two": (
+        tree([1], [0]) | {"shape": {"num_children": [512]}, "from_nodes": [0, 1]},
+        "shape.num_children",
+    ),
     "17_choices": ({"num_choices": 17}, "num_choices"),
     "node_that_is_not_there": (tree([1], [0]) | {"from_nodes": [0, 2]}, "from_nodes"),
     "node_named_twice": (tree([1], [0]) | {"from_nodes": [1, 1]}, "from_nodes"),

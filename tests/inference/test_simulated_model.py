@@ -16,9 +16,9 @@ from specmesh.decoding.prefix import PrefixChain
 from specmesh.decoding.sampling import AcceptanceMode, Sampling, choose
 from specmesh.decoding.simulated import SimulatedDrafter, SimulatedTarget
 from specmesh.decoding.tree import EMPTY, TokenTree
-from specmesh.drafter.growth import DraftShape
 from specmesh.inference.model import Cancellation, Interrupted
 from specmesh.inference.models.simulated import ForwardLatency, SimulatedModel
+from specmesh.inference.service.growth import DraftShape
 from specmesh.serving.tokenizers import fingerprint
 
 AT_ONCE = ForwardLatency(0, 0)

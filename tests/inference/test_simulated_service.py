@@ -75,10 +75,15 @@ async def opened(monkeypatch) -> asyncio.Queue[int]:
     return taken
 
 
-def verify(channel, prefix=PREFIX, timeout=50):
+def verify(channel, prefix=PREFIX, timeout=50, depth=0):
+    """With ``depth``, heads draft a chain."""
     message = verifier_pb2.VerifyRequest(
         prefix=tokens_pb2.Prefix(token_ids=prefix), tree=write_tree(EMPTY), sampling=GREEDY
     )
+    if depth:
+        growth = drafter_pb2.TreeGrowth(max_nodes=depth, least_worth=0.5)
+        stop = drafter_pb2.DraftStop(slope=1)
+        message.next_draft.CopyFrom(verifier_pb2.NextDraft(depth=depth, growth=growth, stop=stop))
     return verifier_pb2_grpc.VerifierServiceStub(channel).Verify(message, timeout=timeout)
 
 
@@ -134,6 +139,34 @@ async def test_cancelled_draft_frees_its_slot_for_the_next_in_the_queue():
         stuck.cancel()
         assert len((await following.read()).token_ids) == 1
         assert time.perf_counter() - began < 5
+
+
+async def test_verify_cancelled_while_heads_draft_frees_its_slot():
+    settings = {"backend": "simulated", "simulated_heads_depth": 3, "drain_seconds": 0}
+    service = VerifierService(VerifierSettings(**settings, simulated_heads_ms=60_000))
+    async with running(service) as channel:
+        stuck = verify(channel, depth=3)
+        async with asyncio.timeout(10):
+            while not service._engine.num_running:  # noqa: ASYNC110 - the engine tells nobody
+                await asyncio.sleep(0.001)
+        following = verify(channel, OTHER)
+        await queued(service, 1)
+        stuck.cancel()
+        await asyncio.wait_for(following, 5)
+
+
+async def test_simulated_heads_draft_what_a_drafter_of_their_acceptance_would():
+    settings = VerifierSettings(
+        backend="simulated", simulated_heads_depth=4, simulated_heads_acceptance=1.0
+    )
+    target = SimulatedTarget()
+    async with running(VerifierService(settings)) as channel:
+        response = await verify(channel, depth=9)
+    expected, state = [], target.after(target.start, PREFIX)
+    for _ in range(5):
+        expected.append(target.token(state))
+        state = target.after(state, expected[-1:])
+    assert [response.next_token_id, *response.next_draft.token_ids] == expected
 
 
 async def test_cancelled_call_in_the_queue_does_not_wait_for_those_before(opened):

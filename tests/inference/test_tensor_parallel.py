@@ -22,10 +22,10 @@ from transformers import AutoConfig, Phi3Config
 
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import EMPTY
-from specmesh.drafter.growth import DraftShape
 from specmesh.inference.model import Cancellation, ModelNotLoadable
 from specmesh.inference.models.tensor_parallel import Ranks
 from specmesh.inference.models.transformers_model import TransformersModel
+from specmesh.inference.service.growth import DraftShape
 from specmesh.mesh.v1alpha1 import (
     model_service_pb2,
     model_service_pb2_grpc,

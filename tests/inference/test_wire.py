@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.decoding.test_tree_shape import any_paths
 
 from specmesh.decoding.drafting import TopK, draw_children
 from specmesh.decoding.errors import InvalidField
@@ -14,6 +17,7 @@ from specmesh.decoding.platt import MAX_BIAS, MAX_SLOPE, Platt
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.decoding.tree_growth import TreeGrowth
+from specmesh.decoding.tree_shape import TreeShape
 from specmesh.mesh.v1alpha1 import drafter_pb2, tokens_pb2
 from specmesh.serving.wire import (
     check_tokens,
@@ -23,12 +27,14 @@ from specmesh.serving.wire import (
     read_sampling,
     read_stop,
     read_tree,
+    read_tree_shape,
     write_choices,
     write_distributions,
     write_growth,
     write_sampling,
     write_stop,
     write_tree,
+    write_tree_shape,
 )
 from specmesh.v1 import sampling_pb2
 
@@ -55,6 +61,12 @@ def test_sampling_comes_back_the_same(sampling):
 def test_growth_comes_back_the_same(max_nodes, least_worth):
     growth = TreeGrowth(max_nodes, least_worth)
     assert read_growth(over_the_wire(write_growth(growth)), 1024) == growth
+
+
+@given(st.integers(0, 2**32), st.integers(1, 64))
+def test_a_tree_shape_comes_back_the_same(seed, size):
+    shape = TreeShape.of(any_paths(random.Random(seed), size))
+    assert read_tree_shape(over_the_wire(write_tree_shape(shape)), size) == shape
 
 
 def test_unset_sampling_takes_the_documented_defaults():

@@ -100,6 +100,7 @@ def _addresses(fakes: Sequence[FakePeer]) -> list[str]:
     return [fake.address for fake in fakes]
 
 
+DEFAULTS = Defaults("speculative", lookahead=4)
 Serve = Callable[..., Awaitable[generation_pb2_grpc.GenerationServiceStub]]
 StoreOn = Callable[..., SessionStore]
 
@@ -129,8 +130,8 @@ async def serve(store_on: StoreOn) -> AsyncIterator[Serve]:
             behind: Orchestrated,
             store: SessionStore | None = None,
             layers: Sequence[Layer] = (),
+            defaults: Defaults = DEFAULTS,
         ) -> generation_pb2_grpc.GenerationServiceStub:
-            defaults = Defaults("speculative", lookahead=4)
             prompts = PromptReader()
             stack.push_async_callback(prompts.close)
             servicer = GenerationServicer(behind.mesh, behind.targets, store, defaults, prompts)

@@ -8,6 +8,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 
+from specmesh.decoding.tree_shape import TreeShape
 from specmesh.orchestrator.strategies.options import OPTIONS, Allowed, Between, OneOf, WholeBetween
 
 
@@ -21,6 +22,11 @@ def examples(allowed: Allowed) -> Sequence[Any]:
         case Between(low, high):
             return [low + (high - low) * share for share in (0.0, 0.1, 0.5, 0.9, 1.0)]
 
+
+CALIBRATED_TREES: Sequence[TreeShape] = tuple(
+    map(TreeShape, ((1,), (2,), (2, 1), (2, 1, 1), (2, 1, 1, 1), (3, 1, 0, 0, 2), (3, 2, 0, 0, 2)))
+)
+"""As ``Goal`` has them."""
 
 GIVEN = {name: st.none() | st.sampled_from(examples(each)) for name, each in OPTIONS.items()}
 """By their names, as ``Goal`` takes them; None leaves an option to the strategy."""

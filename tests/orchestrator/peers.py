@@ -194,6 +194,9 @@ class Verifier(Peer, verifier_pb2_grpc.VerifierServiceServicer):
         super().__init__(model_info(name, **changes))
         self.corrupt: Callable[[verifier_pb2.VerifyResponse], None] = lambda message: None
         self.cost = cost_pb2.ComputeCost()
+        self.heads_depth = 6
+        """How many levels its heads draft; 0 if they are broken."""
+        self.heads_agreement = 0.6
 
     def _register(self, server: grpc.aio.Server) -> None:
         verifier_pb2_grpc.add_VerifierServiceServicer_to_server(self, server)
@@ -214,8 +217,28 @@ class Verifier(Peer, verifier_pb2_grpc.VerifierServiceServicer):
             logprobs = logprobs_along(tree, logits, *path, request.num_top_logprobs)
             verdict = replace(verdict, logprobs=logprobs)
         response = write_verdict(verdict, self.cost)
+        if request.HasField("next_draft") and self.heads_depth:
+            accepted = tree.tokens_on(verdict.accepted_nodes)
+            self._draft(response.next_draft, [*prefix, *accepted, verdict.next_token], request)
         self.corrupt(response)
         return response
+
+    def _draft(self, message, text: list[int], request) -> None:
+        """Draft below ``text`` what the request asks for."""
+        asked = request.next_draft
+        drafts = drafter_pb2.DraftRequest(
+            depth=asked.depth,
+            growth=asked.growth,
+            stop=asked.stop,
+            num_choices=asked.num_choices,
+            sampling=request.sampling,
+        )
+        drafts.sampling.seed = asked.seed
+        growth, paths = DraftShaper(drafts), [text]
+        for _ in range(min(asked.depth, self.heads_depth)):
+            grow(message, paths, growth, drafts, self.heads_agreement)
+            if growth.ended:
+                return
 
     async def VerifyEach(self, request_iterator, context):  # noqa: N802
         self.num_open_calls += 1
@@ -223,6 +246,36 @@ class Verifier(Peer, verifier_pb2_grpc.VerifierServiceServicer):
             async with exchange(message.trace_context):
                 response = await self.Verify(message.request, context)
                 yield verifier_pb2.VerifyEachResponse(response=response)
+
+
+def grow(
+    message: drafter_pb2.DraftResponse,
+    paths: list[list[int]],
+    growth: DraftShaper,
+    request: drafter_pb2.DraftRequest,
+    agreement: float,
+) -> None:
+    """One more level."""
+    sampling = read_sampling(request.sampling)
+    tips = growth.tips
+    drawn = [
+        draw_children(
+            drafter_logits(paths[tip], agreement),
+            *(sampling, len(paths[tip]), growth.num_candidates),
+            num_choices=max(request.num_choices, growth.num_candidates),
+        )
+        for tip in tips
+    ]
+    for tip, each, children in zip(tips, drawn, growth.grow(drawn), strict=True):
+        message.token_ids.extend(children)
+        message.parents.extend([tip] * len(children))
+        paths.extend([*paths[tip], child] for child in children)
+        if each.distribution is not None and children:
+            message.draft_distributions.extend(write_distributions({tip: each.distribution}))
+        if each.choices is not None and request.num_choices and children:
+            told = each.choices.first(request.num_choices)
+            message.choices.extend(write_choices({tip: told}))
+            message.entropies.append(told.entropy)
 
 
 class Drafter(Peer, drafter_pb2_grpc.DrafterServiceServicer):
@@ -253,7 +306,7 @@ class Drafter(Peer, drafter_pb2_grpc.DrafterServiceServicer):
         message = drafter_pb2.DraftResponse()
         for level in range(1, depth + 1):
             message.cost.forward_ms += self.level_ms
-            self._grow(message, paths, growth, request)
+            grow(message, paths, growth, request, self._agreement)
             if level % request.levels_per_message == 0 or level == depth or growth.ended:
                 self.corrupt(message)
                 yield message
@@ -269,29 +322,6 @@ class Drafter(Peer, drafter_pb2_grpc.DrafterServiceServicer):
                 async for response in self.Draft(message.request, context):
                     yield drafter_pb2.DraftEachResponse(response=response)
             yield drafter_pb2.DraftEachResponse(last=True)
-
-    def _grow(self, message, paths: list[list[int]], growth: DraftShaper, request) -> None:
-        """One more level."""
-        sampling = read_sampling(request.sampling)
-        tips = growth.tips
-        drawn = [
-            draw_children(
-                drafter_logits(paths[tip], self._agreement),
-                *(sampling, len(paths[tip]), growth.num_candidates),
-                num_choices=max(request.num_choices, growth.num_candidates),
-            )
-            for tip in tips
-        ]
-        for tip, each, children in zip(tips, drawn, growth.grow(drawn), strict=True):
-            message.token_ids.extend(children)
-            message.parents.extend([tip] * len(children))
-            paths.extend([*paths[tip], child] for child in children)
-            if each.distribution is not None and children:
-                message.draft_distributions.extend(write_distributions({tip: each.distribution}))
-            if each.choices is not None and request.num_choices and children:
-                told = each.choices.first(request.num_choices)
-                message.choices.extend(write_choices({tip: told}))
-                message.entropies.append(told.entropy)
 
 
 class Filter(Peer, confidence_pb2_grpc.ConfidenceServiceServicer):

@@ -102,6 +102,7 @@ SPECULATION = [
     *(({"lookahead": bad}, "lookahead") for bad in (0, most.MAX_LOOKAHEAD + 1)),
     *(({"num_branches": bad}, "num_branches") for bad in (0, most.MAX_BRANCHES + 1)),
     ({"predictor": "guess"}, "predictor"),
+    ({"shape": "round"}, "shape"),
     *(({"width": bad}, "width") for bad in (0, most.MAX_WIDTH + 1)),
     ({"strategy": "speculative", "filter": {}}, "filter"),
     *(({"strategy": "filter", "filter": bad}, f"filter.{path}") for bad, path in FILTER),

@@ -58,7 +58,8 @@ def calls_on(
 
 
 async def verified(calls: Calls, context: CallContext | None = None) -> tuple[tuple[int, ...], int]:
-    verdict = await calls.verify(VERIFY, context or calls.call_context(Context(), START))
+    verified = await calls.verify(VERIFY, context or calls.call_context(Context(), START))
+    verdict = verified.verdict
     return verdict.accepted_nodes, verdict.next_token
 
 
@@ -531,7 +532,7 @@ async def test_bonus_distribution_comes_if_a_draft_token_may_meet_it(
 ):
     calls = calls_on((await connect([Verifier()])).mesh, sampling=sampling)
     command = Verify(1, (), TokenTree.chain(()), drafting_on=drafting_on)
-    verdict = await calls.verify(command, calls.call_context(Context(), START))
+    verdict = (await calls.verify(command, calls.call_context(Context(), START))).verdict
     assert (verdict.bonus is not None) is told
     if verdict.bonus is not None:
         assert verdict.bonus.position == len(PROMPT)

@@ -32,7 +32,7 @@ def calls_on(mesh: Mesh, session: str = "s", seconds: float = 30.0) -> Calls:
 
 
 async def verified(calls: Calls) -> tuple[tuple[int, ...], int]:
-    verdict = await calls.verify(VERIFY, calls.call_context(Context(), START))
+    verdict = (await calls.verify(VERIFY, calls.call_context(Context(), START))).verdict
     return verdict.accepted_nodes, verdict.next_token
 
 

@@ -9,7 +9,7 @@ from statistics import fmean
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.orchestrator.goals import GIVEN
+from tests.orchestrator.goals import CALIBRATED_TREES, GIVEN
 from tests.orchestrator.world import Chances, Target, World, follow
 
 from specmesh.decoding.acceptance import Verdict
@@ -76,6 +76,7 @@ GOALS = st.builds(
     max_tokens=st.integers(1, 40),
     end_of_text_ids=st.sampled_from([frozenset(), frozenset({3})]),
     stop_token_ids=st.sampled_from([frozenset(), frozenset({5, 6})]),
+    calibrated_trees=st.sampled_from([(), CALIBRATED_TREES]),
     **GIVEN,
 )
 CAPACITIES = st.builds(
@@ -84,6 +85,7 @@ CAPACITIES = st.builds(
     num_drafters=st.integers(1, 3),
     target_s=st.none() | st.floats(1e-3, 1),
     drafter_s=st.none() | st.floats(1e-6, 1),
+    heads_s=st.none() | st.floats(1e-6, 1),
 )
 CHANCES = st.builds(
     Chances,

@@ -41,7 +41,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from tests.decoding.test_losslessness import NUM_TOKENS, PROMPT, exact_law, excess, score, table
-from tests.orchestrator.goals import draw_options
+from tests.orchestrator.goals import CALIBRATED_TREES, draw_options
 from tests.orchestrator.world import Chances, World
 
 from specmesh.decoding.acceptance import Verdict, verify
@@ -128,7 +128,8 @@ def any_scene(dice: random.Random) -> Scene:
     """Whatever a request may ask for, and whatever may happen to it."""
     rates = [0.0, 0.0, 0.1, 0.3]
     latencies = [None, 0.001, 0.01, 0.1]
-    goal = Goal(NUM_TOKENS, **draw_options(dice))
+    trees = dice.choice([(), CALIBRATED_TREES])
+    goal = Goal(NUM_TOKENS, calibrated_trees=trees, **draw_options(dice))
     capacity = Capacity(
         num_verifiers=dice.randint(1, 4),
         num_drafters=dice.randint(1, 2),
@@ -136,6 +137,7 @@ def any_scene(dice: random.Random) -> Scene:
         drafter_s=dice.choice(latencies),
         target_token_s=dice.choice([0.0, 0.0, 0.001]),
     )
+    capacity = replace(capacity, heads_s=capacity.drafter_s)
     chances = Chances(
         short_draft=dice.choice(rates),
         broken_draft=dice.choice(rates),

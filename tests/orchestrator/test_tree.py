@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import grpc
 import pytest
+from tests.decoding.test_losslessness import NUM_TOKENS, exact_law, excess
 from tests.orchestrator.answers import alone, collect, request
+from tests.orchestrator.goals import CALIBRATED_TREES
 from tests.orchestrator.model import ALL_FEATURES
 from tests.orchestrator.peers import Drafter, Verifier
-from tests.orchestrator.test_strategy_rejection import by_position, excess_at, sample
+from tests.orchestrator.test_strategy_rejection import (
+    DRAFTERS,
+    TARGET,
+    by_position,
+    excess_at,
+    sample,
+)
 from tests.orchestrator.transcripts import verified
 from tests.orchestrator.world import Chances
 
 from specmesh.decoding import tree_growth
 from specmesh.decoding.acceptance import Verdict
+from specmesh.decoding.calibrated_trees import CalibratedTree, CalibratedTrees
 from specmesh.decoding.drafting import TopK
+from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.siblings import sibling_confidences
 from specmesh.decoding.tree import TokenTree
 from specmesh.decoding.tree_growth import TreeGrowth
+from specmesh.orchestrator.plan import Defaults
 from specmesh.orchestrator.strategies.base import (
     Capacity,
     Commit,
@@ -42,7 +54,7 @@ DRAFTED = Drafted(1, (7, 8, 9, 5), (0, 0, 1, 2), {}, last=True, choices={0: SURE
 TREE = TokenTree((7, 8, 9, 5), (0, 0, 1, 2))
 
 
-def begun(**options: int) -> tuple[Tree, Draft]:
+def begun(**options: Any) -> tuple[Tree, Draft]:
     """A strategy and its first draft, task 1."""
     strategy = Tree(Goal(20, **options))
     (draft,) = strategy.start(MEASURED)
@@ -119,6 +131,70 @@ async def test_a_drafter_that_knows_no_such_trees_is_asked_for_a_chain(connect, 
         assert list(call.tree.parents) == list(range(len(call.tree.token_ids)))
 
 
+def test_calibrated_trees_fill_a_width_as_far_as_there_is_room():
+    _, draft = begun(width=6, calibrated_trees=CALIBRATED_TREES)
+    shape = CALIBRATED_TREES[5]
+    assert (draft.shape, draft.depth, draft.growth) == (shape, shape.depth, None)
+    assert draft.levels_per_message == draft.depth
+    _, draft = begun(width=64, calibrated_trees=CALIBRATED_TREES)
+    assert draft.shape == CALIBRATED_TREES[-1]
+    (draft,) = Tree(Goal(4, width=6, calibrated_trees=CALIBRATED_TREES)).start(MEASURED)
+    assert draft.shape == CALIBRATED_TREES[2]  # the last token is the target's
+    _, draft = begun(width=6, lookahead=2, calibrated_trees=CALIBRATED_TREES)
+    assert (draft.shape, draft.depth) == (shape, 2)
+
+
+@pytest.mark.parametrize("options", [{}, {"shape": "calibrated"}, {"width": 6, "shape": "grown"}])
+def test_trees_grow_without_a_width_and_where_that_is_asked_for(options):
+    _, draft = begun(calibrated_trees=CALIBRATED_TREES, **options)
+    assert draft.shape is None
+    assert draft.growth is not None
+
+
+def test_without_calibrated_trees_all_grow():
+    _, draft = begun(width=6, shape="calibrated")
+    assert draft.growth is not None
+
+
+def given_trees(target_digest: str) -> Defaults:
+    listed = tuple(CalibratedTree(shape, 1.5) for shape in CALIBRATED_TREES)
+    return Defaults("tree", trees=CalibratedTrees(target_digest, "of a drafter", {0.8: listed}))
+
+
+@pytest.mark.parametrize("mode", ["ACCEPTANCE_MODE_COUPLED", "ACCEPTANCE_MODE_REJECTION"])
+async def test_a_drafter_is_asked_for_the_shape_that_was_calibrated(connect, serve, mode):
+    verifier, drafter = Verifier(weights_digest="ours"), Drafter(agreement=0.5)
+    stub = await serve(await connect([verifier], [drafter]), defaults=given_trees("ours"))
+    sampling = {"temperature": 0.9, "seed": 4, "acceptance_mode": mode}
+    asked = request(sampling=sampling, speculation={"width": 6})
+    answer = await collect(stub.Generate(asked))
+    if mode == "ACCEPTANCE_MODE_COUPLED":
+        assert answer.tokens == alone(asked.sampling)
+    assert answer.finished.stats.num_accepted_tokens > 0
+    assert list(drafter.requests[0].shape.num_children) == [3, 1, 0, 0, 2]
+    trees = [list(call.tree.parents) for call in verifier.requests]
+    assert [0, 0, 0, 1, 4, 4] in trees
+
+
+async def test_trees_of_another_target_are_not_used(connect, serve):
+    verifier, drafter = Verifier(weights_digest="new"), Drafter()
+    stub = await serve(await connect([verifier], [drafter]), defaults=given_trees("old"))
+    await collect(stub.Generate(request(speculation={"width": 6})))
+    assert all(call.HasField("growth") for call in drafter.requests)
+
+
+async def test_a_drafter_that_knows_no_shapes_is_asked_for_a_chain(connect, serve):
+    others = [each for each in ALL_FEATURES if each != model_pb2.MODEL_FEATURE_TREE_SHAPE]
+    verifier, drafter = Verifier(weights_digest="ours"), Drafter(features=others)
+    stub = await serve(await connect([verifier], [drafter]), defaults=given_trees("ours"))
+    asked = request(speculation={"width": 6})
+    answer = await collect(stub.Generate(asked))
+    assert answer.tokens == alone(asked.sampling)
+    assert not any(call.HasField("shape") for call in drafter.requests)
+    for call in verifier.requests:
+        assert list(call.tree.parents) == list(range(len(call.tree.token_ids)))
+
+
 async def test_replicas_that_verify_chains_alone_are_sent_no_tree(connect, serve):
     others = [each for each in ALL_FEATURES if each != model_pb2.MODEL_FEATURE_TREES]
     verifier = Verifier(features=others)
@@ -129,6 +205,16 @@ async def test_replicas_that_verify_chains_alone_are_sent_no_tree(connect, serve
     assert info is not None
     assert (info.reason, info.metadata["feature"]) == ("UNSUPPORTED_FEATURE", "TREES")
     assert not verifier.requests
+
+
+def test_trees_of_a_fixed_shape_keep_the_law():
+    """A root with three children, and two levels below the first of them."""
+    goal = Goal(max_tokens=7, width=6, calibrated_trees=CALIBRATED_TREES)
+    scene = (goal, Capacity(), Chances(short_draft=0.1))
+    counts: Counter[tuple[int, ...]] = Counter()
+    for text, count in sample("tree", scene, (TARGET, DRAFTERS), num_samples=2_000).items():
+        counts[text[:NUM_TOKENS]] += count
+    assert excess(counts, exact_law(TARGET, Sampling())) < 1
 
 
 def sample_second_children() -> Counter[tuple[int, ...]]:

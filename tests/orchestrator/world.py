@@ -146,12 +146,13 @@ class World:
 
     def _change(self) -> Capacity:
         latencies = [None, 0.001, 0.01, 0.1]
-        self._capacity = Capacity(
+        capacity = Capacity(
             num_verifiers=self._dice.randint(0, 5),
             num_drafters=self._capacity.num_drafters,
             target_s=self._dice.choice(latencies),
             drafter_s=self._dice.choice(latencies),
         )
+        self._capacity = replace(capacity, heads_s=capacity.drafter_s)
         return self._capacity
 
     def _perform(self, commands: Sequence[Command]) -> None:
@@ -192,7 +193,25 @@ class World:
     def _verify(self, command: Verify, tokens: list[int]) -> Event:
         if self._dice.random() < self._chances.broken_check:
             return Failed(command.task)
-        return Verified(command.task, self._models.verdict(tokens, command))
+        verdict = self._models.verdict(tokens, command)
+        accepted = command.tree.tokens_on(verdict.accepted_nodes)
+        drafted = self._next_draft(command, [*tokens, *accepted, verdict.next_token])
+        return Verified(command.task, verdict, drafted)
+
+    def _next_draft(self, command: Verify, tokens: list[int]) -> Drafted | None:
+        """What heads draft, as any drafter does; none where they break."""
+        asked = command.next_draft
+        if asked is None:
+            return None
+        draft = Draft(
+            *(command.task, (), asked.depth),
+            levels_per_message=asked.depth,
+            num_choices=asked.num_choices,
+            stop=asked.stop,
+            growth=asked.growth,
+        )
+        (event,) = self._draft(draft, tokens)
+        return event if isinstance(event, Drafted) else None
 
     def _check_parallelism(self, command: Verify) -> None:
         """Only what tells the next token may be sent while every replica is at work.
@@ -223,6 +242,7 @@ class World:
         for token, parent in zip(command.tree.token_ids, command.tree.parents, strict=True):
             paths.append([*paths[parent], token])
         tips, events = [(node, 1.0) for node in command.from_nodes], []
+        places = dict.fromkeys(command.from_nodes, 0)  # in a fixed shape
         nodes: list[tuple[int, int]] = []
         distributions: dict[int, Distribution] = {}
         choices: dict[int, TopK] = {}
@@ -230,9 +250,10 @@ class World:
             if self._dice.random() < self._chances.broken_draft:
                 return [*events, Failed(command.task)]
             num_nodes, added = len(paths) - 1 - len(command.tree), []
-            count = command.growth.max_nodes - num_nodes if command.growth else 1
+            counts = [_num_drawn(command, num_nodes, places[tip]) for tip, _ in tips]
             guesses = [
-                Guess(chance, self._guess(command, paths[tip], count)) for tip, chance in tips
+                Guess(chance, self._guess(command, paths[tip], count))
+                for (tip, chance), count in zip(tips, counts, strict=True)
             ]
             shaped = next_level(guesses, command.stop, command.growth, num_nodes)
             for (tip, _), guess, children in zip(tips, guesses, shaped, strict=True):
@@ -241,11 +262,15 @@ class World:
                     distributions[tip] = guess.drawn.distribution
                 if children.token_ids and guess.drawn.choices is not None:
                     choices[tip] = guess.drawn.choices
-                for token, chance in zip(children.token_ids, children.chances, strict=True):
+                for rank, token in enumerate(children.token_ids):
                     nodes.append((token, tip))
                     paths.append([*paths[tip], token])
-                    added.append((len(paths) - 1, chance))
-            tips = added
+                    added.append((len(paths) - 1, children.chances[rank]))
+                    if command.shape is not None:
+                        places[len(paths) - 1] = command.shape.children(places[tip])[rank]
+                    else:
+                        places[len(paths) - 1] = 0
+            tips = [(node, chance) for node, chance in added if _goes_on(command, places[node])]
             short = self._dice.random() < self._chances.short_draft
             num_nodes = len(paths) - 1 - len(command.tree)
             stopped = not tips or is_last(shaped, command.stop, command.growth, num_nodes)
@@ -261,6 +286,16 @@ class World:
         return self._models.guess(
             *(command.task, self._epoch, command.drafter, tokens, command.num_choices, count)
         )
+
+
+def _num_drawn(command: Draft, num_nodes: int, place: int) -> int:
+    if command.shape is not None:
+        return len(command.shape.children(place))
+    return command.growth.max_nodes - num_nodes if command.growth else 1
+
+
+def _goes_on(command: Draft, place: int) -> bool:
+    return command.shape is None or len(command.shape.children(place)) > 0
 
 
 def _drafted(

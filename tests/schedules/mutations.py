@@ -108,12 +108,12 @@ def _first_error_is_final() -> Iterator[None]:
 
 @contextmanager
 def _verdicts_are_believed() -> Iterator[None]:
-    def believed(response: Any, question: Any, peer: Any) -> Verdict:
+    def believed(response: Any, asked: Any) -> Verdict:
         accepted = tuple(response.accepted_nodes)
         recovered = response.next_token_kind == verifier_pb2.NEXT_TOKEN_KIND_RECOVERED
         return Verdict(accepted, response.next_token_id, recovered, None)
 
-    with patch.object(verify_calls, "_read", believed):
+    with patch.object(verify_calls, "read_verdict", believed):
         yield
 
 

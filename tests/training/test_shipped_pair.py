@@ -5,6 +5,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from specmesh import models
+from specmesh.inference.models.heads.folder import load_heads
+from specmesh.inference.models.loading import read_model
 from specmesh.models.corpus import read_sources, split, standard_library
 from specmesh.training.heldout import NUM_PROMPTS, PROMPT_TOKENS
 
@@ -70,3 +72,14 @@ def test_target_is_much_surer_of_unseen_code_than_chance():
         ids = tokenizer(prompt.text, return_tensors="pt").input_ids
         losses.append(model(ids, labels=ids).loss.item())
     assert sum(losses) / len(losses) < 3.5
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_heads_are_the_targets_in_every_number_type(dtype):
+    target = read_model(str(models.path(models.TARGET)), dtype, "cpu", None)
+    digest = target.describe(dtype, None, None).weights_digest
+    heads = load_heads(models.path(models.HEADS), target.model, digest)
+    hidden = target.model.get_input_embeddings().weight[:2]
+    logits, _ = heads.step(heads.begin(hidden), torch.tensor([1, 2]), torch.zeros(2).long())
+    assert logits.shape == (2, target.config.vocab_size)
+    assert torch.isfinite(logits.max(-1).values).all()

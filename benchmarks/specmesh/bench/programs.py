@@ -24,6 +24,12 @@ BENCHMARKS = (
         "Token trees, as wide as pays and of fixed widths, against chains and the target alone.",
     ),
     Program(
+        "bench heads",
+        "specmesh.bench.heads",
+        "local",
+        "How many tokens of heads' drafts the target accepts, by depth, beside a drafter's.",
+    ),
+    Program(
         "bench mesh",
         "specmesh.bench.mesh",
         "local",

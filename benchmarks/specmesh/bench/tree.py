@@ -14,6 +14,7 @@ from rich.table import Table
 from specmesh.bench.kit.bench import Bench, Surroundings, conduct
 from specmesh.bench.kit.experiment import (
     AUTOREGRESSIVE,
+    HEADS,
     SEED,
     SPECULATIVE,
     TEMPERATURES,
@@ -31,9 +32,17 @@ from specmesh.bench.kit.setting import describe_setting, setting_json
 from specmesh.bench.kit.tables import make_table, same
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.mesh import MeshOptions
-from specmesh.cli.up import DrafterModels, RedisUrl, TargetModel, Threads, real_models
+from specmesh.cli.up import (
+    DrafterModels,
+    HeadsFolder,
+    RedisUrl,
+    TargetModel,
+    Threads,
+    TreesFile,
+    real_models,
+)
 from specmesh.decoding.tree_plan import MAX_WIDTH
-from specmesh.orchestrator.strategies.options import StrategyOptions
+from specmesh.orchestrator.strategies.options import CALIBRATED, GROWN, StrategyOptions
 
 WIDTHS = (4, 8, 16)
 _PLAIN = Speculation(AUTOREGRESSIVE)
@@ -45,6 +54,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def main(
     target: TargetModel = None,
     drafter: DrafterModels = None,
+    heads: HeadsFolder = None,
     prompts: PromptsFile = None,
     num_prompts: NumPrompts = 20,
     tokens: Tokens = 128,
@@ -57,6 +67,7 @@ def main(
             show_default=", ".join(map(str, WIDTHS)),
         ),
     ] = None,
+    trees: TreesFile = None,
     temperature: Temperatures = None,
     seed: Seed = SEED,
     threads: Threads = 1,
@@ -64,17 +75,24 @@ def main(
     json_: Json = False,
 ) -> None:
     """Run the target alone, speculative decoding and trees on the same prompts in turn: trees that
-    are as wide as pays, and trees that fill a width.
+    are as wide as pays, and trees that fill a width, of the drafter, with --trees calibrated ones,
+    too, and of the target's heads, if there are any.
 
     Exits with 1 if their texts differ.
     """
 
     def make(surroundings: Surroundings) -> TreeBench:
-        models = real_models(target, drafter, threads)
-        options = MeshOptions(models=models, threads=threads, redis_url=redis_url, drain_s=1.0)
+        models = real_models(target, drafter, threads, heads=heads)
+        options = MeshOptions(
+            models=models, trees=trees, threads=threads, redis_url=redis_url, drain_s=1.0
+        )
         experiment = Experiment(
             prompts=read_prompts(prompts)[:num_prompts],
-            speculations=speculations(tuple(dict.fromkeys(width or WIDTHS))),
+            speculations=speculations(
+                tuple(dict.fromkeys(width or WIDTHS)),
+                (GROWN,) if trees is None else (GROWN, CALIBRATED),
+                with_heads=models.heads is not None,
+            ),
             temperatures=tuple(dict.fromkeys(temperature or TEMPERATURES)),
             num_tokens=tokens,
             seed=seed,
@@ -84,10 +102,21 @@ def main(
     conduct(make, as_json=json_)
 
 
-def speculations(widths: Sequence[int]) -> tuple[Speculation, ...]:
-    """Autoregressive decoding as the baseline, chains, trees that pay and trees of each width."""
-    fixed = (Speculation(TREE, StrategyOptions(width=each)) for each in widths)
-    return (_PLAIN, Speculation(SPECULATIVE), Speculation(TREE), *fixed)
+def speculations(
+    widths: Sequence[int], shapes: Sequence[str] = (GROWN,), *, with_heads: bool
+) -> tuple[Speculation, ...]:
+    """Autoregressive decoding as the baseline, chains, trees that pay and trees of each width, of
+    the drafter in each of ``shapes``."""
+    of_drafter = (
+        Speculation(TREE, StrategyOptions(width=width, shape=shape))
+        for width in widths
+        for shape in shapes
+    )
+    of_heads = (Speculation(HEADS, StrategyOptions(width=each)) for each in (None, *widths))
+    return (
+        *(_PLAIN, Speculation(SPECULATIVE), Speculation(TREE), *of_drafter),
+        *(of_heads if with_heads else ()),
+    )
 
 
 class TreeBench(Bench):
@@ -124,9 +153,12 @@ class TreeRow:
 
     strategy: str
     drafter: str | None
+    """``heads`` for the target's own."""
     temperature: float
     width: int | None
     """That every tree fills; None: as wide as pays."""
+    shape: str | None
+    """Of a tree that fills it: grown or calibrated."""
     drafted_per_call: float
     """Draft tokens that a verification covers."""
     accepted_per_call: float
@@ -157,9 +189,10 @@ def _row(
     alone = by_prompt(plain)
     return TreeRow(
         strategy=way.strategy,
-        drafter=None if way == _PLAIN else drafter,
+        drafter={AUTOREGRESSIVE: None, HEADS: HEADS}.get(way.strategy, drafter),
         temperature=temperature,
         width=way.options.width,
+        shape=way.options.shape,
         drafted_per_call=sum(each.num_verified_tokens for each in stats) / num_calls,
         accepted_per_call=sum(each.num_accepted_tokens for each in stats) / num_calls,
         tokens_per_s=tokens_per_s(runs),
@@ -170,14 +203,15 @@ def _row(
 
 def rows_table(rows: Sequence[TreeRow]) -> Table:
     """One temperature: tokens drafted and accepted in a verification, and speed."""
-    headings = ("strategy", "width", "drafted", "accepted", "tokens/s", "speed-up")
+    headings = ("strategy", "width", "shape", "drafted", "accepted", "tokens/s", "speed-up")
     table = make_table(f"Temperature {rows[0].temperature:g}", *headings)
     table.add_column("same")
     for row in rows:
-        width = "as pays" if row.strategy == TREE else ""
+        width = "as pays" if row.strategy in (TREE, HEADS) else ""
         table.add_row(
             row.strategy,
             width if row.width is None else str(row.width),
+            row.shape or "",
             f"{row.drafted_per_call:.2f}",
             f"{row.accepted_per_call:.2f}",
             f"{row.tokens_per_s:.1f}",

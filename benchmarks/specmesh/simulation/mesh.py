@@ -32,7 +32,8 @@ class MeshModel:
     """The servers and network of a mesh. ``hop_s`` is the network delay in each direction.
 
     There are ``drafter_replicas`` servers for each of ``drafter_latencies``, a different drafter;
-    ``batch`` is how many calls may share a forward.
+    ``batch`` is how many calls may share a forward. ``heads_s`` is the time of a level that the
+    target's heads draft, None for a target without heads.
     """
 
     target_latency: Latency
@@ -42,6 +43,7 @@ class MeshModel:
     faults: Faults = field(default_factory=Faults)
     drafter_replicas: int = 1
     batch: int = 1
+    heads_s: float | None = None
 
 
 class SimulatedMesh:

@@ -18,6 +18,9 @@ from specmesh.decoding.tree import TokenTree
 from specmesh.orchestrator.strategies.base import Draft, Verify
 from specmesh.orchestrator.strategies.kit.draft_noise import draft_sampling
 
+HEADS = -1
+"""Stands for the target's heads where commands number drafters."""
+
 
 class Context(NamedTuple):
     """The tokens so far: their hash, and how many they are."""
@@ -53,7 +56,8 @@ class VirtualModels(Protocol):
         ...
 
     def guess(self, context: Context, command: Draft, count: int) -> Drawn:
-        """Up to ``count`` next tokens of the drafter that ``command`` names."""
+        """Up to ``count`` next tokens of the drafter that ``command`` names, which may be
+        ``HEADS``."""
         ...
 
     def verdict(self, context: Context, command: Verify) -> Verdict:
@@ -63,10 +67,12 @@ class VirtualModels(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CertainModels:
-    """Models with one possible token at every context (see ``decoding/simulated.py``)."""
+    """Models with one possible token at every context (see ``decoding/simulated.py``). The target's
+    ``heads``, if it has any, guess as a drafter does."""
 
     target: SimulatedTarget
     drafters: tuple[SimulatedDrafter, ...]
+    heads: SimulatedDrafter | None = None
 
     @property
     def num_drafters(self) -> int:
@@ -79,7 +85,8 @@ class CertainModels:
 
     def guess(self, context: Context, command: Draft, count: int) -> Drawn:
         """The drafter's two tokens, to which it gives the rates at which they are right."""
-        drafter = self.drafters[command.drafter]
+        drafter = self.heads if command.drafter == HEADS else self.drafters[command.drafter]
+        assert drafter is not None, "heads that take time, but do not speak"
         first, second = drafter.choices(context.state)
         if not command.num_choices:
             return Drawn((first, second)[:count], None, None)
@@ -101,7 +108,10 @@ class CertainModels:
 
 
 class SampledModels:
-    """Models that draw (see ``decoding/simulated_pair.py``), by the very code of the services."""
+    """Models that draw (see ``decoding/simulated_pair.py``), by the very code of the services.
+
+    Heads draw as the drafter does.
+    """
 
     num_drafters = 1
 

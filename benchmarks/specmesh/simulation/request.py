@@ -32,7 +32,7 @@ from specmesh.orchestrator.strategies.base import (
     Verify,
 )
 from specmesh.simulation.mesh import SimulatedMesh
-from specmesh.simulation.models import Context, VirtualModels
+from specmesh.simulation.models import HEADS, Context, VirtualModels
 from specmesh.simulation.servers import SimulatedJob
 
 
@@ -84,6 +84,7 @@ class SimulatedRequest:
             drafter_s=model.drafter_latencies[0].forward_s(first=False, luck=luck, num_nodes=1)
             if model.drafter_latencies
             else None,
+            heads_s=model.heads_s,
         )
 
     def _capacity_changed(self) -> None:
@@ -142,16 +143,42 @@ class SimulatedRequest:
         job: SimulatedJob
 
         def forwarded() -> None:
-            self._answer(command.task, Verified(command.task, verdict), last=True)
+            self._answer(command.task, Verified(command.task, verdict, drafted), last=True)
 
-        verdict = self._models.verdict(self._context.after(command.path), command)
+        context = self._context.after(command.path)
+        verdict = self._models.verdict(context, command)
+        accepted = command.tree.tokens_on(verdict.accepted_nodes)
+        drafted, heads_s = self._next_draft(command, context.after((*accepted, verdict.next_token)))
         # A verification that is lost is retried, as the mesh does.
         job = SimulatedJob(
             *(self._number, 1, forwarded, lambda: self._mesh.verify(job)),
             num_nodes=len(command.tree) + 1,
+            heads_s=heads_s,
         )
         self._jobs[command.task] = job
         self._after_hop(lambda: self._mesh.verify(job))
+
+    def _next_draft(self, command: Verify, context: Context) -> tuple[Drafted | None, float]:
+        """What the target's heads draft after ``context``, if it has any, and how long it takes."""
+        asked, level_s = command.next_draft, self._mesh.model.heads_s
+        if asked is None or level_s is None:
+            return None, 0.0
+        levels = _Levels(
+            self._models,
+            Draft(
+                *(command.task, (), asked.depth),
+                num_choices=asked.num_choices,
+                drafter=HEADS,
+                stop=asked.stop,
+                growth=asked.growth,
+            ),
+            context,
+        )
+        num_levels = 0
+        while num_levels < asked.depth and not levels.ended:
+            levels.grow()
+            num_levels += 1
+        return levels.event(last=True), num_levels * level_s
 
     def _assess(self, command: Assess) -> None:
         """Keep no token: a simulated drafter's confidence says nothing about a single one."""

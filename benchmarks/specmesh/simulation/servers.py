@@ -21,6 +21,8 @@ class SimulatedJob:
     """Called if the server dies before the job is done."""
     num_nodes: int = 1
     """Of the tree that each forward has, root included."""
+    heads_s: float = 0.0
+    """How long heads draft after each forward; they do so for all that share it at once."""
     num_done: int = 0
     server: SimulatedServer | None = None
     """Where it is; None before it is sent anywhere."""
@@ -97,6 +99,7 @@ class SimulatedServer:
             luck=self._luck(),
             num_nodes=sum(job.num_nodes for job in running),
         )
+        delay_s += max(job.heads_s for job in running)
         self._timer = self._clock.after(delay_s, self._forwarded)
 
     def _forwarded(self) -> None:

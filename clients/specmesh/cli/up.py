@@ -36,11 +36,30 @@ DrafterModels = Annotated[
         show_default="shipped",
     ),
 ]
+HeadsFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--heads",
+        exists=True,
+        file_okay=False,
+        help="Folder of heads that were trained for the target, for strategy heads.",
+        show_default="shipped, if there are any, for the shipped target",
+    ),
+]
 CalibrationFile = Annotated[
     Path | None,
     typer.Option(
         help="What 'specmesh calibrate confidence' wrote of the pair.",
         show_default="shipped, for the shipped pair",
+    ),
+]
+TreesFile = Annotated[
+    Path | None,
+    typer.Option(
+        exists=True,
+        dir_okay=False,
+        help="What 'specmesh calibrate tree' wrote of the pair.",
+        show_default="none",
     ),
 ]
 ChatTemplate = Annotated[
@@ -101,6 +120,7 @@ def up(
     verifiers: Annotated[int, typer.Option(min=1, help="Replicas of the target.")] = 1,
     target: TargetModel = None,
     drafter: DrafterModels = None,
+    heads: HeadsFolder = None,
     chat_template: ChatTemplate = None,
     confidence: Annotated[
         int, typer.Option(min=0, help="Replicas of the confidence service, for strategy filter.")
@@ -108,6 +128,7 @@ def up(
     calibration: CalibrationFile = None,
     strategy: Annotated[str, typer.Option(help="Default strategy.")] = "speculative",
     lookahead: Lookahead = None,
+    trees: TreesFile = None,
     threads: Threads = 1,
     port: Annotated[int, typer.Option(help="Of the orchestrator; 0 is any.")] = 50051,
     redis_url: RedisUrl = None,
@@ -122,13 +143,14 @@ def up(
 
     async def work() -> int:
         options = MeshOptions(
-            models=real_models(target, drafter, threads, chat_template),
+            models=real_models(target, drafter, threads, chat_template, heads),
             num_verifiers=verifiers,
             num_confidence=confidence,
             calibration=calibration or shipped_calibration(target, drafter),
             threads=threads,
             strategy=strategy,
             lookahead=lookahead,
+            trees=trees,
             port=port,
             redis_url=redis_url,
             drain_s=drain_seconds,
@@ -158,13 +180,15 @@ def real_models(
     drafters: Sequence[str] | None,
     threads: int,
     chat_template: Path | None = None,
+    heads: Path | None = None,
 ) -> RealModels:
-    """The models named, or those shipped."""
+    """The models named, or those shipped; heads are shipped for the shipped target alone."""
     return RealModels(
         target or str(models.path(models.TARGET)),
         tuple(drafters or (str(models.path(models.DRAFTER)),)),
         threads,
         chat_template,
+        heads or (None if target else models.heads()),
     )
 
 

@@ -85,6 +85,7 @@ class GenerateOptions(TypedDict, total=False):
     num_branches: int | None
     predictor: str
     width: int | None
+    shape: str
     request_id: str
     """A start under an id that was used before carries on what it began. By default the client
     draws one for each answer, so that a start that is tried again never does the work twice."""

@@ -7,12 +7,14 @@ import logging
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Annotated, Literal
 
 import grpc.aio
 from pydantic import AfterValidator, Field
 from pydantic_settings import SettingsConfigDict
 
+from specmesh.decoding.calibrated_trees import CalibratedTrees
 from specmesh.orchestrator.admission import MAX_WAIT_SECONDS, Admission
 from specmesh.orchestrator.limits import Limits
 from specmesh.orchestrator.mesh.calls import Mesh
@@ -32,6 +34,7 @@ from specmesh.orchestrator.servicer import GenerationServicer
 from specmesh.orchestrator.strategies import LOSSLESS
 from specmesh.orchestrator.target import TargetRegistry
 from specmesh.orchestrator.tokenizer_servicer import TokenizerServicer
+from specmesh.orchestrator.tree_file import check_trees, read_trees
 from specmesh.serving.command_line import parse
 from specmesh.serving.identity.certificates import watched_certificate
 from specmesh.serving.identity.plaintext import check_plaintext_calls
@@ -127,6 +130,11 @@ class OrchestratorSettings(BearerSettings, ServerSettings, RedisSettings):
         le=MAX_LOOKAHEAD,
         description="draft tokens a verification covers; by default what suits the strategy",
     )
+    trees: Path | None = Field(
+        None,
+        description="file of trees that 'specmesh calibrate tree' wrote of the target and the "
+        "first drafter, for requests that name the strategy 'tree' and a width",
+    )
     redis_check: Literal["refuse", "warn", "off"] = Field(
         "refuse",
         description="what is done about a Redis that may evict sessions, as maxmemory-policy "
@@ -169,10 +177,12 @@ class OrchestratorService:
             if settings.prefix_directory:
                 self._shared = SharedHolders(PrefixDirectory.from_url(url, tls=tls, prefix=prefix))
         self._store_watch: StoreWatch | None = None
+        self._trees: CalibratedTrees | None = None
 
     async def start(self) -> None:
         """Look for the mesh. Raises ``CannotStart`` if a replica elsewhere would be called in plain
-        text, or if Redis may evict sessions."""
+        text, if Redis may evict sessions, or if calibrated trees can't be read."""
+        self._trees = read_trees(self._settings.trees)
         if self._store is not None and self._settings.redis_check != "off":
             self._store_watch = StoreWatch(self._store)
             await self._store_watch.start(refuses=self._settings.redis_check == "refuse")
@@ -204,12 +214,15 @@ class OrchestratorService:
         """Return once a replica of the target is ready and, if there are drafters, one of them or
         ``DRAFTER_SECONDS`` have passed.
 
-        Raises ``CannotStart`` if every drafter was refused.
+        Raises ``CannotStart`` if every drafter was refused, or if calibrated trees are of other
+        models.
         """
         assert self._mesh is not None
         await self._mesh.verifiers.wait_ready()
         if self._mesh.drafters.configured:
             await self._await_drafters(self._mesh.drafters)
+        if self._trees is not None:
+            check_trees(self._trees, self._mesh.verifiers.ready, self._mesh.drafters.peers)
 
     def can_answer(self) -> bool:
         """Whether a replica of the target is ready; without drafters answers are slower."""
@@ -227,7 +240,7 @@ class OrchestratorService:
             self._mesh,
             self._targets,
             self._store,
-            Defaults(self._settings.strategy, self._settings.lookahead),
+            Defaults(self._settings.strategy, self._settings.lookahead, self._trees),
             self._prompts,
             self._settings.limits,
         )

@@ -168,8 +168,7 @@ class Driver:
         self._tasks[command.task] = asyncio.create_task(self._guard(command.task, work))
 
     async def _verify(self, command: Verify, context: CallContext) -> None:
-        verdict = await self._calls.verify(command, context)
-        self._on_event(Verified(command.task, verdict))
+        self._on_event(await self._calls.verify(command, context))
 
     async def _guard(self, task: TaskId, work: Coroutine[None, None, None]) -> None:
         """Turn errors that end a task into ``Failed``, except ``InvalidField`` and cancellation."""

@@ -6,9 +6,11 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
+from specmesh.decoding.calibrated_trees import CalibratedTrees
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.thresholds import FilterOptions
+from specmesh.decoding.tree_shape import TreeShape
 from specmesh.orchestrator.request_limits import (
     MAX_STOP_STRING_CHARS,
     MAX_STOP_STRINGS,
@@ -31,6 +33,13 @@ class Defaults:
 
     strategy: str
     lookahead: int | None = None
+    trees: CalibratedTrees | None = None
+
+    def trees_for(self, target: Target, temperature: float) -> tuple[TreeShape, ...]:
+        """Calibrated trees of ``target``; none if they are another model's."""
+        if self.trees is None or self.trees.target_digest != target.info.weights_digest:
+            return ()
+        return tuple(each.shape for each in self.trees.nearest(temperature))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +95,7 @@ def make_plan(
         prompt=prompt,
         sampling=sampling,
         strategy=strategy,
-        goal=_goal(request, target, len(prompt), defaults, sampling.seed),
+        goal=_goal(request, target, len(prompt), defaults, sampling),
         stop_strings=_stop_strings(request.stopping),
         filter_options=_filter_options(request.speculation, strategy),
         num_top_logprobs=_num_top_logprobs(request, strategy, target),
@@ -98,7 +107,7 @@ def _goal(
     target: Target,
     num_prompt: int,
     defaults: Defaults,
-    seed: int,
+    sampling: Sampling,
 ) -> Goal:
     stopping = request.stopping
     max_tokens = _max_tokens(stopping, target, num_prompt)
@@ -110,7 +119,8 @@ def _goal(
         max_tokens=max_tokens,
         end_of_text_ids=frozenset(ends),
         stop_token_ids=frozenset(stopping.stop_token_ids),
-        seed=seed,
+        seed=sampling.seed,
+        calibrated_trees=defaults.trees_for(target, sampling.temperature),
         **_strategy_options(request.speculation, defaults),
     )
 

@@ -59,6 +59,8 @@ class RequestStats:
                 self.num_drafted_tokens += len(event.token_ids)
             case Verified():
                 self.num_verify_calls += 1
+                if event.next_draft is not None:
+                    self.num_drafted_tokens += len(event.next_draft.token_ids)
                 # Positions committed by now were counted when they were committed.
                 positions = [p for p in self._positions.pop(event.task) if p >= self._length]
                 self.num_verified_tokens += len(positions)

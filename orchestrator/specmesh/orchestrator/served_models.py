@@ -6,11 +6,12 @@ from collections.abc import Iterable
 
 from specmesh.decoding.errors import InvalidField
 from specmesh.orchestrator.mesh.calls import Mesh
+from specmesh.orchestrator.mesh.pool import Pool
 from specmesh.orchestrator.plan import Defaults
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.target import Target
 from specmesh.serving.errors import FailedPrecondition
-from specmesh.v1 import served_model_pb2
+from specmesh.v1 import model_pb2, served_model_pb2
 
 
 def check_page(request: served_model_pb2.ListModelsRequest) -> None:
@@ -46,6 +47,12 @@ def missing(strategy: str, mesh: Mesh) -> FailedPrecondition | None:
             f"strategy {strategy!r} needs a confidence service: none is configured",
             {"strategy": strategy},
         )
+    if STRATEGIES[strategy].needs_heads and not _may_have_heads(mesh.verifiers):
+        return FailedPrecondition(
+            "UNSUPPORTED_FEATURE",
+            f"strategy {strategy!r} needs heads: no replica of the target has any",
+            {"feature": "HEADS"},
+        )
     drafters = mesh.drafters
     if STRATEGIES[strategy].needs_drafter and drafters.all_refused:
         reasons = "; ".join(f"{peer.title}: {peer.refusal}" for peer in drafters.peers)
@@ -55,6 +62,13 @@ def missing(strategy: str, mesh: Mesh) -> FailedPrecondition | None:
             {"strategy": strategy},
         )
     return None
+
+
+def _may_have_heads(replicas: Pool) -> bool:
+    """Whether some replica has heads, or is not known yet."""
+    return any(
+        peer.model is None or peer.can(model_pb2.MODEL_FEATURE_HEADS) for peer in replicas.peers
+    )
 
 
 def _strategies(mesh: Mesh) -> Iterable[served_model_pb2.StrategyInfo]:

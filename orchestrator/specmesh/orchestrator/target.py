@@ -80,6 +80,7 @@ class Target:
         info.protocol_revision = min(each.protocol_revision for each in replicas)
         able = set(self.info.features).intersection(*(each.features for each in replicas))
         info.features[:] = sorted(able)
+        info.heads_depth = min(each.heads_depth for each in replicas)
         capacities = [each.kv_capacity_tokens for each in replicas]
         return replace(self, info=info, kv_capacity_tokens=min(filter(None, capacities), default=0))
 

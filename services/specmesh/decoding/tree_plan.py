@@ -60,11 +60,17 @@ class TreeOutcome:
 
 @dataclass(frozen=True, slots=True)
 class TreePlan:
-    """The draft of one round: at most ``depth`` levels, ended early by ``stop``."""
+    """The draft of one round: at most ``depth`` levels, ended early by ``stop``.
+
+    ``price`` is what a node had to be worth for the time it takes; a ``trial`` shows whether
+    drafting pays again.
+    """
 
     depth: int
     growth: TreeGrowth
     stop: DraftStop
+    price: float = 0.0
+    trial: bool = False
 
 
 class AdaptiveTree:
@@ -84,15 +90,12 @@ class AdaptiveTree:
         self._fills = width is not None
         self._width = width or DEFAULT_WIDTH
         self._shadow_price = 1 / self._width
-        self._price = 0.0
-        """What a node had to be worth in the latest plan for the time it takes."""
         self._limit = DEFAULT_LOOKAHEAD
         """As in ``AdaptiveLookahead``: doubles when a path of that length was accepted."""
         self._calibration = OnlinePlatt()
         self._acceptance = AcceptanceRate()
         """Of levels: whether, below an accepted node, one of the children is accepted."""
         self._exploration = Exploration()
-        self._exploring = False
         self._num_rounds = _PRIOR_ROUNDS
         self._num_levels = self._num_nodes = _PRIOR_ROUNDS * DEFAULT_LOOKAHEAD
         self._num_tokens = _PRIOR_ROUNDS * expected_tokens(PRIOR_ALPHA, DEFAULT_LOOKAHEAD)
@@ -103,29 +106,30 @@ class AdaptiveTree:
         """The next round's tree, None for none. A verification takes ``target_s`` seconds, a level
         ``drafter_s`` (None: not known yet), and each token more in a verification makes it
         ``target_token_s`` seconds longer."""
-        self._exploring, self._price = False, 0.0
         if not target_s or drafter_s is None:
-            return self._tree(below=0.0)
+            return self._tree(below=0.0, price=0.0)
         if self._fills:
             target_token_s = 0.0
         alone_s = self._alone_s(target_s, target_token_s)
         level_s = drafter_s + target_token_s
         if not self._lookahead and self._acceptance.alpha * alone_s <= level_s:
-            self._exploring = self._exploration.tries(level_s / alone_s)
+            if not self._exploration.tries(level_s / alone_s):
+                return None
             stop = DraftStop(0.0, self._calibration.latest)
-            return TreePlan(1, TreeGrowth(1, 0.0), stop) if self._exploring else None
+            return TreePlan(1, TreeGrowth(1, 0.0), stop, trial=True)
         rate = self._tokens_per_s(target_s, drafter_s, alone_s)
-        self._price = min(1.0, rate * target_token_s)
-        return self._tree(below=min(1.0, rate * level_s / self._acceptance.alpha))
+        price = min(1.0, rate * target_token_s)
+        return self._tree(min(1.0, rate * level_s / self._acceptance.alpha), price)
 
-    def observe(self, outcome: TreeOutcome) -> None:
-        """Learn from a round that was verified."""
+    def observe(self, outcome: TreeOutcome, plan: TreePlan | None = None) -> None:
+        """Learn from a round that was verified; ``plan`` is that of its draft, None without."""
+        price, trial = (plan.price, plan.trial) if plan is not None else (0.0, False)
         for each in outcome.siblings:
             accepted = [rank == each.accepted for rank in range(len(each.confidences))]
             self._calibration.learn(each.confidences, accepted)
         self._acceptance.learn(each.accepted is not None for each in outcome.siblings)
         num_accepted = outcome.num_accepted
-        if self._exploring and num_accepted:
+        if trial and num_accepted:
             self._exploration.won()
         self._num_rounds = self._num_rounds * _DECAY + 1
         self._num_levels = self._num_levels * _DECAY + outcome.num_levels
@@ -135,15 +139,15 @@ class AdaptiveTree:
             self._limit = min(2 * self._limit, MAX_LOOKAHEAD)
         if outcome.num_nodes >= self._width:
             self._shadow_price = min(1.0, self._shadow_price * _DEARER)
-        elif self._shadow_price >= self._price and not self._exploring:
+        elif self._shadow_price >= price and not trial:
             self._shadow_price = max(_CHEAPEST, self._shadow_price * _CHEAPER)
 
-    def _tree(self, below: float) -> TreePlan:
-        growth = TreeGrowth(self._width, max(self._price, self._shadow_price))
+    def _tree(self, below: float, price: float) -> TreePlan:
+        growth = TreeGrowth(self._width, max(price, self._shadow_price))
         if self._lookahead:
             below = 0.0
         stop = DraftStop(below, self._calibration.latest)
-        return TreePlan(self._lookahead or self._limit, growth, stop)
+        return TreePlan(self._lookahead or self._limit, growth, stop, price)
 
     def _alone_s(self, target_s: float, target_token_s: float) -> float:
         """The time of a verification without draft tokens: most of those measured had some."""

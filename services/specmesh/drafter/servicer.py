@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -13,11 +12,19 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import TokenTree
 from specmesh.decoding.tree_growth import TreeGrowth
-from specmesh.drafter.growth import DraftShape, GrowingDraft, Level
+from specmesh.decoding.tree_shape import TreeShape
 from specmesh.inference.engine.engine import Engine
 from specmesh.inference.engine.job import Job, Steps
-from specmesh.inference.model import ForwardRequest, LanguageModel, SequenceState
-from specmesh.inference.service.accounts import add_cost, record_cost, round_to_blocks
+from specmesh.inference.model import ForwardRequest, LanguageModel
+from specmesh.inference.service.accounts import CostMeter, add_cost, record_cost, round_to_blocks
+from specmesh.inference.service.growth import (
+    MAX_CHOICES,
+    MAX_DEPTH,
+    DraftShape,
+    GrowingDraft,
+    Level,
+)
+from specmesh.inference.service.levels import write_levels
 from specmesh.inference.service.prefixes import PrefixResolver
 from specmesh.mesh.v1alpha1 import cost_pb2, drafter_pb2, drafter_pb2_grpc
 from specmesh.serving.interceptors import exchange
@@ -27,12 +34,8 @@ from specmesh.serving.wire import (
     read_sampling,
     read_stop,
     read_tree,
-    write_choices,
-    write_distributions,
+    read_tree_shape,
 )
-
-MAX_DEPTH = 256
-MAX_CHOICES = 16
 
 DraftJob = Job[drafter_pb2.DraftResponse]
 DraftSteps = Steps[drafter_pb2.DraftResponse]
@@ -103,7 +106,7 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
     ) -> DraftSteps:
         shape = self._fit(shape, tree, len(prefix))
         sequence = self._model.open(prefix, job.cancellation, len(tree) + shape.num_nodes)
-        meter = _CostMeter(sequence, job.queue_ms)
+        meter = CostMeter(sequence, job.queue_ms)
         growth = GrowingDraft(tree, len(prefix), shape, sampling)
         sent = len(tree)
         pending: list[Level] = []
@@ -112,7 +115,7 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
                 pending.append(growth.grow((yield ForwardRequest(sequence, growth.tree))))
                 if growth.num_levels % levels_per_message == 0 or growth.ended:
                     if len(growth.tree) > sent:
-                        yield _message(pending, sent, meter)
+                        yield write_levels(pending, sent, meter.read())
                     sent, pending = len(growth.tree), []
         finally:
             # The next call most probably continues the likeliest path, whose last node has
@@ -130,27 +133,6 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
             raise InvalidField("prefix", f"{reached} tokens are more than the context of {limit}")
         room = limit - prefix_length - max(tree.depth(node) for node in shape.from_nodes)
         return replace(shape, depth=min(shape.depth, room))
-
-
-class _CostMeter:
-    """Measures the cost of a call since the last reading."""
-
-    def __init__(self, sequence: SequenceState, queue_ms: float) -> None:
-        self._sequence = sequence
-        self._queue_ms = queue_ms
-        self._since = time.perf_counter()
-        self._computed = 0
-
-    def read(self) -> cost_pb2.ComputeCost:
-        now, computed = time.perf_counter(), self._sequence.num_computed_tokens
-        cost = cost_pb2.ComputeCost(
-            queue_ms=self._queue_ms,
-            forward_ms=(now - self._since) * 1e3,
-            num_cached_tokens=0 if self._computed else self._sequence.num_cached_tokens,
-            num_computed_tokens=computed - self._computed,
-        )
-        self._queue_ms, self._since, self._computed = 0.0, now, computed
-        return cost
 
 
 def read_shape(request: drafter_pb2.DraftRequest, tree_size: int) -> DraftShape:
@@ -173,6 +155,7 @@ def read_shape(request: drafter_pb2.DraftRequest, tree_size: int) -> DraftShape:
         *(from_nodes, request.depth, branching, request.num_choices, stop),
         vocab_size=request.vocab_size or None,
         growth=_read_growth(request, tree_size),
+        fixed=_read_fixed(request, len(from_nodes), tree_size),
     )
     if 0 in shape.branching:
         raise InvalidField("branching", "must be at least 1 at every level")
@@ -191,20 +174,15 @@ def _read_growth(request: drafter_pb2.DraftRequest, tree_size: int) -> TreeGrowt
     return read_growth(request.growth, MAX_TREE_NODES - tree_size)
 
 
-def _message(levels: Sequence[Level], sent: int, meter: _CostMeter) -> drafter_pb2.DraftResponse:
-    """The response with the nodes of ``levels``, whose numbers begin after ``sent``."""
-    tree = levels[-1].tree
-    choices = {node: chosen for level in levels for node, chosen in level.choices.items()}
-    return drafter_pb2.DraftResponse(
-        token_ids=tree.token_ids[sent:],
-        parents=tree.parents[sent:],
-        draft_distributions=[
-            message for level in levels for message in write_distributions(level.distributions)
-        ],
-        cost=meter.read(),
-        choices=write_choices(choices),
-        entropies=[chosen.entropy for chosen in choices.values()],
-    )
+def _read_fixed(
+    request: drafter_pb2.DraftRequest, num_from: int, tree_size: int
+) -> TreeShape | None:
+    if not request.HasField("shape"):
+        return None
+    for name in ("branching", "growth"):
+        if name in {field.name for field, _ in request.ListFields()}:
+            raise InvalidField("shape", f"excludes {name}")
+    return read_tree_shape(request.shape, (MAX_TREE_NODES - tree_size) // num_from)
 
 
 def _first_leaf(tree: TokenTree) -> int:

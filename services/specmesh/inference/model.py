@@ -40,7 +40,8 @@ class ModelDescription:
     models without a limit. Models equal in ``weights_digest`` and ``dtype`` give the same answers,
     see ``digests.py``; ``dtype`` is empty without weights. ``revision`` is the Hugging Face commit,
     if known, and ``chat_template`` None for a model without one. ``interruptible``: a forward pass
-    that nobody wants any more stops in the middle.
+    that nobody wants any more stops in the middle. ``heads_depth``: how many tokens deep its heads
+    draft, 0 for a model without heads.
     """
 
     name: str
@@ -55,6 +56,7 @@ class ModelDescription:
     revision: str = ""
     interruptible: bool = False
     chat_template: ChatTemplate | None = None
+    heads_depth: int = 0
 
 
 class Cancellation(threading.Event):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 TARGET = "pycode-12m"
 DRAFTER = "pycode-0.6m"
+HEADS = "pycode-12m-heads"
 
 _FOLDER = Path(__file__).parent
 
@@ -33,12 +34,18 @@ def path(name: str) -> Path:
     Raises KeyError if there is no such model, and ModuleNotFoundError without the distribution
     specmesh-models, which has the weights.
     """
-    if name not in (TARGET, DRAFTER):
+    if name not in (TARGET, DRAFTER, HEADS):
         raise KeyError(name)
     folder = _FOLDER / name
     if not folder.is_dir():
         raise ModuleNotFoundError(f"no folder {folder}", name="specmesh-models")
     return folder
+
+
+def heads() -> Path | None:
+    """Folder of the heads that ship for the target; None if none do."""
+    folder = _FOLDER / HEADS
+    return folder if folder.is_dir() else None
 
 
 def heldout_prompts() -> list[Prompt]:

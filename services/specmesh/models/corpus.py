@@ -46,9 +46,10 @@ def standard_library() -> Path:
     return Path(sysconfig.get_path("stdlib"))
 
 
-def read_sources(root: Path) -> Iterator[SourceFile]:
-    """Every UTF-8 ``.py`` file below ``root`` in name order, third-party packages left out."""
-    for path in sorted(root.rglob("*.py")):
+def read_sources(root: Path, pattern: str = "*.py") -> Iterator[SourceFile]:
+    """Every UTF-8 file below ``root`` whose name matches ``pattern``, in name order, third-party
+    packages left out."""
+    for path in sorted(root.rglob(pattern)):
         if not {"site-packages", "__pycache__"} & set(path.parts):
             try:
                 text = path.read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ from itertools import pairwise, zip_longest
 import numpy as np
 
 from specmesh.decoding.drafting import TopK, highest_entropy
-from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.errors import InvalidField, within
 from specmesh.decoding.lookahead import DraftStop
 from specmesh.decoding.platt import MAX_BIAS, MAX_SLOPE, Platt
 from specmesh.decoding.sampling import AcceptanceMode, Distribution, Sampling
@@ -26,6 +26,7 @@ from specmesh.decoding.thresholds import (
 )
 from specmesh.decoding.tree import TokenTree
 from specmesh.decoding.tree_growth import TreeGrowth
+from specmesh.decoding.tree_shape import TreeShape
 from specmesh.mesh.v1alpha1 import confidence_pb2, drafter_pb2, tokens_pb2
 from specmesh.v1 import sampling_pb2, speculation_pb2
 
@@ -208,6 +209,19 @@ def write_growth(growth: TreeGrowth | None) -> drafter_pb2.TreeGrowth | None:
     if growth is None:
         return None
     return drafter_pb2.TreeGrowth(max_nodes=growth.max_nodes, least_worth=growth.least_worth)
+
+
+def read_tree_shape(message: drafter_pb2.TreeShape, most: int) -> TreeShape:
+    """A tree's shape, of at most ``most`` nodes."""
+    if sum(message.num_children) > most:
+        raise InvalidField("shape.num_children", f"makes a tree of more than {most} nodes")
+    with within("shape"):
+        return TreeShape(tuple(message.num_children))
+
+
+def write_tree_shape(shape: TreeShape | None) -> drafter_pb2.TreeShape | None:
+    """The message for ``shape``."""
+    return None if shape is None else drafter_pb2.TreeShape(num_children=shape.num_children)
 
 
 def read_positions(messages: Sequence[confidence_pb2.DraftPosition]) -> list[TopK]:

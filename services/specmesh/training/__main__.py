@@ -1,44 +1,66 @@
-"""``python -m specmesh.training``: make the shipped pair again, offline."""
+"""``specmesh train`` or ``python -m specmesh.training``: the shipped pair again, or heads."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
+from specmesh import models
 from specmesh.models.corpus import standard_library
 
+app = typer.Typer(
+    help="Train the model pair that is shipped, or heads for any target.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
 
-def main(
-    sources: Annotated[
-        Path | None,
-        typer.Option("--corpus", help="Python source to train on; else the standard library"),
-    ] = None,
+Corpus = Annotated[
+    Path | None,
+    typer.Option(
+        "--corpus", exists=True, file_okay=False, help="Files to train on; else Python's own"
+    ),
+]
+Threads = Annotated[int, typer.Option(min=0, help="0: as many as there are cores")]
+Seed = Annotated[int, typer.Option(min=0)]
+
+
+class HeadKind(StrEnum):
+    """Architectures of heads."""
+
+    MEDUSA = "medusa"
+    RECURRENT = "recurrent"
+
+
+@app.callback(invoke_without_command=True)
+def pair(
+    context: typer.Context,
+    sources: Corpus = None,
     work_dir: Annotated[Path, typer.Option(help="Checkpoints and samples")] = Path("build/train"),
     output: Annotated[Path, typer.Option(help="Where both models go")] = Path("build/models"),
     target_steps: Annotated[int, typer.Option(min=1, help="Steps of 8,192 tokens")] = 1500,
     drafter_steps: Annotated[int, typer.Option(min=1, help="Steps of 8,192 tokens")] = 3000,
     sample_shards: Annotated[int, typer.Option(min=1, help="43,008 tokens each")] = 31,
-    threads: Annotated[int, typer.Option(min=0, help="0: as many as there are cores")] = 0,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    threads: Threads = 0,
+    seed: Seed = 0,
 ) -> None:
     """Train the target, then its drafter; report losses and the acceptance rate.
 
     A run that was stopped goes on where it was when started again.
     """
+    if context.invoked_subcommand is not None:
+        return
     # Here, so that --help does not wait for them.
-    import torch
-    from transformers.utils import logging
-
     from specmesh.training.pipeline import TrainingPlan, WorkFolderError, run
     from specmesh.training.samples import SamplePlan
 
-    console = Console(highlight=False)
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    if threads:
-        torch.set_num_threads(threads)
+    console = _prepare(threads)
     plan = TrainingPlan(
         sources=sources or standard_library(),
         work=work_dir,
@@ -48,14 +70,8 @@ def main(
         samples=SamplePlan(sample_shards, seed=seed),
         seed=seed,
     )
-    try:
+    with _refusals(console, WorkFolderError):
         found = run(plan, console)
-    except WorkFolderError as error:
-        console.print(f"error: {error}")
-        raise typer.Exit(2) from error
-    except KeyboardInterrupt as error:
-        console.print("stopped; the same command goes on from here")
-        raise typer.Exit(130) from error
     console.print(
         f"held-out loss: target {found.target.nats_per_token:.3f}, "
         f"drafter {found.drafter.nats_per_token:.3f} nats per token\n"
@@ -66,5 +82,87 @@ def main(
     )
 
 
+@app.command()
+def heads(
+    target: Annotated[
+        str | None, typer.Option(help="Folder or Hugging Face id", show_default="shipped")
+    ] = None,
+    kind: Annotated[HeadKind, typer.Option(help="Architecture")] = HeadKind.RECURRENT,
+    sources: Corpus = None,
+    files: Annotated[str, typer.Option(help="Names of the corpus's files")] = "*.py",
+    work_dir: Annotated[Path, typer.Option(help="Checkpoints and texts")] = Path("build/train"),
+    output: Annotated[Path, typer.Option(help="Where the heads go")] = Path("build/heads"),
+    depth: Annotated[int, typer.Option(min=1, max=16, help="Tokens that they draft")] = 5,
+    inner: Annotated[
+        int, typer.Option(min=0, help="Width of a recurrent head's block; 0: twice the target's")
+    ] = 0,
+    vocabulary: Annotated[
+        int, typer.Option(min=0, help="Tokens that are guessed, the most frequent; 0: all")
+    ] = 2048,
+    steps: Annotated[int, typer.Option(min=2, help="Of --sequences times 512 tokens")] = 3000,
+    sequences: Annotated[int, typer.Option(min=1, help="Windows of text in a step")] = 4,
+    shards: Annotated[int, typer.Option(min=1, help="The target's texts: 16,384 tokens each")] = 32,
+    threads: Threads = 0,
+    seed: Seed = 0,
+) -> None:
+    """Train heads, which draft from the target's hidden states, inside its verifier.
+
+    The target first writes texts of its own. A run that was stopped goes on where it was when
+    started again.
+    """
+    from specmesh.inference.model import ModelNotLoadable
+    from specmesh.training.heads.generations import GenerationPlan
+    from specmesh.training.heads.pipeline import HeadsPlan, run
+    from specmesh.training.heads.texts import CorpusUnfit
+
+    console = _prepare(threads)
+    plan = HeadsPlan(
+        target=target or str(models.path(models.TARGET)),
+        kind=kind.value,
+        sources=sources or standard_library(),
+        pattern=files,
+        work=work_dir,
+        output=output,
+        max_depth=depth,
+        inner_size=inner,
+        num_guessed=vocabulary,
+        steps=steps,
+        batch_sequences=sequences,
+        sequence_tokens=512,
+        generations=GenerationPlan(shards, seed=seed),
+        seed=seed,
+    )
+    with _refusals(console, ModelNotLoadable, CorpusUnfit):
+        found = run(plan, console)
+    table = Table("depth", "greedy", "T=0.8", title="Acceptance on held-out text")
+    for each in found:
+        table.add_row(str(each.depth), f"{each.greedy:.3f}", f"{each.sampled:.3f}")
+    console.print(table)
+    console.print(f"written to {output}; 'specmesh bench heads --heads {output}' measures them")
+
+
+def _prepare(threads: int) -> Console:
+    import torch
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    if threads:
+        torch.set_num_threads(threads)
+    return Console(highlight=False)
+
+
+@contextmanager
+def _refusals(console: Console, *refusals: type[Exception]) -> Iterator[None]:
+    """Say what was refused, and how to go on after Ctrl-C."""
+    try:
+        yield
+    except refusals as error:
+        console.print(f"error: {error}")
+        raise typer.Exit(2) from error
+    except KeyboardInterrupt as error:
+        console.print("stopped; the same command goes on from here")
+        raise typer.Exit(130) from error
+
+
 if __name__ == "__main__":
-    typer.run(main)
+    app()

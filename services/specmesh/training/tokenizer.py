@@ -16,7 +16,7 @@ VOCAB_SIZE = 4096
 END_OF_TEXT = "<|endoftext|>"
 END_OF_TEXT_ID = 0
 
-Tokens = npt.NDArray[np.uint16]
+Tokens = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 
 
 def train_tokenizer(files: Iterable[SourceFile]) -> Tokenizer:

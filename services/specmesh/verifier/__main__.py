@@ -9,15 +9,16 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import grpc.aio
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
+from specmesh.inference.engine.heads import TargetWithHeads
 from specmesh.inference.model import LanguageModel, ModelNotLoadable
 from specmesh.inference.models.empty import EmptyModel
-from specmesh.inference.models.simulated_settings import SimulatedSettings
+from specmesh.inference.models.simulated_settings import SimulatedTargetSettings
 from specmesh.inference.models.tensor_parallel import Ranks, follow
 from specmesh.inference.service.features import VERIFYING
 from specmesh.inference.service.prefixes import PrefixResolver
@@ -28,7 +29,7 @@ from specmesh.serving.server import serve
 from specmesh.verifier.servicer import VerifierServicer
 
 
-class VerifierSettings(InferenceSettings, SimulatedSettings):
+class VerifierSettings(InferenceSettings, SimulatedTargetSettings):
     """Serves a replica of the target model, which checks drafts."""
 
     model_config = SettingsConfigDict(env_prefix="SPECMESH_VERIFIER__")
@@ -42,6 +43,11 @@ class VerifierSettings(InferenceSettings, SimulatedSettings):
     chat_template: Path | None = Field(
         None,
         description="file with a chat template in Jinja, in place of the target's own",
+    )
+    heads: Path | None = Field(
+        None,
+        description="folder with heads that were trained for this target; they draft what follows "
+        "a verdict",
     )
 
 
@@ -76,22 +82,45 @@ class VerifierService(InferenceService):
             raise ModelNotLoadable(
                 f"backend {self._verifier.backend!r} has no use for a chat template"
             )
+        if self._verifier.heads and self._verifier.backend != "transformers":
+            raise ModelNotLoadable(f"backend {self._verifier.backend!r} has no use for --heads")
+        if self._verifier.heads and self._ranks is not None:
+            raise ModelNotLoadable(
+                f"--heads needs the target in one process, not divided among "
+                f"{self._ranks.count} ranks"
+            )
         if self._verifier.backend == "empty":
             return EmptyModel()
         if self._verifier.backend == "simulated":
             return self._verifier.simulated_target()
+        return self._load_transformers()
+
+    def _load_transformers(self) -> LanguageModel:
         from specmesh.inference.models.chat_templates import read_template
+        from specmesh.inference.models.heads.draft_heads import DraftHeads
+        from specmesh.inference.models.heads.folder import load_heads
+        from specmesh.inference.models.heads.neural import NeuralHeads
         from specmesh.inference.models.transformers_model import TransformersModel
 
-        file = self._verifier.chat_template
-        return TransformersModel.load(
+        file, folder = self._verifier.chat_template, self._verifier.heads
+
+        def heads_for(target: Any, digest: str) -> DraftHeads:
+            assert folder is not None
+            try:
+                return load_heads(folder, target, digest)
+            except ModelNotLoadable as error:
+                raise ModelNotLoadable(f"--heads: {error}") from error
+
+        model = TransformersModel.load(
             self._verifier.model,
             dtype=self._verifier.dtype,
             device=self._verifier.device,
             cache_bytes=self._verifier.cache_bytes,
             ranks=self._ranks,
             chat_template=None if file is None else read_template(file),
+            heads_for=None if folder is None else heads_for,
         )
+        return model if model.heads is None else TargetWithHeads(model, NeuralHeads(model.heads))
 
     def follow(self) -> None:
         """Load this rank's part of the target, and compute with it until rank 0 ends."""

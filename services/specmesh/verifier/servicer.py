@@ -14,14 +14,16 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.logprobs import MAX_TOP_LOGPROBS, logprobs_along
 from specmesh.decoding.tree import TokenTree
 from specmesh.inference.engine.engine import Engine
+from specmesh.inference.engine.heads import DraftSequence, TargetWithHeads
 from specmesh.inference.engine.job import Job, Steps
 from specmesh.inference.model import ForwardRequest, LanguageModel, Logits
-from specmesh.inference.service.accounts import record_cost, round_to_blocks
+from specmesh.inference.service.accounts import add_cost, record_cost, round_to_blocks
 from specmesh.inference.service.prefixes import PrefixResolver
 from specmesh.mesh.v1alpha1 import cost_pb2, verifier_pb2, verifier_pb2_grpc
 from specmesh.serving.interceptors import exchange
 from specmesh.serving.verdicts import write_verdict
 from specmesh.serving.wire import read_distributions, read_sampling, read_tree
+from specmesh.verifier.next_draft import NextDraft, draft_from, read_next_draft
 
 VerifyJob = Job[verifier_pb2.VerifyResponse]
 VerifySteps = Steps[verifier_pb2.VerifyResponse]
@@ -65,6 +67,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         distributions = read_distributions(request.tree.draft_distributions)
         num_bonus_candidates = _num_bonus_candidates(request)
         num_top_logprobs = _num_top_logprobs(request)
+        next_draft = read_next_draft(request, sampling)
         prefix = await self._prefixes.resolve(request.prefix)
         self._check_room(len(prefix), tree)
 
@@ -78,10 +81,13 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
             return replace(verdict, logprobs=logprobs_along(tree, logits, *path, num_top_logprobs))
 
         def work(job: VerifyJob) -> VerifySteps:
-            return self._verify(job, prefix, tree, judge)
+            return self._verify(job, prefix, tree, judge, next_draft)
 
         response = await self._engine.run(work)
-        record_cost(response.cost)
+        total = cost_pb2.ComputeCost()
+        for cost in (response.cost, response.next_draft.cost):
+            add_cost(total, cost)
+        record_cost(total)
         round_to_blocks(response.cost, len(prefix))
         return response
 
@@ -91,10 +97,13 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         prefix: Sequence[int],
         tree: TokenTree,
         judge: Callable[[Logits], Verdict],
+        next_draft: NextDraft | None,
     ) -> VerifySteps:
         began = time.perf_counter()
-        sequence = self._model.open(prefix, job.cancellation, len(tree))
+        model = self._model
+        sequence = model.open(prefix, job.cancellation, len(tree))
         accepted: Sequence[int] = ()
+        draft: DraftSequence | None = None
         try:
             logits = yield ForwardRequest(sequence, tree)
             forward_ms = (time.perf_counter() - began) * 1e3
@@ -106,9 +115,18 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
                 num_cached_tokens=sequence.num_cached_tokens,
                 num_computed_tokens=sequence.num_computed_tokens,
             )
-            yield write_verdict(verdict, cost)
+            response = write_verdict(verdict, cost)
+            if next_draft is not None and isinstance(model, TargetWithHeads):
+                end = accepted[-1] if accepted else 0
+                draft = model.open_draft(sequence, end, verdict.next_token)
         finally:
-            sequence.close(accepted)
+            sequence.close(accepted)  # before heads draft: others may need its KV cache
+        if draft is not None and next_draft is not None:
+            position = len(prefix) + len(accepted) + 1
+            drafted = yield from draft_from(draft, position, next_draft, model.description)
+            if drafted is not None:
+                response.next_draft.CopyFrom(drafted)
+        yield response
 
     def _check_room(self, prefix_length: int, tree: TokenTree) -> None:
         limit = self._model.description.context_tokens

@@ -91,6 +91,7 @@ def test_run_compares_strategies_on_one_mesh(tmp_path):
     result = found(
         *("run", "--target-histogram", histogram, "--drafter-ms", 4, "--verifiers", 3, *chosen),
         *("--requests", 4, "--rate", 2.5, "--tokens", 12, "--hop-ms", 0.5, "-o", "lookahead=3"),
+        *("--heads-ms", 1),
     )
     assert set(result["strategies"]) == set(STRATEGIES)
     for outcome in result["strategies"].values():
@@ -107,6 +108,7 @@ def test_run_compares_strategies_on_one_mesh(tmp_path):
         ("branches", "--tokens", 10, "--workers", 1),
         (*RUN, "--strategy", "autoregressive", "--strategy", "dsi"),
         ("run", "--target-ms", 20, "--strategy", "autoregressive"),
+        ("run", "--target-ms", 20, "--heads-ms", 1, "--strategy", "heads"),
     ],
 )
 def test_people_get_tables(command):
@@ -137,6 +139,8 @@ def test_people_get_tables(command):
         (("run", "--target-ms", 0, "--drafter-ms", 5), "--target-ms"),
         (("run", "--target-ms", 20), "--drafter-ms"),
         ((*RUN, "--target-token-ms", -1), "--target-token-ms"),
+        ((*RUN, "--strategy", "heads"), "--heads-ms"),
+        ((*RUN, "--heads-ms", "nan"), "--heads-ms"),
         ((*RUN, "--target-histogram", "some.json"), "--target-histogram"),
     ],
 )

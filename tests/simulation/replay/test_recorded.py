@@ -105,11 +105,11 @@ def test_a_trace_without_all_its_spans_is_refused():
         recorded(Trace.of([each for each in spans() if each.span_id != "r1"]))
 
 
-def test_a_strategy_whose_text_is_not_the_targets_is_refused():
+@pytest.mark.parametrize("strategy", ["filter", "heads"])
+def test_a_strategy_whose_text_is_not_the_targets_or_that_needs_heads_is_refused(strategy):
     root, *others = spans()
-    filtered = told(root, strategy="filter")
-    with pytest.raises(NotReplayable, match="'filter'"):
-        recorded(Trace.of([filtered, *others]))
+    with pytest.raises(NotReplayable, match=f"'{strategy}'"):
+        recorded(Trace.of([told(root, strategy=strategy), *others]))
 
 
 def test_an_answer_whose_drafts_were_all_cancelled_is_refused():

@@ -10,16 +10,22 @@ from typing import Annotated, NamedTuple
 import typer
 from rich.console import Console
 
-from specmesh import models
 from specmesh.bench.calibrate.collect import Position, collect
 from specmesh.bench.calibrate.judged import judge
+from specmesh.bench.calibrate.pair import (
+    TEMPERATURES,
+    DrafterModel,
+    NumPrompts,
+    TargetModel,
+    load_pair,
+    prompts_in_halves,
+)
 from specmesh.bench.calibrate.report import as_json, show
+from specmesh.bench.calibrate.tree import tree
 from specmesh.bench.kit.options import Json, Temperatures, Threads, Tokens
 from specmesh.decoding.calibration import Calibration
 from specmesh.decoding.sampling import Sampling
-from specmesh.inference.model import ModelNotLoadable
-
-_TEMPERATURES = (0.0, 0.8)
+from specmesh.inference.model import LanguageModel, ModelNotLoadable
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -43,15 +49,9 @@ def group() -> None:
 
 @app.command()
 def confidence(
-    target_model: Annotated[
-        str | None, typer.Option(help="Folder or Hugging Face id.", show_default="shipped")
-    ] = None,
-    drafter_model: Annotated[
-        str | None, typer.Option(help="The same for the drafter.", show_default="shipped")
-    ] = None,
-    prompts: Annotated[
-        int, typer.Option(min=2, help="Held-out prompts: half to fit on, half to judge by.")
-    ] = 64,
+    target_model: TargetModel = None,
+    drafter_model: DrafterModel = None,
+    prompts: NumPrompts = 64,
     tokens: Tokens = 128,
     temperature: Temperatures = None,
     threads: Threads = 2,
@@ -66,19 +66,13 @@ def confidence(
     Of the held-out prompts the first half is fitted on and the second judged by; no file has
     prompts in both.
     """
-    temperatures = tuple(dict.fromkeys(temperature or _TEMPERATURES))
+    temperatures = tuple(dict.fromkeys(temperature or TEMPERATURES))
     try:
-        halves = _observe(
-            target_model or str(models.path(models.TARGET)),
-            drafter_model or str(models.path(models.DRAFTER)),
-            _prompts(prompts),
-            temperatures,
-            tokens,
-            threads,
-        )
+        pair = load_pair(target_model, drafter_model, threads)
     except ModelNotLoadable as error:
         typer.echo(f"specmesh: {error}", err=True)
         raise typer.Exit(2) from error
+    halves = _observe(pair, prompts_in_halves(prompts), temperatures, tokens)
     positions = [position for group in halves.fit.values() for position in group]
     try:
         calibration = Calibration.fit(*zip(*positions, strict=True))
@@ -95,24 +89,15 @@ def confidence(
 
 
 def _observe(
-    target_name: str,
-    drafter_name: str,
+    pair: tuple[LanguageModel, LanguageModel],
     halves: tuple[Sequence[str], Sequence[str]],
     temperatures: Sequence[float],
     num_tokens: int,
-    threads: int,
 ) -> Halves:
-    """Observe the positions of both halves. Raises ``ModelNotLoadable``."""
-    import torch
-
+    """Observe the positions of both halves."""
     from specmesh.bench.offline import tokenize
-    from specmesh.inference.models.transformers_model import TransformersModel
 
-    torch.set_num_threads(threads)
-    target, drafter = (
-        TransformersModel.load(name, dtype="float32", device="cpu")
-        for name in (target_name, drafter_name)
-    )
+    target, drafter = pair
     observed = []
     for seed, texts in enumerate(halves):
         prompts = tokenize(target, texts)
@@ -126,12 +111,7 @@ def _observe(
     return Halves(*observed)
 
 
-def _prompts(count: int) -> tuple[Sequence[str], Sequence[str]]:
-    """``count`` of the shipped prompts, from both halves of the list, which is sorted by file."""
-    texts = [prompt.text for prompt in models.heldout_prompts()]
-    middle = len(texts) // 2
-    return texts[:middle][: count // 2], texts[middle:][: count // 2]
-
+app.command()(tree)
 
 if __name__ == "__main__":
     app(prog_name="specmesh calibrate")

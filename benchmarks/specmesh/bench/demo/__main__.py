@@ -13,6 +13,7 @@ from specmesh.bench.kit.prompts import read_prompts
 from specmesh.cli.local.mesh import MeshOptions
 from specmesh.cli.up import (
     DrafterModels,
+    HeadsFolder,
     Lookahead,
     RedisUrl,
     TargetModel,
@@ -27,6 +28,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def main(
     target: TargetModel = None,
     drafter: DrafterModels = None,
+    heads: HeadsFolder = None,
     prompts: PromptsFile = None,
     num_prompts: Annotated[int, typer.Option(min=1, help="How many, from the first.")] = 5,
     tokens: Tokens = 128,
@@ -43,7 +45,7 @@ def main(
 
     def make(surroundings: Surroundings) -> Demo:
         options = MeshOptions(
-            models=real_models(target, drafter, threads),
+            models=real_models(target, drafter, threads, heads=heads),
             num_verifiers=verifiers,
             threads=threads,
             lookahead=lookahead,

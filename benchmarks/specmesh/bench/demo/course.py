@@ -16,6 +16,7 @@ from specmesh.bench.kit.experiment import (
     SPECULATIVE,
     Experiment,
     Speculation,
+    lossless,
 )
 from specmesh.bench.kit.setting import describe_setting, setting_json
 from specmesh.bench.strategies.report import (
@@ -29,7 +30,6 @@ from specmesh.bench.strategies.summary import Comparison
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.mesh import MeshOptions
 from specmesh.client import AsyncClient
-from specmesh.orchestrator.strategies import LOSSLESS
 from specmesh.traces.breakdown import breakdown
 from specmesh.traces.cancellation import cancellations, stop_times
 from specmesh.traces.speculation import latencies
@@ -62,7 +62,7 @@ class Demo(Bench):
         self._first = prompts[0]
         self._experiment = Experiment(
             prompts=prompts,
-            speculations=[Speculation(name) for name in LOSSLESS],
+            speculations=[Speculation(name) for name in lossless(self.models)],
             num_tokens=num_tokens,
         )
 

@@ -9,7 +9,9 @@ from dataclasses import asdict, dataclass
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from specmesh.cli.local.models import RealModels
 from specmesh.client import AsyncClient, Filter, GenerationResult, GenerationStream
+from specmesh.orchestrator.strategies import LOSSLESS, STRATEGIES
 from specmesh.orchestrator.strategies.options import StrategyOptions
 
 AUTOREGRESSIVE = "autoregressive"
@@ -18,6 +20,7 @@ DSI = "dsi"
 BRANCH_PREDICTION = "branch-prediction"
 FILTER = "filter"
 TREE = "tree"
+HEADS = "heads"
 GREEDY = 0.0
 SAMPLED = 0.8
 TEMPERATURES = (GREEDY, SAMPLED)
@@ -25,6 +28,12 @@ SEED = 20_240_817
 
 Prompt = str | Sequence[int]
 """Text or token ids."""
+
+
+def lossless(models: RealModels) -> tuple[str, ...]:
+    """The lossless strategies that a mesh of ``models`` can run."""
+    return tuple(name for name in LOSSLESS if models.heads or not STRATEGIES[name].needs_heads)
+
 
 _NUM_WARM_UP_TOKENS = 8
 

@@ -22,6 +22,7 @@ from specmesh.bench.simulate.parallel import spread
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.load import lengths
 from specmesh.load.objectives import Objectives, objectives
+from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.simulation.latency import Fixed
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -128,6 +129,8 @@ def main(
     first served. Exits with 1 if no mesh meets the objectives.
     """
     names = strategy or list(_STRATEGIES)
+    if any(STRATEGIES[name].needs_heads for name in names):
+        raise typer.BadParameter("needs heads, of which no plan is made", param_hint="--strategy")
     target = Fixed(
         target_ms / 1e3, None if first_ms is None else first_ms / 1e3, token_s=target_token_ms / 1e3
     )

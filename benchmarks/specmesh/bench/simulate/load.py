@@ -71,7 +71,9 @@ def run_load(load: SimulatedLoad, model: MeshModel) -> LoadOutcome:
     mesh = SimulatedMesh(Clock(), model, load.seed)
     arrivals = [(at, STRATEGIES[load.strategy](load.goal)) for at in _arrivals_s(load)]
     prompts = [(number,) for number in range(load.num_requests)]
-    answers = simulate_on(mesh, arrivals, CertainModels(target, drafters), prompts=prompts)
+    heads = SimulatedDrafter(target, load.acceptance, load.runner_up, salt=len(drafters))
+    models = CertainModels(target, drafters, heads)
+    answers = simulate_on(mesh, arrivals, models, prompts=prompts)
     duration_s = mesh.clock.now
     num_tokens = sum(len(answer.token_ids) for answer in answers)
     return LoadOutcome(

@@ -14,6 +14,7 @@ from specmesh.bench.kit.experiment import (
     TEMPERATURES,
     Experiment,
     Speculation,
+    lossless,
 )
 from specmesh.bench.kit.options import (
     Json,
@@ -28,7 +29,7 @@ from specmesh.bench.kit.prompts import read_prompts
 from specmesh.bench.kit.strategy_options import GivenOptions, read_options
 from specmesh.bench.strategies.bench import StrategiesBench
 from specmesh.cli.local.mesh import MeshOptions
-from specmesh.cli.up import DrafterModels, RedisUrl, TargetModel, Threads, real_models
+from specmesh.cli.up import DrafterModels, HeadsFolder, RedisUrl, TargetModel, Threads, real_models
 from specmesh.orchestrator.strategies import LOSSLESS
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -38,6 +39,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def main(
     target: TargetModel = None,
     drafter: DrafterModels = None,
+    heads: HeadsFolder = None,
     prompts: PromptsFile = None,
     num_prompts: NumPrompts = 20,
     tokens: Tokens = 128,
@@ -47,7 +49,7 @@ def main(
         typer.Option(
             help=f"One of {', '.join(LOSSLESS)}; several times for several. {AUTOREGRESSIVE} "
             "is always among them.",
-            show_default="all",
+            show_default="all, those that need heads only with heads",
         ),
     ] = None,
     option: GivenOptions = None,
@@ -64,8 +66,10 @@ def main(
     speculations = _speculations(strategy or LOSSLESS, option or ())
 
     def make(surroundings: Surroundings) -> StrategiesBench:
+        models = real_models(target, drafter, threads, heads=heads)
+        able = (AUTOREGRESSIVE, *(strategy or lossless(models)))
         options = MeshOptions(
-            models=real_models(target, drafter, threads),
+            models=models,
             num_verifiers=verifiers,
             threads=threads,
             redis_url=redis_url,
@@ -73,7 +77,7 @@ def main(
         )
         experiment = Experiment(
             prompts=read_prompts(prompts)[:num_prompts],
-            speculations=speculations,
+            speculations=tuple(each for each in speculations if each.strategy in able),
             temperatures=tuple(dict.fromkeys(temperature or TEMPERATURES)),
             num_tokens=tokens,
             seed=seed,

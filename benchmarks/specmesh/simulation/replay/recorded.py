@@ -91,7 +91,8 @@ class _Reader:
 
     def result(self) -> Recorded:
         strategy = self._answer.text(names.STRATEGY)
-        if strategy not in STRATEGIES or not STRATEGIES[strategy].lossless:
+        known = STRATEGIES.get(strategy)
+        if known is None or not known.lossless or known.needs_heads:
             raise NotReplayable(f"strategy {strategy!r} is none that can be simulated")
         rounds = [span for span in self._spans if span.numbers(names.COMMITTED_NODES)]
         if not rounds:

@@ -37,6 +37,8 @@ class MeshOptions:
     """Threads of each process, for libraries with thread pools."""
     strategy: str = "speculative"
     lookahead: int | None = None
+    trees: Path | None = None
+    """Calibrated trees of the model pair."""
     port: int = 0
     """Port of the orchestrator; 0 takes any free one."""
     redis_url: str | None = None
@@ -169,10 +171,12 @@ class LocalMesh:
         named = ((flag, ",".join(listed)) for flag, listed in peers.items() if listed)
         lists = [part for pair in named for part in pair]
         lookahead = () if options.lookahead is None else ("--lookahead", str(options.lookahead))
+        trees = () if options.trees is None else ("--trees", str(options.trees))
         content = ("--record-content",) if options.record_content else ()
         # Our own Redis keeps nothing on disk, and that is as it should be.
         check = ("--redis-check", "off") if options.redis_url is None else ()
-        arguments = (*lists, "--strategy", options.strategy, *lookahead, *content, *check, *common)
+        chosen = ("--strategy", options.strategy, *lookahead, *trees)
+        arguments = (*lists, *chosen, *content, *check, *common)
         port = PORT if options.port == 0 else str(options.port)
         return self._service("orchestrator", "orchestrator", self._placement.rest, arguments, port)
 

@@ -35,12 +35,14 @@ class RealModels:
     """Threads of each process."""
     chat_template: Path | None = None
     """In place of the target's own, if it has one."""
+    heads: Path | None = None
+    """Folder of heads that were trained for the target."""
 
     def verifier(self) -> Sequence[str]:
         """Arguments of a verifier that loads the target."""
-        template = self.chat_template
-        chats = () if template is None else ("--chat-template", str(template))
-        return ("--model", self.target, "--threads", str(self.threads), *chats)
+        files = (("--chat-template", self.chat_template), ("--heads", self.heads))
+        given = (part for flag, file in files if file is not None for part in (flag, str(file)))
+        return ("--model", self.target, "--threads", str(self.threads), *given)
 
     def drafters(self) -> Sequence[Sequence[str]]:
         """Arguments of each of the named drafters, in that order."""

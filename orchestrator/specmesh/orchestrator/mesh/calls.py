@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 from opentelemetry.context import Context
 
-from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.thresholds import FilterOptions
 from specmesh.orchestrator.admission import Admission
@@ -35,6 +34,7 @@ from specmesh.orchestrator.strategies.base import (
     Draft,
     Drafted,
     Released,
+    Verified,
     Verify,
 )
 from specmesh.orchestrator.traced_tokens import TracedTokens
@@ -108,6 +108,7 @@ class Calls:
             deadline=deadline,
             target=target,
             num_top_logprobs=None if logprobs is None else logprobs.num_top,
+            epoch=epoch,
             tokens=tokens,
         )
         self._drafts = DraftCalls(
@@ -137,6 +138,7 @@ class Calls:
             target_s=latencies.target_s.value,
             drafter_s=latencies.drafter_s(kinds[0]).value if kinds else None,
             target_token_s=latencies.target_token_s.value,
+            heads_s=latencies.heads_s.value,
         )
 
     @contextmanager
@@ -145,12 +147,12 @@ class Calls:
         with self._mesh.verifiers.watched(watcher), self._mesh.drafters.watched(watcher):
             yield
 
-    async def verify(self, command: Verify, context: CallContext) -> Verdict:
+    async def verify(self, command: Verify, context: CallContext) -> Verified:
         """The target's verdict, from any replica."""
-        verdict = await self._verifications.verify(command, context)
+        verified = await self._verifications.verify(command, context)
         if self._logprobs is not None:
-            self._logprobs.learn(context.num_committed, command, verdict)
-        return verdict
+            self._logprobs.learn(context.num_committed, command, verified.verdict)
+        return verified
 
     async def draft(
         self, command: Draft, context: CallContext, deliver: Callable[[Drafted], None]

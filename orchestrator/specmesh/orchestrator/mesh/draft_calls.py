@@ -27,7 +27,13 @@ from specmesh.orchestrator.strategies.kit.draft_noise import draft_sampling
 from specmesh.orchestrator.traced_tokens import TracedTokens
 from specmesh.serving import conventions as names
 from specmesh.serving.telemetry import client_span
-from specmesh.serving.wire import write_growth, write_sampling, write_stop, write_tree
+from specmesh.serving.wire import (
+    write_growth,
+    write_sampling,
+    write_stop,
+    write_tree,
+    write_tree_shape,
+)
 from specmesh.v1 import model_pb2, sampling_pb2
 
 METHOD = "specmesh.mesh.v1alpha1.DrafterService/Draft"
@@ -157,6 +163,9 @@ class DraftCalls:
             vocab_size=self._vocab_size,
             growth=write_growth(command.growth)
             if peer.can(model_pb2.MODEL_FEATURE_TREE_GROWTH)
+            else None,
+            shape=write_tree_shape(command.shape)
+            if peer.can(model_pb2.MODEL_FEATURE_TREE_SHAPE)
             else None,
         )
 

@@ -58,11 +58,7 @@ class IncomingDraft:
         # The first message takes longer if the drafter must compute tokens of the prefix.
         self._num_sent = len(request.prefix.token_ids) + len(request.tree.token_ids)
         self._num_held = request.prefix.base_length
-        self._num_drafted = (
-            request.growth.max_nodes
-            if request.HasField("growth")
-            else request.levels_per_message * len(request.from_nodes)
-        )
+        self._num_drafted = _most_in_a_message(request)
 
     @property
     def tree(self) -> TokenTree:
@@ -130,6 +126,15 @@ class IncomingDraft:
         computed_prefix = cost.num_computed_tokens > 2 * num_nodes + MAX_READ_TOKENS
         if cost.forward_ms > 0 and num_levels and not computed_prefix:  # 0: not reported
             self._latencies.drafter_s(self._peer.kind).add(cost.forward_ms / 1e3 / num_levels)
+
+
+def _most_in_a_message(request: drafter_pb2.DraftRequest) -> int:
+    """How many nodes a message of the draft may bring."""
+    if request.HasField("growth"):
+        return request.growth.max_nodes
+    if request.HasField("shape"):
+        return sum(request.shape.num_children) * len(request.from_nodes)
+    return request.levels_per_message * len(request.from_nodes)
 
 
 def _num_levels(tree: TokenTree, size: int) -> int:

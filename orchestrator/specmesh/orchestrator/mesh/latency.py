@@ -79,11 +79,14 @@ DRAFT_FLOOR_SECONDS = 0.5
 
 
 class Latencies:
-    """Seconds of one verification, and of one drafted level by model of the drafter."""
+    """Seconds of one verification, without what heads drafted in it, and of one drafted level by
+    model of the drafter."""
 
     def __init__(self) -> None:
         self.target_s = RunningMedian()
         self.target_token_s = RunningSlope()
+        self.heads_s = RunningMedian()
+        """Of one level that the target's heads draft."""
         self.prefill = PrefillCost()
         """Of the target's prefixes."""
         self.target_load = RunningMedian()

@@ -14,7 +14,6 @@ from contextlib import closing, contextmanager
 import grpc
 import grpc.aio
 
-from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.bonus import MAX_BONUS_CANDIDATES
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
@@ -26,12 +25,17 @@ from specmesh.orchestrator.mesh.examination import METHOD, is_healthy
 from specmesh.orchestrator.mesh.faults import CallFault, fault_of
 from specmesh.orchestrator.mesh.hedging import Hedge, HedgeBudget
 from specmesh.orchestrator.mesh.latency import Latencies
+from specmesh.orchestrator.mesh.next_drafts import (
+    read_next_draft,
+    seconds_per_level,
+    write_next_draft,
+)
 from specmesh.orchestrator.mesh.open_call import call_error
 from specmesh.orchestrator.mesh.peer import Peer
 from specmesh.orchestrator.mesh.pool import Pool
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.orchestrator.mesh.reservation import Reservation
-from specmesh.orchestrator.strategies.base import Verify
+from specmesh.orchestrator.strategies.base import Verified, Verify
 from specmesh.orchestrator.traced_tokens import TracedTokens
 from specmesh.serving import conventions as names
 from specmesh.serving.errors import DeadlineExceeded, FailedPrecondition
@@ -51,7 +55,7 @@ _hedges = names.HEDGES.instrument()
 class VerifyCalls:
     """Asks for verifications. ``deadline`` is the request's, by the event loop's clock;
     ``target`` the kind of the model that must answer, None for any; ``num_top_logprobs`` what each
-    verdict's ``logprobs`` are to list, None for none."""
+    verdict's ``logprobs`` are to list, None for none; ``epoch`` the session's."""
 
     def __init__(
         self,
@@ -66,6 +70,7 @@ class VerifyCalls:
         deadline: float,
         target: str | None,
         num_top_logprobs: int | None,
+        epoch: int,
         tokens: TracedTokens | None,
     ) -> None:
         self.num_cached_tokens: int | None = None
@@ -81,12 +86,13 @@ class VerifyCalls:
         self._deadline = deadline
         self._target = target
         self._num_top_logprobs = num_top_logprobs
+        self._epoch = epoch
         self._tokens = tokens
         self._reservations: list[Reservation] = []
         """Of the verifications under way."""
 
-    async def verify(self, command: Verify, context: CallContext) -> Verdict:
-        """The target's verdict.
+    async def verify(self, command: Verify, context: CallContext) -> Verified:
+        """The target's verdict, and what its heads drafted if that was asked for.
 
         Raises ``AioRpcError`` or ``ServiceError`` once no replica is left to try, or no time.
         """
@@ -101,15 +107,15 @@ class VerifyCalls:
                     timeout_s = min(NO_VERIFIER_SECONDS, self._deadline - loop.time())
                     await attempts.wait_ready(timeout_s)
                     self._check_target()
-                verdict = await self._hedged(command, context, attempts)
-                if verdict is not None:
+                verified = await self._hedged(command, context, attempts)
+                if verified is not None:
                     self._hedges.earn()
-                    return verdict
+                    return verified
                 await attempts.pause()
 
     async def _hedged(
         self, command: Verify, context: CallContext, attempts: Attempts
-    ) -> Verdict | None:
+    ) -> Verified | None:
         """One attempt, and a hedge of it if it is late; None if they failed."""
         with self._held(self._reserve(attempts), context) as peer:
             began = asyncio.get_running_loop().time()
@@ -158,7 +164,7 @@ class VerifyCalls:
 
     async def _try_elsewhere(
         self, late: Peer, command: Verify, context: CallContext, attempts: Attempts
-    ) -> Verdict | None:
+    ) -> Verified | None:
         with self._held(attempts.reserve_another(late), context) as peer:
             return await self._try(peer, command, context, attempts, hedge=True)
 
@@ -184,7 +190,7 @@ class VerifyCalls:
         attempts: Attempts,
         *,
         hedge: bool = False,
-    ) -> Verdict | None:
+    ) -> Verified | None:
         """One attempt; None if it failed. Raises if it must not be retried."""
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -207,11 +213,14 @@ class VerifyCalls:
                 async with peer.verifications.send(message, deadline) as exchange:
                     response = (await exchange.read()).response
                 span.set_attribute(names.ACCEPTED, len(response.accepted_nodes))
-                verdict = _read(response, asked, peer)
+                verified = self._read(command, response, asked, peer)
+                if verified.next_draft is not None:
+                    span.set_attribute(names.HEADS_TOKENS, len(verified.next_draft.token_ids))
+                    span.set_attribute(names.HEADS_MS, response.next_draft.cost.forward_ms)
                 if self._tokens is not None:
                     span.set_attributes(
                         self._tokens.judged(
-                            context.num_committed, command.path, command.tree, verdict
+                            context.num_committed, command.path, command.tree, verified.verdict
                         )
                     )
         except grpc.aio.AioRpcError as error:
@@ -221,13 +230,13 @@ class VerifyCalls:
                 self._admission.refused()
             attempts.failed(peer, began, error)
             return None
-        pace = self._observe(peer, message.request, response.cost, loop.time() - began)
+        pace = self._observe(peer, message.request, response, loop.time() - began)
         attempts.answered(peer, began, pace)
         if self.num_cached_tokens is None:
             self.num_cached_tokens = response.cost.num_cached_tokens
-        self._admit(response.cost, loop.time() - attempts.began)
+        self._admit(response, loop.time() - attempts.began)
         self._prefix.seen_by(peer.identity, context.num_committed)
-        return verdict
+        return verified
 
     def _asked(self, peer: Peer, command: Verify, context: CallContext) -> VerificationRequest:
         wants_bonus = (
@@ -260,41 +269,57 @@ class VerifyCalls:
             sampling=self._sampling_message,
             num_bonus_candidates=asked.num_bonus_candidates,
             num_top_logprobs=asked.num_top_logprobs,
+            next_draft=write_next_draft(command, self._sampling, self._epoch)
+            if peer.can(model_pb2.MODEL_FEATURE_HEADS)
+            else None,
         )
         return verifier_pb2.VerifyEachRequest(request=request, trace_context=carrier)
+
+    def _read(
+        self,
+        command: Verify,
+        response: verifier_pb2.VerifyResponse,
+        asked: VerificationRequest,
+        peer: Peer,
+    ) -> Verified:
+        """Read the answer; an invalid one counts as the replica's failure and is retried."""
+        try:
+            verdict = read_verdict(response, asked)
+            drafted = read_next_draft(response, command, self._sampling, self._vocab_size)
+        except InvalidField as error:
+            log.warning("bad verdict", extra={**peer.log_fields, "reason": str(error)})
+            raise call_error(grpc.StatusCode.INTERNAL, f"bad verdict: {error}") from error
+        return Verified(command.task, verdict, drafted)
 
     def _observe(
         self,
         peer: Peer,
         request: verifier_pb2.VerifyRequest,
-        cost: cost_pb2.ComputeCost,
+        response: verifier_pb2.VerifyResponse,
         seconds: float,
     ) -> float:
         """Record the time that a call took; returns its pace."""
-        latencies, num_drafted = self._latencies, len(request.tree.token_ids)
+        latencies, num_drafted, cost = self._latencies, len(request.tree.token_ids), response.cost
+        heads_s = response.next_draft.cost.forward_ms / 1e3
+        level_s = seconds_per_level(response.next_draft)
+        if level_s is not None:
+            latencies.heads_s.add(level_s)
         max_tokens = request.prefix.base_length + len(request.prefix.token_ids) + num_drafted
         # Tokens of the prefix that the replica lacked take as long as those of the tree.
         num_computed = min(cost.num_computed_tokens, max_tokens)
-        latencies.target_s.add(seconds)
-        latencies.target_token_s.add(num_computed or num_drafted, seconds)
+        target_s = max(0.0, seconds - heads_s)
+        latencies.target_s.add(target_s)
+        latencies.target_token_s.add(num_computed or num_drafted, target_s)
         latencies.target_load.add(_load(cost))
         latencies.prefill.add(num_computed - num_drafted - 1, cost.forward_ms / 1e3)
         num_sent = len(request.prefix.token_ids) + num_drafted
         return latencies.verifications.add(peer.address, num_computed or num_sent, seconds)
 
-    def _admit(self, cost: cost_pb2.ComputeCost, seconds: float) -> None:
+    def _admit(self, response: verifier_pb2.VerifyResponse, seconds: float) -> None:
         """Report to admission how long a verification took, failed attempts included."""
-        spent = Spent.of(seconds * 1e3, cost.queue_ms, cost.forward_ms)
+        forward_ms = response.cost.forward_ms + response.next_draft.cost.forward_ms
+        spent = Spent.of(seconds * 1e3, response.cost.queue_ms, forward_ms)
         self._admission.verified(len(self._pool.ready), spent)
-
-
-def _read(response: verifier_pb2.VerifyResponse, asked: VerificationRequest, peer: Peer) -> Verdict:
-    """Read the verdict; an invalid one counts as the replica's failure and is retried."""
-    try:
-        return read_verdict(response, asked)
-    except InvalidField as error:
-        log.warning("bad verdict", extra={**peer.log_fields, "reason": str(error)})
-        raise call_error(grpc.StatusCode.INTERNAL, f"bad verdict: {error}") from error
 
 
 def _load(cost: cost_pb2.ComputeCost) -> float:

@@ -9,6 +9,7 @@ from specmesh.orchestrator.strategies.base import Strategy
 from specmesh.orchestrator.strategies.branch_prediction import BranchPrediction, Exhaustive
 from specmesh.orchestrator.strategies.dsi import DSI
 from specmesh.orchestrator.strategies.filter import ConfidenceFilter
+from specmesh.orchestrator.strategies.heads import Heads
 from specmesh.orchestrator.strategies.speculative import Speculative
 from specmesh.orchestrator.strategies.tree import Tree
 
@@ -20,6 +21,7 @@ STRATEGIES: Mapping[str, type[Strategy]] = {
     "exhaustive": Exhaustive,
     "filter": ConfidenceFilter,
     "tree": Tree,
+    "heads": Heads,
 }
 """By the names that requests give them."""
 

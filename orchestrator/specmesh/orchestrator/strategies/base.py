@@ -37,6 +37,7 @@ from specmesh.decoding.lookahead import DraftStop
 from specmesh.decoding.sampling import Distribution
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.decoding.tree_growth import TreeGrowth
+from specmesh.decoding.tree_shape import TreeShape
 from specmesh.orchestrator.strategies.options import StrategyOptions
 
 TaskId = int
@@ -50,12 +51,14 @@ class Goal(StrategyOptions):
 
     ``max_tokens`` is at least 1 and fits the context; ``end_of_text_ids`` is empty when they
     are to be ignored. ``seed``, any uint64, is the answer's, for predictors that guess at random.
+    ``calibrated_trees`` has the best shape of 1 node, of 2 and so on, if any were calibrated.
     """
 
     max_tokens: int
     end_of_text_ids: frozenset[int] = frozenset()
     stop_token_ids: frozenset[int] = frozenset()
     seed: int = field(default=0, kw_only=True)
+    calibrated_trees: Sequence[TreeShape] = field(default=(), kw_only=True)
 
 
 class StopReason(Enum):
@@ -96,8 +99,8 @@ class Draft:
     chain is worth it, and no message is waited for. ``Cancel`` ends it by any other rule, at the
     price of a message for each level and of the call, which has to be opened anew.
 
-    Below each node grows a chain, or with ``growth``, which needs a ``stop``, a tree. A drafter of
-    an older version drafts a chain all the same.
+    Below each node grows a chain, or a tree: with ``growth``, which needs a ``stop``, or of the
+    given ``shape``. A drafter of an older version drafts a chain all the same.
     """
 
     task: TaskId
@@ -110,6 +113,18 @@ class Draft:
     drafter: int = 0
     stop: DraftStop | None = None
     growth: TreeGrowth | None = None
+    shape: TreeShape | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NextDraft:
+    """Draft ``depth`` levels below a verdict's next token, with the heads of the replica that gives
+    it; ``growth``, ``stop`` and ``num_choices`` as in ``Draft``."""
+
+    depth: int
+    growth: TreeGrowth
+    stop: DraftStop
+    num_choices: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +132,8 @@ class Verify:
     """Check ``tree``, which hangs from ``path`` (see ``Draft``), against the target.
 
     ``drafting_on`` says that a drafter may have put a token at the bonus token's position by the
-    time the verdict comes, so that the verdict is to bring ``Verdict.bonus``.
+    time the verdict comes, so that the verdict is to bring ``Verdict.bonus``. ``next_draft`` is for
+    ``Verified.next_draft``; a replica without heads answers without.
     """
 
     task: TaskId
@@ -125,6 +141,7 @@ class Verify:
     tree: TokenTree
     distributions: Mapping[int, Distribution] = field(default_factory=dict)
     drafting_on: bool = False
+    next_draft: NextDraft | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,10 +226,12 @@ class Drafted:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """The target's answer to a tree."""
+    """The target's answer to a tree, and what its heads drafted below ``verdict.next_token``, which
+    is node 0: None if nothing was asked for, or a replica without heads has answered."""
 
     task: TaskId
     verdict: Verdict
+    next_draft: Drafted | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +263,9 @@ class Capacity:
     ``num_verifiers`` replicas of the target are live (speculation parallelism, SP), and
     ``num_drafters`` different drafters. ``target_s`` is the time of one verification,
     ``drafter_s`` that of one drafted level, in seconds; None as long as none was measured.
-    ``target_token_s`` is how much longer a verification takes for each token more in it.
+    ``target_token_s`` is how much longer a verification takes for each token more in it;
+    ``heads_s`` the time of one level that the target's heads draft, None if not known or without
+    any. ``target_s`` is without it.
     """
 
     num_verifiers: int = 1
@@ -252,6 +273,7 @@ class Capacity:
     target_s: float | None = None
     drafter_s: float | None = None
     target_token_s: float = 0.0
+    heads_s: float | None = None
 
     @property
     def draft_cost(self) -> float | None:
@@ -279,6 +301,8 @@ class Strategy(ABC):
     """Whether it asks the confidence service."""
     needs_trees: ClassVar[bool] = False
     """Whether the target must verify trees, not chains alone."""
+    needs_heads: ClassVar[bool] = False
+    """Whether it is pointless if no replica of the target has heads."""
     lossless: ClassVar[bool] = True
     """Whether its answers are the target's own. One whose answers aren't is never a default."""
     options: ClassVar[frozenset[str]] = frozenset({"lookahead"})

@@ -17,6 +17,10 @@ from specmesh.decoding.predictors import PREDICTORS
 from specmesh.decoding.tree_plan import MAX_WIDTH
 
 MAX_BRANCHES = 64
+GROWN = "grown"
+"""Trees that follow from what the drafter thinks of its tokens."""
+CALIBRATED = "calibrated"
+"""Trees of the shape that was the best on calibration text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,8 @@ class StrategyOptions:
     """What ranks those outcomes."""
     width: Annotated[int | None, WholeBetween(1, MAX_WIDTH)] = None
     """The most draft tokens that a verification of a tree covers."""
+    shape: Annotated[str | None, OneOf((GROWN, CALIBRATED))] = None
+    """What trees that fill a width are like."""
 
 
 Allowed: TypeAlias = WholeBetween | Between | OneOf

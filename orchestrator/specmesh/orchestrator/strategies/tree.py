@@ -5,7 +5,8 @@ path goes on there. What a token must be worth to be in it, and when drafting on
 decided from measured latencies and acceptance (``decoding/tree_plan.py``); the drafter grows the
 tree by that (``decoding/tree_growth.py``). ``Goal.width`` is the most tokens of a tree,
 ``Goal.lookahead`` its depth. Where second choices don't pay, the tree is a chain, and where
-drafting doesn't, the target works alone.
+drafting doesn't, the target works alone. With a width, and trees that were calibrated, the drafter
+fills the shape that was the best of that width on calibration text (``decoding/tree_search.py``).
 
 Greedy and coupled mode: the target has one token for each position, and a tree is only more chances
 to have guessed it. In coupled mode the n-th child of a node is the drafter's n-th best by log q +
@@ -15,7 +16,8 @@ two models differ just enough to swap the two.
 
 Rejection mode: children are drawn without replacement. How many a node gets follows from what they
 are drawn from and from tokens at earlier positions, a drawn token is always verified, and how far
-the tree grows follows from earlier positions alone; so the rule in ``base.py`` is kept.
+the tree grows follows from earlier positions alone; so the rule in ``base.py`` is kept. A fixed
+shape follows from nothing at all.
 """
 
 from __future__ import annotations
@@ -23,10 +25,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from specmesh.decoding.tree_plan import AdaptiveTree
+from specmesh.decoding.tree_plan import AdaptiveTree, TreePlan
+from specmesh.decoding.tree_shape import TreeShape
 from specmesh.orchestrator.strategies.base import Draft, Goal, TaskId
 from specmesh.orchestrator.strategies.kit.draft_then_verify import DraftThenVerify
 from specmesh.orchestrator.strategies.kit.growing_tree import GrowingTree
+from specmesh.orchestrator.strategies.options import GROWN
 
 NUM_CHOICES: Final = 16
 """A drafter names no more; a child beyond counts as one that it did not expect."""
@@ -36,15 +40,22 @@ class Tree(DraftThenVerify):
     """Drafts trees whose tokens are worth their time."""
 
     needs_trees = True
-    options = frozenset({"lookahead", "width"})
+    options = frozenset({"lookahead", "width", "shape"})
 
     def __init__(self, goal: Goal) -> None:
         super().__init__(goal)
         self._adaptive = AdaptiveTree(goal.lookahead, goal.width)
+        self._lookahead = goal.lookahead
+        wanted = goal.shape != GROWN and goal.width is not None
+        self._calibrated = goal.calibrated_trees[: goal.width] if wanted else ()
+        self._plan: TreePlan | None = None
 
     def _draft(self, task: TaskId, room: int) -> Draft | None:
+        if self._calibrated:
+            return self._fixed_draft(task, self._calibrated[:room][-1])
         capacity = self._capacity
         plan = self._adaptive.plan(capacity.target_s, capacity.drafter_s, capacity.target_token_s)
+        self._plan = plan
         if plan is None:
             return None
         depth = min(plan.depth, room)
@@ -58,5 +69,9 @@ class Tree(DraftThenVerify):
             growth=growth,
         )
 
+    def _fixed_draft(self, task: TaskId, shape: TreeShape) -> Draft:
+        depth = min(shape.depth, self._lookahead or shape.depth)
+        return Draft(task, (), depth, levels_per_message=depth, shape=shape)
+
     def _learn(self, growth: GrowingTree, accepted_nodes: tuple[int, ...]) -> None:
-        self._adaptive.observe(growth.whole.outcome(accepted_nodes))
+        self._adaptive.observe(growth.whole.outcome(accepted_nodes), self._plan)

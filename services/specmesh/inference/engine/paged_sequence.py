@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -43,6 +43,7 @@ class PagedSequence:
         self._table = pool.open(self._chain, room)
         self._num_held = self._table.num_cached
         self._scored = EMPTY
+        self._hidden: Any = None
         for source, destination, num_tokens in self._table.copies:
             slots = np.arange(num_tokens)
             order_copy(Copy(source * BLOCK_TOKENS + slots, destination * BLOCK_TOKENS + slots))
@@ -95,6 +96,15 @@ class PagedSequence:
         self._scored = tree
         if had_pending:
             self._pool.publish(self._table, self._chain)
+
+    def keep_hidden(self, hidden: Any) -> None:
+        """Keep the rows that the logits of the latest forward pass were computed from."""
+        self._hidden = hidden
+
+    def hidden_at(self, node: int) -> Any:
+        """What the token after ``node`` is chosen from, for nodes scored last by a model that keeps
+        it."""
+        return self._hidden[node - len(self._scored) - 1]
 
     def score(self, tree: TokenTree) -> Logits:
         """Logits of the new nodes, after as many forward passes as the prefix takes."""

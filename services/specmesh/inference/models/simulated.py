@@ -90,7 +90,7 @@ class SimulatedModel:
         room: int = DEFAULT_ROOM_TOKENS,  # noqa: ARG002
     ) -> SimulatedSequence:
         """A sequence whose forward passes wait for the simulated processor."""
-        clock = _Clock(cancellation, self._processor)
+        clock = CallClock(cancellation, self._processor)
         return SimulatedSequence(
             self._target, self._choices, self._cache, prefix, self._latency, clock
         )
@@ -118,7 +118,7 @@ class SimulatedSequence:
         cache: PrefixCache[list[int]],
         prefix: Sequence[int],
         latency: ForwardLatency,
-        clock: _Clock,
+        clock: CallClock,
     ) -> None:
         self.cancellation = clock.cancellation
         self._choices = choices
@@ -162,6 +162,10 @@ class SimulatedSequence:
         self.num_computed_tokens += new
         return rows
 
+    def hidden_at(self, node: int) -> Hidden:
+        """Where simulated heads begin."""
+        return Hidden(self._node_states[node], self._clock)
+
     def close(self, keep: Sequence[int]) -> None:
         """Cache the hashes of the prefix and of the path ``keep``."""
         if not self._num_rows:
@@ -180,11 +184,24 @@ class SimulatedSequence:
         return self._shared < min(BLOCK_TOKENS, len(self._chain) / 2)
 
     def _rows(self, states: Sequence[int]) -> Logits:
-        rows = np.full((len(states), self._vocab_size), CHOICE_LOGITS[-1], np.float32)
-        for row, state in enumerate(states):
-            for rank, token in enumerate(self._choices(state)):
-                rows[row, token] = CHOICE_LOGITS[rank]
-        return rows
+        return logits_of([self._choices(state) for state in states], self._vocab_size)
+
+
+def logits_of(choices: Sequence[tuple[int, ...]], vocab_size: int) -> Logits:
+    """Rows of logits by which a model has these ``choices``, the likeliest first."""
+    rows = np.full((len(choices), vocab_size), CHOICE_LOGITS[-1], np.float32)
+    for row, tokens in enumerate(choices):
+        for rank, token in enumerate(tokens):
+            rows[row, token] = CHOICE_LOGITS[rank]
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """What simulated heads begin at: the hash of the context, and the time of the call."""
+
+    state: int
+    clock: CallClock
 
 
 @dataclass(slots=True)
@@ -194,7 +211,7 @@ class _Processor:
     free_since_s: float = 0.0
 
 
-class _Clock:
+class CallClock:
     """Times forward passes one right after the other, each ending at an absolute time.
 
     The first begins when the call has arrived and the processor is free. Time spent between two

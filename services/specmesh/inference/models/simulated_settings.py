@@ -6,10 +6,15 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from specmesh.decoding.simulated import MIN_VOCAB_SIZE, SimulatedDrafter, SimulatedTarget
+from specmesh.inference.engine.heads import TargetWithHeads
+from specmesh.inference.model import LanguageModel
+from specmesh.inference.models.heads.simulated_heads import SimulatedHeads
 from specmesh.inference.models.simulated import ForwardLatency, SimulatedModel
 
 MAX_VOCAB_SIZE = 1 << 20
 """Bounds the rows of logits, of which only the highest two entries matter."""
+HEADS_SALT = (1 << 64) - 1
+"""Heads agree with the target independently of drafters, whose salts begin at 0."""
 
 
 class SimulatedSettings(BaseSettings):
@@ -55,9 +60,36 @@ class SimulatedSettings(BaseSettings):
             self.simulated_prefill_ms / 1e3,
         )
 
-    def simulated_target(self) -> SimulatedModel:
+
+class SimulatedTargetSettings(SimulatedSettings):
+    """Mixin for verifiers."""
+
+    simulated_heads_depth: int = Field(
+        0, ge=0, le=64, description="how many tokens deep simulated heads draft; 0 for no heads"
+    )
+    simulated_heads_acceptance: float = Field(
+        0.8, ge=0, le=1, description="probability that a token of simulated heads is the target's"
+    )
+    simulated_heads_runner_up: float = Field(
+        0.5, ge=0, le=1, description="probability that their second choice is, if the first is not"
+    )
+    simulated_heads_ms: float = Field(
+        0.0, ge=0, allow_inf_nan=False, description="time of a level of simulated heads"
+    )
+
+    def simulated_target(self) -> LanguageModel:
         """The target with these settings."""
-        return SimulatedModel(self._target, self._latency)
+        target = SimulatedModel(self._target, self._latency)
+        if not self.simulated_heads_depth:
+            return target
+        speaker = SimulatedDrafter(
+            self._target,
+            acceptance=self.simulated_heads_acceptance,
+            runner_up=self.simulated_heads_runner_up,
+            salt=HEADS_SALT,
+        )
+        heads = SimulatedHeads(speaker, self.simulated_heads_depth, self.simulated_heads_ms / 1e3)
+        return TargetWithHeads(target, heads)
 
 
 class SimulatedDrafterSettings(SimulatedSettings):

@@ -24,7 +24,6 @@ from specmesh.inference.engine.paged_sequence import PagedSequence
 from specmesh.inference.model import (
     DEFAULT_ROOM_TOKENS,
     Cancellation,
-    DeviceLost,
     ForwardRequest,
     Logits,
     ModelDescription,
@@ -32,6 +31,9 @@ from specmesh.inference.model import (
 from specmesh.inference.models.attention import PAGED_ATTENTION, PagedAttention
 from specmesh.inference.models.cpu.linear import pack_linears
 from specmesh.inference.models.cpu.norm import fuse_norms
+from specmesh.inference.models.device_errors import telling_apart
+from specmesh.inference.models.heads.draft_heads import DraftHeads
+from specmesh.inference.models.hidden_tap import HiddenTap
 from specmesh.inference.models.loading import read_model
 from specmesh.inference.models.probe import PROBE_BLOCKS, check_same, plain_logits
 from specmesh.inference.models.tensor_parallel import Ranks, kv_heads_by_rank
@@ -48,7 +50,7 @@ class TransformersModel:
     """A ``LanguageModel`` that keeps the KV of all its sequences and recent prefixes in one store.
 
     With ``ranks`` it is this rank's part of a model: rank 0 alone gets requests, the other ranks
-    ``follow`` it.
+    ``follow`` it. With ``heads`` sequences keep what these begin at.
     """
 
     max_batch = MAX_BATCH
@@ -60,9 +62,13 @@ class TransformersModel:
         cache_bytes: int,
         chunk_tokens: int,
         ranks: Ranks | None,
+        heads: DraftHeads | None = None,
     ) -> None:
         self.description = description
+        self.heads = heads
+        """Those that were trained for it, if they were loaded."""
         self._model = model
+        self._tap = None if heads is None else HiddenTap(model)
         self._chunk_tokens = chunk_tokens
         self._ranks = ranks
         shape = kv_shape(model)
@@ -85,12 +91,14 @@ class TransformersModel:
         chunk_tokens: int = CHUNK_TOKENS,
         ranks: Ranks | None = None,
         chat_template: str | None = None,
+        heads_for: Callable[[Any, str], DraftHeads] | None = None,
     ) -> TransformersModel:
         """Load a local folder or a Hugging Face id; raises ``ModelNotLoadable``.
 
         KV takes ``cache_bytes`` of memory at most (None: a default for the device); prefixes go
         through forward passes in chunks of ``chunk_tokens``. With ``ranks`` each of them loads its
         part, and returns once all have. ``chat_template`` stands in for the model's own.
+        ``heads_for`` makes heads for the loaded model, which must be whole, and its digest.
         """
         loaded = read_model(name, dtype, device, ranks)
         loaded.check_supported()
@@ -99,6 +107,9 @@ class TransformersModel:
         model.eval()
         if ranks is None:
             loaded.move_to(device)
+        heads = None
+        if heads_for is not None:  # they take the output layer as it is now
+            heads = heads_for(model, description.weights_digest)
         plain = plain_logits(name, model)
         model.set_attn_implementation(PAGED_ATTENTION)
         if ranks is None:  # a divided layer has transformers' hooks, which packing would lose
@@ -109,7 +120,7 @@ class TransformersModel:
         if ranks is not None:
             ranks.join()
         cache_bytes = cache_bytes or _room_on(model.device)
-        return cls(model, description, cache_bytes, chunk_tokens, ranks)
+        return cls(model, description, cache_bytes, chunk_tokens, ranks, heads)
 
     def open(
         self,
@@ -139,8 +150,11 @@ class TransformersModel:
         for number, sequence, part in planned:
             sequence.advance(part, requests[number].tree)
             if part.rows:
-                results[number] = logits[row : row + len(part.rows)]
-                row += len(part.rows)
+                rows = slice(row, row + len(part.rows))
+                results[number] = logits[rows]
+                if self._tap is not None and self._tap.latest is not None:
+                    sequence.keep_hidden(self._tap.latest[0, rows])
+                row = rows.stop
         return results
 
     def find_base(self, base_length: int, digest: bytes) -> PrefixChain | None:
@@ -167,16 +181,8 @@ class TransformersModel:
         ``MemoryError`` if there is none left, ``DeviceLost`` if no forward pass will succeed any
         more.
         """
-        try:
+        with telling_apart():
             return self._compute(batch, is_unwanted)
-        except torch.OutOfMemoryError as error:
-            raise MemoryError(str(error)) from None
-        except torch.AcceleratorError as error:  # its context is in an undefined state
-            raise DeviceLost(str(error)) from error
-        except RuntimeError as error:
-            if "DefaultCPUAllocator" in str(error):
-                raise MemoryError(str(error)) from None
-            raise
 
     @torch.inference_mode()
     def _compute(self, batch: Batch, is_unwanted: Callable[[], bool]) -> Logits:

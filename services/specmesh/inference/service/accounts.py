@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
+
 from specmesh.decoding.prefix import BLOCK_TOKENS
+from specmesh.inference.model import SequenceState
 from specmesh.mesh.v1alpha1 import cost_pb2
 from specmesh.serving import conventions as names
 from specmesh.serving.telemetry import annotate
@@ -48,3 +51,25 @@ def add_cost(total: cost_pb2.ComputeCost, part: cost_pb2.ComputeCost) -> None:
     total.forward_ms += part.forward_ms
     total.num_cached_tokens += part.num_cached_tokens
     total.num_computed_tokens += part.num_computed_tokens
+
+
+class CostMeter:
+    """Measures the cost of a call since the last reading; ``queue_ms`` is part of the first."""
+
+    def __init__(self, sequence: SequenceState, queue_ms: float = 0.0) -> None:
+        self._sequence = sequence
+        self._queue_ms = queue_ms
+        self._since = time.perf_counter()
+        self._computed = 0
+
+    def read(self) -> cost_pb2.ComputeCost:
+        """The cost so far; from here on, that of the next reading."""
+        now, computed = time.perf_counter(), self._sequence.num_computed_tokens
+        cost = cost_pb2.ComputeCost(
+            queue_ms=self._queue_ms,
+            forward_ms=(now - self._since) * 1e3,
+            num_cached_tokens=0 if self._computed else self._sequence.num_cached_tokens,
+            num_computed_tokens=computed - self._computed,
+        )
+        self._queue_ms, self._since, self._computed = 0.0, now, computed
+        return cost

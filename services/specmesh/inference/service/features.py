@@ -7,6 +7,7 @@ from specmesh.v1.model_pb2 import (
     MODEL_FEATURE_LOGPROBS,
     MODEL_FEATURE_REJECTION_MODE,
     MODEL_FEATURE_TREE_GROWTH,
+    MODEL_FEATURE_TREE_SHAPE,
     MODEL_FEATURE_TREES,
     ModelFeature,
 )
@@ -25,5 +26,8 @@ VERIFYING: tuple[ModelFeature.ValueType, ...] = (
 )
 """What a verifier can do with any model."""
 
-DRAFTING: tuple[ModelFeature.ValueType, ...] = (MODEL_FEATURE_TREE_GROWTH,)
+DRAFTING: tuple[ModelFeature.ValueType, ...] = (
+    MODEL_FEATURE_TREE_GROWTH,
+    MODEL_FEATURE_TREE_SHAPE,
+)
 """What a drafter can do with any model."""

@@ -47,9 +47,12 @@ class ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
             kv_capacity_tokens=model.pool.capacity_tokens if model.pool is not None else 0,
             protocol_revision=PROTOCOL_REVISION,
             features=features,
+            heads_depth=description.heads_depth,
         )
         if description.interruptible:
             self._info.features.append(model_pb2.MODEL_FEATURE_INTERRUPTION)
+        if description.heads_depth:
+            self._info.features.append(model_pb2.MODEL_FEATURE_HEADS)
 
     async def GetModel(  # noqa: N802
         self,

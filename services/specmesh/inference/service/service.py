@@ -12,9 +12,10 @@ from typing import ClassVar, Literal
 import grpc.aio
 from pydantic import Field
 
-from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.inference.engine.engine import Engine
 from specmesh.inference.engine.engine_metrics import observe
+from specmesh.inference.engine.heads import TargetWithHeads
 from specmesh.inference.model import Cancellation, ForwardRequest, LanguageModel, ModelNotLoadable
 from specmesh.inference.service.model_servicer import ModelServicer
 from specmesh.inference.service.prefixes import PrefixResolver
@@ -161,4 +162,8 @@ def _warm_up(model: LanguageModel) -> None:
             break
         sequence = model.open([0] * WARM_UP_PREFIX, Cancellation(), width)
         model.forward([ForwardRequest(sequence, TokenTree.chain([0] * width))])
+        if isinstance(model, TargetWithHeads) and width:
+            draft = model.open_draft(sequence, 0, token_id=0)
+            for level in (EMPTY, TokenTree(tuple(range(width)), (0,) * width)):
+                model.forward([ForwardRequest(draft, level)])
         sequence.close(())

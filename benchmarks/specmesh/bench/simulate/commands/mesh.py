@@ -66,6 +66,10 @@ def run_mesh(
     drafter_ms: Annotated[
         float | None, typer.Option(callback=finite, help="Of one drafter forward.")
     ] = None,
+    heads_ms: Annotated[
+        float | None,
+        typer.Option(min=0, callback=finite, help="Of one level that the target's heads draft."),
+    ] = None,
     target_token_ms: Annotated[
         float,
         typer.Option(
@@ -115,7 +119,10 @@ def run_mesh(
     )
     if rate is not None and rate <= 0:
         raise typer.BadParameter("must be above 0", param_hint="--rate")
-    model = MeshModel(target, drafters, verifiers, hop_ms / 1e3)
+    if heads_ms is None and any(STRATEGIES[name].needs_heads for name in names):
+        raise typer.BadParameter("is needed for strategy heads", param_hint="--heads-ms")
+    heads_s = None if heads_ms is None else heads_ms / 1e3
+    model = MeshModel(target, drafters, verifiers, hop_ms / 1e3, heads_s=heads_s)
     found = {
         "num_verifiers": verifiers,
         "num_requests": requests,

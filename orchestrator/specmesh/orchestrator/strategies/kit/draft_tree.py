@@ -21,6 +21,12 @@ class DraftTree:
     choices: Mapping[int, TopK]
     distributions: Mapping[int, Distribution]
 
+    def first(self, num_nodes: int) -> DraftTree:
+        """Its first ``num_nodes`` nodes."""
+        token_ids, parents = self.tree.token_ids[:num_nodes], self.tree.parents[:num_nodes]
+        kept = {node: self.distributions[node] for node in parents if node in self.distributions}
+        return DraftTree(TokenTree(token_ids, parents), self.choices, kept)
+
     def outcome(self, accepted_nodes: Sequence[int]) -> TreeOutcome:
         """What its verification taught: all nodes on the accepted path had their children tried."""
         return TreeOutcome(

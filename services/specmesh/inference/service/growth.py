@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count, repeat
 
 import numpy as np
 
@@ -11,16 +12,20 @@ from specmesh.decoding.drafting import Drawn, TopK, draw_children
 from specmesh.decoding.lookahead import DraftStop
 from specmesh.decoding.sampling import Distribution, Sampling
 from specmesh.decoding.tree import TokenTree
-from specmesh.decoding.tree_growth import Guess, TreeGrowth, is_last, next_level
+from specmesh.decoding.tree_growth import Children, Guess, TreeGrowth, is_last, next_level
+from specmesh.decoding.tree_shape import TreeShape
 from specmesh.inference.model import Logits
+
+MAX_DEPTH = 256
+MAX_CHOICES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class DraftShape:
     """What to draft below ``from_nodes``: ``depth`` levels, with ``branching[i]`` children per node
-    at level i and one beyond the list, or as ``growth`` has it; ``num_choices`` choices to send per
-    node, but with ``growth`` no more than it has children; when to ``stop`` early; how many tokens
-    the vocabulary has, None for as many as the drafter's."""
+    at level i and one beyond the list, or as ``growth`` or ``fixed`` has it; ``num_choices`` to
+    send per node, but with ``growth`` no more than it has children; when to ``stop`` early; how
+    many tokens the vocabulary has, None for as many as the drafter's."""
 
     from_nodes: tuple[int, ...]
     depth: int
@@ -29,12 +34,15 @@ class DraftShape:
     stop: DraftStop | None = None
     vocab_size: int | None = None
     growth: TreeGrowth | None = None
+    fixed: TreeShape | None = None
 
     @property
     def num_nodes(self) -> int:
         """How many nodes are added at most."""
         if self.growth is not None:
             return self.growth.max_nodes
+        if self.fixed is not None:
+            return len(self.from_nodes) * self.fixed.num_nodes
         width, nodes = len(self.from_nodes), 0
         for level in range(self.depth):
             width *= self.children_at(level)
@@ -44,6 +52,16 @@ class DraftShape:
     def children_at(self, level: int) -> int:
         """How many children each node gets at ``level``."""
         return self.branching[level] if level < len(self.branching) else 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Tip:
+    """A node to draft from: the ``chance``, by ``stop``, that all tokens up to it are accepted, and
+    which node of a ``fixed`` shape it is."""
+
+    node: int
+    chance: float = 1.0
+    place: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +90,7 @@ class GrowingDraft:
         self._prefix_length = prefix_length
         self._shape = shape
         self._sampling = sampling
-        self._frontier: Sequence[int] = shape.from_nodes
-        self._chances = [1.0] * len(shape.from_nodes)
-        """By node of the frontier: how likely, by ``stop``, all tokens up to it are accepted."""
+        self._frontier = [_Tip(node) for node in shape.from_nodes]
         self._stopped = False
         self._num_given = len(tree)
         self._first_row = 0  # the node of the first row of the next forward pass
@@ -90,49 +106,60 @@ class GrowingDraft:
 
         It is empty, and the draft has ended, if the model has no guess or none is worth it.
         """
-        nodes, guesses = [], []
-        for node, chance in zip(self._frontier, self._chances, strict=True):
-            row = rows[node - self._first_row][: self._shape.vocab_size]
+        tips, guesses = [], []
+        for tip in self._frontier:
+            row = rows[tip.node - self._first_row][: self._shape.vocab_size]
             if row.max() == -np.inf:
                 continue  # the model has no guess here
-            nodes.append(node)
-            guesses.append(Guess(chance, self._drawn(row, node)))
+            tips.append(tip)
+            guesses.append(Guess(tip.chance, self._drawn(row, tip)))
         stop, growth, size = self._shape.stop, self._shape.growth, len(self.tree)
         level = next_level(guesses, stop, growth, size - self._num_given)
         self.num_levels += 1
         self.tree = self.tree.extend(
             [token for children in level for token in children.token_ids],
-            [node for node, children in zip(nodes, level, strict=True) for _ in children.token_ids],
+            [tip.node for tip, children in zip(tips, level, strict=True) for _ in children.chances],
         )
         self._first_row = size + 1
-        self._frontier = range(size + 1, len(self.tree) + 1)
-        self._chances = [chance for children in level for chance in children.chances]
+        self._frontier = self._next_tips(tips, level)
         self._stopped = is_last(level, stop, growth, len(self.tree) - self._num_given)
         counts = [len(children.token_ids) for children in level]
-        return self._level(nodes, [guess.drawn for guess in guesses], counts)
+        return self._level([tip.node for tip in tips], [each.drawn for each in guesses], counts)
+
+    def _next_tips(self, tips: Sequence[_Tip], level: Sequence[Children]) -> list[_Tip]:
+        """The nodes of ``level``, less those that are to have no children."""
+        numbers, fixed = count(self._first_row), self._shape.fixed
+        found = []
+        for tip, children in zip(tips, level, strict=True):
+            places = repeat(0) if fixed is None else fixed.children(tip.place)
+            for chance, place in zip(children.chances, places, strict=False):
+                found.append(_Tip(next(numbers), chance, place))
+        return [tip for tip in found if fixed is None or fixed.children(tip.place)]
 
     def _level(self, nodes: Sequence[int], drawn: Sequence[Drawn], counts: Sequence[int]) -> Level:
         """The level whose ``nodes`` got the first of the tokens ``drawn`` for them, as many as
         ``counts`` says."""
         distributions: dict[int, Distribution] = {}
         choices: dict[int, TopK] = {}
-        for node, each, count in zip(nodes, drawn, counts, strict=True):
+        for node, each, num_children in zip(nodes, drawn, counts, strict=True):
             num_choices = self._shape.num_choices
             if self._shape.growth is not None:
-                num_choices = min(num_choices, count)
-            if each.distribution is not None and count:
+                num_choices = min(num_choices, num_children)
+            if each.distribution is not None and num_children:
                 distributions[node] = each.distribution
             if each.choices is not None and num_choices:
                 choices[node] = each.choices.first(num_choices)
         return Level(self.tree, distributions, choices)
 
-    def _drawn(self, row: Logits, node: int) -> Drawn:
+    def _drawn(self, row: Logits, tip: _Tip) -> Drawn:
         num_children = self._shape.children_at(self.num_levels)
+        if self._shape.fixed is not None:
+            num_children = len(self._shape.fixed.children(tip.place))
         if self._shape.growth is not None:
             added = len(self.tree) - self._num_given
             num_children = self._shape.growth.max_nodes - added
         num_choices = self._shape.num_choices
         if self._shape.stop is not None:
             num_choices = max(num_choices, num_children)
-        position = self._prefix_length + self.tree.depth(node)
+        position = self._prefix_length + self.tree.depth(tip.node)
         return draw_children(row, self._sampling, position, num_children, num_choices)

@@ -1,0 +1,126 @@
+"""Heads: the target drafts for itself. Each verdict brings the tree that is verified next.
+
+The target's heads (Medusa, Cai et al. 2024; Hydra, EAGLE) guess from its hidden state at the last
+token that it accepted. So a verification can answer with a draft of what follows its verdict, and
+no drafter is asked: a token costs one hop, there and back. The first verification has nothing to
+check; its verdict is the answer's first token, and brings the first tree.
+
+What a tree looks like is decided as in ``tree.py``, from what a level of heads takes; but one round
+earlier, since a tree is asked for before it is known how the one before it fares. A replica without
+heads, or whose heads fail, answers without a tree, and the next verification has nothing to check.
+
+Rejection mode: children are drawn without replacement, how many a node gets follows from what they
+are drawn from and from tokens at earlier positions, and a drawn token is always verified unless the
+answer ends before it; how far a tree grows follows from positions that were committed when it was
+asked for. So the rule in ``base.py`` is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specmesh.decoding.tree import EMPTY
+from specmesh.decoding.tree_growth import TreeGrowth
+from specmesh.decoding.tree_plan import AdaptiveTree, TreePlan
+from specmesh.orchestrator.strategies.base import (
+    Capacity,
+    Command,
+    Drafted,
+    Event,
+    Failed,
+    GiveUp,
+    Goal,
+    NextDraft,
+    Strategy,
+    Verified,
+    Verify,
+)
+from specmesh.orchestrator.strategies.kit.draft_tree import DraftTree
+from specmesh.orchestrator.strategies.kit.growing_tree import GrowingTree
+from specmesh.orchestrator.strategies.kit.progress import Progress
+from specmesh.orchestrator.strategies.tree import NUM_CHOICES
+
+NOTHING = DraftTree(EMPTY, {}, {})
+
+
+class Heads(Strategy):
+    """Verifies one tree after the other, each drafted by the target's heads with the verdict on the
+    one before."""
+
+    needs_drafter = False
+    needs_trees = True
+    needs_heads = True
+    options = frozenset({"lookahead", "width"})
+
+    def __init__(self, goal: Goal) -> None:
+        self._progress = Progress(goal)
+        self._capacity = Capacity()
+        self._adaptive = AdaptiveTree(goal.lookahead, goal.width)
+        self._task = 0
+        self._verified = NOTHING
+        """The tree of the verification under way."""
+        self._plan: TreePlan | None = None
+        """What it was drafted by."""
+        self._next_plan: TreePlan | None = None
+        """What the next one is drafted by."""
+
+    def start(self, capacity: Capacity) -> Sequence[Command]:
+        """A verification of nothing, which brings the first token and the first tree."""
+        self._capacity = capacity
+        return [self._verify(NOTHING)]
+
+    def handle(self, event: Event) -> Sequence[Command]:
+        """Commit what a verdict says, and verify the tree that came with it."""
+        match event:
+            case Verified(task=self._task):
+                return self._conclude(event)
+            case Failed(task=self._task):
+                return [GiveUp(self._task)]
+            case Capacity():
+                self._capacity = event
+        return []
+
+    def _conclude(self, event: Verified) -> list[Command]:
+        verdict, drafted = event.verdict, self._verified
+        self._adaptive.observe(drafted.outcome(verdict.accepted_nodes), self._plan)
+        accepted = drafted.tree.tokens_on(verdict.accepted_nodes)
+        commands = self._progress.commit(
+            (*accepted, verdict.next_token), len(accepted), recovered=verdict.recovered
+        )
+        if self._progress.ended:
+            return commands
+        return [*commands, self._verify(self._fitting(event.next_draft))]
+
+    def _verify(self, draft: DraftTree) -> Verify:
+        self._task += 1
+        self._verified, self._plan = draft, self._next_plan
+        return Verify(
+            *(self._task, (), draft.tree, draft.distributions), next_draft=self._next_draft()
+        )
+
+    def _next_draft(self) -> NextDraft | None:
+        """What to draft below the verdict, which commits one token at least."""
+        room = self._room - 1
+        capacity = self._capacity
+        self._next_plan = plan = self._adaptive.plan(
+            capacity.target_s, capacity.heads_s, capacity.target_token_s
+        )
+        if plan is None or room < 1:
+            return None
+        growth = TreeGrowth(min(plan.growth.max_nodes, room), plan.growth.least_worth)
+        num_choices = min(NUM_CHOICES, growth.max_nodes)
+        return NextDraft(min(plan.depth, room), growth, plan.stop, num_choices)
+
+    def _fitting(self, drafted: Drafted | None) -> DraftTree:
+        """What there is room for: replicas have KV cache for what the answer can become, and the
+        verdict may have committed several tokens."""
+        if drafted is None:
+            return NOTHING
+        growth = GrowingTree(drafted.task)
+        growth.extend(drafted)
+        return growth.whole.first(max(0, self._room))
+
+    @property
+    def _room(self) -> int:
+        """How many more tokens may be drafted."""
+        return self._progress.draftable - len(self._progress.token_ids)

@@ -1,0 +1,117 @@
+"""Heads on disk: a folder with ``config.json`` and ``model.safetensors``, beside their target's."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import TypeAdapter, ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from specmesh.inference.model import ModelNotLoadable
+from specmesh.inference.models.cpu.linear import pack_linears
+from specmesh.inference.models.cpu.norm import fuse_norms
+from specmesh.inference.models.heads.draft_heads import DraftHeads
+from specmesh.inference.models.heads.network import HeadNetwork, MedusaHeads, RecurrentHead
+from specmesh.inference.models.heads.served import ServedHeads
+from specmesh.inference.models.heads.target_ends import TargetEnds
+
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+GUESSED = "guessed_token_ids"
+"""The tensor, beside those of the network, with the ids of the tokens that are guessed; heads that
+guess all have none."""
+
+STORED_DTYPE = torch.bfloat16
+
+
+@dataclass(frozen=True, slots=True)
+class HeadsConfig:
+    """What heads are, and of which target.
+
+    ``target_digests`` are the target's ``ModelDescription.weights_digest`` by the number type that
+    its weights are served in. ``inner_size``, of the block's hidden layer, is 0 for Medusa heads,
+    which have none.
+    """
+
+    kind: Literal["medusa", "recurrent"]
+    target_digests: dict[str, str]
+    hidden_size: int
+    embedding_size: int
+    vocab_size: int
+    inner_size: int
+    max_depth: int
+
+    def network(self) -> HeadNetwork:
+        """Untrained weights of these sizes."""
+        if self.kind == "medusa":
+            return MedusaHeads(self.hidden_size, self.max_depth)
+        return RecurrentHead(self.hidden_size, self.embedding_size, self.inner_size)
+
+    def check_target(self, folder: Path, digest: str) -> None:
+        """Raise ``ModelNotLoadable`` unless ``digest`` is that of the target they are for."""
+        if digest not in self.target_digests.values():
+            theirs = ", ".join(f"{each} in {name}" for name, each in self.target_digests.items())
+            raise ModelNotLoadable(
+                f"the heads in {str(folder)!r} are for another target: for the weights {theirs}, "
+                f"while this target's are {digest}"
+            )
+
+
+_CONFIG = TypeAdapter(HeadsConfig)
+
+
+def save_heads(
+    config: HeadsConfig, network: HeadNetwork, guessed: Tensor | None, folder: Path
+) -> None:
+    """Write heads into ``folder``, rounded to bf16. ``guessed`` are token ids ``[n]``."""
+    tensors = {
+        name: tensor.detach().cpu().to(STORED_DTYPE).contiguous()
+        for name, tensor in network.state_dict().items()
+    }
+    if guessed is not None:
+        tensors[GUESSED] = guessed.cpu().to(torch.int32)
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, folder / WEIGHTS)
+    # Otherwise only its owner may read it, and a container serves it as another user.
+    (folder / WEIGHTS).chmod(0o644)
+    (folder / CONFIG).write_text(json.dumps(asdict(config), indent=2) + "\n", encoding="utf-8")
+
+
+def load_heads(folder: str | Path, target: Any, target_digest: str) -> DraftHeads:
+    """The heads in ``folder`` for ``target``, a model as ``read_model`` returns it: before its
+    layers are packed. They compute in its number type, on its device.
+
+    ``target_digest`` is its ``ModelDescription.weights_digest``. Raises ``ModelNotLoadable`` for
+    files that can't be read, and for heads of another target.
+    """
+    folder = Path(folder)
+    config, tensors = read_heads(folder)
+    config.check_target(folder, target_digest)
+    guessed = tensors.pop(GUESSED, None)
+    network = config.network()
+    try:
+        network.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise ModelNotLoadable(f"cannot load the heads in {str(folder)!r}: {error}") from error
+    network.requires_grad_(requires_grad=False)
+    network.to(target.device, target.dtype)
+    ends = TargetEnds(target, None if guessed is None else guessed.long().to(target.device))
+    for module in (network, ends):
+        pack_linears(module)
+        fuse_norms(module, target.dtype)
+    return ServedHeads(network, ends, target_digest, config.max_depth)
+
+
+def read_heads(folder: Path) -> tuple[HeadsConfig, dict[str, Tensor]]:
+    """The files' content, not looked at any closer; raises ``ModelNotLoadable``."""
+    try:
+        config = _CONFIG.validate_json((folder / CONFIG).read_bytes())
+        return config, load_file(folder / WEIGHTS)
+    except (OSError, ValidationError, SafetensorError) as error:
+        raise ModelNotLoadable(f"cannot load heads from {str(folder)!r}: {error}") from error

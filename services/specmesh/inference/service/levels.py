@@ -1,0 +1,28 @@
+"""The message for levels of a draft, from a drafter or from the target's heads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specmesh.inference.service.growth import Level
+from specmesh.mesh.v1alpha1 import cost_pb2, drafter_pb2
+from specmesh.serving.wire import write_choices, write_distributions
+
+
+def write_levels(
+    levels: Sequence[Level], sent: int, cost: cost_pb2.ComputeCost
+) -> drafter_pb2.DraftResponse:
+    """The message with the nodes of ``levels``, at least one, whose numbers begin after ``sent``,
+    and what they ``cost``."""
+    tree = levels[-1].tree
+    choices = {node: chosen for level in levels for node, chosen in level.choices.items()}
+    return drafter_pb2.DraftResponse(
+        token_ids=tree.token_ids[sent:],
+        parents=tree.parents[sent:],
+        draft_distributions=[
+            message for level in levels for message in write_distributions(level.distributions)
+        ],
+        cost=cost,
+        choices=write_choices(choices),
+        entropies=[chosen.entropy for chosen in choices.values()],
+    )

@@ -1,0 +1,72 @@
+"""How often the target would agree with heads, on text that nobody was trained on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specmesh.inference.models.heads.network import HeadNetwork
+from specmesh.inference.models.heads.seen import look
+from specmesh.inference.models.heads.target_ends import TargetEnds
+from specmesh.training.heads.unroll import SERVED_TEMPERATURE, unroll
+from specmesh.training.tokenizer import Tokens
+
+MAX_WINDOWS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class DepthAcceptance:
+    """Of guesses at one depth, 1 for the first after the target's own token.
+
+    ``greedy`` is the share that is the target's likeliest token; ``sampled`` is the mean of
+    sum min(p, q) at ``SERVED_TEMPERATURE``. Whatever came before is the text's, not a draft's.
+    """
+
+    depth: int
+    greedy: float
+    sampled: float
+
+
+@torch.no_grad()
+def measure(
+    network: HeadNetwork,
+    ends: TargetEnds,
+    target: Any,
+    held_out: Tokens,
+    max_depth: int,
+    window_tokens: int,
+) -> list[DepthAcceptance]:
+    """Guess along windows of ``held_out`` text, spread over all of it."""
+    greedy, sampled = np.zeros(max_depth), np.zeros(max_depth)
+    windows = _windows(held_out, window_tokens)
+    for window in windows:
+        seen = look(target, window)
+        p = (seen.logits.float() / SERVED_TEMPERATURE).softmax(-1)
+        with torch.autocast(window.device.type, dtype=torch.bfloat16):
+            guesses = list(unroll(network, ends, seen, max_depth))
+        for guess in guesses:
+            here = slice(guess.first, guess.first + guess.logits.shape[1])
+            q = torch.zeros_like(p[:, here])
+            kept = slice(None) if ends.guessed is None else ends.guessed
+            q[..., kept] = (guess.logits.float() / SERVED_TEMPERATURE).softmax(-1)
+            agrees = p[:, here].argmax(-1) == q.argmax(-1)
+            greedy[guess.first - 1] += agrees.float().mean().item() / len(windows)
+            shared = torch.minimum(p[:, here], q).sum(-1)
+            sampled[guess.first - 1] += shared.mean().item() / len(windows)
+    return [
+        DepthAcceptance(depth, float(greedy[depth - 1]), float(sampled[depth - 1]))
+        for depth in range(1, max_depth + 1)
+    ]
+
+
+def _windows(tokens: Tokens, length: int) -> list[Tensor]:
+    """Windows ``[1, length]``, at most ``MAX_WINDOWS``."""
+    count = max(1, min(MAX_WINDOWS, len(tokens) // length))
+    starts = np.linspace(0, max(0, len(tokens) - length), count).astype(int)
+    return [
+        torch.from_numpy(tokens[start : start + length].astype(np.int64))[None] for start in starts
+    ]

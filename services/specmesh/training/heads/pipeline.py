@@ -1,0 +1,191 @@
+"""The stages from a target to its heads; each goes on where it was stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from rich.console import Console
+from torch import Tensor
+
+from specmesh.inference.models.heads.folder import HeadsConfig, save_heads
+from specmesh.inference.models.heads.network import HeadNetwork
+from specmesh.inference.models.heads.seen import Seen, look
+from specmesh.inference.models.heads.target_ends import TargetEnds
+from specmesh.inference.models.loading import LoadedModel, read_model
+from specmesh.inference.models.transformers_model import TransformersModel
+from specmesh.training.drafter import Lesson
+from specmesh.training.heads.generations import (
+    GenerationPlan,
+    missing,
+    read_generations,
+    write_generations,
+)
+from specmesh.training.heads.held_out import DepthAcceptance, measure
+from specmesh.training.heads.texts import Texts, read_texts
+from specmesh.training.heads.unroll import heads_loss
+from specmesh.training.optimise import Schedule, optimise, sample_batch
+from specmesh.training.progress import Stage, watch
+from specmesh.training.tokenizer import Tokens
+
+SERVED_DTYPES = ("float32", "float16", "bfloat16")
+"""In which a target may be served; each has a digest of its own. Trained is by the last one."""
+
+LESSONS = (
+    Lesson("kl", 0.6, 0.0, 2e-2, 3e-3),
+    Lesson("tv", 0.4, 0.9, 1e-2, 1e-3),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HeadsPlan:
+    """Which heads to train for which target, on what, for how long, and where to put them.
+
+    ``target`` is a folder or a Hugging Face id. ``inner_size`` is of a recurrent head's block; 0 is
+    twice the target's hidden size. ``num_guessed`` tokens, those that the target writes most, are
+    guessed; 0 is all of them.
+    """
+
+    target: str
+    kind: Literal["medusa", "recurrent"]
+    sources: Path
+    pattern: str
+    work: Path
+    output: Path
+    max_depth: int
+    inner_size: int
+    num_guessed: int
+    steps: int
+    batch_sequences: int
+    sequence_tokens: int
+    generations: GenerationPlan
+    seed: int
+
+    def within(self, context_tokens: int) -> HeadsPlan:
+        """The same with windows and texts that fit a target's context."""
+        return replace(
+            self,
+            sequence_tokens=min(self.sequence_tokens, context_tokens),
+            generations=self.generations.within(context_tokens),
+        )
+
+
+def run(plan: HeadsPlan, console: Console) -> list[DepthAcceptance]:
+    """Train heads and write them; returns what they were measured to do on held-out text.
+
+    Raises ``ModelNotLoadable`` and ``CorpusUnfit``.
+    """
+    target, digests = _read_target(plan.target)
+    plan = plan.within(target.config.max_position_embeddings)
+    # Named after the weights, so that a target trained further gets texts of its own.
+    work = plan.work / f"{Path(plan.target).name}-{digests['float32'][:12]}-{plan.seed}"
+    texts, written = _texts(plan, target, work, console)
+    guessed = _most_frequent(written, plan.num_guessed, target.config.vocab_size)
+    ends = TargetEnds(target.model, guessed)
+    config = HeadsConfig(
+        kind=plan.kind,
+        target_digests=digests,
+        hidden_size=ends.hidden_size,
+        embedding_size=ends.embedding_size,
+        vocab_size=ends.vocab_size,
+        inner_size=(plan.inner_size or 2 * ends.hidden_size) if plan.kind == "recurrent" else 0,
+        max_depth=plan.max_depth,
+    )
+    torch.manual_seed(plan.seed)
+    network = config.network()
+    checkpoints = work / f"{plan.kind}-{config.inner_size}-{plan.num_guessed}-{plan.max_depth}"
+    both = _mixture(texts.training, written)
+    seen = _onlooker(target.model)
+    done = 0
+    for number, lesson in enumerate(LESSONS, start=1):
+        schedule = _schedule(plan, lesson, number)
+        if number == 1:
+            network.start(seen(sample_batch(both, schedule, 0)).hidden.flatten(0, 1))
+        loss = partial(_loss, network, ends, seen, plan.max_depth, lesson.tv_share)
+        # Named after the steps before, so that a first lesson made longer gets another second.
+        checkpoint = checkpoints / f"{lesson.name}-after-{done}.pt"
+        steps = optimise(network, loss, both, schedule, checkpoint)
+        name = f"{plan.kind}: {lesson.name}"
+        watch(console, Stage(name, schedule.steps, schedule.step_tokens), steps)
+        done += schedule.steps
+    save_heads(config, network, guessed, plan.output)
+    return measure(
+        network, ends, target.model, texts.held_out, plan.max_depth, plan.sequence_tokens
+    )
+
+
+def _read_target(name: str) -> tuple[LoadedModel, dict[str, str]]:
+    """The target, and its digests by the number types that it may be served in."""
+    digests = {}
+    for dtype in SERVED_DTYPES:
+        target = read_model(name, dtype, "cpu", None)
+        digests[dtype] = target.describe(dtype, None, None).weights_digest
+    target.check_supported()
+    target.model.train(False).requires_grad_(False)
+    return target, digests
+
+
+def _texts(
+    plan: HeadsPlan, target: LoadedModel, work: Path, console: Console
+) -> tuple[Texts, Tokens]:
+    """The corpus, and what the target writes after beginnings from its training files."""
+    texts = read_texts(plan.sources, plan.pattern, target.describe("", None, None), work)
+    folder = work / "generations"
+    if missing(plan.generations, folder):
+        dtype = SERVED_DTYPES[-1]
+        engine = TransformersModel.load(plan.target, dtype=dtype, device="cpu")
+        shards = write_generations(engine, texts.training, plan.generations, folder)
+        stage = Stage("target's texts", plan.generations.shards, plan.generations.shard_tokens)
+        watch(console, stage, shards)
+    return texts, read_generations(plan.generations, folder)
+
+
+def _schedule(plan: HeadsPlan, lesson: Lesson, number: int) -> Schedule:
+    steps = max(1, round(plan.steps * lesson.share_of_steps))
+    return Schedule(
+        steps,
+        warmup_steps=min(50, steps // 10),
+        batch_sequences=plan.batch_sequences,
+        sequence_tokens=plan.sequence_tokens,
+        learning_rate=lesson.learning_rate,
+        muon_learning_rate=lesson.muon_learning_rate,
+        seed=plan.seed + number,  # other windows than in the lesson before
+    )
+
+
+def _onlooker(target: Any) -> Callable[[Tensor], Seen]:
+    """Runs ``target`` along a batch, apart from what is compiled: it has no gradients."""
+    apart: Callable[[Tensor], Seen] = torch.compiler.disable(  # type: ignore[no-untyped-call]
+        lambda batch: look(target, batch)
+    )
+    return apart
+
+
+def _loss(
+    network: HeadNetwork,
+    ends: TargetEnds,
+    seen: Callable[[Tensor], Seen],
+    max_depth: int,
+    tv_share: float,
+    batch: Tensor,
+) -> Tensor:
+    return heads_loss(network, ends, seen(batch), max_depth, tv_share)
+
+
+def _most_frequent(written: Tokens, count: int, vocab_size: int) -> Tensor | None:
+    """The ``count`` tokens that the target writes most, in the order of their ids; None for all."""
+    if not 0 < count < vocab_size:
+        return None
+    counts = np.bincount(written, minlength=vocab_size)
+    return torch.from_numpy(np.sort(np.argsort(-counts, kind="stable")[:count]))
+
+
+def _mixture(training: Tokens, written: Tokens) -> Tokens:
+    """Training text and about as many tokens of the target's, repeated if need be."""
+    repeated = np.tile(written, max(1, round(len(training) / len(written))))
+    return np.concatenate([training, repeated])

@@ -1,0 +1,262 @@
+"""Heads are trained on what the target says along its own texts."""
+
+import io
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from tests.inference.conftest import save, tiny_configs
+
+from specmesh.decoding.sampling import Sampling, choose
+from specmesh.inference.models.heads.folder import HeadsConfig, load_heads, read_heads
+from specmesh.inference.models.heads.seen import look
+from specmesh.inference.models.heads.target_ends import TargetEnds
+from specmesh.inference.models.loading import read_model
+from specmesh.inference.models.transformers_model import TransformersModel
+from specmesh.models.corpus import read_sources, split
+from specmesh.training.heads import pipeline, texts
+from specmesh.training.heads.generations import (
+    GenerationPlan,
+    continue_rows,
+    read_generations,
+    write_generations,
+)
+from specmesh.training.heads.held_out import measure
+from specmesh.training.heads.pipeline import HeadsPlan, run
+from specmesh.training.heads.texts import CorpusUnfit
+from specmesh.training.heads.unroll import DEPTH_WEIGHT, SERVED_TEMPERATURE, heads_loss
+from specmesh.training.optimise import Schedule, optimise
+
+KINDS = ["medusa", "recurrent"]
+SILENT = Console(file=io.StringIO())
+
+
+@pytest.fixture(scope="module")
+def targets(tmp_path_factory):
+    folders = {}
+    for name, config in tiny_configs().items():
+        folders[name] = tmp_path_factory.mktemp(name)
+        save(folders[name], config)
+    return folders
+
+
+@pytest.fixture
+def sources(tmp_path, monkeypatch):
+    """Files of words, some of them held out."""
+    monkeypatch.setattr(texts, "LEAST_TOKENS", 100)
+    folder = tmp_path / "sources"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for number in range(60, 120):
+        words = ["".join(rng.choice(list("abcdefgh"), 4)) for _ in range(200)]
+        (folder / f"{number}.txt").write_text("\n".join(words))
+    return folder
+
+
+@pytest.fixture
+def plan(sources, targets, tmp_path):
+    return HeadsPlan(
+        target=str(targets["llama"]),
+        kind="recurrent",
+        sources=sources,
+        pattern="*.txt",
+        work=tmp_path / "work",
+        output=tmp_path / "heads",
+        max_depth=2,
+        inner_size=0,
+        num_guessed=30,
+        steps=10,
+        batch_sequences=2,
+        sequence_tokens=16,
+        generations=GenerationPlan(1, rows=3, row_tokens=24, prompt_tokens=8),
+        seed=0,
+    )
+
+
+def _target(folder):
+    return read_model(str(folder), "float32", "cpu", None)
+
+
+def _network(kind, target, max_depth=3, inner=32):
+    torch.manual_seed(0)
+    return HeadsConfig(
+        kind=kind,
+        target_digests={},
+        hidden_size=target.config.hidden_size,
+        embedding_size=target.config.hidden_size,
+        vocab_size=target.config.vocab_size,
+        inner_size=inner,
+        max_depth=max_depth,
+    ).network()
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gpt2"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_heads_are_trained_for_any_target_and_load(plan, targets, kind, architecture):
+    plan = replace(plan, kind=kind, target=str(targets[architecture]))
+    found = run(plan, SILENT)
+    assert [each.depth for each in found] == [1, 2]
+    assert all(0 <= each.greedy <= 1 and 0 <= each.sampled <= 1 for each in found)
+
+    target = _target(targets[architecture])
+    digest = target.describe("float32", None, None).weights_digest
+    heads = load_heads(plan.output, target.model, digest)
+    logits, _ = heads.step(torch.randn(2, 32), torch.tensor([1, 2]), torch.tensor([0, 1]))
+    assert (logits > -torch.inf).sum(-1).tolist() == [30, 30]
+    config, _ = read_heads(plan.output)
+    assert set(config.target_digests) == {"float32", "bfloat16", "float16"}
+
+
+def test_stopped_run_goes_on_and_ends_with_the_same_weights(plan, tmp_path, monkeypatch):
+    run(plan, SILENT)
+    whole = (plan.output / "model.safetensors").read_bytes()
+
+    stopped = replace(plan, work=tmp_path / "again", output=tmp_path / "other")
+    real = optimise
+    trained = []
+
+    def interrupted(*given):
+        for progress in real(*given):
+            yield progress
+            if len(trained) == 8:  # in the second lesson, whose checkpoint is yet to come
+                raise KeyboardInterrupt
+            trained.append(progress)
+
+    monkeypatch.setattr(pipeline, "optimise", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(stopped, SILENT)
+    monkeypatch.setattr(pipeline, "optimise", real)
+    log = io.StringIO()
+    run(stopped, Console(file=log))
+    assert "recurrent: kl" not in log.getvalue()
+    assert "recurrent: tv" in log.getvalue()
+    assert (stopped.output / "model.safetensors").read_bytes() == whole
+
+
+def test_corpus_other_than_the_work_folders_is_refused(plan, sources):
+    run(plan, SILENT)
+    (sources / "another.txt").write_text("ab cd")
+    with pytest.raises(CorpusUnfit, match="other files"):
+        run(plan, SILENT)
+
+
+def test_corpus_without_such_files_is_refused(plan):
+    with pytest.raises(CorpusUnfit, match=r"\*\.rst"):
+        run(replace(plan, pattern="*.rst"), SILENT)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_heads_learn_a_tiny_text_by_heart(targets, tmp_path, kind):
+    target = _target(targets["llama"])
+    network, ends = _network(kind, target), TargetEnds(target.model)
+    text = np.random.default_rng(1).integers(1, 60, 17).astype(np.uint16)
+    seen = look(target.model, torch.from_numpy(text[None].astype(np.int64)))
+    network.start(seen.hidden[0])
+    before = measure(network, ends, target.model, text, 3, 17)
+    schedule = Schedule(
+        250,
+        1,
+        16,
+        learning_rate=3e-2,
+        muon_learning_rate=5e-2,
+        warmup_steps=5,
+        checkpoint_every=250,
+    )
+
+    def loss(batch):
+        return heads_loss(network, ends, look(target.model, batch), 3, 0.5)
+
+    list(optimise(network, loss, text, schedule, tmp_path / "heads.pt"))
+    after = measure(network, ends, target.model, text, 3, 17)
+    for shallow, deep in zip(before, after, strict=True):
+        assert deep.sampled > shallow.sampled + 0.2
+    assert after[0].sampled > (0.7 if kind == "medusa" else 0.9)
+
+
+@pytest.mark.parametrize("guessed", [None, torch.arange(5, 50)], ids=["all", "some"])
+def test_loss_equals_its_definition(targets, guessed):
+    target = _target(targets["llama"])
+    network = _network("recurrent", target, max_depth=2)
+    ends = TargetEnds(target.model, guessed)
+    tokens = torch.tensor([[5, 9, 2, 7, 30, 12]])
+    seen = look(target.model, tokens)
+    kept = np.arange(60) if guessed is None else guessed.numpy()
+
+    def softmax(scores, temperature):
+        weights = np.exp((scores - scores.max()) / temperature)
+        return weights / weights.sum()
+
+    losses = np.zeros(2)
+    starts = range(4)
+    for start in starts:
+        state = seen.hidden[0, start]
+        for depth in range(2):
+            here = start + 1 + depth
+            with torch.no_grad():
+                feature, state = network(state, ends.embed(tokens[0, here]), depth)
+                scores = target.model.get_output_embeddings()(feature).numpy()[kept]
+            target_scores = seen.logits[0, here].numpy()
+            p, q = softmax(target_scores, 1.0)[kept], softmax(scores, 1.0)
+            kl = (p * np.log(p / q)).sum() + 1 - p.sum()
+            p, q = (
+                softmax(target_scores, SERVED_TEMPERATURE)[kept],
+                softmax(scores, SERVED_TEMPERATURE),
+            )
+            losses[depth] += (0.3 * kl + 0.7 * (1 - np.minimum(p, q).sum())) / len(starts)
+    weights = np.array([1, DEPTH_WEIGHT])
+    expected = (losses * weights).sum() / weights.sum()
+    assert heads_loss(network, ends, seen, 2, 0.7).item() == pytest.approx(expected, rel=1e-4)
+
+
+def test_target_gets_no_gradients(targets):
+    target = _target(targets["llama"])
+    network = _network("recurrent", target)
+    seen = look(target.model, torch.arange(1, 11)[None])
+    heads_loss(network, TargetEnds(target.model), seen, 2, 0.5).backward()
+    assert all(parameter.grad is not None for parameter in network.parameters())
+    assert sum(parameter.numel() for parameter in network.parameters()) < 12_000  # not the target's
+
+
+def test_target_writes_what_it_would_answer(targets):
+    model = TransformersModel.load(str(targets["llama"]), dtype="float32", device="cpu")
+    target = _target(targets["llama"])
+    prompts = [[5, 6, 7], [9, 8, 7], [1, 2, 3]]
+    samplings = [Sampling(0.0), Sampling(0.8, seed=5), Sampling(1.0, seed=6)]
+    rows = continue_rows(model, prompts, samplings, 45)  # more than a stretch
+    for row, prompt, sampling in zip(rows, prompts, samplings, strict=True):
+        assert row[:3] == prompt
+        logits = look(target.model, torch.tensor([row])).logits[0].numpy()
+        assert row[3:] == [choose(logits[n - 1], sampling, n) for n in range(3, 45)]
+
+
+def test_stopped_writing_resumes_with_the_same_texts(targets, tokens, tmp_path):
+    model = TransformersModel.load(str(targets["llama"]), dtype="float32", device="cpu")
+    training = tokens % 60
+    plan = GenerationPlan(2, rows=3, row_tokens=20, prompt_tokens=8)
+    list(write_generations(model, training, plan, tmp_path / "whole"))
+    stopped = write_generations(model, training, plan, tmp_path / "stopped")
+    next(stopped)
+    stopped.close()
+    list(write_generations(model, training, plan, tmp_path / "stopped"))
+    whole, resumed = (read_generations(plan, tmp_path / name) for name in ("whole", "stopped"))
+    assert np.array_equal(whole, resumed)
+    assert len(whole) == 2 * 3 * 20
+
+
+def test_held_out_files_are_not_trained_on(plan, sources, targets):
+    run(plan, SILENT)
+    corpus = split(read_sources(sources, "*.txt"))
+    assert corpus.held_out
+    (work,) = plan.work.iterdir()
+    held_out, training = (np.load(work / f"{name}.npy") for name in ("held_out", "training"))
+    assert len(held_out) + len(training) == sum(
+        len(_ids(targets["llama"], file.text)) + 1 for file in (*corpus.training, *corpus.held_out)
+    )
+    first = _ids(targets["llama"], corpus.held_out[0].text)
+    assert held_out[: len(first)].tolist() == first
+
+
+def _ids(folder, text):
+    return _target(folder).tokenizer.encode(text)
