@@ -189,9 +189,8 @@ def main(
         raise typer.Exit(2) from error
     for folder, each in loaded.items():
         if each.max_depth < depth:
-            raise typer.BadParameter(
-                f"{folder} drafts {each.max_depth} tokens", param_hint="--depth"
-            )
+            typer.echo(f"error: --depth: {folder} drafts {each.max_depth} tokens", err=True)
+            raise typer.Exit(2)
     ids = tokenize(engine, read_prompts(prompts)[:num_prompts])
 
     def rows() -> Iterator[HeadsRow]:
