@@ -76,6 +76,10 @@ class VerifierService(InferenceService):
             raise ModelNotLoadable(
                 f"backend {self._verifier.backend!r} has no use for a chat template"
             )
+        if self._verifier.units and self._verifier.backend != "transformers":
+            raise ModelNotLoadable(
+                f"--units: backend {self._verifier.backend!r} has nothing to divide"
+            )
         if self._verifier.backend == "empty":
             return EmptyModel()
         if self._verifier.backend == "simulated":
@@ -91,6 +95,7 @@ class VerifierService(InferenceService):
             cache_bytes=self._verifier.cache_bytes,
             ranks=self._ranks,
             chat_template=None if file is None else read_template(file),
+            units=self._verifier.unit_specs,
         )
 
     def follow(self) -> None:

@@ -21,6 +21,7 @@ from specmesh.inference.engine.engine_metrics import record_forward
 from specmesh.inference.engine.forward_plan import is_scored, kind_of, plan_forward
 from specmesh.inference.engine.kv_store import KVShape, KVStore
 from specmesh.inference.engine.paged_sequence import PagedSequence
+from specmesh.inference.engine.unit_spec import UnitSpec
 from specmesh.inference.model import (
     DEFAULT_ROOM_TOKENS,
     Cancellation,
@@ -35,6 +36,9 @@ from specmesh.inference.models.cpu.norm import fuse_norms
 from specmesh.inference.models.loading import read_model
 from specmesh.inference.models.probe import PROBE_BLOCKS, check_same, plain_logits
 from specmesh.inference.models.tensor_parallel import Ranks, kv_heads_by_rank
+from specmesh.inference.models.units.crew import Crew, check_units_fit
+from specmesh.inference.models.units.linear import divide_linears
+from specmesh.inference.models.units.measure import measure
 
 CPU_CACHE_BYTES = 1 << 30
 FREE_SHARE = 0.8
@@ -60,6 +64,7 @@ class TransformersModel:
         cache_bytes: int,
         chunk_tokens: int,
         ranks: Ranks | None,
+        crew: Crew | None = None,
     ) -> None:
         self.description = description
         self._model = model
@@ -69,7 +74,11 @@ class TransformersModel:
         num_blocks = max(1, cache_bytes // shape.block_bytes)
         if ranks is not None:
             num_blocks = ranks.least(num_blocks)  # a batch names the same slots on all
-        self._store = KVStore(shape, num_blocks, model.device)
+        self._crew = crew
+        zeros = None if crew is None else crew.memory.zeros
+        self._store = KVStore(shape, num_blocks, model.device, zeros)
+        if crew is not None:
+            crew.share_kv(self._store.kv)
         self.pool = BlockPool(num_blocks)
         """Who uses which block of the store."""
         self._copies: list[Copy] = []
@@ -85,13 +94,16 @@ class TransformersModel:
         chunk_tokens: int = CHUNK_TOKENS,
         ranks: Ranks | None = None,
         chat_template: str | None = None,
+        units: Sequence[UnitSpec] | None = None,
     ) -> TransformersModel:
         """Load a local folder or a Hugging Face id; raises ``ModelNotLoadable``.
 
         KV takes ``cache_bytes`` of memory at most (None: a default for the device); prefixes go
         through forward passes in chunks of ``chunk_tokens``. With ``ranks`` each of them loads its
-        part, and returns once all have. ``chat_template`` stands in for the model's own.
+        part, and returns once all have. ``chat_template`` stands in for the model's own. With
+        ``units`` these processing units share each forward, and the calling thread is one of them.
         """
+        check_units_fit(units, device, ranks)
         loaded = read_model(name, dtype, device, ranks)
         loaded.check_supported()
         model = loaded.model
@@ -100,16 +112,32 @@ class TransformersModel:
         if ranks is None:
             loaded.move_to(device)
         plain = plain_logits(name, model)
-        model.set_attn_implementation(PAGED_ATTENTION)
-        if ranks is None:  # a divided layer has transformers' hooks, which packing would lose
-            pack_linears(model)
-            fuse_norms(model, model.dtype)
-        little = PROBE_BLOCKS * kv_shape(model).block_bytes
-        check_same(name, model, cls(model, description, little, chunk_tokens, None), plain)
+        crew = None if units is None else Crew(units)
+        try:
+            _prepare(model, ranks, crew)
+            little = PROBE_BLOCKS * kv_shape(model).block_bytes
+            probe = cls(model, description, little, chunk_tokens, None, crew)
+            check_same(name, model, probe, plain)
+            if crew is not None:
+                crew.use(measure(crew, kv_shape(model), model.config.num_attention_heads))
+        except BaseException:
+            if crew is not None:
+                crew.close()
+            raise
         if ranks is not None:
             ranks.join()
         cache_bytes = cache_bytes or _room_on(model.device)
-        return cls(model, description, cache_bytes, chunk_tokens, ranks)
+        return cls(model, description, cache_bytes, chunk_tokens, ranks, crew)
+
+    def close(self) -> None:
+        """End the processes of its units; no forward pass may follow."""
+        if self._crew is not None:
+            self._crew.close()
+
+    @property
+    def crew(self) -> Crew | None:
+        """The units that share its forward passes; None if they are not divided."""
+        return self._crew
 
     def open(
         self,
@@ -183,15 +211,29 @@ class TransformersModel:
         for copy in batch.copies:
             self._store.copy(copy)
             del self._copies[:1]  # only once done: its destination counts as cached already
+        crew = self._crew
         out = self._model(
             input_ids=self._store.indexes(batch.token_ids)[None],
             position_ids=self._store.indexes(batch.positions)[None],
             use_cache=False,
             logits_to_keep=self._store.indexes(batch.rows),
-            paged=PagedAttention(self._store, batch, is_unwanted),
+            paged=PagedAttention(self._store, batch, is_unwanted, crew),
         )
+        if crew is not None:
+            crew.adapt()
         logits: Logits = out.logits[0].float().cpu().numpy()
         return logits
+
+
+def _prepare(model: Any, ranks: Ranks | None, crew: Crew | None) -> None:
+    """Put our attention, linear layers and norms in the place of the model's own."""
+    if crew is not None:
+        divide_linears(model, crew)
+    model.set_attn_implementation(PAGED_ATTENTION)
+    if ranks is None:  # a divided layer has transformers' hooks, which packing would lose
+        if crew is None:
+            pack_linears(model)
+        fuse_norms(model, model.dtype)
 
 
 def _room_on(device: torch.device) -> int:

@@ -1,0 +1,120 @@
+"""A unit made of CPU cores, as the engine sees it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from multiprocessing import get_context
+from multiprocessing.reduction import DupFd
+from multiprocessing.util import Finalize
+
+import torch
+from torch import Tensor
+
+from specmesh.inference.engine.unit_spec import UnitSpec
+from specmesh.inference.model import DeviceLost
+from specmesh.inference.models.units.jobs import (
+    CONTROL_BYTES,
+    RESULT,
+    WORDS,
+    Attend,
+    Held,
+    Kind,
+    Linear,
+    ResultBuffers,
+)
+from specmesh.inference.models.units.memory import SharedMemory
+from specmesh.inference.models.units.worker import Line, acquire_soon, work
+
+LOOK_SECONDS = 0.05
+"""How often is looked whether a unit that takes long still lives."""
+END_SECONDS = 2.0
+
+
+class CpuUnit:
+    """A ``Unit`` in a process of its own, which begins to start when this is made.
+
+    ``times`` is how often it does each job, by which a unit is slowed down for experiments.
+    """
+
+    attends = True
+
+    def __init__(self, spec: UnitSpec, memory: SharedMemory, times: int = 1) -> None:
+        self.name = str(spec)
+        self._memory = memory
+        control = memory.zeros([CONTROL_BYTES], torch.uint8)
+        self._control = control.numpy()
+        self._output = self._log_sums = torch.empty(0)
+        context = get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._begin, self._done = context.Semaphore(0), context.Semaphore(0)
+        line = Line(DupFd(memory.file), memory.place(control), self._begin, self._done, theirs)
+        self._process = context.Process(
+            target=work, args=(line, spec.numbers, times), name=self.name, daemon=True
+        )
+        self._process.start()
+        theirs.close()
+        # Before multiprocessing's own end of daemons, which is a SIGTERM that units ignore.
+        self._ending = Finalize(self, self._end, exitpriority=10)
+
+    def hold(self, held: Sequence[Held]) -> None:
+        """Raises ``DeviceLost``."""
+        for each in held:
+            if isinstance(each, ResultBuffers):
+                self._output = self._memory.look(each.output)
+                self._log_sums = self._memory.look(each.log_sums)
+        self._begin_job(Kind.HOLD)
+        with suppress(BrokenPipeError):  # finish says more
+            self._pipe.send(held)
+        self.finish()
+
+    def begin_nothing(self) -> None:
+        """Begin a job without work."""
+        self._begin_job(Kind.NOTHING)
+
+    def begin_linear(self, job: Linear) -> None:
+        """Begin to compute columns of a layer."""
+        self._begin_job(Kind.LINEAR, *job, 0, 0)
+
+    def begin_attend(self, job: Attend) -> None:
+        """Begin to attend to a range of keys."""
+        self._begin_job(Kind.ATTEND, *job[:-1], scale=job.scale)
+
+    def finish(self) -> float:
+        """Raises ``DeviceLost`` if the process has ended, or failed."""
+        if not acquire_soon(self._done):
+            while not self._done.acquire(timeout=LOOK_SECONDS):
+                if not self._process.is_alive():
+                    code = self._process.exitcode
+                    raise DeviceLost(f"unit {self.name} has ended, with status {code}")
+        nanoseconds, failed = RESULT.unpack_from(self._control, WORDS.size)
+        if failed:
+            raise DeviceLost(f"unit {self.name} failed: {self._pipe.recv()}")
+        return float(nanoseconds) * 1e-9
+
+    def output(self, *shape: int) -> Tensor:
+        """The results, as ``shape``."""
+        return _first(self._output, shape)
+
+    def log_sums(self, *shape: int) -> Tensor:
+        """The logarithms of sums, as ``shape``."""
+        return _first(self._log_sums, shape)
+
+    def close(self) -> None:
+        """End the process, within some seconds even if it hangs."""
+        self._ending()
+
+    def _begin_job(self, kind: Kind, *numbers: int, scale: float = 0.0) -> None:
+        WORDS.pack_into(self._control, 0, kind, *(numbers or (0,) * 6), scale)
+        self._begin.release()
+
+    def _end(self) -> None:
+        self._begin_job(Kind.END)
+        self._process.join(END_SECONDS)
+        self._process.kill()
+        self._process.join()
+
+
+def _first(flat: Tensor, shape: tuple[int, ...]) -> Tensor:
+    return flat[: math.prod(shape)].view(shape)
