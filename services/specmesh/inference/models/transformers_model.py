@@ -39,6 +39,7 @@ from specmesh.inference.models.tensor_parallel import Ranks, kv_heads_by_rank
 from specmesh.inference.models.units.crew import Crew, check_units_fit
 from specmesh.inference.models.units.linear import divide_linears
 from specmesh.inference.models.units.measure import measure
+from specmesh.inference.models.units.planner import Planner
 
 CPU_CACHE_BYTES = 1 << 30
 FREE_SHARE = 0.8
@@ -74,7 +75,8 @@ class TransformersModel:
         num_blocks = max(1, cache_bytes // shape.block_bytes)
         if ranks is not None:
             num_blocks = ranks.least(num_blocks)  # a batch names the same slots on all
-        self._crew = crew
+        self.crew = crew
+        """The units that share its forward passes; None if they are not divided."""
         zeros = None if crew is None else crew.memory.zeros
         self._store = KVStore(shape, num_blocks, model.device, zeros)
         if crew is not None:
@@ -119,7 +121,7 @@ class TransformersModel:
             probe = cls(model, description, little, chunk_tokens, None, crew)
             check_same(name, model, probe, plain)
             if crew is not None:
-                crew.use(measure(crew, kv_shape(model), model.config.num_attention_heads))
+                crew.use(probe.measure_units())
         except BaseException:
             if crew is not None:
                 crew.close()
@@ -131,13 +133,13 @@ class TransformersModel:
 
     def close(self) -> None:
         """End the processes of its units; no forward pass may follow."""
-        if self._crew is not None:
-            self._crew.close()
+        if self.crew is not None:
+            self.crew.close()
 
-    @property
-    def crew(self) -> Crew | None:
-        """The units that share its forward passes; None if they are not divided."""
-        return self._crew
+    def measure_units(self) -> Planner:
+        """A plan by how fast its units are now."""
+        assert self.crew is not None
+        return measure(self.crew, kv_shape(self._model), self._model.config.num_attention_heads)
 
     def open(
         self,
@@ -211,7 +213,7 @@ class TransformersModel:
         for copy in batch.copies:
             self._store.copy(copy)
             del self._copies[:1]  # only once done: its destination counts as cached already
-        crew = self._crew
+        crew = self.crew
         out = self._model(
             input_ids=self._store.indexes(batch.token_ids)[None],
             position_ids=self._store.indexes(batch.positions)[None],

@@ -33,15 +33,15 @@ END_SECONDS = 2.0
 
 
 class CpuUnit:
-    """A ``Unit`` in a process of its own, which begins to start when this is made.
-
-    ``times`` is how often it does each job, by which a unit is slowed down for experiments.
-    """
+    """A ``Unit`` in a process of its own, which begins to start when this is made."""
 
     attends = True
 
-    def __init__(self, spec: UnitSpec, memory: SharedMemory, times: int = 1) -> None:
+    def __init__(self, spec: UnitSpec, memory: SharedMemory) -> None:
         self.name = str(spec)
+        self.times = 1
+        """How often it computes what it is given: more than once, for experiments, is a slower
+        unit."""
         self._memory = memory
         control = memory.zeros([CONTROL_BYTES], torch.uint8)
         self._control = control.numpy()
@@ -51,12 +51,17 @@ class CpuUnit:
         self._begin, self._done = context.Semaphore(0), context.Semaphore(0)
         line = Line(DupFd(memory.file), memory.place(control), self._begin, self._done, theirs)
         self._process = context.Process(
-            target=work, args=(line, spec.numbers, times), name=self.name, daemon=True
+            target=work, args=(line, spec.numbers), name=self.name, daemon=True
         )
         self._process.start()
         theirs.close()
         # Before multiprocessing's own end of daemons, which is a SIGTERM that units ignore.
         self._ending = Finalize(self, self._end, exitpriority=10)
+
+    @property
+    def pid(self) -> int | None:
+        """Of its process."""
+        return self._process.pid
 
     def hold(self, held: Sequence[Held]) -> None:
         """Raises ``DeviceLost``."""
@@ -75,11 +80,11 @@ class CpuUnit:
 
     def begin_linear(self, job: Linear) -> None:
         """Begin to compute columns of a layer."""
-        self._begin_job(Kind.LINEAR, *job, 0, 0)
+        self._begin_job(Kind.LINEAR, self.times, *job, 0, 0)
 
     def begin_attend(self, job: Attend) -> None:
         """Begin to attend to a range of keys."""
-        self._begin_job(Kind.ATTEND, *job[:-1], scale=job.scale)
+        self._begin_job(Kind.ATTEND, self.times, *job[:-1], scale=job.scale)
 
     def finish(self) -> float:
         """Raises ``DeviceLost`` if the process has ended, or failed."""
@@ -105,8 +110,8 @@ class CpuUnit:
         """End the process, within some seconds even if it hangs."""
         self._ending()
 
-    def _begin_job(self, kind: Kind, *numbers: int, scale: float = 0.0) -> None:
-        WORDS.pack_into(self._control, 0, kind, *(numbers or (0,) * 6), scale)
+    def _begin_job(self, kind: Kind, times: int = 1, *numbers: int, scale: float = 0.0) -> None:
+        WORDS.pack_into(self._control, 0, kind, times, *(numbers or (0,) * 6), scale)
         self._begin.release()
 
     def _end(self) -> None:

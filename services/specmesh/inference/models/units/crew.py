@@ -70,18 +70,14 @@ class Crew:
     compute raise ``DeviceLost`` if a unit is lost.
     """
 
-    def __init__(self, specs: Sequence[UnitSpec], times: Sequence[int] = ()) -> None:
-        """Start units; raises ``ModelNotLoadable`` if this process can't have them.
-
-        ``times``, for experiments: how often each unit but the first does its jobs.
-        """
+    def __init__(self, specs: Sequence[UnitSpec]) -> None:
+        """Start the units; raises ``ModelNotLoadable`` if this process can't have them."""
         self.cores = _check_present(specs)
         self.names = tuple(map(str, specs))
         self.memory = SharedMemory()
         self._threads = torch.get_num_threads()
-        self._units: list[Unit] = []
-        for spec, repeat in zip(specs[1:], times or [1] * len(specs[1:]), strict=True):
-            self._units.append(_start(spec, self.memory, repeat))
+        self.units = [_start(spec, self.memory) for spec in specs[1:]]
+        """All but the first, which is this thread."""
         os.sched_setaffinity(0, specs[0].numbers)
         torch.set_num_threads(len(specs[0].numbers))
         self._layers = Layers()
@@ -98,16 +94,17 @@ class Crew:
         """The same of attention."""
         self._expected_s = [*nothing]
         self._divisions: dict[tuple[int, int], _Division] = {}
-        self._plan: Plan = FixedPlan(even(len(specs)))
+        self.plan: Plan = FixedPlan(even(len(specs)))
+        """How work is divided; ``use`` changes it."""
 
     def use(self, plan: Plan) -> None:
         """Divide by ``plan`` from now on."""
-        self._plan = plan
+        self.plan = plan
         self._divisions.clear()
 
     def adapt(self) -> None:
         """After a forward: divide otherwise if the plan sees that units have become slower."""
-        if self._plan.observe(self.linear_s, self._expected_s):
+        if self.plan.observe(self.linear_s, self._expected_s):
             self._divisions.clear()
         for seconds in (self.linear_s, self.attention_s, self._expected_s):
             seconds[:] = [0.0] * len(seconds)
@@ -124,7 +121,7 @@ class Crew:
         self._slots = zeros([context], torch.int64)
         shared = SharedBuffers(place(self._inputs), place(self._slots))
         longest = max(max(work) for work in self.works)
-        for unit in self._units:
+        for unit in self.units:
             output = zeros([MAX_TOKENS * longest], dtype)
             log_sums = zeros([MAX_TOKENS * heads], torch.float32)
             unit.hold([shared, ResultBuffers(place(output), place(log_sums))])
@@ -136,7 +133,7 @@ class Crew:
             LayerPlaces(place(weight), None if bias is None else place(bias))
             for weight, bias in layers
         ]
-        for unit in self._units:
+        for unit in self.units:
             unit.hold(places)
         numbers = [self._layers.add(weight, bias) for weight, bias in layers]
         for number in numbers:
@@ -147,7 +144,7 @@ class Crew:
     def share_kv(self, kv: Tensor) -> None:
         """Let units read the KV store ``kv``, which lies in the crew's memory."""
         self._stores[kv.data_ptr()] = len(self._stores)
-        for unit in self._units:
+        for unit in self.units:
             if unit.attends:
                 unit.hold([KVPlace(self.memory.place(kv))])
 
@@ -180,8 +177,8 @@ class Crew:
         sequence of ``length``; None if all would be the first one's."""
         if not keys or width > MAX_TOKENS or length > self.context:
             return None
-        able = [True, *(unit.attends for unit in self._units)]
-        planned = self._plan.shares(ATTENTION, keys)
+        able = [True, *(unit.attends for unit in self.units)]
+        planned = self.plan.shares(ATTENTION, keys)
         usable = [share if can else 0.0 for share, can in zip(planned, able, strict=True)]
         if sum(usable[1:]) == 0:
             return None
@@ -203,7 +200,7 @@ class Crew:
         if slots is not None:
             self._slots[: len(slots)] = slots
         busy = [
-            (number, self._units[number - 1])
+            (number, self.units[number - 1])
             for number, job in enumerate(jobs)
             if number and job.end > job.first
         ]
@@ -217,7 +214,7 @@ class Crew:
 
     def ping(self, number: int) -> float:
         """The seconds between telling unit ``number`` (from 1) to do nothing, and its answer."""
-        unit = self._units[number - 1]
+        unit = self.units[number - 1]
         began = time.perf_counter()
         unit.begin_nothing()
         unit.finish()
@@ -225,8 +222,9 @@ class Crew:
 
     def close(self) -> None:
         """End the other units, and give the thread its cores back."""
-        for unit in self._units:
+        for unit in self.units:
             unit.close()
+        self.memory.close()
         os.sched_setaffinity(0, self.cores)
         torch.set_num_threads(self._threads)
 
@@ -234,7 +232,7 @@ class Crew:
         features, columns = self._layers.features(layer), self._layers.columns(layer)
         inputs = self._inputs[: tokens * features].view(tokens, features)
         work = Work(features, columns)
-        shares: Shares = self._plan.shares(work, tokens)
+        shares: Shares = self.plan.shares(work, tokens)
         own, *others = ranges(shares, columns, GRANULE)
         parts = [
             _Part(
@@ -243,12 +241,12 @@ class Crew:
                 Linear(layer, tokens, run.start, run.stop),
                 unit.output(tokens, len(run)),
             )
-            for number, (unit, run) in enumerate(zip(self._units, others, strict=True), start=1)
+            for number, (unit, run) in enumerate(zip(self.units, others, strict=True), start=1)
             if run
         ]
         given = tuple(len(run) / columns for run in (own, *others))
         busy = [(part.number, part.unit) for part in parts]
-        expected_s = self._plan.expected_s(work, tokens, given)
+        expected_s = self.plan.expected_s(work, tokens, given)
         division = _Division(inputs, len(own), parts, busy, expected_s)
         self._divisions[layer, tokens] = division
         return division
@@ -292,7 +290,5 @@ def _check_present(specs: Sequence[UnitSpec]) -> frozenset[int]:
     return cores
 
 
-def _start(spec: UnitSpec, memory: SharedMemory, times: int) -> Unit:
-    if spec.kind == "cuda":
-        return CudaUnit(spec, memory)
-    return CpuUnit(spec, memory, times)
+def _start(spec: UnitSpec, memory: SharedMemory) -> Unit:
+    return CudaUnit(spec, memory) if spec.kind == "cuda" else CpuUnit(spec, memory)

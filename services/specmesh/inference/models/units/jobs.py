@@ -45,8 +45,8 @@ class Attend(NamedTuple):
     scale: float
 
 
-WORDS = struct.Struct("=q6qd")
-"""Kind, numbers, scale."""
+WORDS = struct.Struct("=2q6qd")
+"""Kind, how many times, numbers, scale."""
 RESULT = struct.Struct("=qq")
 """How many nanoseconds the work took, and whether it failed."""
 CONTROL_BYTES = WORDS.size + RESULT.size

@@ -41,6 +41,7 @@ PINGS = 100
 @torch.inference_mode()
 def measure(crew: Crew, kv: KVShape, heads: int) -> Planner:
     """A plan for the crew's layers, and for attention of ``heads`` query heads to ``kv``."""
+    used = crew.plan
     overheads = [0.0, *(_ping(crew, number) for number in range(1, len(crew.names)))]
     measured = {
         work: {
@@ -51,6 +52,7 @@ def measure(crew: Crew, kv: KVShape, heads: int) -> Planner:
         for work, layers in crew.works.items()
     }
     measured[ATTENTION] = _attention(crew, kv, heads, overheads)
+    crew.use(used)
     return Planner(measured, len(crew.names))
 
 

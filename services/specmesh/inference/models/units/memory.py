@@ -36,14 +36,15 @@ class SharedMemory:
     def __init__(self, file: int | None = None) -> None:
         """``file`` is the descriptor that the other end has given; None makes new memory."""
         self.file = os.memfd_create("specmesh-units") if file is None else file
-        self._end = 0
+        self.size = 0
+        """Bytes of all tensors made, in whole pages."""
         self._places: dict[int, Place] = {}
 
     def zeros(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         """A new tensor, seen by all; one without elements isn't possible."""
-        place = Place(self._end, tuple(shape), dtype)
-        self._end += -(-place.num_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
-        os.ftruncate(self.file, self._end)
+        place = Place(self.size, tuple(shape), dtype)
+        self.size += -(-place.num_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        os.ftruncate(self.file, self.size)
         tensor = self.look(place)
         self._places[tensor.data_ptr()] = place
         return tensor
@@ -55,6 +56,10 @@ class SharedMemory:
     def place(self, tensor: Tensor) -> Place:
         """Where ``tensor`` is, which this end has made."""
         return self._places[tensor.data_ptr()]
+
+    def close(self) -> None:
+        """Make and look at no more tensors; those there are stay."""
+        os.close(self.file)
 
     def look(self, place: Place) -> Tensor:
         """The tensor at ``place``."""

@@ -74,7 +74,7 @@ class Planner:
     """A ``Plan`` by measurements ``{work: {size: measured}}``, that follows the units' speeds."""
 
     def __init__(self, measured: Mapping[Work, Mapping[int, Measured]], num_units: int) -> None:
-        self._measured = measured
+        self.measured = measured
         self.slowness = (1.0,) * num_units
         """How many times slower each unit is taken to be than it was when measured."""
         self._latest = list(self.slowness)
@@ -107,7 +107,7 @@ class Planner:
         return True
 
     def _nearest(self, work: Work, size: int) -> Measured:
-        by_size = self._measured[work]
+        by_size = self.measured[work]
         return by_size[min(by_size, key=lambda measured: abs(math.log(measured / max(1, size))))]
 
 

@@ -57,14 +57,14 @@ def acquire_soon(semaphore: Semaphore) -> bool:
     return any(acquire(False) for _ in range(SPINS))
 
 
-def work(line: Line, cores: Sequence[int], times: int) -> None:
-    """Do jobs on ``cores`` until told to end, each ``times`` times."""
+def work(line: Line, cores: Sequence[int]) -> None:
+    """Do jobs on ``cores`` until told to end."""
     os.sched_setaffinity(0, cores)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)  # the engine needs its units while it drains
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(len(cores))
-    _Worker(line, times).live()
+    _Worker(line).live()
 
 
 def _end_with_parent() -> None:
@@ -75,9 +75,8 @@ def _end_with_parent() -> None:
 
 
 class _Worker:
-    def __init__(self, line: Line, times: int) -> None:
+    def __init__(self, line: Line) -> None:
         self._line = line
-        self._times = times
         self._memory = SharedMemory(line.file.detach())
         self._control = self._memory.look(line.control).numpy()
         self._layers = Layers()
@@ -90,13 +89,13 @@ class _Worker:
         while True:
             if not acquire_soon(begin):
                 begin.acquire()
-            kind, *numbers, scale = WORDS.unpack_from(self._control)
+            kind, times, *numbers, scale = WORDS.unpack_from(self._control)
             if kind == Kind.END:
                 return
             began = time.perf_counter_ns()
             failed = False
             try:
-                for _ in range(self._times):
+                for _ in range(times):
                     self._do(kind, numbers, scale)
             except Exception:
                 failed = True
