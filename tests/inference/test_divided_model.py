@@ -46,13 +46,13 @@ def divided(folder: Path | str) -> Iterator[TransformersModel]:
         model.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="class")  # while it is open, this thread is on one core
 def target() -> Iterator[TransformersModel]:
     with divided(models.path(models.TARGET)) as model:
         yield model
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="class")
 def undivided_target() -> TransformersModel:
     return TransformersModel.load(str(models.path(models.TARGET)), dtype="float32", device="cpu")
 
@@ -73,16 +73,53 @@ def differ(one, other, prefix, *steps):
     return np.abs(rows[0] - rows[1]).max()
 
 
-def test_random_trees_at_contexts_up_to_the_models_own(target, undivided_target):
-    planned = target.crew.plan
-    rng = np.random.default_rng(8)
-    for turn, length in enumerate([1, 17, 300, 700, 990]):
-        prefix = [int(token) for token in rng.integers(0, 4096, length)]
-        for plan in (planned, PLANS[turn % 3]):
-            target.crew.use(plan)
-            tree = random_tree(rng, int(rng.integers(1, 33)), 4096)
-            assert differ(target, undivided_target, prefix, tree) < TOLERANCE
-    target.crew.use(planned)
+class TestShippedTarget:
+    def test_random_trees_at_contexts_up_to_the_models_own(self, target, undivided_target):
+        planned = target.crew.plan
+        rng = np.random.default_rng(8)
+        for turn, length in enumerate([1, 17, 300, 700, 990]):
+            prefix = [int(token) for token in rng.integers(0, 4096, length)]
+            for plan in (planned, PLANS[turn % 3]):
+                target.crew.use(plan)
+                tree = random_tree(rng, int(rng.integers(1, 33)), 4096)
+                assert differ(target, undivided_target, prefix, tree) < TOLERANCE
+        target.crew.use(planned)
+
+    def test_sequences_in_scattered_blocks_and_several_at_once(self, target, undivided_target):
+        target.crew.use(PLANS[0])
+        rng = np.random.default_rng(6)
+        prefixes = [[int(token) for token in rng.integers(0, 4096, 100)] for _ in range(3)]
+        trees = [random_tree(rng, size, 4096) for size in (5, 5, 12)]
+        rows = []
+        for model in (target, undivided_target):
+            held = [model.open(prefix, NEVER, 20) for prefix in prefixes]
+            held[1].close(())  # leaves a hole
+            grown = model.open([*prefixes[0], *range(300)], NEVER, 20)
+            each = [*held[:1], grown, held[2]]
+            each_rows = [sequence.score(tree) for sequence, tree in zip(each, trees, strict=True)]
+            rows.append(np.concatenate(each_rows))
+            for sequence in each:
+                sequence.close(())
+        assert np.abs(rows[0] - rows[1]).max() < TOLERANCE
+
+    def test_shares_change_while_running_and_no_weight_moves(self, target):
+        planner = target.crew.plan
+        assert isinstance(planner, Planner)
+        (unit,) = target.crew.units
+        before = target.crew.memory.size
+        sequence = target.open(list(range(64)), NEVER)
+        target.crew.use(planner)
+        unit.times = 8
+        tree = EMPTY
+        for forward in range(6 * WINDOW):
+            tree = tree.extend([forward], [0])
+            sequence.score(tree)
+            if planner.slowness[1] > 3 * planner.slowness[0]:
+                break
+        unit.times = 1
+        sequence.close(())
+        assert planner.slowness[1] > 3 * planner.slowness[0]
+        assert target.crew.memory.size == before
 
 
 @pytest.mark.parametrize("architecture", ["gpt2", "qwen2"])
@@ -99,44 +136,6 @@ def test_biases_and_layers_that_are_stored_the_other_way_round(folders, load, ar
                 assert differ(model, plain, prefix, EMPTY, first, tree) < TOLERANCE
                 chain = TokenTree.chain(tree.token_ids)
                 assert differ(model, plain, prefix, chain) < TOLERANCE
-
-
-def test_sequences_in_scattered_blocks_and_several_at_once(target, undivided_target):
-    target.crew.use(PLANS[0])
-    rng = np.random.default_rng(6)
-    prefixes = [[int(token) for token in rng.integers(0, 4096, 100)] for _ in range(3)]
-    trees = [random_tree(rng, size, 4096) for size in (5, 5, 12)]
-    rows = []
-    for model in (target, undivided_target):
-        held = [model.open(prefix, NEVER, 20) for prefix in prefixes]
-        held[1].close(())  # leaves a hole
-        grown = model.open([*prefixes[0], *range(300)], NEVER, 20)
-        each = [*held[:1], grown, held[2]]
-        each_rows = [sequence.score(tree) for sequence, tree in zip(each, trees, strict=True)]
-        rows.append(np.concatenate(each_rows))
-        for sequence in each:
-            sequence.close(())
-    assert np.abs(rows[0] - rows[1]).max() < TOLERANCE
-
-
-def test_shares_change_while_running_and_no_weight_moves(target):
-    planner = target.crew.plan
-    assert isinstance(planner, Planner)
-    (unit,) = target.crew.units
-    before = target.crew.memory.size
-    sequence = target.open(list(range(64)), NEVER)
-    target.crew.use(planner)
-    unit.times = 8
-    tree = EMPTY
-    for forward in range(6 * WINDOW):
-        tree = tree.extend([forward], [0])
-        sequence.score(tree)
-        if planner.slowness[1] > 3 * planner.slowness[0]:
-            break
-    unit.times = 1
-    sequence.close(())
-    assert planner.slowness[1] > 3 * planner.slowness[0]
-    assert target.crew.memory.size == before
 
 
 def test_the_thread_gets_its_cores_back_and_no_process_is_left(folders):

@@ -148,10 +148,12 @@ def serve(plan, slowness, forwards):
 def test_a_unit_that_becomes_slower_gets_less_and_its_share_back_when_it_recovers():
     plan = planner()
     assert serve(plan, (1, 1), 3 * WINDOW) == 0
-    assert serve(plan, (1, 2), 4 * WINDOW) == 1
+    assert serve(plan, (1, 2), 2 * WINDOW) > 0
+    assert serve(plan, (1, 2), 5 * WINDOW) == 0
     assert plan.shares(WORK, 16) == pytest.approx((2 / 3, 1 / 3))
     assert plan.shares(ATTENTION, 64) == pytest.approx((2 / 3, 1 / 3))
-    assert serve(plan, (1, 1), 4 * WINDOW) == 1
+    assert serve(plan, (1, 1), 2 * WINDOW) > 0
+    assert serve(plan, (1, 1), 5 * WINDOW) == 0
     assert plan.shares(WORK, 16) == pytest.approx((1 / 2, 1 / 2))
 
 

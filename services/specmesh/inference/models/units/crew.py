@@ -158,8 +158,8 @@ class Crew:
         if tokens > MAX_TOKENS:
             return torch.cat([self.linear(layer, part) for part in inputs.split(MAX_TOKENS)])
         division = self._divisions.get((layer, tokens)) or self._divide(layer, tokens)
-        if not division.parts:
-            return self._layers.part(layer, 0, division.own_columns, inputs)
+        if not division.parts or not tokens:
+            return self._layers.part(layer, 0, self._layers.columns(layer), inputs)
         division.inputs.copy_(inputs)
         for part in division.parts:
             part.unit.begin_linear(part.job)

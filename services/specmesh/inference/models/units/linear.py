@@ -38,7 +38,7 @@ class DividedLayers:
         """What layer ``index`` makes of ``inputs``; the first computes for all of them."""
         if not index or inputs is not self._inputs:
             together = self._crew.linear(self._number, inputs.reshape(-1, inputs.shape[-1]))
-            together = together.view(*inputs.shape[:-1], -1)
+            together = together.view(*inputs.shape[:-1], together.shape[-1])
             self._results = together.split(self._columns, -1)
             self._inputs = inputs
         result = self._results[index]
