@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,8 +11,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from tests.e2e.processes import Process, launch
-from tests.forks import surroundings
+from tests.e2e.processes import Processes
 
 from specmesh import models
 from specmesh.decoding.tree import EMPTY, TokenTree
@@ -22,7 +19,7 @@ from specmesh.drafter.__main__ import DrafterService, DrafterSettings
 from specmesh.inference.engine.unit_spec import parse_units
 from specmesh.inference.model import Cancellation, DeviceLost, ModelNotLoadable
 from specmesh.inference.models.transformers_model import TransformersModel
-from specmesh.inference.models.units.planner import WINDOW, FixedPlan, Planner
+from specmesh.inference.models.units.planner import FixedPlan
 from specmesh.serving.command_line import parse
 from specmesh.verifier.__main__ import VerifierService, VerifierSettings
 
@@ -33,6 +30,22 @@ TOLERANCE = 1e-4
 NEVER = Cancellation()
 
 pytestmark = pytest.mark.skipif(len(CORES) == 1, reason="two units need two cores")
+
+
+class Changing(FixedPlan):
+    """Divides each forward in another way."""
+
+    def __init__(self):
+        super().__init__((0.5, 0.5))
+        self.seen = []
+
+    def shares(self, work, size):
+        share = (1 + len(self.seen) % 4) / 5
+        return 1 - share, share
+
+    def observe(self, taken_s, expected_s):
+        self.seen.append(tuple(taken_s))
+        return True
 
 
 @contextlib.contextmanager
@@ -102,24 +115,19 @@ class TestShippedTarget:
                 sequence.close(())
         assert np.abs(rows[0] - rows[1]).max() < TOLERANCE
 
-    def test_shares_change_while_running_and_no_weight_moves(self, target):
-        planner = target.crew.plan
-        assert isinstance(planner, Planner)
-        (unit,) = target.crew.units
-        before = target.crew.memory.size
-        sequence = target.open(list(range(64)), NEVER)
-        target.crew.use(planner)
-        unit.times = 8
+    def test_shares_change_between_forwards_and_no_weight_moves(self, target, undivided_target):
+        plan = Changing()
+        target.crew.use(plan)
+        memory = target.crew.memory.size
+        sequences = [model.open(list(range(64)), NEVER) for model in (target, undivided_target)]
         tree = EMPTY
-        for forward in range(6 * WINDOW):
-            tree = tree.extend([forward], [0])
-            sequence.score(tree)
-            if planner.slowness[1] > 3 * planner.slowness[0]:
-                break
-        unit.times = 1
-        sequence.close(())
-        assert planner.slowness[1] > 3 * planner.slowness[0]
-        assert target.crew.memory.size == before
+        for forward in range(8):
+            rows = [sequence.score(tree) for sequence in sequences]
+            assert np.abs(rows[0] - rows[1]).max() < TOLERANCE
+            tree = tree.extend([forward], [forward // 2])
+        assert target.crew.memory.size == memory
+        assert len(plan.seen) == 8
+        assert all(min(taken_s) > 0 for taken_s in plan.seen)
 
 
 @pytest.mark.parametrize("architecture", ["gpt2", "qwen2"])
@@ -138,40 +146,31 @@ def test_biases_and_layers_that_are_stored_the_other_way_round(folders, load, ar
                 assert differ(model, plain, prefix, chain) < TOLERANCE
 
 
-def test_the_thread_gets_its_cores_back_and_no_process_is_left(folders):
+def test_a_unit_that_dies_is_a_lost_device_and_the_thread_gets_its_cores_back(folders):
     cores, threads = os.sched_getaffinity(0), torch.get_num_threads()
     with divided(folders["llama"]) as model:
-        assert os.sched_getaffinity(0) == {CORES[0]}
-        (worker,) = [
-            child for child in psutil.Process().children() if model.crew.units[0].pid == child.pid
-        ]
+        worker = psutil.Process(model.crew.units[0].pid)
         assert worker.cpu_affinity() == [CORES[1]]
-    assert not worker.is_running()
+        assert os.sched_getaffinity(0) == {CORES[0]}
+        model.crew.use(PLANS[0])
+        sequence = model.open([1, 2, 3], NEVER)
+        worker.kill()
+        with pytest.raises(DeviceLost, match=f"unit cpu:{CORES[1]} has ended, with status -9"):
+            sequence.score(EMPTY)
     assert os.sched_getaffinity(0) == cores
     assert torch.get_num_threads() == threads
 
 
-def test_a_unit_that_dies_is_a_lost_device(folders):
-    with divided(folders["llama"]) as model:
-        model.crew.use(PLANS[0])
-        sequence = model.open([1, 2, 3], NEVER)
-        os.kill(model.crew.units[0].pid, signal.SIGKILL)
-        with pytest.raises(DeviceLost, match=f"unit cpu:{CORES[1]} has ended, with status -9"):
-            sequence.score(EMPTY)
-
-
-def test_units_end_with_a_process_that_is_killed(folders):
-    command = [sys.executable, "-m", "specmesh.verifier", "--port", "0", "--units", UNITS]
-    command += ["--model", str(folders["llama"]), "--cache-bytes", str(1 << 20)]
-    verifier = Process("verifier", launch(command, surroundings()))
-    try:
+def test_units_of_a_verifier_end_with_it_even_if_it_is_killed(folders):
+    with Processes() as processes:
+        options = ("--model", str(folders["llama"]), "--cache-bytes", str(1 << 20))
+        verifier = processes.service("verifier", *options, "--units", UNITS)
         assert verifier.address
         children = psutil.Process(verifier.pid).children(recursive=True)
         assert any(child.cpu_affinity() == [CORES[1]] for child in children)
-    finally:
         verifier.kill()
-    _, alive = psutil.wait_procs(children, timeout=20)
-    assert not alive
+        _, alive = psutil.wait_procs(children, timeout=20)
+        assert not alive
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from specmesh import models
 
@@ -43,7 +43,7 @@ class Shape:
             tie_word_embeddings=True,
         )
         place = folder / self.name
-        AutoModelForCausalLM.from_config(config).save_pretrained(place)
+        LlamaForCausalLM(config).save_pretrained(place)
         for name in ("tokenizer.json", "tokenizer_config.json"):
             shutil.copy(models.path(models.TARGET) / name, place)
         return place

@@ -165,7 +165,7 @@ def _forward(model: TransformersModel, width: int) -> Callable[[], float]:
 def _turn(forward: Callable[[], float]) -> float:
     """The median of some forwards after one that warms up."""
     forward()
-    seconds = []
+    seconds: list[float] = []
     while len(seconds) < TURN_FORWARDS or sum(seconds) < TURN_SECONDS:
         seconds.append(forward())
     return median(seconds)

@@ -43,13 +43,13 @@ class CpuUnit:
         """How often it computes what it is given: more than once, for experiments, is a slower
         unit."""
         self._memory = memory
-        control = memory.zeros([CONTROL_BYTES], torch.uint8)
-        self._control = control.numpy()
+        control = memory.place(memory.zeros([CONTROL_BYTES], torch.uint8))
+        self._control = memory.pages(control)
         self._output = self._log_sums = torch.empty(0)
         context = get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._begin, self._done = context.Semaphore(0), context.Semaphore(0)
-        line = Line(DupFd(memory.file), memory.place(control), self._begin, self._done, theirs)
+        line = Line(DupFd(memory.file), control, self._begin, self._done, theirs)
         self._process = context.Process(
             target=work, args=(line, spec.numbers), name=self.name, daemon=True
         )

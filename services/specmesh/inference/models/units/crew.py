@@ -156,7 +156,7 @@ class Crew:
         """``[tokens, features]`` through layer number ``layer``: ``[tokens, columns]``."""
         tokens = len(inputs)
         if tokens > MAX_TOKENS:
-            return torch.cat([self.linear(layer, part) for part in inputs.split(MAX_TOKENS)])
+            return torch.cat([self.linear(layer, part) for part in torch.split(inputs, MAX_TOKENS)])
         division = self._divisions.get((layer, tokens)) or self._divide(layer, tokens)
         if not division.parts or not tokens:
             return self._layers.part(layer, 0, self._layers.columns(layer), inputs)

@@ -8,6 +8,7 @@ part in attention, for which all KV would have to be written twice.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,9 +35,8 @@ class CudaUnit:
         self.name = str(spec)
         self._device = torch.device("cuda", spec.numbers[0])
         self._memory = memory
-        self._stream = torch.cuda.Stream(self._device)
-        self._began = torch.cuda.Event(enable_timing=True)
-        self._ended = torch.cuda.Event(enable_timing=True)
+        self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+        self._began, self._ended = _event(), _event()
         self._layers = Layers()
         self._inputs = self._output = torch.empty(0)
         self._registered: list[int] = []
@@ -77,7 +77,7 @@ class CudaUnit:
     def finish(self) -> float:
         """Wait for what was queued; returns its seconds on the GPU."""
         self._ended.synchronize()
-        return self._began.elapsed_time(self._ended) * 1e-3
+        return float(self._began.elapsed_time(self._ended)) * 1e-3
 
     def output(self, *shape: int) -> Tensor:
         """The results, as ``shape``."""
@@ -90,13 +90,21 @@ class CudaUnit:
     def close(self) -> None:
         """Take the registration of buffers back."""
         for address in self._registered:
-            torch.cuda.cudart().cudaHostUnregister(address)
+            _runtime().cudaHostUnregister(address)
         self._registered.clear()
 
     def _register(self, place: Place) -> Tensor:
         """The tensor at ``place``, locked in memory: copies go straight from and to it."""
         tensor = self._memory.look(place)
-        status = torch.cuda.cudart().cudaHostRegister(tensor.data_ptr(), place.num_bytes, 0)
+        status = _runtime().cudaHostRegister(tensor.data_ptr(), place.num_bytes, 0)
         torch.cuda.check_error(status)
         self._registered.append(tensor.data_ptr())
         return tensor
+
+
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+
+def _runtime() -> Any:
+    return torch.cuda.cudart()  # type: ignore[no-untyped-call]

@@ -39,7 +39,7 @@ class DividedLayers:
         if not index or inputs is not self._inputs:
             together = self._crew.linear(self._number, inputs.reshape(-1, inputs.shape[-1]))
             together = together.view(*inputs.shape[:-1], together.shape[-1])
-            self._results = together.split(self._columns, -1)
+            self._results = torch.split(together, self._columns, -1)
             self._inputs = inputs
         result = self._results[index]
         if index == len(self._columns) - 1:
@@ -88,7 +88,7 @@ def _share(crew: Crew, group: Sequence[Plain]) -> tuple[Tensor, Tensor | None]:
     sizes = [_columns(layer) for layer in group]
     features = first.numel() // sizes[0]
     weight = crew.memory.zeros([sum(sizes), features], first.dtype)
-    for layer, rows in zip(group, weight.split(sizes), strict=True):
+    for layer, rows in zip(group, torch.split(weight, sizes), strict=True):
         if isinstance(layer, nn.Linear):
             rows.copy_(layer.weight)
             layer.weight.data = rows  # an embedding may share it
@@ -97,7 +97,7 @@ def _share(crew: Crew, group: Sequence[Plain]) -> tuple[Tensor, Tensor | None]:
     if all(layer.bias is None for layer in group):
         return weight, None
     bias = crew.memory.zeros([sum(sizes)], first.dtype)
-    for layer, entries in zip(group, bias.split(sizes), strict=True):
+    for layer, entries in zip(group, torch.split(bias, sizes), strict=True):
         if layer.bias is not None:
             entries.copy_(layer.bias)
     return weight, bias

@@ -63,5 +63,8 @@ class SharedMemory:
 
     def look(self, place: Place) -> Tensor:
         """The tensor at ``place``."""
-        pages = mmap.mmap(self.file, place.num_bytes, offset=place.offset)
-        return torch.frombuffer(pages, dtype=place.dtype).view(place.shape)
+        return torch.frombuffer(self.pages(place), dtype=place.dtype).view(place.shape)
+
+    def pages(self, place: Place) -> mmap.mmap:
+        """The bytes at ``place``."""
+        return mmap.mmap(self.file, place.num_bytes, offset=place.offset)

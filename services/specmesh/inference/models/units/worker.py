@@ -14,9 +14,8 @@ import traceback
 from collections.abc import Sequence
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
-from multiprocessing.reduction import DupFd
 from multiprocessing.synchronize import Semaphore
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -44,7 +43,8 @@ engine takes from one divided layer to the next. To be woken takes longer than t
 class Line(NamedTuple):
     """What connects a unit's process with the engine's."""
 
-    file: DupFd
+    file: Any
+    """A ``DupFd`` of the memory's file."""
     control: Place
     begin: Semaphore
     done: Semaphore
@@ -78,7 +78,7 @@ class _Worker:
     def __init__(self, line: Line) -> None:
         self._line = line
         self._memory = SharedMemory(line.file.detach())
-        self._control = self._memory.look(line.control).numpy()
+        self._control = self._memory.pages(line.control)
         self._layers = Layers()
         self._stores: list[Tensor] = []
         self._inputs = self._slots = self._output = self._log_sums = torch.empty(0)
@@ -108,7 +108,8 @@ class _Worker:
         if kind == Kind.LINEAR:
             self._linear(Linear(*numbers[:4]))
         elif kind == Kind.ATTEND:
-            self._attend(Attend(*numbers, scale))
+            store, layer, rows, first, end, run = numbers
+            self._attend(Attend(store, layer, rows, first, end, run, scale))
         elif kind == Kind.HOLD:
             for each in self._line.pipe.recv():
                 self._hold(each)
