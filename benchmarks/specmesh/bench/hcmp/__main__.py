@@ -23,7 +23,6 @@ from specmesh.inference.engine.unit_spec import UnitSpec, parse_units
 from specmesh.inference.model import ModelNotLoadable
 from specmesh.inference.models.transformers_model import TransformersModel
 
-WIDTHS = (1, 8, 32)
 SLOWNESS = (1, 2)
 PINGS = 200
 
@@ -37,7 +36,10 @@ def main(
     widths: Annotated[
         list[int] | None,
         typer.Option(
-            "--width", min=1, help="Tokens of a forward, several times.", show_default="1, 8, 32"
+            "--width",
+            min=1,
+            help="Tokens of a forward, several times.",
+            show_default="1, 8 and, up to 135M, 32",
         ),
     ] = None,
     shipped: Annotated[bool, typer.Option("--shipped", help="Leave out larger models.")] = False,
@@ -55,12 +57,12 @@ def main(
     exact: Exactness | None = None
     try:
         with tempfile.TemporaryDirectory() as folder:
-            for name, place in _models(Path(folder), shipped=shipped):
+            for name, place, usual in _models(Path(folder), shipped=shipped):
                 plain = _load(place)
                 divided = _load(place, specs)
                 try:
                     exact = exact or check(divided, plain, trees)
-                    reports.append(_measure(name, divided, plain, widths or WIDTHS))
+                    reports.append(_measure(name, divided, plain, widths or usual))
                 finally:
                     divided.close()
     except ModelNotLoadable as error:
@@ -86,13 +88,13 @@ def _two_units(text: str) -> Sequence[UnitSpec]:
     return units
 
 
-def _models(folder: Path, *, shipped: bool) -> Iterator[tuple[str, Path]]:
-    """Name and folder of each model, saved when it is its turn."""
-    yield "the shipped target", models.path(models.TARGET)
+def _models(folder: Path, *, shipped: bool) -> Iterator[tuple[str, Path, Sequence[int]]]:
+    """Name, folder and widths of each model, saved when it is its turn."""
+    yield "the shipped target", models.path(models.TARGET), (1, 8, 32)
     if not shipped:
         for shape in SHAPES:
             name = f"{shape.name}, {shape.layers} of {shape.whole_layers} layers"
-            yield name, shape.save(folder)
+            yield name, shape.save(folder), shape.widths
 
 
 def _load(folder: Path, units: Sequence[UnitSpec] | None = None) -> TransformersModel:
@@ -103,14 +105,15 @@ def _measure(
     name: str, divided: TransformersModel, plain: TransformersModel, widths: Sequence[int]
 ) -> ModelReport:
     assert divided.crew is not None
+    equal = divided.measure_units()
     return ModelReport(
         model=name,
         ping_us=median(divided.crew.ping(1) for _ in range(PINGS)) * 1e6,
-        planner=divided.measure_units(),
+        planner=equal,
         speeds=[
             speeds
             for slowness in SLOWNESS
-            for speeds in time_widths(divided, plain, widths, slowness)
+            for speeds in time_widths(divided, plain, widths, slowness, equal)
         ],
     )
 

@@ -14,8 +14,8 @@ from specmesh.inference.models.transformers_model import TransformersModel
 from specmesh.inference.models.units.planner import FixedPlan, Plan
 
 LIMIT = 1e-4
-MAX_NODES = 48
-TREES_OF_A_CONTEXT = 20
+MAX_NODES = 32
+TREES_OF_A_CONTEXT = 50
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,8 @@ class Shape:
     intermediate: int
     heads: int
     kv_heads: int
+    widths: tuple[int, ...]
+    """Tokens of forwards that are timed."""
 
     def save(self, folder: Path) -> Path:
         """Save such a model, with random weights, to a folder below ``folder``."""
@@ -50,7 +52,7 @@ class Shape:
 
 
 SHAPES = (
-    Shape("135M", 6, 30, 576, 1536, 9, 3),
-    Shape("1B", 2, 16, 2048, 8192, 32, 8),
+    Shape("135M", 6, 30, 576, 1536, 9, 3, (1, 8, 32)),
+    Shape("1B", 2, 16, 2048, 8192, 32, 8, (1, 8)),
 )
 """Those of SmolLM2-135M and of Llama-3.2-1B."""

@@ -21,12 +21,13 @@ from specmesh.inference.models.units.planner import WINDOW, FixedPlan, Planner
 CONTEXT = 256
 SHARES = tuple(number / 10 for number in range(11))
 """The second unit's, of every layer and of attention to committed tokens."""
-ROUNDS = 7
-TURN_SECONDS = 0.015
-TURN_FORWARDS = 2
-"""A way of dividing is timed for at least so long, and so many forwards, before it is the next
-one's turn; there are ``ROUNDS`` of turns, so that what else the machine does meets all alike."""
-ADAPTING_FORWARDS = 4 * WINDOW
+TURN_SECONDS = 0.01
+"""A way of dividing is timed for so long, or one forward, before it is the next one's turn."""
+SECONDS = 5.0
+MIN_ROUNDS = 3
+MAX_ROUNDS = 15
+"""Turns go round for ``SECONDS``, so that what else the machine does meets all ways alike."""
+ADAPTING_FORWARDS = 2 * WINDOW + 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +59,18 @@ class Speeds:
 
 
 def time_widths(
-    divided: TransformersModel, plain: TransformersModel, widths: Sequence[int], slowness: int
+    divided: TransformersModel,
+    plain: TransformersModel,
+    widths: Sequence[int],
+    slowness: int,
+    equal: Planner,
 ) -> list[Speeds]:
     """The speeds of forwards of ``widths``, with a second unit that is ``slowness`` times slower
-    than the first."""
+    than the first; ``equal`` was measured when it was not."""
     crew = divided.crew
     assert crew is not None
     (unit,) = crew.units
     assert isinstance(unit, CpuUnit)
-    equal = divided.measure_units()
     unit.times = slowness
     planner = divided.measure_units()
     try:
@@ -113,12 +117,16 @@ def _speeds(
     }
     turns |= {"planned": divide(planner), 1j: with_threads(1), 2j: with_threads(2)}
     seconds: dict[Hashable, list[float]] = {way: [] for way in turns}
-    for _ in range(ROUNDS):
+    end = time.perf_counter() + SECONDS
+    for done in range(MAX_ROUNDS):
+        if done >= MIN_ROUNDS and time.perf_counter() > end:
+            break
         for way, turn in turns.items():
             seconds[way].append(turn())
     ms = {way: median(each) * 1e3 for way, each in seconds.items()}
     planned_share = share_of_second(planner, divided, width)
-    crew.use(equal)
+    adapting = Planner(equal.measured, 2)
+    crew.use(adapting)
     for _ in range(ADAPTING_FORWARDS):
         on_own()
     return Speeds(
@@ -127,7 +135,7 @@ def _speeds(
         by_share_ms={share: ms[share] for share in SHARES},
         planned_ms=ms["planned"],
         planned_share=planned_share,
-        adapted_share=share_of_second(equal, divided, width),
+        adapted_share=share_of_second(adapting, divided, width),
         plain_ms={1: ms[1j], 2: ms[2j]},
     )
 
@@ -166,6 +174,6 @@ def _turn(forward: Callable[[], float]) -> float:
     """The median of some forwards after one that warms up."""
     forward()
     seconds: list[float] = []
-    while len(seconds) < TURN_FORWARDS or sum(seconds) < TURN_SECONDS:
+    while sum(seconds) < TURN_SECONDS:
         seconds.append(forward())
     return median(seconds)

@@ -27,9 +27,9 @@ CONTEXTS = (64, 256, 1024, 4096)
 TREE = 16
 """New tokens in measurements of attention: a binary tree of them."""
 
-MAX_MULTIPLICATIONS = 2e9
+MAX_MULTIPLICATIONS = 5e8
 """Work larger than this is not measured, unless for one token, but taken to be like smaller."""
-SECONDS = 0.02
+SECONDS = 0.01
 ROUNDS = 5
 """A measurement takes as long as this, and so many rounds at least. The quickest counts: what else
 the machine does only adds to it."""
