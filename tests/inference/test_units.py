@@ -22,7 +22,7 @@ from specmesh.inference.models.units.crew import Crew, check_units_fit
 from specmesh.inference.models.units.pattern import pattern_of
 from specmesh.inference.models.units.planner import ATTENTION, WINDOW, Planner, Work
 from specmesh.inference.models.units.shares import Cost, Measured, alone, best_shares, even, ranges
-from specmesh.inference.models.units.slices import attend
+from specmesh.inference.models.units.slices import Layers, attend, blocks
 
 WORK = Work(320, 864)
 
@@ -129,7 +129,34 @@ def test_ranges_follow_each_other_and_leave_nothing_out(weights, count):
         assert abs(len(each) - share * count) <= 16
 
 
-def planner(**units):
+@given(st.integers(1, 400), st.sampled_from([16, 112]), st.data())
+def test_packed_columns_are_few_blocks_that_other_ranges_use_too(columns, granule, data):
+    border = granule * data.draw(st.integers(0, columns // granule))
+    found = [*blocks(0, border, granule), *blocks(border, columns, granule)]
+    assert [index for block in found for index in range(*block)] == list(range(columns))
+    for first, end in found:
+        strips = -(-(end - first) // granule)
+        assert first % (strips * granule) == 0
+    assert len(found) <= 2 * (columns // granule + 1).bit_length()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("tokens", [0, 1, 3, 4, 40])
+def test_any_range_of_columns_is_the_same_as_of_the_whole_layer(dtype, tokens):
+    torch.manual_seed(2)
+    layers = Layers()
+    weight, bias = torch.randn(1000, 300).to(dtype), torch.randn(1000).to(dtype)
+    layer = layers.add(weight, bias)
+    inputs = torch.randn(tokens, 300).to(dtype)
+    want = inputs.double() @ weight.double().t() + bias.double()
+    granule = layers.granule(layer, tokens)
+    for border in (0, granule, 3 * granule, 1000):
+        parts = [layers.part(layer, 0, border, inputs), layers.part(layer, border, 1000, inputs)]
+        tolerance = 1e-4 if dtype == torch.float32 else 0.5
+        torch.testing.assert_close(torch.cat(parts, 1).double(), want, atol=tolerance, rtol=0.01)
+
+
+def planner():
     by_tokens = {1: measured(1e-4, 1e-4), 16: measured(1e-3, 1e-3)}
     return Planner({WORK: by_tokens, ATTENTION: {64: measured(1e-4, 1e-4)}}, 2)
 

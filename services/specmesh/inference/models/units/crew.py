@@ -30,7 +30,7 @@ from specmesh.inference.models.units.jobs import (
 )
 from specmesh.inference.models.units.memory import SharedMemory
 from specmesh.inference.models.units.planner import ATTENTION, FixedPlan, Plan, Work
-from specmesh.inference.models.units.shares import GRANULE, Shares, even, ranges
+from specmesh.inference.models.units.shares import Shares, even, ranges
 from specmesh.inference.models.units.slices import Layers
 from specmesh.inference.models.units.unit import Unit
 
@@ -220,6 +220,10 @@ class Crew:
         unit.finish()
         return time.perf_counter() - began
 
+    def forget(self) -> None:
+        """Drop what this thread has packed of layers; what it needs is packed again."""
+        self._layers.forget()
+
     def close(self) -> None:
         """End the other units, and give the thread its cores back."""
         for unit in self.units:
@@ -233,7 +237,7 @@ class Crew:
         inputs = self._inputs[: tokens * features].view(tokens, features)
         work = Work(features, columns)
         shares: Shares = self.plan.shares(work, tokens)
-        own, *others = ranges(shares, columns, GRANULE)
+        own, *others = ranges(shares, columns, self._layers.granule(layer, tokens))
         parts = [
             _Part(
                 number,

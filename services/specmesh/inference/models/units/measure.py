@@ -53,6 +53,7 @@ def measure(crew: Crew, kv: KVShape, heads: int) -> Planner:
     }
     measured[ATTENTION] = _attention(crew, kv, heads, overheads)
     crew.use(used)
+    crew.forget()  # among it are layers as a whole
     return Planner(measured, len(crew.names))
 
 

@@ -2,26 +2,51 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from functools import lru_cache
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from specmesh.inference.models.cpu.linear import TYPICAL_TOKENS, packable_dtypes, plain_below
+from specmesh.inference.models.units.shares import GRANULE
+
 PREPARED = 8192
 """How many views are kept: to make them takes as long as to multiply by a small matrix."""
 
 
+MAX_BLOCKS = 16
+"""Into how many blocks a packed layer is divided, more or less, if each is of one granule."""
+
+Columns = tuple[Tensor, Tensor | None]
+"""Weight and bias of some columns."""
+
+
 class Layers:
-    """Linear layers and the views of their columns; re-dividing them copies nothing."""
+    """Linear layers, of which any range of columns can be computed.
+
+    What ``cpu/linear`` would pack is packed here too, but in blocks, since a range of a packed
+    weight isn't one of columns: a range is made of at most a few blocks, whose lengths are powers
+    of two of the granule. Each is packed when it is first used, and kept: to divide in another way
+    packs at most the blocks about the border, and once.
+    """
 
     def __init__(self) -> None:
         self._layers: list[tuple[Tensor, Tensor | None]] = []
+        self._plain_below: list[int] = []
+        """With fewer tokens than this a layer is computed from its plain weight."""
+        self._dtypes = packable_dtypes()
         self._columns = lru_cache(PREPARED)(self._view)
+        self._blocks = lru_cache(PREPARED)(self._find_blocks)
+        self._packed = lru_cache(PREPARED)(self._pack)
 
     def add(self, weight: Tensor, bias: Tensor | None) -> int:
         """Number of the layer with ``weight`` ``[columns, features]``."""
         self._layers.append((weight, bias))
+        packable = weight.device.type == "cpu" and weight.dtype in self._dtypes
+        self._plain_below.append(plain_below(weight) if packable else sys.maxsize)
         return len(self._layers) - 1
 
     def features(self, layer: int) -> int:
@@ -32,14 +57,52 @@ class Layers:
         """The length of its outputs."""
         return self._layers[layer][0].shape[0]
 
+    def granule(self, layer: int, tokens: int) -> int:
+        """Of how many columns ranges of the layer are multiples, for so many tokens."""
+        if tokens < self._plain_below[layer]:
+            return GRANULE
+        return GRANULE * max(1, round(self.columns(layer) / MAX_BLOCKS / GRANULE))
+
     def part(self, layer: int, first: int, end: int, inputs: Tensor) -> Tensor:
         """``[tokens, features]`` to ``[tokens, end - first]``."""
-        weight, bias = self._columns(layer, first, end)
-        return linear(inputs, weight, bias)
+        tokens = len(inputs)
+        if not tokens or first == end or tokens < self._plain_below[layer]:
+            weight, bias = self._columns(layer, first, end)
+            return linear(inputs, weight, bias)
+        parts = [
+            torch.ops.mkldnn._linear_pointwise(inputs, weight, bias, "none", [], "")
+            for weight, bias in self._blocks(layer, first, end, self.granule(layer, tokens))
+        ]
+        part: Tensor = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+        return part
 
-    def _view(self, layer: int, first: int, end: int) -> tuple[Tensor, Tensor | None]:
+    def forget(self) -> None:
+        """Drop what has been packed."""
+        self._blocks.cache_clear()
+        self._packed.cache_clear()
+
+    def _view(self, layer: int, first: int, end: int) -> Columns:
         weight, bias = self._layers[layer]
         return weight[first:end], None if bias is None else bias[first:end]
+
+    def _find_blocks(self, layer: int, first: int, end: int, granule: int) -> list[Columns]:
+        return [self._packed(layer, *block) for block in blocks(first, end, granule)]
+
+    def _pack(self, layer: int, first: int, end: int) -> Columns:
+        weight, bias = self._view(layer, first, end)
+        return torch.ops.mkldnn._reorder_linear_weight(weight, TYPICAL_TOKENS), bias
+
+
+def blocks(first: int, end: int, granule: int) -> Iterator[tuple[int, int]]:
+    """The columns from ``first``, a multiple of ``granule``, to ``end`` in few blocks, which are as
+    long as a power of two of granules and begin at multiples of that; the last may be cut short."""
+    strip, last = first // granule, -(-end // granule)
+    while strip < last:
+        count = 1
+        while strip % (2 * count) == 0 and strip + 2 * count <= last:
+            count *= 2
+        yield strip * granule, min((strip + count) * granule, end)
+        strip += count
 
 
 def attend(
