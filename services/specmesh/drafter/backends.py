@@ -36,7 +36,7 @@ def load(
     dtype: str,
     device: str,
     cache_bytes: int | None,
-    units: Sequence[UnitSpec] | None,
+    units: Sequence[UnitSpec] | None = None,
     simulated: SimulatedDrafterSettings,
 ) -> LanguageModel:
     """Load the drafter of kind ``backend``; raises ``ModelNotLoadable``."""

@@ -16,6 +16,7 @@ from specmesh.inference.engine.unit_spec import UnitSpec
 from specmesh.inference.model import DeviceLost
 from specmesh.inference.models.units.jobs import (
     CONTROL_BYTES,
+    RESTING,
     RESULT,
     WORDS,
     Attend,
@@ -25,8 +26,10 @@ from specmesh.inference.models.units.jobs import (
     ResultBuffers,
 )
 from specmesh.inference.models.units.memory import SharedMemory
-from specmesh.inference.models.units.worker import Line, acquire_soon, work
+from specmesh.inference.models.units.worker import Line, work
 
+SPINS = 3000
+"""How often is tried for the end of a job before the thread sleeps, some 0.3 ms."""
 LOOK_SECONDS = 0.05
 """How often is looked whether a unit that takes long still lives."""
 END_SECONDS = 2.0
@@ -88,8 +91,9 @@ class CpuUnit:
 
     def finish(self) -> float:
         """Raises ``DeviceLost`` if the process has ended, or failed."""
-        if not acquire_soon(self._done):
-            while not self._done.acquire(timeout=LOOK_SECONDS):
+        acquire = self._done.acquire
+        if not any(acquire(False) for _ in range(SPINS)):
+            while not acquire(timeout=LOOK_SECONDS):
                 if not self._process.is_alive():
                     code = self._process.exitcode
                     raise DeviceLost(f"unit {self.name} has ended, with status {code}")
@@ -97,6 +101,10 @@ class CpuUnit:
         if failed:
             raise DeviceLost(f"unit {self.name} failed: {self._pipe.recv()}")
         return float(nanoseconds) * 1e-9
+
+    def rest(self) -> None:
+        """Let the process sleep."""
+        self._control[RESTING] = 1
 
     def output(self, *shape: int) -> Tensor:
         """The results, as ``shape``."""
@@ -111,6 +119,7 @@ class CpuUnit:
         self._ending()
 
     def _begin_job(self, kind: Kind, times: int = 1, *numbers: int, scale: float = 0.0) -> None:
+        self._control[RESTING] = 0
         WORDS.pack_into(self._control, 0, kind, times, *(numbers or (0,) * 6), scale)
         self._begin.release()
 

@@ -103,7 +103,10 @@ class Crew:
         self._divisions.clear()
 
     def adapt(self) -> None:
-        """After a forward: divide otherwise if the plan sees that units have become slower."""
+        """After a forward: let units rest, and divide otherwise if the plan sees that their speeds
+        have changed."""
+        for unit in self.units:
+            unit.rest()
         if self.plan.observe(self.linear_s, self._expected_s):
             self._divisions.clear()
         for seconds in (self.linear_s, self.attention_s, self._expected_s):

@@ -79,6 +79,9 @@ class CudaUnit:
         self._ended.synchronize()
         return float(self._began.elapsed_time(self._ended)) * 1e-3
 
+    def rest(self) -> None:
+        """Nothing waits."""
+
     def output(self, *shape: int) -> Tensor:
         """The results, as ``shape``."""
         return self._output[: torch.Size(shape).numel()].view(shape)

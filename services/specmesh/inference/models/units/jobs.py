@@ -49,7 +49,9 @@ WORDS = struct.Struct("=2q6qd")
 """Kind, how many times, numbers, scale."""
 RESULT = struct.Struct("=qq")
 """How many nanoseconds the work took, and whether it failed."""
-CONTROL_BYTES = WORDS.size + RESULT.size
+RESTING = WORDS.size + RESULT.size
+"""Where a byte says whether no job is to be expected soon."""
+CONTROL_BYTES = RESTING + 1
 
 
 @dataclass(frozen=True, slots=True)

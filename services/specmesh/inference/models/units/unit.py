@@ -41,6 +41,10 @@ class Unit(Protocol):
         """Wait for the job that was begun; returns the seconds it took."""
         ...
 
+    def rest(self) -> None:
+        """Expect no job soon: the forward is over."""
+        ...
+
     def output(self, *shape: int) -> Tensor:
         """The finished job's results, which the next job overwrites."""
         ...

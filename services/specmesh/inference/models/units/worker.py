@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from specmesh.inference.models.units.jobs import (
+    RESTING,
     RESULT,
     WORDS,
     Attend,
@@ -35,9 +36,9 @@ from specmesh.inference.models.units.jobs import (
 from specmesh.inference.models.units.memory import Place, SharedMemory
 from specmesh.inference.models.units.slices import Layers, attend, read_kv
 
-SPINS = 3000
-"""How often a semaphore is tried before the process sleeps on it, some 0.3 ms: longer than the
-engine takes from one divided layer to the next. To be woken takes longer than that layer."""
+SPINS = 50_000
+"""How often a unit tries for its next job before it sleeps, some 10 ms, unless the forward is over
+before: to be woken takes longer than many a layer."""
 
 
 class Line(NamedTuple):
@@ -49,12 +50,6 @@ class Line(NamedTuple):
     begin: Semaphore
     done: Semaphore
     pipe: Connection
-
-
-def acquire_soon(semaphore: Semaphore) -> bool:
-    """Acquire it if that is possible within ``SPINS`` tries."""
-    acquire = semaphore.acquire
-    return any(acquire(False) for _ in range(SPINS))
 
 
 def work(line: Line, cores: Sequence[int]) -> None:
@@ -85,10 +80,9 @@ class _Worker:
 
     @torch.inference_mode()
     def live(self) -> None:
-        begin, done = self._line.begin, self._line.done
+        done = self._line.done
         while True:
-            if not acquire_soon(begin):
-                begin.acquire()
+            self._await_job()
             kind, times, *numbers, scale = WORDS.unpack_from(self._control)
             if kind == Kind.END:
                 return
@@ -103,6 +97,15 @@ class _Worker:
             taken = time.perf_counter_ns() - began
             RESULT.pack_into(self._control, WORDS.size, taken, failed)
             done.release()
+
+    def _await_job(self) -> None:
+        acquire, control = self._line.begin.acquire, self._control
+        for _ in range(SPINS):
+            if acquire(False):
+                return
+            if control[RESTING]:
+                break
+        acquire()
 
     def _do(self, kind: int, numbers: Sequence[int], scale: float) -> None:
         if kind == Kind.LINEAR:
