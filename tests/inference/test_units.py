@@ -145,14 +145,14 @@ def test_packed_columns_are_few_blocks_that_other_ranges_use_too(columns, granul
 def test_any_range_of_columns_is_the_same_as_of_the_whole_layer(dtype, tokens):
     torch.manual_seed(2)
     layers = Layers()
-    weight, bias = torch.randn(1000, 300).to(dtype), torch.randn(1000).to(dtype)
+    weight, bias = torch.randn(1000, 1050).to(dtype), torch.randn(1000).to(dtype)
     layer = layers.add(weight, bias)
-    inputs = torch.randn(tokens, 300).to(dtype)
+    inputs = torch.randn(tokens, 1050).to(dtype)
     want = inputs.double() @ weight.double().t() + bias.double()
     granule = layers.granule(layer, tokens)
     for border in (0, granule, 3 * granule, 1000):
         parts = [layers.part(layer, 0, border, inputs), layers.part(layer, border, 1000, inputs)]
-        tolerance = 1e-4 if dtype == torch.float32 else 0.5
+        tolerance = 1e-3 if dtype == torch.float32 else 0.5
         torch.testing.assert_close(torch.cat(parts, 1).double(), want, atol=tolerance, rtol=0.01)
 
 

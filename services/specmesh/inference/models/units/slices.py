@@ -17,6 +17,8 @@ PREPARED = 8192
 """How many views are kept: to make them takes as long as to multiply by a small matrix."""
 
 
+PACKED_FROM_BYTES = 4 << 20
+"""In float32 smaller layers are not packed: to begin one more block takes longer than it gains."""
 MAX_BLOCKS = 16
 """Into how many blocks a packed layer is divided, more or less, if each is of one granule."""
 
@@ -46,6 +48,7 @@ class Layers:
         """Number of the layer with ``weight`` ``[columns, features]``."""
         self._layers.append((weight, bias))
         packable = weight.device.type == "cpu" and weight.dtype in self._dtypes
+        packable &= weight.dtype != torch.float32 or weight.nbytes >= PACKED_FROM_BYTES
         self._plain_below.append(plain_below(weight) if packable else sys.maxsize)
         return len(self._layers) - 1
 
