@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -16,9 +17,11 @@ from tests.e2e.processes import Processes
 from specmesh import models
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.drafter.__main__ import DrafterService, DrafterSettings
+from specmesh.inference.engine.batch import Group
 from specmesh.inference.engine.unit_spec import parse_units
 from specmesh.inference.model import Cancellation, DeviceLost, ModelNotLoadable
 from specmesh.inference.models.transformers_model import TransformersModel
+from specmesh.inference.models.units.attention import divide_attention
 from specmesh.inference.models.units.planner import FixedPlan
 from specmesh.serving.command_line import parse
 from specmesh.verifier.__main__ import VerifierService, VerifierSettings
@@ -163,6 +166,22 @@ def test_biases_of_query_key_and_value_and_then_a_unit_that_dies_is_a_lost_devic
     # The thread gets its cores back.
     assert os.sched_getaffinity(0) == cores
     assert torch.get_num_threads() == threads
+
+
+def test_what_a_unit_alone_attended_to_outlives_its_next_job(folders):
+    with divided(folders["gpt2"]) as model:
+        model.crew.use(PLANS[2])
+        store = model.crew.memory.zeros([4, 16, 4, 8], torch.float32)
+        store.copy_(torch.rand(store.shape))
+        model.crew.share_kv(store)
+        group = Group(0, 1, 10, np.zeros((1, 1), np.int64), None)
+        attention = divide_attention(SimpleNamespace(kv=store), group, model.crew)
+        query = torch.rand(1, 4, 1, 8)
+        with torch.inference_mode():
+            first = attention(0, query, 1.0)
+            before = first.clone()
+            attention(1, query, 1.0)
+        torch.testing.assert_close(first, before, rtol=0, atol=0)
 
 
 def test_units_of_a_verifier_end_with_it_even_if_it_is_killed(folders):

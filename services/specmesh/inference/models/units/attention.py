@@ -72,7 +72,8 @@ class DividedAttention:
         ]
         slots = self._slots if self._run < 0 else None
         parts = self._crew.attend(folded, slots, jobs, lambda: self._own(layer, folded, scale))
-        return self._unfold(merge(parts) if len(parts) > 1 else parts[0][0])
+        # Copied in any case: what another unit has written, its next job overwrites.
+        return self._unfold(merge(parts) if len(parts) > 1 else parts[0][0].clone())
 
     def new_part(self, layer: int, query: Tensor, scale: float) -> list[Part]:
         """Attention of ``[1, kv_heads, rows, head_dim]`` to the new keys, if there are any."""
