@@ -132,6 +132,20 @@ class TestShippedTarget:
         assert len(plan.seen) == 8
         assert all(min(taken_s) > 0 for taken_s in plan.seen)
 
+    def test_what_a_unit_alone_attended_to_outlives_its_next_job(self, target):
+        target.crew.use(PLANS[2])
+        kv = target.crew.memory.zeros([4, 16, 1, 64], torch.float32)
+        kv.copy_(torch.rand(kv.shape))
+        target.crew.share_kv(kv)
+        group = Group(0, 1, 10, np.zeros((1, 1), np.int64), None)
+        attention = divide_attention(SimpleNamespace(kv=kv), group, target.crew)
+        query = torch.rand(1, 5, 1, 64)
+        with torch.inference_mode():
+            first = attention(0, query, 1.0)
+            before = first.clone()
+            attention(1, query, 1.0)
+        torch.testing.assert_close(first, before, rtol=0, atol=0)
+
 
 def check_by_every_plan(model, plain):
     rng = np.random.default_rng(4)
@@ -166,22 +180,6 @@ def test_biases_of_query_key_and_value_and_then_a_unit_that_dies_is_a_lost_devic
     # The thread gets its cores back.
     assert os.sched_getaffinity(0) == cores
     assert torch.get_num_threads() == threads
-
-
-def test_what_a_unit_alone_attended_to_outlives_its_next_job(folders):
-    with divided(folders["gpt2"]) as model:
-        model.crew.use(PLANS[2])
-        store = model.crew.memory.zeros([4, 16, 4, 8], torch.float32)
-        store.copy_(torch.rand(store.shape))
-        model.crew.share_kv(store)
-        group = Group(0, 1, 10, np.zeros((1, 1), np.int64), None)
-        attention = divide_attention(SimpleNamespace(kv=store), group, model.crew)
-        query = torch.rand(1, 4, 1, 8)
-        with torch.inference_mode():
-            first = attention(0, query, 1.0)
-            before = first.clone()
-            attention(1, query, 1.0)
-        torch.testing.assert_close(first, before, rtol=0, atol=0)
 
 
 def test_units_of_a_verifier_end_with_it_even_if_it_is_killed(folders):
