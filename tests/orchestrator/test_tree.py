@@ -44,6 +44,7 @@ from specmesh.orchestrator.strategies.base import (
     Verified,
     Verify,
 )
+from specmesh.orchestrator.strategies.options import CALIBRATED, GROWN
 from specmesh.orchestrator.strategies.tree import Tree
 from specmesh.serving.errors import error_info
 from specmesh.v1 import model_pb2
@@ -132,19 +133,23 @@ async def test_a_drafter_that_knows_no_such_trees_is_asked_for_a_chain(connect, 
 
 
 def test_calibrated_trees_fill_a_width_as_far_as_there_is_room():
-    _, draft = begun(width=6, calibrated_trees=CALIBRATED_TREES)
+    _, draft = begun(width=6, shape=CALIBRATED, calibrated_trees=CALIBRATED_TREES)
     shape = CALIBRATED_TREES[5]
     assert (draft.shape, draft.depth, draft.growth) == (shape, shape.depth, None)
     assert draft.levels_per_message == draft.depth
-    _, draft = begun(width=64, calibrated_trees=CALIBRATED_TREES)
+    _, draft = begun(width=64, shape=CALIBRATED, calibrated_trees=CALIBRATED_TREES)
     assert draft.shape == CALIBRATED_TREES[-1]
-    (draft,) = Tree(Goal(4, width=6, calibrated_trees=CALIBRATED_TREES)).start(MEASURED)
+    (draft,) = Tree(Goal(4, width=6, shape=CALIBRATED, calibrated_trees=CALIBRATED_TREES)).start(
+        MEASURED
+    )
     assert draft.shape == CALIBRATED_TREES[2]  # the last token is the target's
-    _, draft = begun(width=6, lookahead=2, calibrated_trees=CALIBRATED_TREES)
+    _, draft = begun(width=6, lookahead=2, shape=CALIBRATED, calibrated_trees=CALIBRATED_TREES)
     assert (draft.shape, draft.depth) == (shape, 2)
 
 
-@pytest.mark.parametrize("options", [{}, {"shape": "calibrated"}, {"width": 6, "shape": "grown"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"shape": CALIBRATED}, {"width": 6}, {"width": 6, "shape": GROWN}]
+)
 def test_trees_grow_without_a_width_and_where_that_is_asked_for(options):
     _, draft = begun(calibrated_trees=CALIBRATED_TREES, **options)
     assert draft.shape is None

@@ -60,6 +60,12 @@ BENCHMARKS = (
         "Count how often a coupled token depends on the shape of its forward.",
     ),
     Program(
+        "bench hcmp",
+        "specmesh.bench.hcmp",
+        "inference",
+        "Divide forwards among processing units: the same logits, and how much quicker?",
+    ),
+    Program(
         "bench what-if",
         "specmesh.bench.what_if",
         "local",

@@ -68,6 +68,7 @@ class DrafterService(InferenceService):
             dtype=self._drafter.dtype,
             device=self._drafter.device,
             cache_bytes=self._drafter.cache_bytes,
+            units=self._drafter.unit_specs,
             simulated=self._drafter,
         )
 

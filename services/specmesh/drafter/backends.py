@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from tokenizers import Tokenizer
 
+from specmesh.inference.engine.unit_spec import UnitSpec
 from specmesh.inference.model import LanguageModel, ModelDescription, ModelNotLoadable
 from specmesh.inference.models.context_models import (
     ContextModel,
@@ -35,13 +36,18 @@ def load(
     dtype: str,
     device: str,
     cache_bytes: int | None,
+    units: Sequence[UnitSpec] | None = None,
     simulated: SimulatedDrafterSettings,
 ) -> LanguageModel:
     """Load the drafter of kind ``backend``; raises ``ModelNotLoadable``."""
     if backend == "transformers":
         from specmesh.inference.models.transformers_model import TransformersModel
 
-        return TransformersModel.load(model, dtype=dtype, device=device, cache_bytes=cache_bytes)
+        return TransformersModel.load(
+            model, dtype=dtype, device=device, cache_bytes=cache_bytes, units=units
+        )
+    if units is not None:
+        raise ModelNotLoadable(f"--units: backend {backend!r} has nothing to divide")
     if backend == "simulated":
         return simulated.simulated_drafter()
     loaded = _load_tokenizer(tokenizer)

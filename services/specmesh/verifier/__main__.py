@@ -73,27 +73,32 @@ class VerifierService(InferenceService):
 
     def load(self) -> LanguageModel:
         """Load the target, or this rank's part of it."""
-        if self._ranks is not None and self._verifier.backend != "transformers":
-            raise ModelNotLoadable(
-                f"backend {self._verifier.backend!r} has nothing to divide among "
-                f"{self._ranks.count} ranks"
-            )
-        if self._verifier.chat_template and self._verifier.backend != "transformers":
-            raise ModelNotLoadable(
-                f"backend {self._verifier.backend!r} has no use for a chat template"
-            )
-        if self._verifier.heads and self._verifier.backend != "transformers":
-            raise ModelNotLoadable(f"backend {self._verifier.backend!r} has no use for --heads")
-        if self._verifier.heads and self._ranks is not None:
-            raise ModelNotLoadable(
-                f"--heads needs the target in one process, not divided among "
-                f"{self._ranks.count} ranks"
-            )
+        if refusal := self._refusal():
+            raise ModelNotLoadable(refusal)
         if self._verifier.backend == "empty":
             return EmptyModel()
         if self._verifier.backend == "simulated":
             return self._verifier.simulated_target()
         return self._load_transformers()
+
+    def _refusal(self) -> str | None:
+        """What of the settings doesn't go together, if anything."""
+        settings, ranks = self._verifier, self._ranks
+        if settings.backend != "transformers":
+            backend = f"backend {settings.backend!r}"
+            if ranks is not None:
+                return f"{backend} has nothing to divide among {ranks.count} ranks"
+            if settings.chat_template:
+                return f"{backend} has no use for a chat template"
+            if settings.heads:
+                return f"{backend} has no use for --heads"
+            if settings.units:
+                return f"--units: {backend} has nothing to divide"
+        if settings.heads and ranks is not None:
+            return f"--heads needs the target in one process, not divided among {ranks.count} ranks"
+        if settings.heads and settings.units:
+            return "--heads needs the target on one processing unit, without --units"
+        return None
 
     def _load_transformers(self) -> LanguageModel:
         from specmesh.inference.models.chat_templates import read_template
@@ -119,6 +124,7 @@ class VerifierService(InferenceService):
             ranks=self._ranks,
             chat_template=None if file is None else read_template(file),
             heads_for=None if folder is None else heads_for,
+            units=self._verifier.unit_specs,
         )
         return model if model.heads is None else TargetWithHeads(model, NeuralHeads(model.heads))
 

@@ -5,8 +5,9 @@ path goes on there. What a token must be worth to be in it, and when drafting on
 decided from measured latencies and acceptance (``decoding/tree_plan.py``); the drafter grows the
 tree by that (``decoding/tree_growth.py``). ``Goal.width`` is the most tokens of a tree,
 ``Goal.lookahead`` its depth. Where second choices don't pay, the tree is a chain, and where
-drafting doesn't, the target works alone. With a width, and trees that were calibrated, the drafter
-fills the shape that was the best of that width on calibration text (``decoding/tree_search.py``).
+drafting doesn't, the target works alone. A request can have the
+drafter fill the shape that was the best of a width on calibration text instead
+(``decoding/tree_search.py``).
 
 Greedy and coupled mode: the target has one token for each position, and a tree is only more chances
 to have guessed it. In coupled mode the n-th child of a node is the drafter's n-th best by log q +
@@ -30,7 +31,7 @@ from specmesh.decoding.tree_shape import TreeShape
 from specmesh.orchestrator.strategies.base import Draft, Goal, TaskId
 from specmesh.orchestrator.strategies.kit.draft_then_verify import DraftThenVerify
 from specmesh.orchestrator.strategies.kit.growing_tree import GrowingTree
-from specmesh.orchestrator.strategies.options import GROWN
+from specmesh.orchestrator.strategies.options import CALIBRATED
 
 NUM_CHOICES: Final = 16
 """A drafter names no more; a child beyond counts as one that it did not expect."""
@@ -46,7 +47,7 @@ class Tree(DraftThenVerify):
         super().__init__(goal)
         self._adaptive = AdaptiveTree(goal.lookahead, goal.width)
         self._lookahead = goal.lookahead
-        wanted = goal.shape != GROWN and goal.width is not None
+        wanted = goal.shape == CALIBRATED and goal.width is not None
         self._calibrated = goal.calibrated_trees[: goal.width] if wanted else ()
         self._plan: TreePlan | None = None
 

@@ -114,6 +114,12 @@ def pack(parts: Sequence[BatchPart], copies: Sequence[Copy]) -> Batch:
     )
 
 
+def run_start(indexes: Indexes) -> int | None:
+    """The first of ``indexes`` if they are consecutive."""
+    found: list[int] = indexes.tolist()
+    return found[0] if found == list(range(found[0], found[0] + len(found))) else None
+
+
 def _similar(parts: Sequence[BatchPart]) -> list[list[int]]:
     """Indices of parts by group: of one width, and split where padding would cost more."""
     if len(parts) == 1:

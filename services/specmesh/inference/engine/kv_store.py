@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,8 +39,16 @@ class KVStore:
     are not finite.
     """
 
-    def __init__(self, shape: KVShape, num_blocks: int, device: torch.device) -> None:
-        self.kv = _zeros(shape, num_blocks, device)
+    def __init__(
+        self,
+        shape: KVShape,
+        num_blocks: int,
+        device: torch.device,
+        zeros: Callable[[Sequence[int], torch.dtype], Tensor] | None = None,
+    ) -> None:
+        """``zeros`` makes ``kv``, by default in memory of its own on ``device``."""
+        size = (2 * shape.layers, num_blocks * BLOCK_TOKENS, shape.kv_heads, shape.head_dim)
+        self.kv = _zeros(size, shape.dtype, device) if zeros is None else zeros(size, shape.dtype)
         self._written = np.zeros(num_blocks * BLOCK_TOKENS, np.bool_)
         """For each slot, whether it may hold anything but zeros."""
         self.blocks = self.kv.view(2 * shape.layers, num_blocks, -1).unbind(0)
@@ -73,10 +81,9 @@ class KVStore:
         return torch.from_numpy(indexes).to(self.kv.device)
 
 
-def _zeros(shape: KVShape, num_blocks: int, device: torch.device) -> Tensor:
-    size = (2 * shape.layers, num_blocks * BLOCK_TOKENS, shape.kv_heads, shape.head_dim)
+def _zeros(size: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
     if device.type != "cpu":
-        return torch.zeros(size, dtype=shape.dtype, device=device)
+        return torch.zeros(size, dtype=dtype, device=device)
     # numpy lets the system clear each page when it is first used: unused blocks take no memory.
-    zeros = np.zeros(math.prod(size) * shape.dtype.itemsize, np.uint8)
-    return torch.from_numpy(zeros).view(shape.dtype).view(size)
+    zeros = np.zeros(math.prod(size) * dtype.itemsize, np.uint8)
+    return torch.from_numpy(zeros).view(dtype).view(size)

@@ -16,9 +16,11 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
 from specmesh.decoding.prefix import BLOCK_TOKENS
-from specmesh.inference.engine.batch import AttentionMask, Batch, Group, Indexes
+from specmesh.inference.engine.batch import AttentionMask, Batch, Group, Indexes, run_start
 from specmesh.inference.engine.kv_store import KVStore
 from specmesh.inference.model import Interrupted
+from specmesh.inference.models.units.attention import DividedAttention, divide_attention
+from specmesh.inference.models.units.crew import Crew
 
 PAGED_ATTENTION = "specmesh_paged"
 """The name of the attention to load a model with. No mask function is registered under it, so
@@ -28,14 +30,21 @@ transformers makes no mask."""
 class PagedAttention:
     """The attention of one forward pass, layer by layer.
 
-    Raises ``Interrupted`` from the layer at which ``is_unwanted`` returns True.
+    Raises ``Interrupted`` from the layer at which ``is_unwanted`` returns True. With a ``crew`` its
+    units do parts of it, where that is quicker.
     """
 
-    def __init__(self, store: KVStore, batch: Batch, is_unwanted: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        store: KVStore,
+        batch: Batch,
+        is_unwanted: Callable[[], bool],
+        crew: Crew | None = None,
+    ) -> None:
         self._is_unwanted = is_unwanted
         store.expect(batch.slots, batch.padding_slots)
         self._write = _writer(store, batch.slots)
-        self._groups = [_GroupAttention(store, group) for group in batch.groups]
+        self._groups = [_attention_of(store, group, crew) for group in batch.groups]
 
     def __call__(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float
@@ -64,7 +73,7 @@ class _GroupAttention:
         self.tokens = slice(group.start, group.start + self._sequences * self._width)
         self._kv_heads, self._head_dim = store.kv.shape[2:]
         self._mask: Tensor | None = None
-        first = _run(group.blocks[0]) if self._sequences == 1 else None
+        first = run_start(group.blocks[0]) if self._sequences == 1 else None
         self._read = (
             _gatherer(store, group)
             if first is None
@@ -96,6 +105,14 @@ class _GroupAttention:
         return attended.reshape(1, self._sequences * self._width, -1, self._head_dim)
 
 
+def _attention_of(
+    store: KVStore, group: Group, crew: Crew | None
+) -> _GroupAttention | DividedAttention:
+    if crew is not None and (divided := divide_attention(store, group, crew)):
+        return divided
+    return _GroupAttention(store, group)
+
+
 Read = Callable[[int], tuple[Tensor, Tensor]]
 """Returns the keys and values of a layer, each ``[sequences, kv_heads, length, head_dim]``."""
 
@@ -124,14 +141,8 @@ def _mask(attention_mask: AttentionMask, shared: int, query: Tensor) -> Tensor:
     return mask.repeat(1, shared, 1)[:, None]
 
 
-def _run(indexes: Indexes) -> int | None:
-    """The first of ``indexes`` if they are consecutive."""
-    found: list[int] = indexes.tolist()
-    return found[0] if found == list(range(found[0], found[0] + len(found))) else None
-
-
 def _writer(store: KVStore, slots: Indexes) -> Callable[[int, Tensor, Tensor], None]:
-    first = _run(slots)
+    first = run_start(slots)
     if first is not None:
         held = store.run(first, len(slots))
 

@@ -21,6 +21,7 @@ from specmesh.inference.engine.engine_metrics import record_forward
 from specmesh.inference.engine.forward_plan import is_scored, kind_of, plan_forward
 from specmesh.inference.engine.kv_store import KVShape, KVStore
 from specmesh.inference.engine.paged_sequence import PagedSequence
+from specmesh.inference.engine.unit_spec import UnitSpec
 from specmesh.inference.model import (
     DEFAULT_ROOM_TOKENS,
     Cancellation,
@@ -37,6 +38,10 @@ from specmesh.inference.models.hidden_tap import HiddenTap
 from specmesh.inference.models.loading import read_model
 from specmesh.inference.models.probe import PROBE_BLOCKS, check_same, plain_logits
 from specmesh.inference.models.tensor_parallel import Ranks, kv_heads_by_rank
+from specmesh.inference.models.units.crew import Crew, check_units_fit
+from specmesh.inference.models.units.linear import divide_linears
+from specmesh.inference.models.units.measure import measure
+from specmesh.inference.models.units.planner import Planner
 
 CPU_CACHE_BYTES = 1 << 30
 FREE_SHARE = 0.8
@@ -63,6 +68,7 @@ class TransformersModel:
         chunk_tokens: int,
         ranks: Ranks | None,
         heads: DraftHeads | None = None,
+        crew: Crew | None = None,
     ) -> None:
         self.description = description
         self.heads = heads
@@ -75,7 +81,12 @@ class TransformersModel:
         num_blocks = max(1, cache_bytes // shape.block_bytes)
         if ranks is not None:
             num_blocks = ranks.least(num_blocks)  # a batch names the same slots on all
-        self._store = KVStore(shape, num_blocks, model.device)
+        self.crew = crew
+        """The units that share its forward passes; None if they are not divided."""
+        zeros = None if crew is None else crew.memory.zeros
+        self._store = KVStore(shape, num_blocks, model.device, zeros)
+        if crew is not None:
+            crew.share_kv(self._store.kv)
         self.pool = BlockPool(num_blocks)
         """Who uses which block of the store."""
         self._copies: list[Copy] = []
@@ -92,14 +103,17 @@ class TransformersModel:
         ranks: Ranks | None = None,
         chat_template: str | None = None,
         heads_for: Callable[[Any, str], DraftHeads] | None = None,
+        units: Sequence[UnitSpec] | None = None,
     ) -> TransformersModel:
         """Load a local folder or a Hugging Face id; raises ``ModelNotLoadable``.
 
         KV takes ``cache_bytes`` of memory at most (None: a default for the device); prefixes go
         through forward passes in chunks of ``chunk_tokens``. With ``ranks`` each of them loads its
         part, and returns once all have. ``chat_template`` stands in for the model's own.
-        ``heads_for`` makes heads for the loaded model, which must be whole, and its digest.
+        ``heads_for`` makes heads for the loaded model, which must be whole, and its digest. With
+        ``units`` these processing units share each forward, and the calling thread is one of them.
         """
+        check_units_fit(units, device, ranks)
         loaded = read_model(name, dtype, device, ranks)
         loaded.check_supported()
         model = loaded.model
@@ -111,16 +125,32 @@ class TransformersModel:
         if heads_for is not None:  # they take the output layer as it is now
             heads = heads_for(model, description.weights_digest)
         plain = plain_logits(name, model)
-        model.set_attn_implementation(PAGED_ATTENTION)
-        if ranks is None:  # a divided layer has transformers' hooks, which packing would lose
-            pack_linears(model)
-            fuse_norms(model, model.dtype)
-        little = PROBE_BLOCKS * kv_shape(model).block_bytes
-        check_same(name, model, cls(model, description, little, chunk_tokens, None), plain)
+        crew = None if units is None else Crew(units)
+        try:
+            _prepare(model, ranks, crew)
+            little = PROBE_BLOCKS * kv_shape(model).block_bytes
+            probe = cls(model, description, little, chunk_tokens, None, crew=crew)
+            check_same(name, model, probe, plain)
+            if crew is not None:
+                crew.use(probe.measure_units())
+        except BaseException:
+            if crew is not None:
+                crew.close()
+            raise
         if ranks is not None:
             ranks.join()
         cache_bytes = cache_bytes or _room_on(model.device)
-        return cls(model, description, cache_bytes, chunk_tokens, ranks, heads)
+        return cls(model, description, cache_bytes, chunk_tokens, ranks, heads, crew)
+
+    def close(self) -> None:
+        """End the processes of its units; no forward pass may follow."""
+        if self.crew is not None:
+            self.crew.close()
+
+    def measure_units(self) -> Planner:
+        """A plan by how fast its units are now."""
+        assert self.crew is not None
+        return measure(self.crew, kv_shape(self._model), self._model.config.num_attention_heads)
 
     def open(
         self,
@@ -189,15 +219,29 @@ class TransformersModel:
         for copy in batch.copies:
             self._store.copy(copy)
             del self._copies[:1]  # only once done: its destination counts as cached already
+        crew = self.crew
         out = self._model(
             input_ids=self._store.indexes(batch.token_ids)[None],
             position_ids=self._store.indexes(batch.positions)[None],
             use_cache=False,
             logits_to_keep=self._store.indexes(batch.rows),
-            paged=PagedAttention(self._store, batch, is_unwanted),
+            paged=PagedAttention(self._store, batch, is_unwanted, crew),
         )
+        if crew is not None:
+            crew.adapt()
         logits: Logits = out.logits[0].float().cpu().numpy()
         return logits
+
+
+def _prepare(model: Any, ranks: Ranks | None, crew: Crew | None) -> None:
+    """Put our attention, linear layers and norms in the place of the model's own."""
+    if crew is not None:
+        divide_linears(model, crew)
+    model.set_attn_implementation(PAGED_ATTENTION)
+    if ranks is None:  # a divided layer has transformers' hooks, which packing would lose
+        if crew is None:
+            pack_linears(model)
+        fuse_norms(model, model.dtype)
 
 
 def _room_on(device: torch.device) -> int:

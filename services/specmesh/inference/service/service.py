@@ -7,15 +7,16 @@ import logging
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 import grpc.aio
-from pydantic import Field
+from pydantic import AfterValidator, Field, model_validator
 
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.inference.engine.engine import Engine
 from specmesh.inference.engine.engine_metrics import observe
 from specmesh.inference.engine.heads import TargetWithHeads
+from specmesh.inference.engine.unit_spec import UnitSpec, check_units, parse_units
 from specmesh.inference.model import Cancellation, ForwardRequest, LanguageModel, ModelNotLoadable
 from specmesh.inference.service.model_servicer import ModelServicer
 from specmesh.inference.service.prefixes import PrefixResolver
@@ -35,6 +36,12 @@ class InferenceSettings(ServerSettings, RedisSettings):
     """Settings of every process with a model."""
 
     threads: int = Field(1, ge=1, description="threads of a forward")
+    units: Annotated[str | None, AfterValidator(check_units)] = Field(
+        None,
+        description="processing units that share each forward: cpu:CORE, cpu:FIRST-LAST (a thread "
+        "for each core) or cuda:NUMBER, with commas; the first does all that is not divided; "
+        "in place of --threads",
+    )
     device: str = Field("cpu", description="torch device that holds the model")
     dtype: Literal["float32", "bfloat16", "float16"] = Field(
         "float32", description="number type of weights and activations"
@@ -55,6 +62,23 @@ class InferenceSettings(ServerSettings, RedisSettings):
         description="a forward that lasts longer counts as stuck, and the process ends with status "
         "1; by default a minute, and 50 times as long as any before",
     )
+
+    @model_validator(mode="after")
+    def _check_threads(self) -> Self:
+        if self.units is not None and "threads" in self.model_fields_set:
+            raise ValueError("--threads is not for --units: a unit has a thread for each core")
+        return self
+
+    @property
+    def unit_specs(self) -> Sequence[UnitSpec] | None:
+        """The processing units that share a forward; None if it isn't divided."""
+        return None if self.units is None else parse_units(self.units)
+
+    @property
+    def num_threads(self) -> int:
+        """Threads of the engine's own part of a forward."""
+        specs = self.unit_specs
+        return self.threads if specs is None else len(specs[0].numbers)
 
 
 class InferenceService(ABC):
@@ -146,7 +170,7 @@ class InferenceService(ABC):
     def _use_threads(self) -> None:
         """Set torch's number of threads, on the engine's thread: the setting is per thread."""
         if torch := sys.modules.get("torch"):  # not imported for drafters without a network
-            torch.set_num_threads(self._settings.threads)
+            torch.set_num_threads(self._settings.num_threads)
 
 
 MODEL_SERVICE = model_service_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name

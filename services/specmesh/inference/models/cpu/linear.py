@@ -43,7 +43,7 @@ class PackedLinear(nn.Module):
         self._bias = None if plain.bias is None else plain.bias.detach().clone()
         self.out_features = plain.out_features
         weight = plain.weight.detach()
-        self._plain_below = _plain_below(weight)
+        self._plain_below = plain_below(weight)
         self._plain = weight if self._plain_below else None
         self._packed: Tensor | None = None
         if self._plain_below < sys.maxsize:
@@ -62,22 +62,30 @@ class PackedLinear(nn.Module):
         return output
 
 
-def _plain_below(weight: Tensor) -> int:
+def plain_below(weight: Tensor) -> int:
     """With fewer tokens than this, ``weight`` is used as it is, not packed."""
     if weight.dtype != torch.float32:
         return 0
     return FP32_PACKED_FROM_TOKENS if weight.nbytes >= FP32_PACKED_FROM_BYTES else sys.maxsize
 
 
+def packable_dtypes() -> frozenset[torch.dtype]:
+    """The types of weights that this processor has a layout for; sees to it that caches of machine
+    code stay small, if it is called before the first is made."""
+    if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return frozenset()  # an old processor, or no oneDNN
+    for capacity in _CAPACITIES:
+        os.environ.setdefault(capacity, CACHED_PRIMITIVES)
+    if not torch.ops.mkldnn._is_mkldnn_fp16_supported():
+        return DTYPES - {torch.float16}  # many processors compute in bf16 but not in fp16
+    return DTYPES
+
+
 def pack_linears(model: nn.Module) -> None:
     """Replace the plain linear layers of ``model`` where that is faster."""
-    if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        return  # an old processor, or no oneDNN
-    for capacity in _CAPACITIES:
-        os.environ.setdefault(capacity, CACHED_PRIMITIVES)  # read when the first is made
-    dtypes = set(DTYPES)
-    if not torch.ops.mkldnn._is_mkldnn_fp16_supported():
-        dtypes.remove(torch.float16)  # many processors compute in bf16 but not in fp16
+    dtypes = packable_dtypes()
+    if not dtypes:
+        return
 
     def is_better_packed(weight: Tensor) -> bool:
         return weight.device.type == "cpu" and weight.dtype in dtypes
@@ -89,6 +97,6 @@ def pack_linears(model: nn.Module) -> None:
 
     replace(model, packed)
     for parameter in model.parameters():
-        if is_better_packed(parameter) and not _plain_below(parameter):
+        if is_better_packed(parameter) and not plain_below(parameter):
             # It is a view of the file, which stays in memory while any view of it exists.
             parameter.data = parameter.data.clone()

@@ -1,0 +1,1 @@
+"""A forward divided among processing units: is it the same, and when is it quicker?"""

@@ -1,0 +1,99 @@
+"""Reports of the benchmark, in 80 columns and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Console
+
+from specmesh.bench.hcmp.exact import LIMIT, Exactness
+from specmesh.bench.hcmp.speed import Speeds
+from specmesh.bench.kit.tables import make_table
+from specmesh.inference.models.units.planner import ATTENTION, Planner
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReport:
+    """One model's figures. ``ping_us`` is what it takes to tell the second unit something and to
+    hear of it."""
+
+    model: str
+    ping_us: float
+    planner: Planner
+    speeds: Sequence[Speeds]
+
+
+def as_json(
+    units: str, load: tuple[float, float], exact: Exactness, reports: Sequence[ModelReport]
+) -> dict[str, Any]:
+    """One object for machines. ``load`` is the machine's load average at beginning and end."""
+    return {
+        "units": units,
+        "load": load,
+        "exact": {**asdict(exact), "limit": LIMIT, "holds": exact.holds},
+        "rows": [
+            {
+                "model": report.model,
+                **asdict(speeds),
+                "best_share": speeds.best_share,
+                "over_best": speeds.over_best,
+            }
+            for report in reports
+            for speeds in report.speeds
+        ],
+        "work": [row for report in reports for row in _work(report)],
+        "ping_us": {report.model: report.ping_us for report in reports},
+    }
+
+
+def show(
+    load: tuple[float, float],
+    exact: Exactness,
+    reports: Sequence[ModelReport],
+    console: Console,
+) -> None:
+    """Print the same for people."""
+    console.print(
+        f"{exact.trees} random trees at contexts of up to {exact.longest} tokens: logits differ "
+        f"by {exact.difference:.1e} at most\n"
+        f"(limit {LIMIT:g}). Load of the machine {load[0]:.1f} before, {load[1]:.1f} after.",
+        highlight=False,
+    )
+    for report in reports:
+        title = f"{report.model}: ms of a forward by the second unit's share"
+        table = make_table(title, "tokens", "slower", "0", ".3", ".5", "best", "planned")
+        for heading in ("over best", "adapted", "plain 1", "plain 2"):
+            table.add_column(heading, justify="right")
+        for each in report.speeds:
+            by_share = each.by_share_ms
+            table.add_row(
+                str(each.width),
+                f"{each.slowness}x",
+                *(f"{by_share[share]:.2f}" for share in (0.0, 0.3, 0.5)),
+                f"{by_share[each.best_share]:.2f} at {each.best_share:.1f}",
+                f"{each.planned_ms:.2f} at {each.planned_share:.2f}",
+                f"{each.over_best:.2f}x",
+                f"at {each.adapted_share:.2f}",
+                *(f"{ms:.2f}" for ms in each.plain_ms.values()),
+            )
+        console.print(table)
+
+
+def _work(report: ModelReport) -> list[dict[str, Any]]:
+    """What was measured of each kind of work, with units of equal speed, in microseconds."""
+    return [
+        {
+            "model": report.model,
+            "work": "attention" if work == ATTENTION else f"{work.features}x{work.columns}",
+            "size": size,
+            "alone_us": measured.alone_s * 1e6,
+            "whole_us": [cost.whole_s * 1e6 for cost in measured.costs],
+            "overhead_us": [cost.overhead_s * 1e6 for cost in measured.costs],
+            "dividing_us": measured.dividing_s * 1e6,
+            "shares": report.planner.shares(work, size),
+        }
+        for work, by_size in report.planner.measured.items()
+        for size, measured in by_size.items()
+    ]

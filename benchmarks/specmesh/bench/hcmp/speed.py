@@ -1,0 +1,179 @@
+"""Times of forwards by how they are divided, side by side with the undivided model's."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+import torch
+
+from specmesh.bench.hcmp.shapes import VOCAB_SIZE
+from specmesh.decoding.tree import TokenTree
+from specmesh.inference.model import Cancellation
+from specmesh.inference.models.transformers_model import TransformersModel
+from specmesh.inference.models.units.cpu_unit import CpuUnit
+from specmesh.inference.models.units.planner import WINDOW, FixedPlan, Planner
+
+CONTEXT = 256
+SHARES = tuple(number / 10 for number in range(11))
+"""The second unit's, of every layer and of attention to committed tokens."""
+TURN_SECONDS = 0.01
+"""A way of dividing is timed for so long, or one forward, before it is the next one's turn."""
+SECONDS = 5.0
+MIN_ROUNDS = 3
+MAX_ROUNDS = 15
+"""Turns go round for ``SECONDS``, so that what else the machine does meets all ways alike."""
+ADAPTING_FORWARDS = 2 * WINDOW + 2
+
+
+@dataclass(frozen=True, slots=True)
+class Speeds:
+    """Milliseconds of a forward of ``width`` tokens, medians.
+
+    The second unit computes each of its slices ``slowness`` times. ``plain_ms`` is of the undivided
+    model, by torch's threads, which are not slowed down. ``adapted_share`` is what the plan for
+    equal units makes of the second one's share when it meets a slower one while it serves.
+    """
+
+    width: int
+    slowness: int
+    by_share_ms: Mapping[float, float]
+    planned_ms: float
+    planned_share: float
+    adapted_share: float
+    plain_ms: Mapping[int, float]
+
+    @property
+    def best_share(self) -> float:
+        """The share with the shortest forward."""
+        return min(self.by_share_ms, key=self.by_share_ms.__getitem__)
+
+    @property
+    def over_best(self) -> float:
+        """The planned forward's time as a multiple of the best one's."""
+        return self.planned_ms / self.by_share_ms[self.best_share]
+
+
+def time_widths(
+    divided: TransformersModel,
+    plain: TransformersModel,
+    widths: Sequence[int],
+    slowness: int,
+    equal: Planner,
+) -> list[Speeds]:
+    """The speeds of forwards of ``widths``, with a second unit that is ``slowness`` times slower
+    than the first; ``equal`` was measured when it was not."""
+    crew = divided.crew
+    assert crew is not None
+    (unit,) = crew.units
+    assert isinstance(unit, CpuUnit)
+    unit.times = slowness
+    planner = divided.measure_units()
+    try:
+        return [_speeds(divided, plain, width, slowness, planner, equal) for width in widths]
+    finally:
+        unit.times = 1
+
+
+def _speeds(
+    divided: TransformersModel,
+    plain: TransformersModel,
+    width: int,
+    slowness: int,
+    planner: Planner,
+    equal: Planner,
+) -> Speeds:
+    crew = divided.crew
+    assert crew is not None
+    on_own = _forward(divided, width)
+    undivided = _forward(plain, width)
+
+    def divide(plan: FixedPlan | Planner) -> Callable[[], float]:
+        def turn() -> float:
+            crew.use(plan)
+            return _turn(on_own)
+
+        return turn
+
+    def with_threads(count: int) -> Callable[[], float]:
+        def turn() -> float:
+            own = os.sched_getaffinity(0), torch.get_num_threads()
+            os.sched_setaffinity(0, crew.cores)
+            torch.set_num_threads(count)
+            try:
+                return _turn(undivided)
+            finally:
+                os.sched_setaffinity(0, own[0])
+                torch.set_num_threads(own[1])
+
+        return turn
+
+    turns: dict[Hashable, Callable[[], float]] = {
+        share: divide(FixedPlan((1 - share, share))) for share in SHARES
+    }
+    turns |= {"planned": divide(planner), 1j: with_threads(1), 2j: with_threads(2)}
+    seconds: dict[Hashable, list[float]] = {way: [] for way in turns}
+    end = time.perf_counter() + SECONDS
+    for done in range(MAX_ROUNDS):
+        if done >= MIN_ROUNDS and time.perf_counter() > end:
+            break
+        for way, turn in turns.items():
+            seconds[way].append(turn())
+    ms = {way: median(each) * 1e3 for way, each in seconds.items()}
+    planned_share = share_of_second(planner, divided, width)
+    adapting = Planner(equal.measured, 2)
+    crew.use(adapting)
+    for _ in range(ADAPTING_FORWARDS):
+        on_own()
+    return Speeds(
+        width=width,
+        slowness=slowness,
+        by_share_ms={share: ms[share] for share in SHARES},
+        planned_ms=ms["planned"],
+        planned_share=planned_share,
+        adapted_share=share_of_second(adapting, divided, width),
+        plain_ms={1: ms[1j], 2: ms[2j]},
+    )
+
+
+def share_of_second(planner: Planner, model: TransformersModel, width: int) -> float:
+    """The second unit's share of all multiplications by weights, in forwards of ``width``."""
+    assert model.crew is not None
+    sizes = {
+        work: len(layers) * work.features * work.columns
+        for work, layers in model.crew.works.items()
+    }
+    given = sum(size * planner.shares(work, width)[1] for work, size in sizes.items())
+    return given / sum(sizes.values())
+
+
+def _forward(model: TransformersModel, width: int) -> Callable[[], float]:
+    """A forward of a cached prefix's last token and a random tree below it; returns seconds."""
+    rng = np.random.default_rng(width)
+    prefix = rng.integers(0, VOCAB_SIZE, CONTEXT).tolist()
+    parents = tuple(int(rng.integers(0, node + 1)) for node in range(width - 1))
+    tree = TokenTree(tuple(rng.choice(VOCAB_SIZE, width - 1, replace=False).tolist()), parents)
+
+    def forward() -> float:
+        sequence = model.open(prefix, Cancellation())
+        began = time.perf_counter()
+        sequence.score(tree)
+        seconds = time.perf_counter() - began
+        sequence.close(())
+        return seconds
+
+    forward()  # caches the prefix
+    return forward
+
+
+def _turn(forward: Callable[[], float]) -> float:
+    """The median of some forwards after one that warms up."""
+    forward()
+    seconds: list[float] = []
+    while sum(seconds) < TURN_SECONDS:
+        seconds.append(forward())
+    return median(seconds)

@@ -1,0 +1,93 @@
+"""How large a share of some work each unit gets, so that all end together: pure arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Shares = tuple[float, ...]
+"""Each unit's share of a piece of work; they add up to 1."""
+
+GRANULE = 16
+"""Columns are divided in multiples of this: whole vectors, and whole cache lines of results."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a unit takes for the whole of some work while the others work as well, and for being
+    given any of it; in seconds."""
+
+    whole_s: float
+    overhead_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Some work as it was measured, in seconds: by the first unit alone, by each unit, and what
+    the first unit does for dividing it, whatever the shares."""
+
+    alone_s: float
+    costs: tuple[Cost, ...]
+    dividing_s: float
+
+    def slowed(self, slowness: Sequence[float]) -> Measured:
+        """The same with each unit that many times slower than it was."""
+        costs = (
+            Cost(cost.whole_s * times, cost.overhead_s)
+            for cost, times in zip(self.costs, slowness, strict=True)
+        )
+        return Measured(self.alone_s * slowness[0], tuple(costs), self.dividing_s)
+
+
+def alone(num_units: int) -> Shares:
+    """Everything to the first unit."""
+    return (1.0, *[0.0] * (num_units - 1))
+
+
+def even(num_units: int) -> Shares:
+    """The same to each."""
+    return (1 / num_units,) * num_units
+
+
+def best_shares(measured: Measured) -> Shares:
+    """Those with which the last unit ends soonest; all to the first if dividing doesn't pay."""
+    ends_s, shares = _together(measured.costs)
+    if ends_s + measured.dividing_s >= measured.alone_s:
+        return alone(len(shares))
+    return shares
+
+
+def _together(costs: Sequence[Cost]) -> tuple[float, Shares]:
+    """When all end at once, and with which shares.
+
+    Units with more overhead than that get nothing: so the end is that of the first m units in
+    order of overhead, for the greatest m that is better than one less.
+    """
+    order = sorted(range(len(costs)), key=lambda unit: costs[unit].overhead_s)
+    speed = head_start = 0.0
+    ends_s = float("inf")
+    for unit in order:
+        cost = costs[unit]
+        if cost.overhead_s >= ends_s:
+            break
+        speed += 1 / cost.whole_s
+        head_start += cost.overhead_s / cost.whole_s
+        ends_s = (1 + head_start) / speed
+    shares = tuple(max(0.0, ends_s - cost.overhead_s) / cost.whole_s for cost in costs)
+    return ends_s, shares
+
+
+def ranges(shares: Shares, count: int, granule: int = GRANULE) -> tuple[range, ...]:
+    """``count`` columns or keys in one run for each unit, all but the last border a multiple of
+    ``granule``. A unit with a share of 0 gets none, unless rounding leaves it the rest."""
+    borders = [0]
+    given = 0.0
+    for share in shares[:-1]:
+        given += share
+        border = round(given * count / granule) * granule
+        borders.append(min(count, max(border, borders[-1])))
+    borders.append(count)
+    if not shares[-1]:
+        last = max(unit for unit, share in enumerate(shares) if share)
+        borders[last + 1 :] = [count] * (len(shares) - last)
+    return tuple(map(range, borders, borders[1:]))
