@@ -114,12 +114,13 @@ def test_with_the_extra_cli_what_starts_processes_names_the_extra_they_need(
     groups = {path[:-1] for path in with_cli}
     readers = {path for path in with_cli if path[:1] in {("trace",), ("models",)}}
     starters = with_cli.keys() - groups - PROGRAMS.keys() - CLIENT - readers
-    assert starters == {("up",)}
-    for path in sorted(starters):
+    extras = {("up",): "local", ("train", "heads"): "inference"}
+    assert starters == extras.keys()
+    for path, extra in extras.items():
         ended = installed("cli").run("specmesh", *path, **REDIS)
         assert ended.returncode == 1, path
         assert "Traceback" not in ended.stdout + ended.stderr
-        assert extra_advised(ended) == "local", (path, ended.stderr)
+        assert extra_advised(ended) == extra, (path, ended.stderr)
 
 
 def test_with_the_extra_cli_a_trace_becomes_a_page_and_its_server_names_the_extra_it_needs(

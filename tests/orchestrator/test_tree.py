@@ -171,7 +171,7 @@ async def test_a_drafter_is_asked_for_the_shape_that_was_calibrated(connect, ser
     verifier, drafter = Verifier(weights_digest="ours"), Drafter(agreement=0.5)
     stub = await serve(await connect([verifier], [drafter]), defaults=given_trees("ours"))
     sampling = {"temperature": 0.9, "seed": 4, "acceptance_mode": mode}
-    asked = request(sampling=sampling, speculation={"width": 6})
+    asked = request(sampling=sampling, speculation={"width": 6, "shape": CALIBRATED})
     answer = await collect(stub.Generate(asked))
     if mode == "ACCEPTANCE_MODE_COUPLED":
         assert answer.tokens == alone(asked.sampling)
@@ -184,7 +184,7 @@ async def test_a_drafter_is_asked_for_the_shape_that_was_calibrated(connect, ser
 async def test_trees_of_another_target_are_not_used(connect, serve):
     verifier, drafter = Verifier(weights_digest="new"), Drafter()
     stub = await serve(await connect([verifier], [drafter]), defaults=given_trees("old"))
-    await collect(stub.Generate(request(speculation={"width": 6})))
+    await collect(stub.Generate(request(speculation={"width": 6, "shape": CALIBRATED})))
     assert all(call.HasField("growth") for call in drafter.requests)
 
 
@@ -192,7 +192,7 @@ async def test_a_drafter_that_knows_no_shapes_is_asked_for_a_chain(connect, serv
     others = [each for each in ALL_FEATURES if each != model_pb2.MODEL_FEATURE_TREE_SHAPE]
     verifier, drafter = Verifier(weights_digest="ours"), Drafter(features=others)
     stub = await serve(await connect([verifier], [drafter]), defaults=given_trees("ours"))
-    asked = request(speculation={"width": 6})
+    asked = request(speculation={"width": 6, "shape": CALIBRATED})
     answer = await collect(stub.Generate(asked))
     assert answer.tokens == alone(asked.sampling)
     assert not any(call.HasField("shape") for call in drafter.requests)

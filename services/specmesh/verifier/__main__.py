@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -73,7 +73,7 @@ class VerifierService(InferenceService):
 
     def load(self) -> LanguageModel:
         """Load the target, or this rank's part of it."""
-        if refusal := self._refusal():
+        for refusal in self._refusals():
             raise ModelNotLoadable(refusal)
         if self._verifier.backend == "empty":
             return EmptyModel()
@@ -81,24 +81,23 @@ class VerifierService(InferenceService):
             return self._verifier.simulated_target()
         return self._load_transformers()
 
-    def _refusal(self) -> str | None:
-        """What of the settings doesn't go together, if anything."""
+    def _refusals(self) -> Iterator[str]:
+        """What of the settings doesn't go together."""
         settings, ranks = self._verifier, self._ranks
         if settings.backend != "transformers":
             backend = f"backend {settings.backend!r}"
             if ranks is not None:
-                return f"{backend} has nothing to divide among {ranks.count} ranks"
+                yield f"{backend} has nothing to divide among {ranks.count} ranks"
             if settings.chat_template:
-                return f"{backend} has no use for a chat template"
+                yield f"{backend} has no use for a chat template"
             if settings.heads:
-                return f"{backend} has no use for --heads"
+                yield f"{backend} has no use for --heads"
             if settings.units:
-                return f"--units: {backend} has nothing to divide"
+                yield f"--units: {backend} has nothing to divide"
         if settings.heads and ranks is not None:
-            return f"--heads needs the target in one process, not divided among {ranks.count} ranks"
+            yield f"--heads needs the target in one process, not divided among {ranks.count} ranks"
         if settings.heads and settings.units:
-            return "--heads needs the target on one processing unit, without --units"
-        return None
+            yield "--heads needs the target on one processing unit, without --units"
 
     def _load_transformers(self) -> LanguageModel:
         from specmesh.inference.models.chat_templates import read_template
