@@ -17,7 +17,7 @@ NUM_TAIL_LINES = 30
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """Two replicas of the target, a drafter, Redis and an orchestrator."""
+    """Two replicas of the target with heads, a drafter, Redis and an orchestrator."""
 
     processes: Processes
     redis_url: str
@@ -32,7 +32,8 @@ def mesh() -> Iterator[Mesh]:
     with Processes() as processes:
         _, redis_url = processes.redis()
         flags = ("--redis-url", redis_url)
-        verifiers = [processes.verifier(*flags), processes.verifier(*flags)]
+        heads = ("--heads", str(models.path(models.HEADS)))
+        verifiers = [processes.verifier(*flags, *heads) for _ in range(2)]
         drafter = processes.drafter(*flags)
         orchestrator = processes.orchestrator(verifiers, [drafter], *flags)
         assert orchestrator.address

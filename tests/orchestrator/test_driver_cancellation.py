@@ -151,8 +151,8 @@ async def test_answer_that_waits_when_its_task_is_cancelled_is_not_handed_in(con
     )
     play = Play((await connect([Verifier()])).mesh, script)
 
-    async def at_once(command: Verify, context: object) -> Verdict:
-        return Verdict((), command.task, recovered=False)
+    async def at_once(command: Verify, context: object) -> Verified:
+        return Verified(command.task, Verdict((), command.task, recovered=False))
 
     play.calls.verify = at_once
     await play.run()

@@ -61,9 +61,10 @@ async def test_answer_is_what_the_target_says_alone(connect, serve, strategy, sa
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 async def test_draft_that_was_drawn_from_nothing_costs_the_round_alone(connect, serve, strategy):
-    drafter = Drafter()
+    verifier, drafter = Verifier(), Drafter()
     drafter.corrupt = lambda message: message.ClearField("draft_distributions")
-    stub = await serve(await connect([Verifier()], [drafter], [Filter()]))
+    verifier.corrupt = lambda message: drafter.corrupt(message.next_draft)
+    stub = await serve(await connect([verifier], [drafter], [Filter()]))
     sampling = {"temperature": 0.8, "seed": 11, "acceptance_mode": "ACCEPTANCE_MODE_REJECTION"}
     asked = request(sampling=sampling, speculation={"strategy": strategy})
     answer = await collect(stub.Generate(asked))
@@ -362,7 +363,8 @@ async def test_models_are_listed_with_what_is_there(connect, serve):
 async def test_strategies_that_need_a_drafter_are_not_available_without_one(connect, serve):
     stub = await serve(await connect([Verifier()], []))
     (model,) = (await stub.ListModels(served_model_pb2.ListModelsRequest())).models
-    assert [each.name for each in model.strategies if each.available] == ["autoregressive"]
+    available = [each.name for each in model.strategies if each.available]
+    assert available == ["autoregressive", "heads"]
 
 
 @pytest.mark.parametrize("field", ["page_size", "page_token"])

@@ -35,7 +35,7 @@ from specmesh.orchestrator.mesh.peer import Peer
 from specmesh.orchestrator.mesh.pool import Pool
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.orchestrator.mesh.reservation import Reservation
-from specmesh.orchestrator.strategies.base import Verified, Verify
+from specmesh.orchestrator.strategies.base import Drafted, Verified, Verify
 from specmesh.orchestrator.traced_tokens import TracedTokens
 from specmesh.serving import conventions as names
 from specmesh.serving.errors import DeadlineExceeded, FailedPrecondition
@@ -285,11 +285,22 @@ class VerifyCalls:
         """Read the answer; an invalid one counts as the replica's failure and is retried."""
         try:
             verdict = read_verdict(response, asked)
-            drafted = read_next_draft(response, command, self._sampling, self._vocab_size)
         except InvalidField as error:
             log.warning("bad verdict", extra={**peer.log_fields, "reason": str(error)})
             raise call_error(grpc.StatusCode.INTERNAL, f"bad verdict: {error}") from error
-        return Verified(command.task, verdict, drafted)
+        return Verified(command.task, verdict, self._draft(command, response, peer))
+
+    def _draft(
+        self, command: Verify, response: verifier_pb2.VerifyResponse, peer: Peer
+    ) -> Drafted | None:
+        """What the replica's heads drafted. An invalid draft is dropped: the verdict is good
+        without it."""
+        try:
+            return read_next_draft(response, command, self._sampling, self._vocab_size)
+        except InvalidField as error:
+            log.warning("bad draft", extra={**peer.log_fields, "reason": str(error)})
+            response.ClearField("next_draft")
+            return None
 
     def _observe(
         self,
