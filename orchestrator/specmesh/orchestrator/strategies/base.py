@@ -119,12 +119,12 @@ class Draft:
 @dataclass(frozen=True, slots=True)
 class NextDraft:
     """Draft ``depth`` levels below a verdict's next token, with the heads of the replica that gives
-    it; ``growth``, ``stop`` and ``num_choices`` as in ``Draft``."""
+    it; ``growth``, ``stop`` and ``num_choices`` as in ``Draft``, so a chain without ``growth``."""
 
     depth: int
-    growth: TreeGrowth
-    stop: DraftStop
-    num_choices: int
+    growth: TreeGrowth | None = None
+    stop: DraftStop | None = None
+    num_choices: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +265,7 @@ class Capacity:
     ``drafter_s`` that of one drafted level, in seconds; None as long as none was measured.
     ``target_token_s`` is how much longer a verification takes for each token more in it;
     ``heads_s`` the time of one level that the target's heads draft, None if not known or without
-    any. ``target_s`` is without it.
+    any, ``heads_depth`` how many they draft at most, 0 without any. ``target_s`` is without them.
     """
 
     num_verifiers: int = 1
@@ -274,6 +274,7 @@ class Capacity:
     drafter_s: float | None = None
     target_token_s: float = 0.0
     heads_s: float | None = None
+    heads_depth: int = 0
 
     @property
     def draft_cost(self) -> float | None:

@@ -14,6 +14,9 @@ from specmesh.decoding.predictors import Outcome
 from specmesh.decoding.sampling import Distribution
 from specmesh.orchestrator.strategies.base import Drafted, TaskId
 
+HEADS = -1
+"""Stands for the target's heads where chains name their drafters."""
+
 
 @dataclass(slots=True)
 class Chain:
@@ -82,7 +85,8 @@ class Chain:
 
     def start_over(self, position: int) -> None:
         """Drop all its tokens; the next is drafted for ``position``."""
-        self.start, self.task, self.far_ahead = position, None, False
+        self.start = self.task_start = position
+        self.task, self.far_ahead = None, False
         self.tokens, self.distributions, self.confidences = [], {}, []
 
 
@@ -101,6 +105,8 @@ class InFlightVerification:
     tokens: tuple[int, ...]
     verdict: Verdict | None = None
     """None until it ends."""
+    next_draft: Drafted | None = None
+    """What heads have drafted below the verdict's next token."""
 
     @property
     def end(self) -> int:

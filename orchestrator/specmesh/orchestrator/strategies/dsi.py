@@ -18,11 +18,21 @@ threads are the tasks here:
   committed; chains and verifications that assumed other tokens are terminated (lines 8 and 10),
   and the verification of the position that is next now becomes the current verifier (line 11);
   its verdict may be there already (lines 13 and 14);
+- where the target has heads (``heads.py``), a verdict also brings a short chain that follows it.
+  The verification that begins anew after a rejection then has something to verify: without heads
+  it yields one token, because no drafter can have drafted behind a token not known before. The
+  drafters draft from the recovered token all the same: their guesses are mostly better, and would
+  be lost with one of heads that was wrong. The heads' chain is verified only where nothing else
+  tells the next token;
 - in rejection mode the bonus token tries the tokens that chains have drafted at its position by
   then (see ``decoding/bonus.py``): drawn without regard to them it would end nearly every chain;
 - among several drafters that are right the first is preferred (line 9): replicas go to its chain
   first. Algorithm 1 also lets every drafter go on from every other's tokens; that grows
   exponentially, and a drafter is one process, so here each goes on from its own.
+
+In rejection mode heads draft with noise of their own for each verification, and always as deep as
+they were asked to: a chain that ended where heads are unsure would come earlier if it did, and of
+several verdicts on a position the first counts.
 
 ``Reach`` says how far a chain is drafted and how many tokens a verification covers.
 """
@@ -42,12 +52,13 @@ from specmesh.orchestrator.strategies.base import (
     Failed,
     GiveUp,
     Goal,
+    NextDraft,
     Strategy,
     TaskId,
     Verified,
     Verify,
 )
-from specmesh.orchestrator.strategies.chains import Chain, InFlightVerification
+from specmesh.orchestrator.strategies.chains import HEADS, Chain, InFlightVerification
 from specmesh.orchestrator.strategies.kit.pace import levels_per_message
 from specmesh.orchestrator.strategies.kit.progress import Progress
 from specmesh.orchestrator.strategies.reach import Reach
@@ -72,6 +83,8 @@ class DSI(Strategy):
         self._reach = Reach(goal.lookahead)
         self._capacity = Capacity()
         self._chains: list[Chain] = []
+        self._heads = Chain(HEADS)
+        """What came with a verdict; it is not drafted on."""
         self._checks: dict[TaskId, InFlightVerification] = {}
         self._last_task: TaskId = 0
 
@@ -86,7 +99,7 @@ class DSI(Strategy):
             case Drafted():
                 self._extend(event)
             case Verified(task=task, verdict=verdict) if check := self._checks.get(task):
-                check.verdict = verdict
+                check.verdict, check.next_draft = verdict, event.next_draft
                 return self._commit_what_is_known()
             case Failed(task=task) if check := self._checks.pop(task, None):
                 # Sent again it would fail again; but another may cover the same position.
@@ -154,11 +167,21 @@ class DSI(Strategy):
         recovered = any(
             each.asks_after(position, tokens[:-1]) for each in (check, *self._checks.values())
         )
-        drafted = max((chain.learn(position, tokens) for chain in self._chains), default=0)
+        drafted = max(chain.learn(position, tokens) for chain in (*self._chains, self._heads))
         commands = self._progress.commit(tokens, drafted, recovered=recovered)
         if self._progress.ended:
             return commands
-        return commands + self._terminate(position)
+        commands += self._terminate(position)
+        self._take_in_heads(check)
+        return commands
+
+    def _take_in_heads(self, check: InFlightVerification) -> None:
+        """What heads drafted follows the target's own token, which a draft token may have
+        replaced (see ``_next_token``)."""
+        assert check.verdict is not None
+        if check.next_draft is not None and self._text[-1] == check.verdict.next_token:
+            self._heads.start_over(len(self._text))
+            self._heads.extend(check.next_draft)
 
     def _terminate(self, position: int) -> list[Command]:
         """End what assumed other tokens than those committed from ``position`` on.
@@ -169,6 +192,7 @@ class DSI(Strategy):
         new = tuple(self._text[position:])
         for chain in self._chains:
             chain.silent = False
+        for chain in (*self._chains, self._heads):
             if chain.between(position, len(self._text)) != new:
                 if chain.task is not None:
                     commands.append(Cancel(chain.task))
@@ -225,9 +249,9 @@ class DSI(Strategy):
         return sum(1 for check in self._checks.values() if check.verdict is None)
 
     def _preferred_chain(self) -> Chain:
-        """The first that is ahead of the answer; an empty one if none is."""
+        """The first that is ahead of the answer; else that of heads, which may be empty."""
         ahead = (chain for chain in self._chains if chain.end > len(self._text))
-        return next(ahead, Chain(0, len(self._text)))
+        return next(ahead, self._heads)
 
     def _verified_up_to(self, chain: Chain) -> int:
         """The position up to which the chain's tokens are being verified, for whichever chain.
@@ -247,7 +271,8 @@ class DSI(Strategy):
         return max(ends, default=position)
 
     def _verify(self, chain: Chain, start: int) -> Verify:
-        position, end = len(self._text), min(chain.end, start + MAX_CHECK_TOKENS)
+        position = len(self._text)
+        end = min(chain.end, start + MAX_CHECK_TOKENS, self._progress.draftable)
         self._last_task += 1
         tokens = chain.between(position, end)
         self._checks[self._last_task] = InFlightVerification(chain.drafter, position, start, tokens)
@@ -258,7 +283,14 @@ class DSI(Strategy):
             TokenTree.chain(chain.between(start, end)),
             {at - start: drawn_from[at] for at in range(start, end) if at in drawn_from},
             drafting_on=True,
+            next_draft=self._next_draft(start),
         )
+
+    def _next_draft(self, start: int) -> NextDraft | None:
+        """What heads are to draft behind a verdict on position ``start`` or a later one."""
+        worth = self._reach.heads_depth(self._heads, self._chains[0])
+        depth = min(worth, self._progress.draftable - start - 1)
+        return NextDraft(depth) if depth > 0 else None
 
     def _pause(self) -> list[Command]:
         """Stop the drafts of chains that are too far ahead."""
