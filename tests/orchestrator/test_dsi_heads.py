@@ -192,8 +192,8 @@ async def test_a_mesh_with_heads_and_a_drafter_says_what_the_target_would(connec
 def sample_heads_alone() -> Counter[tuple[int, ...]]:
     """The drafter always breaks, so what is drafted comes from heads."""
     capacity = Capacity(num_verifiers=2, target_s=0.1, drafter_s=0.01, heads_depth=2)
-    models = (by_position(0.5), [by_position(0.9)])
-    return sample("dsi", (Goal(3), capacity, Chances(broken_draft=1.0)), models, num_samples=1_500)
+    models = (by_position(0.5), [by_position(0.6)])
+    return sample("dsi", (Goal(3), capacity, Chances(broken_draft=1.0)), models, num_samples=700)
 
 
 def test_what_heads_draw_does_not_tip_the_scales():

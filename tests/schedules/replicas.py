@@ -56,6 +56,7 @@ class Replica:
     service = ""
     name = ""
     """Of the model, if it has one."""
+    heads_depth = 0
 
     def __init__(self, address: str, network: Network, health: Health, pace_s: float) -> None:
         self.process = Process(address)
@@ -110,7 +111,7 @@ class Replica:
 
     def _get_model(self, call: ServerCall, request: bytes | None) -> None:
         response = model_service_pb2.GetModelResponse(
-            model=model_info(self.name), process_id=self._process_id
+            model=model_info(self.name, self.heads_depth), process_id=self._process_id
         )
         call.reply(response.SerializeToString())
         call.end(Status(grpc.StatusCode.OK))

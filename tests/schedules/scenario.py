@@ -93,6 +93,9 @@ class Scenario:
     redis_s: float
     questions: tuple[Question, ...]
     faults: tuple[Fault, ...] = field(default=())
+    has_heads: bool = False
+    """The target, of which the requests ask for second choices as well; never by chance, since that
+    would make another schedule of every seed."""
 
     @property
     def has_name(self) -> bool:

@@ -26,6 +26,7 @@ from specmesh.decoding.sampling import AcceptanceMode
 from specmesh.v1 import generation_pb2
 from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
 
+WIDTH = 4
 PATIENCE_S = 120.0
 """How long a client waits for its whole answer."""
 START_S = 20.0
@@ -109,7 +110,8 @@ class World:
         if address in self.verifiers and self.verifiers[address].process.alive:
             return
         self.verifiers[address] = Verifier(
-            *(address, self.network, Health(), self._scenario.target_s), self.ledger.asked
+            *(address, self.network, Health(), self._scenario.target_s),
+            *(self.ledger.asked, self._scenario.has_heads),
         )
         self.processes.append(self.verifiers[address].process)
 
@@ -166,6 +168,7 @@ class World:
             max_tokens=question.max_tokens,
             strategy=question.strategy,
             lookahead=question.lookahead,
+            width=WIDTH if self._scenario.has_heads else None,
             request_id=str(current_process()),
         )
         try:

@@ -301,13 +301,18 @@ class Strategy(ABC):
     needs_confidence: ClassVar[bool] = False
     """Whether it asks the confidence service."""
     needs_trees: ClassVar[bool] = False
-    """Whether the target must verify trees, not chains alone."""
+    """Whether the target must verify trees, not chains alone, whatever the goal."""
     needs_heads: ClassVar[bool] = False
     """Whether it is pointless if no replica of the target has heads."""
     lossless: ClassVar[bool] = True
     """Whether its answers are the target's own. One whose answers aren't is never a default."""
     options: ClassVar[frozenset[str]] = frozenset({"lookahead"})
     """The fields of ``SpeculationOptions`` that mean something to it (see ``options.py``)."""
+
+    @classmethod
+    def makes_trees(cls, goal: Goal) -> bool:
+        """Whether the target must verify trees to reach ``goal``."""
+        return cls.needs_trees or ("width" in cls.options and goal.width is not None)
 
     @abstractmethod
     def __init__(self, goal: Goal) -> None: ...

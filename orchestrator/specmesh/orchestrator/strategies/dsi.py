@@ -24,6 +24,9 @@ threads are the tasks here:
   drafters draft from the recovered token all the same: their guesses are mostly better, and would
   be lost with one of heads that was wrong. The heads' chain is verified only where nothing else
   tells the next token;
+- with a ``width`` a verification also covers second choices where the drafter is unsure. If the
+  target says one of them, its next token is known as well, and a rejection costs no verification of
+  a single token. Not in rejection mode, where the drafter draws one token for a position;
 - in rejection mode the bonus token tries the tokens that chains have drafted at its position by
   then (see ``decoding/bonus.py``): drawn without regard to them it would end nearly every chain;
 - among several drafters that are right the first is preferred (line 9): replicas go to its chain
@@ -58,7 +61,9 @@ from specmesh.orchestrator.strategies.base import (
     Verified,
     Verify,
 )
+from specmesh.orchestrator.strategies.branches import with_second_choices
 from specmesh.orchestrator.strategies.chains import HEADS, Chain, InFlightVerification
+from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
 from specmesh.orchestrator.strategies.kit.pace import levels_per_message
 from specmesh.orchestrator.strategies.kit.progress import Progress
 from specmesh.orchestrator.strategies.reach import Reach
@@ -67,6 +72,8 @@ MAX_DRAFT_TOKENS = 256
 """Limit of one draft; a longer chain takes several."""
 MAX_CHECK_TOKENS = 256
 """Limit of one verification, however far a fast drafter has run ahead."""
+NUM_CHOICES = 4
+"""How many tokens the drafter names for a position if second choices are verified."""
 UNSURE = 0.5
 """Tokens that are accepted with a lower probability than this are verified at once."""
 
@@ -75,6 +82,8 @@ class DSI(Strategy):
     """Every chain and every verification agrees with the answer so far: what doesn't is
     terminated when tokens are committed. There is always a current verifier.
     """
+
+    options = frozenset({"lookahead", "width"})
 
     def __init__(self, goal: Goal) -> None:
         self._goal = goal
@@ -167,7 +176,8 @@ class DSI(Strategy):
         recovered = any(
             each.asks_after(position, tokens[:-1]) for each in (check, *self._checks.values())
         )
-        drafted = max(chain.learn(position, tokens) for chain in (*self._chains, self._heads))
+        known = [chain.learn(position, tokens) for chain in (*self._chains, self._heads)]
+        drafted = max(*known, len(tokens) - 1)
         commands = self._progress.commit(tokens, drafted, recovered=recovered)
         if self._progress.ended:
             return commands
@@ -198,8 +208,7 @@ class DSI(Strategy):
                     commands.append(Cancel(chain.task))
                 chain.start_over(len(self._text))
         for task, check in list(self._checks.items()):
-            assumed = check.assumed(position)
-            if assumed[: len(new)] != new[: len(assumed)] or check.end < len(self._text):
+            if not check.goes_on_after(self._text):
                 del self._checks[task]
                 if check.verdict is None:
                     commands.append(Cancel(task))
@@ -274,23 +283,35 @@ class DSI(Strategy):
         position = len(self._text)
         end = min(chain.end, start + MAX_CHECK_TOKENS, self._progress.draftable)
         self._last_task += 1
-        tokens = chain.between(position, end)
-        self._checks[self._last_task] = InFlightVerification(chain.drafter, position, start, tokens)
-        drawn_from = chain.distributions
+        drafted = chain.part(start, end)
+        tree = self._tree(chain, drafted, room=self._progress.draftable - start)
+        self._checks[self._last_task] = InFlightVerification(
+            *(chain.drafter, position, start, chain.between(position, end), tree)
+        )
         return Verify(
-            self._last_task,
-            chain.between(position, start),
-            TokenTree.chain(chain.between(start, end)),
-            {at - start: drawn_from[at] for at in range(start, end) if at in drawn_from},
+            *(self._last_task, chain.between(position, start), tree, drafted.drawn_from),
             drafting_on=True,
             next_draft=self._next_draft(start),
         )
+
+    def _tree(self, chain: Chain, drafted: DraftChain, room: int) -> TokenTree:
+        """A part of ``chain``, with second choices if the request gives a width."""
+        if self._goal.width is None:
+            return TokenTree.chain(drafted.tokens)
+        return with_second_choices(drafted, chain.outcomes(drafted), min(self._goal.width, room))
 
     def _next_draft(self, start: int) -> NextDraft | None:
         """What heads are to draft behind a verdict on position ``start`` or a later one."""
         worth = self._reach.heads_depth(self._heads, self._chains[0])
         depth = min(worth, self._progress.draftable - start - 1)
-        return NextDraft(depth) if depth > 0 else None
+        return NextDraft(depth, num_choices=self._num_choices) if depth > 0 else None
+
+    @property
+    def _num_choices(self) -> int:
+        """How many tokens a drafter is to name for each position."""
+        if self._goal.width is not None:
+            return NUM_CHOICES
+        return 1 if self._may_leave_early else 0
 
     def _pause(self) -> list[Command]:
         """Stop the drafts of chains that are too far ahead."""
@@ -331,6 +352,6 @@ class DSI(Strategy):
             chain.between(len(self._text), chain.end),
             depth=depth,
             levels_per_message=levels_per_message(self._capacity, self._reach.lookahead),
-            num_choices=1 if self._may_leave_early else 0,
+            num_choices=self._num_choices,
             drafter=chain.drafter,
         )
