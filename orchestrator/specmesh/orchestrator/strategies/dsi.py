@@ -302,7 +302,7 @@ class DSI(Strategy):
 
     def _next_draft(self, start: int) -> NextDraft | None:
         """What heads are to draft behind a verdict on position ``start`` or a later one."""
-        worth = self._reach.heads_depth(self._heads, self._chains[0])
+        worth = self._reach.heads_depth(self._heads, next(iter(self._chains), None))
         depth = min(worth, self._progress.draftable - start - 1)
         return NextDraft(depth, num_choices=self._num_choices) if depth > 0 else None
 

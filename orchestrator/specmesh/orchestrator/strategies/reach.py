@@ -50,14 +50,14 @@ class Reach:
             return True
         return cost < 1 and chain.acceptance.alpha > self._least_chance
 
-    def heads_depth(self, heads: Chain, chain: Chain) -> int:
+    def heads_depth(self, heads: Chain, chain: Chain | None) -> int:
         """How many levels heads draft with each verdict, for the case that it rejects a token of
-        ``chain``; 0 where that doesn't pay."""
+        ``chain``, the first drafter's; 0 where that doesn't pay."""
         capacity = self.capacity
         if not capacity.target_s or capacity.heads_s is None:
             return min(DEFAULT_LOOKAHEAD, capacity.heads_depth)
         alpha, drafter_s = 0.0, 0.0
-        if capacity.drafter_s is not None and self.is_worth_drafting(chain):
+        if chain and capacity.drafter_s is not None and self.is_worth_drafting(chain):
             alpha, drafter_s = chain.acceptance.alpha, capacity.drafter_s
         depth = best_heads_depth(
             *(heads.acceptance.alpha, alpha),
