@@ -146,11 +146,12 @@ class InFlightVerification:
         path = self.tokens[: self.start - self.origin]
         if since[: len(path)] != path[: len(since)]:
             return False
-        node: int | None = 0
+        node = 0
         for token in since[len(path) :]:
-            node = self.tree.child_with(node, token)
-            if node is None:
+            child = self.tree.child_with(node, token)
+            if child is None:
                 return False
+            node = child
         if since != self.tokens[: len(since)]:
             self.tokens = since
         return True

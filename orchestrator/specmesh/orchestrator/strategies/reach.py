@@ -65,10 +65,10 @@ class Reach:
             token_s=(1 - alpha) * capacity.target_s + drafter_s,
             limit=capacity.heads_depth,
         )
-        heads.exploring = not depth and capacity.heads_depth > 0
-        if heads.exploring:
-            return int(heads.exploration.tries(capacity.heads_s / capacity.target_s))
-        return depth
+        if depth or not capacity.heads_depth:
+            return depth
+        # Nothing is won back: such a token seldom saves a verification.
+        return int(heads.exploration.tries(capacity.heads_s / capacity.target_s))
 
     def explores(self, chain: Chain) -> bool:
         """Whether to draft a token all the same, to see if that has changed."""
