@@ -14,8 +14,11 @@ from tests.orchestrator.world import Chances
 
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.bonus import Bonus
-from specmesh.decoding.sampling import Distribution
+from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.sampling import Distribution, Sampling
 from specmesh.decoding.tree import TokenTree
+from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
+from specmesh.orchestrator.mesh.next_drafts import read_next_draft
 from specmesh.orchestrator.strategies.base import (
     Cancel,
     Capacity,
@@ -188,6 +191,17 @@ async def test_a_mesh_with_heads_and_a_drafter_says_what_the_target_would(connec
         assert answer.tokens == alone(asked.sampling)
         assert answer.finished.stats.num_accepted_tokens > 0
         assert verifier.requests[0].next_draft.depth > 0
+
+
+def test_a_tree_where_a_chain_was_asked_for_is_no_draft():
+    response = verifier_pb2.VerifyResponse(
+        next_draft=drafter_pb2.DraftResponse(token_ids=[4, 5], parents=[0, 0])
+    )
+    with pytest.raises(InvalidField, match="chain"):
+        read_next_draft(response, check(ALONE), Sampling(temperature=0), vocab_size=10)
+    response.next_draft.parents[1] = 1
+    read = read_next_draft(response, check(ALONE), Sampling(temperature=0), vocab_size=10)
+    assert read == drafted(ALONE, 4, 5)
 
 
 def sample_heads_alone() -> Counter[tuple[int, ...]]:
