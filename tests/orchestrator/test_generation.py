@@ -357,7 +357,7 @@ async def test_models_are_listed_with_what_is_there(connect, serve):
     assert [each.name for each in model.strategies if not each.available] == ["filter"]
     assert [each.name for each in model.strategies if not each.lossless] == ["filter"]
     dsi = next(each for each in model.strategies if each.name == "dsi")
-    assert list(dsi.options) == ["lookahead"]
+    assert list(dsi.options) == ["lookahead", "width"]
 
 
 async def test_strategies_that_need_a_drafter_are_not_available_without_one(connect, serve):
