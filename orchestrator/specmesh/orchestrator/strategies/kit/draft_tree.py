@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from specmesh.decoding.drafting import TopK
+from specmesh.decoding.platt import Platt
 from specmesh.decoding.sampling import Distribution
 from specmesh.decoding.siblings import sibling_confidences
 from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.tree_merge import DrawnTree
 from specmesh.decoding.tree_plan import Siblings, TreeOutcome
 
 
@@ -27,6 +29,11 @@ class DraftTree:
         kept = {node: self.distributions[node] for node in parents if node in self.distributions}
         return DraftTree(TokenTree(token_ids, parents), self.choices, kept)
 
+    @property
+    def drawn(self) -> DrawnTree:
+        """It without the choices."""
+        return DrawnTree(self.tree, self.distributions)
+
     def outcome(self, accepted_nodes: Sequence[int]) -> TreeOutcome:
         """What its verification taught: all nodes on the accepted path had their children tried."""
         return TreeOutcome(
@@ -39,10 +46,29 @@ class DraftTree:
             ),
         )
 
+    def sure_path(self, least: float, acceptance: Platt) -> tuple[int, ...]:
+        """The nodes from the root down the likeliest child everywhere, as long as it is accepted
+        with a probability of at least ``least`` if the one before it is."""
+        path: list[int] = []
+        node = 0
+        while children := self.tree.children(node):
+            chances = [acceptance(each) for each in self._confidences(node)]
+            best = max(chances)
+            if best < least:
+                break
+            node = children[chances.index(best)]
+            path.append(node)
+        return tuple(path)
+
     def _siblings(self, node: int, accepted_nodes: Sequence[int]) -> Siblings:
         children = self.tree.children(node)
-        confidences = sibling_confidences(
-            self.tree.tokens_on(children), self.choices.get(node), self.distributions.get(node)
-        )
         taken = [rank for rank, child in enumerate(children) if child in accepted_nodes]
-        return Siblings(confidences, taken[0] if taken else None)
+        return Siblings(self._confidences(node), taken[0] if taken else None)
+
+    def _confidences(self, node: int) -> tuple[float, ...]:
+        """Of the drafter, in each child of ``node``."""
+        return sibling_confidences(
+            self.tree.tokens_on(self.tree.children(node)),
+            self.choices.get(node),
+            self.distributions.get(node),
+        )
