@@ -28,9 +28,8 @@ also on those after the rejected one, which were drawn for those very positions.
 draft task draws with noise of its own (``draft_sampling``); the target's own noise at those
 positions has told nothing yet.
 
-Heads and a drafter: where the drafter's chain began depends on tokens of the heads that were drawn
-for later positions, so the same holds. The children of a node come from one source, and which one
-follows from the tokens before them (``decoding/tree_merge.py``).
+Heads and a drafter: the children of a node come from one source, and which one follows from the
+tokens before them (``decoding/tree_merge.py``).
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
 
 
 class ChainAhead:
-    """A guess at the tokens that follow what is committed: first some that it was given, then the
-    drafter's own. It stands as long as it agrees with what is committed and isn't behind it."""
+    """A drafter's guess at the tokens that follow what is committed. It stands as long as it agrees
+    with what is committed next and isn't behind it."""
 
     def __init__(self) -> None:
         self.task: TaskId | None = None
@@ -24,18 +24,15 @@ class ChainAhead:
         self.exploring = False
         """The last draft was made although it wasn't expected to pay."""
         self._tokens = DraftChain()
-        self._num_given = 0
 
     @property
     def path(self) -> tuple[int, ...]:
         """All of its tokens."""
         return tuple(self._tokens.tokens)
 
-    def start_over(self, given: Sequence[int] = ()) -> None:
-        """Begin anew with the tokens ``given``, and without a draft under way."""
-        self.task, self._num_given = None, len(given)
-        nothing = [None] * len(given)
-        self._tokens = DraftChain([*given], [*nothing], [*nothing])
+    def start_over(self) -> None:
+        """Begin anew behind what is committed, without a draft under way."""
+        self.task, self._tokens = None, DraftChain()
 
     def extend(self, event: Drafted) -> None:
         """Take in what was drafted."""
@@ -51,15 +48,11 @@ class ChainAhead:
         chain still stands."""
         agrees = [own == other for own, other in zip(self.path, said, strict=False)]
         num_equal = agrees.index(False) if False in agrees else len(agrees)
-        trials = agrees[self._num_given : num_equal + 1]
-        self.acceptance.learn(trials)
-        if self.exploring and True in trials:
+        self.acceptance.learn(agrees[: num_equal + 1])
+        if self.exploring and num_equal:
             self.exploration.won()
-        # A token that it was given comes with nothing it was drawn from.
-        stands = num_equal == len(said) >= self._num_given
         self._tokens = self._tokens.after(len(said))
-        self._num_given = 0
-        return stands
+        return num_equal == len(said)
 
     def first(self, count: int) -> DrawnTree:
         """Its first ``count`` tokens."""

@@ -5,20 +5,18 @@ one, runs ahead meanwhile with a chain (``ChainAhead``). Whatever it has by the 
 merged with the heads' tree (SpecInfer's merge, ``decoding/tree_merge.py``), so no verification
 waits for the drafter.
 
-The chain begins in the tree under way: down its likeliest path as long as the heads are at least as
-sure of the next token as the drafter has been right, and from there with tokens of its own. While
-the target says what is on the chain, it is drafted on, also beyond what is being verified; once the
-target says something else, it is cancelled and begins anew. Its tokens are verified as far as they
-are worth their time, and it runs no farther ahead than they are likely enough to be of use.
+The chain begins behind the committed tokens, where the tree under way begins, too: it is worth most
+where it differs from what the heads guess. While the target says what is on the chain, it is
+drafted on, also beyond what is being verified; once the target says something else, or is ahead of
+it, it is cancelled and begins anew. Its tokens are verified as far as they are worth their time,
+and it runs no farther ahead than they are likely enough to be of use.
 
 Without a drafter, or with one that fails, what is left is ``heads``; without heads, a chain that is
 never waited for.
 
 Rejection mode: the children of a node come from one source, the heads before the drafter, and which
 of them are verified follows from earlier tokens alone (``decoding/tree_merge.py`` says why). How
-far the chain reaches follows from time and from tokens that are committed when it is merged. Where
-it began depends on tokens of the heads that were drawn for later positions; but each draft has
-noise of its own (``kit/draft_noise.py``), so that they tell nothing of what it draws there. The
+far the chain reaches follows from time and from tokens that are committed when it is merged. The
 verdict's own token stands, since the heads have drafted below that very token: the drafter's is not
 tried in its place as in ``decoding/bonus.py``, and the chain goes on only if the two are equal. So
 the rule in ``base.py`` is kept.
@@ -91,9 +89,6 @@ class HeadsAndDrafter(Heads):
         ahead = self._ahead
         if ahead.task is not None or self._alone or not self._capacity.num_drafters:
             return []
-        if not ahead.path and self._plan is not None:
-            path = self._drafted.sure_path(ahead.acceptance.alpha, self._plan.stop.acceptance)
-            ahead.start_over(self._drafted.tree.tokens_on(path))
         depth = min(self._depth, self._room - len(ahead.path))
         if depth < 1:
             return []

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from specmesh.decoding.drafting import TopK
-from specmesh.decoding.platt import Platt
 from specmesh.decoding.sampling import Distribution
 from specmesh.decoding.siblings import sibling_confidences
 from specmesh.decoding.tree import TokenTree
@@ -46,29 +45,10 @@ class DraftTree:
             ),
         )
 
-    def sure_path(self, least: float, acceptance: Platt) -> tuple[int, ...]:
-        """The nodes from the root down the likeliest child everywhere, as long as it is accepted
-        with a probability of at least ``least`` if the one before it is."""
-        path: list[int] = []
-        node = 0
-        while children := self.tree.children(node):
-            chances = [acceptance(each) for each in self._confidences(node)]
-            best = max(chances)
-            if best < least:
-                break
-            node = children[chances.index(best)]
-            path.append(node)
-        return tuple(path)
-
     def _siblings(self, node: int, accepted_nodes: Sequence[int]) -> Siblings:
         children = self.tree.children(node)
-        taken = [rank for rank, child in enumerate(children) if child in accepted_nodes]
-        return Siblings(self._confidences(node), taken[0] if taken else None)
-
-    def _confidences(self, node: int) -> tuple[float, ...]:
-        """Of the drafter, in each child of ``node``."""
-        return sibling_confidences(
-            self.tree.tokens_on(self.tree.children(node)),
-            self.choices.get(node),
-            self.distributions.get(node),
+        confidences = sibling_confidences(
+            self.tree.tokens_on(children), self.choices.get(node), self.distributions.get(node)
         )
+        taken = [rank for rank, child in enumerate(children) if child in accepted_nodes]
+        return Siblings(confidences, taken[0] if taken else None)
