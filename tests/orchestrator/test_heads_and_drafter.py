@@ -191,17 +191,16 @@ async def test_replicas_without_heads_leave_the_chain(connect, serve):
 
 
 def sample_merged() -> Counter[tuple[int, ...]]:
-    """Heads and drafter differ from the target, each in its own way."""
-    drafter, heads = by_position(0.5, 0.1, 0.5), by_position(0.5, 0.9, 0.5)
+    """The chain mostly stands, and the heads are wrong about what follows."""
+    drafter, heads = by_position(0.97, 0.5, 0.5), by_position(0.97, 0.9, 0.9)
     capacity = Capacity(target_s=0.01, drafter_s=0.001, heads_s=0.001, target_token_s=0.0005)
-    scene = Goal(4), capacity, Chances(quick_draft=0.98)
-    models = (by_position(0.5, 0.5, 0.5, 0.5), [drafter, heads])
-    return sample("heads-and-drafter", scene, models, num_samples=2_000)
+    scene = Goal(3), capacity, Chances(quick_draft=0.98)
+    return sample("heads-and-drafter", scene, (drafter, [drafter, heads]), num_samples=800)
 
 
 def test_two_sources_do_not_tip_the_scales():
     counts = sample_merged()
-    assert all(excess_at(position, counts, 0.5) < 1 for position in range(4))
+    assert all(excess_at(position, counts, 0.5) < 1 for position in (1, 2))
 
 
 def test_a_source_that_is_chosen_for_what_it_has_drawn_would_be_seen(monkeypatch):
