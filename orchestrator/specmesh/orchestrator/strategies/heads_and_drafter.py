@@ -89,16 +89,17 @@ class HeadsAndDrafter(Heads):
         ahead = self._ahead
         if ahead.task is not None or self._alone or not self._capacity.num_drafters:
             return []
-        depth = min(self._depth, self._room - len(ahead.path))
+        room = self._room - len(ahead.path)
+        depth = min(self._next_depth(), room) if room > 0 else 0
         if depth < 1:
             return []
         ahead.task = self._new_task()
         levels = levels_per_message(self._capacity, self._lookahead or DEFAULT_LOOKAHEAD)
         return [Draft(ahead.task, ahead.path, depth, levels)]
 
-    @property
-    def _depth(self) -> int:
-        """How many tokens to draft behind those that the chain has."""
+    def _next_depth(self) -> int:
+        """How many tokens to draft behind those that the chain has; where drafting isn't expected
+        to pay, one now and then."""
         ahead, cost = self._ahead, self._capacity.draft_cost
         if self._lookahead is not None:  # a verification may commit as many and one more
             return 2 * self._lookahead + 1 - len(ahead.path)

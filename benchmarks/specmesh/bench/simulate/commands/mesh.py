@@ -83,6 +83,12 @@ def run_mesh(
         Path | None, typer.Option(help="The same, of the drafter.")
     ] = None,
     acceptance: Annotated[float, typer.Option(min=0, max=1, callback=finite)] = 0.8,
+    heads_acceptance: Annotated[
+        float | None,
+        typer.Option(
+            min=0, max=1, callback=finite, help="Of heads.", show_default="as --acceptance"
+        ),
+    ] = None,
     runner_up: Annotated[
         float,
         typer.Option(
@@ -132,6 +138,7 @@ def run_mesh(
                     SimulatedLoad(
                         *(name, Goal(tokens, **asdict(options[name])), requests, rate),
                         *(acceptance, runner_up, seed),
+                        heads_acceptance=heads_acceptance,
                     ),
                     model,
                 )
