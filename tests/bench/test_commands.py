@@ -89,9 +89,11 @@ def test_trees_run_beside_chains(target_model, tmp_path, no_process_left):
     found = json.loads(done.stdout)
     assert found["identical"] is True
     ways = [(row["strategy"], row["width"]) for row in found["rows"]]
-    trees = [(name, width) for name in ("tree", "heads") for width in (None, 3)]
+    kinds = ("tree", "heads", "heads-and-drafter")
+    trees = [(name, width) for name in kinds for width in (None, 3)]
     assert ways == [("autoregressive", None), ("speculative", None), *trees]
-    drafters = [None, *["prompt-lookup"] * 3, "heads", "heads"]
+    both = "heads, prompt-lookup"
+    drafters = [None, *["prompt-lookup"] * 3, "heads", "heads", both, both]
     assert [row["drafter"] for row in found["rows"]] == drafters
     assert all(row["tokens_per_s"] > 0 and row["ratio"] > 0 for row in found["rows"])
 
