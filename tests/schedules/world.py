@@ -109,7 +109,9 @@ class World:
         if address in self.verifiers and self.verifiers[address].process.alive:
             return
         self.verifiers[address] = Verifier(
-            *(address, self.network, Health(), self._scenario.target_s), self.ledger.asked
+            *(address, self.network, Health(), self._scenario.target_s),
+            self.ledger.asked,
+            has_heads=self._scenario.has_heads(int(address[1:].partition(":")[0])),
         )
         self.processes.append(self.verifiers[address].process)
 
