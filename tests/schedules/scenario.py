@@ -46,7 +46,7 @@ OF_NAMES = {"replace verifier", "dns away"}
 
 CHOSEN = ("autoregressive", "speculative", "dsi", "branch-prediction", "exhaustive", "filter")
 """The first strategies of the questions; with one more, every seed would mean another schedule."""
-LATER = {0: "tree", 1: "heads"}
+LATER = {0: "tree", 1: "heads", 2: "heads-and-drafter"}
 SHARES = 11
 """The others: of each a question in so many, by the seed that it is asked with."""
 
@@ -96,6 +96,9 @@ class Scenario:
     redis_s: float
     questions: tuple[Question, ...]
     faults: tuple[Fault, ...] = field(default=())
+    width: int | None = None
+    """What all questions ask for; never by chance, since that would make another schedule of every
+    seed."""
 
     @property
     def has_name(self) -> bool:

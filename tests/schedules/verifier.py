@@ -88,9 +88,10 @@ class Verifier(Replica):
     def _draft(
         self, asked: verifier_pb2.NextDraft, sampling: Sampling, state: int, position: int
     ) -> drafter_pb2.DraftResponse:
-        wanted = drafter_pb2.DraftRequest(
-            growth=asked.growth, stop=asked.stop, num_choices=asked.num_choices
-        )
+        wanted = drafter_pb2.DraftRequest(num_choices=asked.num_choices)
+        if asked.HasField("growth"):
+            wanted.growth.CopyFrom(asked.growth)
+            wanted.stop.CopyFrom(asked.stop)
         drawn_with = replace(sampling, seed=asked.seed)
         levels = Levels(wanted, drawn_with, HEADS_AGREEMENT, [state], [position])
         draft = drafter_pb2.DraftResponse()

@@ -168,6 +168,7 @@ class World:
             max_tokens=question.max_tokens,
             strategy=question.strategy,
             lookahead=question.lookahead,
+            width=self._scenario.width,
             request_id=str(current_process()),
         )
         try:

@@ -41,11 +41,12 @@ def read_next_draft(request: verifier_pb2.VerifyRequest, sampling: Sampling) -> 
         raise InvalidField(f"{FIELD}.depth", f"must be in [1, {MAX_DEPTH}]")
     if message.num_choices > MAX_CHOICES:
         raise InvalidField(f"{FIELD}.num_choices", f"must be in [0, {MAX_CHOICES}]")
-    for name in ("growth", "stop"):
-        if not message.HasField(name):
-            raise InvalidField(f"{FIELD}.{name}", "must be set")
+    if message.HasField("growth") and not message.HasField("stop"):
+        reason = "needs stop, by whose calibration nodes are valued"
+        raise InvalidField(f"{FIELD}.growth", reason)
     try:
-        growth, stop = read_growth(message.growth, MAX_TREE_NODES), read_stop(message.stop)
+        growth = read_growth(message.growth, MAX_TREE_NODES) if message.HasField("growth") else None
+        stop = read_stop(message.stop) if message.HasField("stop") else None
     except InvalidField as error:
         raise InvalidField(f"{FIELD}.{error.field}", error.reason) from None
     shape = DraftShape((0,), message.depth, (), message.num_choices, stop, growth=growth)

@@ -29,6 +29,8 @@ class SimulatedLoad:
     rate_per_s: float | None = None
     acceptance: float = 0.8
     runner_up: float = 0.5
+    heads_acceptance: float | None = None
+    """None: as the drafter's."""
     seed: int = 0
 
 
@@ -71,7 +73,8 @@ def run_load(load: SimulatedLoad, model: MeshModel) -> LoadOutcome:
     mesh = SimulatedMesh(Clock(), model, load.seed)
     arrivals = [(at, STRATEGIES[load.strategy](load.goal)) for at in _arrivals_s(load)]
     prompts = [(number,) for number in range(load.num_requests)]
-    heads = SimulatedDrafter(target, load.acceptance, load.runner_up, salt=len(drafters))
+    heads_acceptance = load.acceptance if load.heads_acceptance is None else load.heads_acceptance
+    heads = SimulatedDrafter(target, heads_acceptance, load.runner_up, salt=len(drafters))
     models = CertainModels(target, drafters, heads)
     answers = simulate_on(mesh, arrivals, models, prompts=prompts)
     duration_s = mesh.clock.now

@@ -70,6 +70,10 @@ def run_mesh(
         float | None,
         typer.Option(min=0, callback=finite, help="Of one level that the target's heads draft."),
     ] = None,
+    heads_acceptance: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, callback=finite, help="Of heads; the drafter's if not given."),
+    ] = None,
     target_token_ms: Annotated[
         float,
         typer.Option(
@@ -131,7 +135,7 @@ def run_mesh(
                 run_load(
                     SimulatedLoad(
                         *(name, Goal(tokens, **asdict(options[name])), requests, rate),
-                        *(acceptance, runner_up, seed),
+                        *(acceptance, runner_up, heads_acceptance, seed),
                     ),
                     model,
                 )
