@@ -12,17 +12,18 @@ from specmesh.bench.profile.tries import Tried, Try, regret
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.tree import TokenTree
 
-LAW = Law((1.0,) * 10)
+LAW = Law((1.0, 8.0), (5.0, 6.0), 0.1, 0.2, 0.3)
+HOP = Hop(1.0, 0.0, 0.0)
 PROFILE = Profile(
     made="2026-11-23T14:00:00+00:00",
     machine={"cores": "2"},
     seed=1,
     seconds=60.0,
     models={"target": Model("pycode", "abc", "float32", "transformers", 5, 1)},
-    costs=MeshCosts(LAW, Hop(1, 0, 0), LAW, Hop(1, 0, 0), None, Contention(1.2, 1.1), 2.0),
+    costs=MeshCosts(LAW, HOP, LAW, HOP, None, Contention(1.2, 1.1), 2.0),
     accuracy={"target": Accuracy(0.03, 0.1, 80, 20)},
     acceptance=[Acceptance(Way("tree", 3, 8), 0.8, 2.0, 8.0, (2.0, 3.0, 3.0))],
-    samples={"target": [Sample((Forward(1, 4, 72),), 11.0)]},
+    samples={"target": [Sample((Forward(1.0, 4.0, 72.0),), 11.0)]},
 )
 
 

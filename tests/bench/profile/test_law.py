@@ -14,8 +14,14 @@ from specmesh.bench.profile.law import (
     nonnegative_least_squares,
 )
 
-# base, six segments, a call more, thousands of context by call, by token
-TRUE = Law((5.0, 0.2, 0.8, 0.3, 0.4, 0.5, 0.6, 1.5, 2.0, 0.7))
+KNOTS = (1, 2, 3, 4, 8, 16, 32, 64, 128)
+TRUE = Law(
+    knots=(*KNOTS, 136),
+    at_knots=(5.0, 7.5, 8.0, 5.5, 7.0, 10.0, 16.0, 30.0, 62.0, 65.0),  # falls at 4
+    call_ms=1.5,
+    call_context_ms=2.0,
+    token_context_ms=0.7,
+)
 FORWARDS = [
     Forward(calls, calls * width, context)
     for calls in (1, 2, 4, 8)
@@ -31,7 +37,11 @@ def samples(law, noise=0.0):
 
 def test_a_law_is_recovered_from_exact_times():
     found = fit(samples(TRUE))
-    assert found.law.coefficients == pytest.approx(TRUE.coefficients, rel=1e-3, abs=1e-3)
+    assert found.law.knots == TRUE.knots
+    assert found.law.at_knots == pytest.approx(TRUE.at_knots, rel=1e-3)
+    assert found.law.call_ms == pytest.approx(1.5, rel=1e-3)
+    assert found.law.call_context_ms == pytest.approx(2.0, rel=1e-3)
+    assert found.law.token_context_ms == pytest.approx(0.7, rel=1e-3)
     assert found.median_error < 1e-6
 
 
@@ -60,11 +70,21 @@ def test_forwards_that_were_timed_together_tell_what_each_takes():
     )
 
 
-def test_no_part_of_a_law_is_negative():
-    falling = [Sample((Forward(1, n, 72),), 10.0 - n / 10) for n in (1, 2, 4, 8, 16)]
+def test_beyond_what_was_measured_the_line_goes_on():
+    law = fit([Sample((Forward(1, n, 0),), 10.0 + n) for n in (1, 2, 4, 8, 16)]).law
+    assert law.ms(Forward(1, 32, 0)) == pytest.approx(42.0)
+
+
+def test_no_time_is_negative():
+    falling = [Sample((Forward(1, n, 72),), 10.0 - n / 2) for n in (1, 2, 4, 8, 16)]
     found = fit(falling).law
-    assert min(found.coefficients) >= 0
+    assert min(found.at_knots) >= 0
+    assert found.ms(Forward(1, 500, 72)) == 0
     assert error(found, falling[0]) < 0.1
+
+
+def test_one_size_alone_is_a_constant():
+    assert fit([Sample((Forward(1, 4, 0),), 9.0)]).law.ms(Forward(1, 20, 0)) == pytest.approx(9.0)
 
 
 def test_least_squares_bind_what_would_be_negative():

@@ -18,7 +18,7 @@ from specmesh.bench.profile.choose import expectations
 from specmesh.bench.profile.file import Profile
 from specmesh.bench.profile.replicas import connected
 from specmesh.bench.profile.report import as_json, explanation, show
-from specmesh.bench.profile.run import CONTEXT, Plan, measure
+from specmesh.bench.profile.run import CONTEXT, NUM_PROMPTS, NUM_TOKENS, Plan, measure
 from specmesh.cli.connection import TlsCa, TlsCert, TlsKey, TokenPath, client_options
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
@@ -42,9 +42,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-NUM_PROMPTS = 8
-NUM_TOKENS = 64
-
 Output = Annotated[
     Path | None,
     typer.Option("--output", help="File for the profile.", show_default="standard output"),
@@ -53,7 +50,7 @@ Seconds = Annotated[
     float, typer.Option(min=1, help="About how long to measure; a slow mesh takes longer.")
 ]
 NumPromptsOption = Annotated[
-    int, typer.Option("--prompts", min=1, help="Held-out prompts for acceptance.")
+    int, typer.Option("--prompts", min=1, help="Held-out prompts for acceptance, at most.")
 ]
 NumTokens = Annotated[int, typer.Option("--tokens", min=8, help="Of each answer to them.")]
 

@@ -23,7 +23,7 @@ from specmesh.bench.profile.choose import Expectation, expectations
 from specmesh.bench.profile.file import Profile
 from specmesh.bench.profile.replicas import connected
 from specmesh.bench.profile.report import show
-from specmesh.bench.profile.run import CONTEXT, Plan, measure
+from specmesh.bench.profile.run import CONTEXT, NUM_PROMPTS, NUM_TOKENS, Plan, measure
 from specmesh.bench.profile.tries import Load, Tried, regret, try_all
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.mesh import MeshOptions
@@ -57,7 +57,7 @@ def main(
         list[int] | None,
         typer.Option(min=1, help="Several times for several.", show_default="1 and 8"),
     ] = None,
-    prompts: Annotated[int, typer.Option(min=1, help="For each: those to profile, to try.")] = 8,
+    prompts: Annotated[int, typer.Option(min=1, help="To try; others are for the profile.")] = 8,
     tokens: Tokens = 40,
     passes: Annotated[int, typer.Option(min=1, help="Of the fastest.")] = 3,
     temperature: Temperatures = None,
@@ -69,12 +69,12 @@ def main(
 
     Exits with 1 if texts differ.
     """
-    own, others = prompts_in_halves(2 * prompts)
+    own, others = prompts_in_halves(2 * max(prompts, NUM_PROMPTS))
     temperatures = tuple(dict.fromkeys(temperature or TEMPERATURES))
     check = Check(
-        plan=Plan(own, temperatures, 64, seconds, seed),
+        plan=Plan(own, temperatures, NUM_TOKENS, seconds, seed),
         streams=tuple(dict.fromkeys(streams or STREAMS)),
-        prompts=others,
+        prompts=others[:prompts],
         num_tokens=tokens,
         passes=passes,
     )

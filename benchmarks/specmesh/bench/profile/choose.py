@@ -9,8 +9,8 @@ from specmesh.bench.kit.experiment import HEADS, SPECULATIVE, TREE
 from specmesh.bench.profile.costs import AUTOREGRESSIVE_ROUND, Acceptance, MeshCosts, Way
 from specmesh.bench.profile.predict import tokens_per_s
 
-LOOKAHEADS = (1, 2, 3, 4, 6, 8)
-TREES = ((4, 2), (4, 3), (8, 3), (8, 5), (16, 4), (16, 6), (32, 6))
+LOOKAHEADS = (1, 2, 4, 8)
+TREES = ((4, 3), (8, 4), (16, 5), (32, 6))
 """Width and depth."""
 
 

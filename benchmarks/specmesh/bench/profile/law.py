@@ -1,24 +1,26 @@
 """What a forward costs: a small model, fitted to medians of measured times.
 
-A forward takes a base, a time for each token that is piecewise linear in how many there are, a time
-for each call more, and for attention one for each token of context, by call (its KV is gathered)
-and by token (it attends). No part is negative. The model is linear in its coefficients, so that
-several forwards that were timed together, such as the levels of a draft, are one row; it is fitted
-by least squares of relative errors.
+A forward takes a time that is piecewise linear in its tokens, and may fall as well as rise (another
+kernel takes over); a time for each call more; and for attention one for each token of context, by
+call (its KV is gathered) and by token (it attends). No part is negative. The model is linear in its
+coefficients, so that several forwards that were timed together, such as the levels of a draft, are
+one row; it is fitted by least squares of relative errors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-KNOTS: Final = (1, 4, 8, 16, 32, 64)
-"""Where the time of a token may change: kernels work in powers of two."""
+KNOTS: Final = (1, 2, 3, 4, 8, 16, 32, 64, 128)
+"""Tokens at which the slope may change: kernels are chosen by powers of two, and for few tokens one
+by one."""
 HELD_OUT: Final = 4
 """Every so manieth setting is held out to judge a fit."""
 _CONTEXT_UNIT: Final = 1000.0
@@ -47,13 +49,24 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """The time of a forward, by coefficients in milliseconds, as many as ``row`` has entries."""
+    """The time of a forward in milliseconds: of one call without context, at each of ``knots``,
+    which rise; of a call more; and of 1,000 tokens of context, by call and by token."""
 
-    coefficients: tuple[float, ...]
+    knots: tuple[float, ...]
+    at_knots: tuple[float, ...]
+    call_ms: float
+    call_context_ms: float
+    token_context_ms: float
 
     def ms(self, forward: Forward) -> float:
-        """The time that ``forward`` takes."""
-        return float(_row(forward) @ np.array(self.coefficients))
+        """The time that ``forward`` takes; never less than nothing."""
+        coefficients = (
+            *self.at_knots,
+            self.call_ms,
+            self.call_context_ms,
+            self.token_context_ms,
+        )
+        return max(0.0, float(_row(forward, self.knots) @ np.array(coefficients)))
 
     def total_ms(self, forwards: Sequence[Forward]) -> float:
         """The time of all of them."""
@@ -91,16 +104,39 @@ def error(law: Law, sample: Sample) -> float:
 
 
 def _fitted(samples: Sequence[Sample]) -> Law:
-    rows = np.array([sum(map(_row, each.forwards)) / each.ms for each in samples])
-    return Law(tuple(nonnegative_least_squares(rows, np.ones(len(rows))).tolist()))
+    knots = _knots(samples)
+    rows = np.array(
+        [sum(_row(each, knots) for each in sample.forwards) / sample.ms for sample in samples]
+    )
+    found = nonnegative_least_squares(rows, np.ones(len(rows))).tolist()
+    return Law(knots, tuple(found[: len(knots)]), *found[len(knots) :])
 
 
-def _row(forward: Forward) -> Vector:
-    """What the coefficients are multiplied by."""
-    calls, tokens, context = forward.calls, forward.tokens, forward.context / _CONTEXT_UNIT
-    ends = (*KNOTS[1:], np.inf)
-    segments = [np.clip(tokens, start, end) - start for start, end in zip(KNOTS, ends, strict=True)]
-    return np.array([1.0, *segments, calls - 1, calls * context, tokens * context])
+def _knots(samples: Sequence[Sample]) -> tuple[float, ...]:
+    """Those of ``KNOTS`` that there are samples on either side of."""
+    sizes = sorted({each.tokens for sample in samples for each in sample.forwards})
+    inner = [knot for knot in KNOTS if sizes[0] < knot < sizes[-1]]
+    reached = [
+        knot
+        for before, knot in pairwise((sizes[0], *inner))
+        if any(before < size <= knot for size in sizes)
+    ]
+    return tuple(map(float, dict.fromkeys((sizes[0], *reached, sizes[-1]))))
+
+
+def _row(forward: Forward, knots: Sequence[float]) -> Vector:
+    """What the coefficients are multiplied by; beyond the knots the line goes on."""
+    row = np.zeros(len(knots) + 3)
+    if len(knots) == 1:
+        row[0] = 1.0
+    else:
+        upper = int(np.clip(np.searchsorted(knots, forward.tokens), 1, len(knots) - 1))
+        low, high = knots[upper - 1], knots[upper]
+        share = max(0.0, (forward.tokens - low) / (high - low))
+        row[upper - 1 : upper + 1] = 1 - share, share
+    context = forward.context / _CONTEXT_UNIT
+    row[-3:] = forward.calls - 1, forward.calls * context, forward.tokens * context
+    return row
 
 
 def nonnegative_least_squares(rows: NDArray[np.float64], wanted: Vector) -> Vector:
@@ -120,7 +156,8 @@ def nonnegative_least_squares(rows: NDArray[np.float64], wanted: Vector) -> Vect
             break
         free[best] = True
         found = _descend(rows, wanted, found, free)
-    return found / scale
+    found /= scale
+    return found
 
 
 def _descend(

@@ -11,10 +11,11 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specmesh.bench.profile.costs import Acceptance, Round, Way, mean_round
+from specmesh.bench.profile.costs import Round, Way
 from specmesh.bench.profile.replicas import Line, Replicas
 from specmesh.cli.local.process import StartError
 from specmesh.decoding.acceptance import Verdict
+from specmesh.decoding.drafting import TopK
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import EMPTY, TokenTree
@@ -36,9 +37,6 @@ from specmesh.orchestrator.strategies.base import (
 )
 from specmesh.serving.wire import write_growth, write_sampling, write_stop, write_tree
 
-STREAMS = 8
-"""Answers at once."""
-
 
 @dataclass(frozen=True, slots=True)
 class Text:
@@ -56,16 +54,15 @@ async def answers(
     num_tokens: int,
     seed: int,
 ) -> list[Text]:
-    """The target's own answers, as far as its context goes. Raises StartError."""
+    """The target's own answers, as far as its context goes, all at once. Raises StartError."""
     limit = replicas.verifier.info.context_tokens
-    slots = asyncio.Semaphore(STREAMS)
 
     async def answer(number: int, prompt: Sequence[int]) -> Text:
         sampling = Sampling(temperature, seed=seed + number)
         message = write_sampling(sampling)
         prefix = CommittedPrefix("", prompt)
         tokens: list[int] = []
-        async with slots, replicas.verifier.line() as line:
+        async with replicas.verifier.line() as line:
             while len(tokens) < num_tokens and not (limit and prefix.length >= limit):
                 timed = await line.verify(prefix, write_tree(EMPTY), message)
                 tokens.append(timed.messages[0].next_token_id)
@@ -75,18 +72,16 @@ async def answers(
     return list(await asyncio.gather(*(answer(*each) for each in enumerate(prompts))))
 
 
-async def acceptance(replicas: Replicas, way: Way, texts: Sequence[Text]) -> Acceptance:
-    """The mean round of ``way`` on ``texts``, which are of one temperature. Raises StartError."""
-    slots = asyncio.Semaphore(STREAMS)
+async def rounds_of(replicas: Replicas, way: Way, texts: Sequence[Text]) -> list[Round]:
+    """The rounds of ``way`` on ``texts``. Raises StartError."""
 
     async def replay(text: Text) -> list[Round]:
         replica = replicas.verifier if STRATEGIES[way.strategy].needs_heads else replicas.drafter
         assert replica is not None
-        async with slots, replica.line() as line:
+        async with replica.line() as line:
             return await _Replay(text, line, replicas.vocab_size).run(way)
 
-    rounds = await asyncio.gather(*map(replay, texts))
-    return mean_round(way, texts[0].sampling.temperature, [one for each in rounds for one in each])
+    return [each for rounds in await asyncio.gather(*map(replay, texts)) for each in rounds]
 
 
 class _Replay:
@@ -137,7 +132,8 @@ class _Replay:
             growth=write_growth(command.growth),
         )
         timed = await self._line.draft(self._prefix, request)
-        tree, choices = EMPTY, {}
+        tree = EMPTY
+        choices: dict[int, TopK] = {}
         for message in timed.messages:
             part = read_part(message, tree, self._vocab_size, self._text.sampling.mode)
             tree, choices = part.tree, choices | part.choices

@@ -9,7 +9,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import grpc
 import grpc.aio
 
 from specmesh.cli.local.process import StartError
@@ -98,9 +97,9 @@ class Replica:
         pieces = [piece.data async for piece in stub.GetTokenizer(request, timeout=CALL_SECONDS)]
         return b"".join(pieces).decode()
 
-    def failed(self, error: grpc.RpcError) -> StartError:
+    def failed(self, error: grpc.aio.AioRpcError) -> StartError:
         """What to tell the user of a call that failed."""
-        code, details = error.code(), error.details()  # type: ignore[attr-defined] # grpc.aio's
+        code, details = error.code(), error.details()
         return StartError(f"{self.role} at {self.address}: {code.name}: {details}")
 
 

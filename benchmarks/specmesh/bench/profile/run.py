@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -16,10 +17,17 @@ from itertools import pairwise
 from statistics import median
 
 from specmesh.bench.profile.choose import ways
-from specmesh.bench.profile.costs import Acceptance, Contention, MeshCosts
+from specmesh.bench.profile.costs import (
+    Acceptance,
+    Contention,
+    MeshCosts,
+    Round,
+    Way,
+    mean_round,
+)
 from specmesh.bench.profile.file import Accuracy, Model, Profile
 from specmesh.bench.profile.law import Fit, Forward
-from specmesh.bench.profile.replay import acceptance, answers
+from specmesh.bench.profile.replay import answers, rounds_of
 from specmesh.bench.profile.replicas import Replica, Replicas
 from specmesh.bench.profile.settings import contexts, drafts, heads_drafts, verifications
 from specmesh.bench.profile.timing import Timer, contention, drafting, heads_drafting, verifying
@@ -33,6 +41,11 @@ TIMING = 0.6
 """The share of all time that is for timing; the rest is for acceptance."""
 CONTEXT = 128
 """Tokens that answers have before them on average, if nobody says otherwise."""
+AT_ONCE = 8
+"""Answers along which drafts are made at the same time."""
+NUM_PROMPTS = 32
+NUM_TOKENS = 40
+"""Along which drafts are made, and of each answer to them, if nobody says otherwise."""
 _ANSWER_TOKENS = 48
 _NUM_ANSWERS = 3
 
@@ -142,16 +155,24 @@ async def _with_orchestrator(client: AsyncClient, costs: MeshCosts, plan: Plan) 
 async def _acceptances(
     replicas: Replicas, plan: Plan, say: Callable[[str], None]
 ) -> list[Acceptance]:
+    """Of each way of decoding at each temperature, on as many of the prompts as there is time for,
+    some at once."""
     candidates = ways(drafter=replicas.drafter is not None, heads_depth=replicas.heads_depth)
-    found: list[Acceptance] = []
     if not candidates:
-        return found
+        return []
     prompts = await _tokenized(replicas.verifier, plan.prompts)
-    for temperature in plan.temperatures:
-        say(f"acceptance at temperature {temperature:g}: {len(prompts)} answers")
-        texts = await answers(replicas, prompts, temperature, plan.num_tokens, plan.seed)
-        found += [await acceptance(replicas, way, texts) for way in candidates]
-    return found
+    rounds: defaultdict[tuple[Way, float], list[Round]] = defaultdict(list)
+    until = time.monotonic() + plan.seconds * (1 - TIMING)
+    for first in range(0, len(prompts), AT_ONCE):
+        some, seed = prompts[first : first + AT_ONCE], plan.seed + first
+        for temperature in plan.temperatures:
+            say(f"acceptance at temperature {temperature:g}: answers {first + 1} and on")
+            texts = await answers(replicas, some, temperature, plan.num_tokens, seed)
+            for way in candidates:
+                rounds[way, temperature] += await rounds_of(replicas, way, texts)
+        if time.monotonic() >= until:
+            break
+    return [mean_round(*each, own) for each, own in rounds.items()]
 
 
 async def _tokenized(replica: Replica, texts: Sequence[str]) -> list[list[int]]:

@@ -7,6 +7,7 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from statistics import median
 
 import numpy as np
@@ -24,7 +25,7 @@ from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.serving.wire import write_growth, write_sampling, write_stop, write_tree
 
-CALLS = 4
+CALLS = 6
 """Of each stream in one visit to a setting; the first is not counted."""
 FEWEST = 3
 """Observations that make a median."""
@@ -132,7 +133,10 @@ def verifying(replica: Replica, seed: int) -> Timer:
         return await line.verify(prefix, write_tree(tree), GREEDY)
 
     def sized(setting: Setting, timed: Timed) -> tuple[Forward, ...]:
-        return (Forward(timed.batch_calls, timed.batch_tokens, setting.context),)
+        calls, tokens = timed.batch_calls, timed.batch_tokens
+        # Else another stream's prefix was read in this forward.
+        alike = calls and tokens == calls * (setting.width + 1)
+        return (Forward(calls, tokens, setting.context),) if alike else ()
 
     return Timer(replica, call, sized, seed)
 
@@ -190,26 +194,37 @@ def heads_drafting(replica: Replica, seed: int) -> Timer:
 
 
 async def contention(replicas: Replicas, context: int, seconds: float, seed: int) -> Contention:
-    """How much longer forwards take while the other role works, both as in serving one stream:
-    alone and together take turns."""
+    """How much longer forwards take while the other role works without a pause, both as in serving
+    one stream: alone and together take turns."""
     assert replicas.drafter is not None
-    verifier, drafter = verifying(replicas.verifier, seed), drafting(replicas.drafter, seed)
-    checks, guesses = Setting(1, context, 4), Setting(1, context, 1, 4)
-    times: defaultdict[str, list[float]] = defaultdict(list)
-
-    def note(kind: str, timed: Sequence[Timed]) -> None:
-        times[kind] += [each.forward_ms for each in timed]
-
+    checks = (verifying(replicas.verifier, seed), Setting(1, context, 4))
+    guesses = (drafting(replicas.drafter, seed), Setting(1, context, 1, 4))
+    times: defaultdict[tuple[str, bool], list[float]] = defaultdict(list)
     until = time.monotonic() + seconds
     while True:
-        note("target", await verifier.visit(checks))
-        note("drafter", await drafter.visit(guesses))
-        both = await asyncio.gather(verifier.visit(checks), drafter.visit(guesses))
-        note("target with drafter", both[0])
-        note("drafter with target", both[1])
+        for role, (own, others) in (("target", (checks, guesses)), ("drafter", (guesses, checks))):
+            times[role, False] += await _forward_times(*own)
+            busy = asyncio.create_task(_keep_busy(*others))
+            try:
+                times[role, True] += await _forward_times(*own)
+            finally:
+                busy.cancel()
+                with suppress(asyncio.CancelledError):
+                    await busy
         if time.monotonic() >= until:
             break
     return Contention(
-        max(1.0, median(times["target with drafter"]) / median(times["target"])),
-        max(1.0, median(times["drafter with target"]) / median(times["drafter"])),
+        *(
+            max(1.0, median(times[role, True]) / median(times[role, False]))
+            for role in ("target", "drafter")
+        )
     )
+
+
+async def _forward_times(timer: Timer, setting: Setting) -> list[float]:
+    return [each.forward_ms for each in await timer.visit(setting)]
+
+
+async def _keep_busy(timer: Timer, setting: Setting) -> None:
+    while True:
+        await timer.visit(setting)
