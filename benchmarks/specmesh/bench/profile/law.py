@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from statistics import median
 from typing import Final
 
@@ -21,6 +20,8 @@ from numpy.typing import NDArray
 KNOTS: Final = (1, 2, 3, 4, 8, 16, 32, 64, 128)
 """Tokens at which the slope may change: kernels are chosen by powers of two, and for few tokens one
 by one."""
+TELLING: Final = 3
+"""Fewest samples between two knots."""
 HELD_OUT: Final = 4
 """Every so manieth setting is held out to judge a fit."""
 _CONTEXT_UNIT: Final = 1000.0
@@ -113,15 +114,16 @@ def _fitted(samples: Sequence[Sample]) -> Law:
 
 
 def _knots(samples: Sequence[Sample]) -> tuple[float, ...]:
-    """Those of ``KNOTS`` that there are samples on either side of."""
-    sizes = sorted({each.tokens for sample in samples for each in sample.forwards})
-    inner = [knot for knot in KNOTS if sizes[0] < knot < sizes[-1]]
-    reached = [
-        knot
-        for before, knot in pairwise((sizes[0], *inner))
-        if any(before < size <= knot for size in sizes)
-    ]
-    return tuple(map(float, dict.fromkeys((sizes[0], *reached, sizes[-1]))))
+    """The fewest and the most tokens, and of ``KNOTS`` in between those that enough samples tell
+    from the knot before."""
+    sizes = [{each.tokens for each in sample.forwards} for sample in samples]
+    every = set[float]().union(*sizes)
+    knots = [min(every)]
+    for knot in KNOTS:
+        telling = [own for own in sizes if any(knots[-1] < size <= knot for size in own)]
+        if len(telling) >= TELLING and knot < max(every):
+            knots.append(knot)
+    return tuple(map(float, dict.fromkeys((*knots, max(every)))))
 
 
 def _row(forward: Forward, knots: Sequence[float]) -> Vector:

@@ -35,7 +35,7 @@ from specmesh.cli.local.process import StartError
 from specmesh.client import AsyncClient
 
 TARGET, DRAFTER, HEADS = "target", "drafter", "heads"
-SHARES: Mapping[str, float] = {TARGET: 0.5, DRAFTER: 0.25, HEADS: 0.15, "contention": 0.1}
+SHARES: Mapping[str, float] = {TARGET: 0.45, DRAFTER: 0.25, HEADS: 0.2, "contention": 0.1}
 """Of the time for timing."""
 TIMING = 0.6
 """The share of all time that is for timing; the rest is for acceptance."""

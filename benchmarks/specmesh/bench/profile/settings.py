@@ -16,7 +16,7 @@ CONTEXTS = (72, 392)
 DRAFT_WIDTHS = (1, 2, 4, 8, 16)
 """Tokens of each level of a draft."""
 DRAFT_DEPTHS = (1, 4)
-HEADS_WIDTHS = (1, 8, 16)
+HEADS_WIDTHS = (1, 6)
 _MOST_TOKENS = 200
 """Of all calls of a setting together: more would take most of the time, and serve few."""
 _ROOM = 64
