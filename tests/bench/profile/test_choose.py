@@ -43,6 +43,8 @@ def best(acceptances, costs, streams=1, temperature=0.0):
 
 def test_one_stream_takes_what_its_steps_add_up_to():
     assert tokens_per_s(chain(5, 3.0), COSTS, 1, 100) == pytest.approx(3 / 0.060, rel=0.03)
+    working = replace(chain(5, 3.0), strategy_ms=10.0)
+    assert tokens_per_s(working, COSTS, 1, 100) == pytest.approx(3 / 0.070, rel=0.03)
     slower = replace(COSTS, orchestrator_ms=10, verify_hop=Hop(5, 1, 0), draft_hop=Hop(5, 0, 0))
     assert tokens_per_s(chain(5, 3.0), slower, 1, 100) == pytest.approx(3 / 0.085, rel=0.03)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from specmesh.bench.kit.experiment import AUTOREGRESSIVE, HEADS
 from specmesh.bench.profile.law import Law
@@ -78,6 +79,8 @@ class Acceptance:
     levels: tuple[float, ...] = ()
     """Tokens that go through each of the forwards that draft; for a level that not all rounds
     reach, as many as there are on average."""
+    strategy_ms: float = 0.0
+    """Of an orchestrator for the strategy's own decisions, and for reading what was drafted."""
 
     @property
     def needs_heads(self) -> bool:
@@ -90,10 +93,12 @@ AUTOREGRESSIVE_ROUND = Acceptance(Way(AUTOREGRESSIVE), 0.0, tokens=1.0, nodes=0.
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round as it went: the tree that was verified and how many tokens it yielded."""
+    """One round as it went: the tree that was verified, how many tokens it yielded, and how long
+    the strategy worked on it."""
 
     tree: TokenTree
     tokens: int
+    strategy_ms: float = 0.0
 
 
 FIRST_TOKENS = {True: 1, False: 2}
@@ -116,4 +121,5 @@ def mean_round(way: Way, temperature: float, rounds: Sequence[Round]) -> Accepta
         tokens=sum(each.tokens for each in rounds) / len(rounds),
         nodes=sum(len(each.tree) for each in rounds) / len(rounds),
         levels=(first * drafted, *counts[:-1]) if depth else (),
+        strategy_ms=median(each.strategy_ms for each in rounds),
     )

@@ -169,7 +169,7 @@ def _law(at: _At, costs: MeshCosts) -> tuple[Law, float]:
 
 def _steps(acceptance: Acceptance, costs: MeshCosts) -> Iterator[_Step]:
     """A round: with a drafter it drafts first, heads draft after the verdict."""
-    yield _Step(_At.ORCHESTRATOR, costs.orchestrator_ms)
+    yield _Step(_At.ORCHESTRATOR, costs.orchestrator_ms + acceptance.strategy_ms)
     if acceptance.levels and not acceptance.needs_heads:
         assert costs.draft_hop is not None
         yield _Step(_At.WAY, costs.draft_hop.ms(acceptance.nodes))

@@ -8,7 +8,9 @@ Latencies are not told to the strategy, so it drafts as far as its options say.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from specmesh.bench.profile.costs import Round, Way
@@ -92,20 +94,29 @@ class _Replay:
         self._sampling = write_sampling(text.sampling)
         self._prefix = CommittedPrefix("", text.prompt)
         self._num_committed = 0
+        self._worked_s = 0.0
+        """Of the round under way, without what was waited for."""
         self._rounds: list[Round] = []
 
     async def run(self, way: Way) -> list[Round]:
         goal = Goal(len(self._text.answer), lookahead=way.lookahead, width=way.width)
         strategy = STRATEGIES[way.strategy](goal)
-        commands = list(strategy.start(Capacity()))
+        commands = strategy.start(Capacity())
         try:
             while (event := await self._perform(commands)) is not None:
-                commands = list(strategy.handle(event))
+                with self._working():
+                    commands = strategy.handle(event)
         except InvalidField as error:
             raise StartError(f"a draft makes no sense: {error}") from error
         # The last round is cut short by the answer's end; so is the first of heads by its
         # beginning, before which nothing drafts.
         return self._rounds[STRATEGIES[way.strategy].needs_heads : -1] or self._rounds
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self._worked_s += time.perf_counter() - began
 
     async def _perform(self, commands: Sequence[Command]) -> Event | None:
         """Carry out ``commands``; returns what comes of it, None at the end of the answer."""
@@ -134,15 +145,17 @@ class _Replay:
         timed = await self._line.draft(self._prefix, request)
         tree = EMPTY
         choices: dict[int, TopK] = {}
-        for message in timed.messages:
-            part = read_part(message, tree, self._vocab_size, self._text.sampling.mode)
-            tree, choices = part.tree, choices | part.choices
+        with self._working():
+            for message in timed.messages:
+                part = read_part(message, tree, self._vocab_size, self._text.sampling.mode)
+                tree, choices = part.tree, choices | part.choices
         return Drafted(command.task, tree.token_ids, tree.parents, {}, last=True, choices=choices)
 
     async def _verify(self, command: Verify) -> Verified:
         verdict = known_verdict(command.tree, self._text.answer[self._num_committed :])
         accepted = len(verdict.accepted_nodes)
-        self._rounds.append(Round(command.tree, accepted + 1))
+        self._rounds.append(Round(command.tree, accepted + 1, self._worked_s * 1e3))
+        self._worked_s = 0.0
         if command.next_draft is None:
             return Verified(command.task, verdict)
         timed = await self._line.verify(
@@ -151,7 +164,10 @@ class _Replay:
             self._sampling,
             write_next_draft(command, self._text.sampling, 0),
         )
-        draft = read_next_draft(timed.messages[0], command, self._text.sampling, self._vocab_size)
+        with self._working():
+            draft = read_next_draft(
+                timed.messages[0], command, self._text.sampling, self._vocab_size
+            )
         return Verified(command.task, verdict, draft)
 
 
