@@ -85,6 +85,22 @@ async def test_every_strategy_gives_the_same_answer(client, prompts, sampling):
         assert all(result.stats.num_verified_tokens > 0 for result in speculated)
 
 
+@pytest.mark.parametrize("sampling", [{"temperature": 0}, {"temperature": 0.8, "top_p": 0.9}])
+async def test_strategies_that_work_ahead_give_it_with_second_choices_too(
+    client, prompts, sampling
+):
+    """The target has heads, of which ``dsi`` makes use."""
+    options = {**sampling, "seed": 11, "max_tokens": 32}
+    alone, *ahead = await all_of(
+        answer(client, prompts[0], **options, strategy="autoregressive"),
+        answer(client, prompts[0], **options, strategy="dsi"),
+        answer(client, prompts[0], **options, strategy="dsi", width=8),
+        answer(client, prompts[0], **options, strategy="branch-prediction", width=8),
+    )
+    assert [said(result) for result in ahead] == [said(alone)] * 3
+    assert all(result.stats.num_accepted_tokens > 0 for result in ahead)
+
+
 async def test_another_seed_gives_another_answer(client, prompts):
     results = await all_of(
         *(answer(client, prompts[0], temperature=0.8, seed=s, max_tokens=40) for s in range(3))

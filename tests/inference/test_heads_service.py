@@ -164,6 +164,15 @@ async def test_a_verdict_brings_what_heads_draft_after_it(
     assert response.next_draft.cost.num_computed_tokens > 0
 
 
+async def test_a_draft_without_growth_is_a_chain_as_deep_as_asked(load_with_heads, serve, alone):
+    model = load_with_heads()
+    chain = {"growth": None, "stop": None, "depth": 3}
+    async with serve(model) as channel:
+        response = await ask(channel, asking(request(whole(), EMPTY, {}, GREEDY), **chain))
+    assert drafted(response).depths == (0, 1, 2, 3)
+    assert drafted(response).is_chain
+
+
 async def test_calls_that_draft_and_calls_that_do_not_share_the_engine(
     load_with_heads, serve, alone
 ):
@@ -244,8 +253,7 @@ def test_heads_of_another_target_are_refused(load_with_heads):
         ({"depth": 0}, "next_draft.depth"),
         ({"depth": 257}, "next_draft.depth"),
         ({"num_choices": 17}, "next_draft.num_choices"),
-        ({"growth": None}, "next_draft.growth"),
-        ({"stop": None}, "next_draft.stop"),
+        ({"stop": None}, "next_draft.growth"),
         ({"growth": {"max_nodes": 0}}, "next_draft.growth.max_nodes"),
         ({"growth": {"max_nodes": 1025}}, "next_draft.growth.max_nodes"),
         ({"stop": {"below": 2}}, "next_draft.stop.below"),

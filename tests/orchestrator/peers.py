@@ -228,8 +228,8 @@ class Verifier(Peer, verifier_pb2_grpc.VerifierServiceServicer):
         asked = request.next_draft
         drafts = drafter_pb2.DraftRequest(
             depth=asked.depth,
-            growth=asked.growth,
-            stop=asked.stop,
+            growth=asked.growth if asked.HasField("growth") else None,
+            stop=asked.stop if asked.HasField("stop") else None,
             num_choices=asked.num_choices,
             sampling=request.sampling,
         )

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tests.orchestrator.transcripts import drafted, verified
 
+from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.acceptance_rate import PRIOR_ALPHA, AcceptanceRate
 from specmesh.decoding.bonus import Bonus
 from specmesh.decoding.closed_forms import optimal_gamma
@@ -377,6 +378,54 @@ def test_right_branch_with_nothing_beyond_it_starts_over():
     strategy.handle(drafted(3, 10, parent=3))
     expected = [Commit((7, 8, 9, 10), 3), first_draft(4, 3)]
     assert strategy.handle(verified(2, 1, 2, 3, says=10)) == expected
+
+
+def with_second_choices(width: int = 5) -> BranchPrediction:
+    """Waits for check 2 of (7, 8, 9) with 5 and 4 beside 7 and 8, and for draft 3 from 5."""
+    strategy = begin(predictor="always-none", width=width)
+    (verify, draft) = strategy.handle(drafted(1, 7, 8, 9, choices=SURE))
+    assert verify.tree == chain_and({0: 5}, 7, 8, 9)
+    assert draft.from_nodes == (4,)
+    return strategy
+
+
+def test_second_choices_are_those_of_the_outcomes_that_are_expected():
+    with_second_choices()
+    strategy = begin(predictor="confidence", width=5)
+    (verify, _) = strategy.handle(drafted(1, 7, 8, 9, choices=SURE))
+    assert verify.tree == chain_and({0: 5, 1: 4}, 7, 8, 9)
+
+
+def test_branch_of_a_second_choice_goes_on_behind_what_follows_it():
+    strategy = with_second_choices()
+    strategy.handle(drafted(3, 6, 2, 1, 3, parent=4))
+    says = Verified(2, Verdict((4,), 6, recovered=False))
+    commit, verify, *_ = strategy.handle(says)
+    assert commit == Commit((5, 6), 1)
+    assert verify == check(4, 2, 1, 3)
+
+
+def test_branch_that_is_wrong_behind_a_second_choice_starts_over():
+    strategy = with_second_choices()
+    strategy.handle(drafted(3, 6, 2, parent=4, last=False))
+    expected = [Commit((5, 9), 1), Cancel(3), first_draft(4, 3)]
+    assert strategy.handle(verified(2, 4, says=9)) == expected
+
+
+@pytest.mark.parametrize(("width", "max_tokens"), [(3, 20), (9, 4)], ids=["width", "room"])
+def test_a_chain_that_is_as_wide_as_it_may_be_gets_no_second_choices(width, max_tokens):
+    strategy = begin(max_tokens, predictor="confidence", width=width)
+    verify = strategy.handle(drafted(1, 7, 8, 9, choices=SURE))[0]
+    assert verify.tree == TokenTree.chain((7, 8, 9))
+
+
+def test_in_rejection_mode_there_are_no_second_choices():
+    strategy = begin(predictor="confidence", width=9)
+    law = Distribution(np.array([5, 7]), np.array([0.1, 0.9]))
+    verify = strategy.handle(
+        drafted(1, 7, 7, 7, choices=SURE, distributions=dict.fromkeys(range(3), law))
+    )[0]
+    assert verify.tree == TokenTree.chain((7, 7, 7))
 
 
 def test_failed_verification_gives_up():

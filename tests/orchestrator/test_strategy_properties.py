@@ -86,6 +86,7 @@ CAPACITIES = st.builds(
     target_s=st.none() | st.floats(1e-3, 1),
     drafter_s=st.none() | st.floats(1e-6, 1),
     heads_s=st.none() | st.floats(1e-6, 1),
+    heads_depth=st.sampled_from([0, 1, 4]),
 )
 CHANCES = st.builds(
     Chances,

@@ -140,7 +140,7 @@ def any_scene(dice: random.Random) -> Scene:
         drafter_s=dice.choice(latencies),
         target_token_s=dice.choice([0.0, 0.0, 0.001]),
     )
-    capacity = replace(capacity, heads_s=capacity.drafter_s)
+    capacity = replace(capacity, heads_s=capacity.drafter_s, heads_depth=dice.choice([0, 2, 5]))
     chances = Chances(
         short_draft=dice.choice(rates),
         broken_draft=dice.choice(rates),

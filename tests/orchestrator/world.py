@@ -155,7 +155,9 @@ class World:
             target_s=self._dice.choice(latencies),
             drafter_s=self._dice.choice(latencies),
         )
-        self._capacity = replace(capacity, heads_s=capacity.drafter_s)
+        self._capacity = replace(
+            capacity, heads_s=capacity.drafter_s, heads_depth=self._dice.choice([0, 3])
+        )
         return self._capacity
 
     def _perform(self, commands: Sequence[Command]) -> None:

@@ -9,7 +9,7 @@ import random
 import traceback
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -54,7 +54,13 @@ class Outcome:
     trace: tuple[str, ...]
 
 
-def run(seed: int, *, traced: bool = False, kinds: Collection[str] = tuple(KINDS)) -> Outcome:
+def run(
+    seed: int,
+    *,
+    traced: bool = False,
+    kinds: Collection[str] = tuple(KINDS),
+    width: int | None = None,
+) -> Outcome:
     """Run the schedule of ``seed``, with faults of ``kinds``.
 
     ``traced`` keeps what happened, line by line.
@@ -66,13 +72,13 @@ def run(seed: int, *, traced: bool = False, kinds: Collection[str] = tuple(KINDS
         patch.object(resumable, "random", jitter),
         patch.object(channels, "open_channel", _client_channel),
     ):
-        return _run(seed, traced=traced, kinds=kinds)
+        dice = random.Random(seed)
+        scenario = replace(choose_scenario(dice, kinds), width=width)
+        return _run(seed, scenario, dice, traced=traced)
 
 
-def _run(seed: int, *, traced: bool, kinds: Collection[str]) -> Outcome:
+def _run(seed: int, scenario: Scenario, dice: random.Random, *, traced: bool) -> Outcome:
     global _world  # noqa: PLW0603 - one schedule at a time; a constructor asks for it
-    dice = random.Random(seed)
-    scenario = choose_scenario(dice, kinds)
     loop = VirtualLoop()
     lines: list[str] = []
 

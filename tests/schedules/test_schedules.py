@@ -15,6 +15,8 @@ from tests.schedules.scenario import KINDS, OF_NAMES
 
 FIRST_SEED = 1_000_000
 COUNT = 400
+COUNT_WITH_WIDTH = 60
+WIDTH = 4
 PARTS = 2
 MOST_SEEDS = 500
 """Until a mutation is found, should its seed mean something else by now."""
@@ -29,6 +31,12 @@ REPOSITORY = Path(__file__).parents[2]
 def test_no_schedule_violates_an_invariant(part):
     size = COUNT // PARTS
     total = run_batch(range(FIRST_SEED + part * size, FIRST_SEED + (part + 1) * size))
+    assert total.violated == {}
+    assert total.finished > 0.9 * total.answers
+
+
+def test_no_schedule_with_second_choices_does():
+    total = run_batch(range(FIRST_SEED, FIRST_SEED + COUNT_WITH_WIDTH), width=WIDTH)
     assert total.violated == {}
     assert total.finished > 0.9 * total.answers
 

@@ -109,7 +109,9 @@ class World:
         if address in self.verifiers and self.verifiers[address].process.alive:
             return
         self.verifiers[address] = Verifier(
-            *(address, self.network, Health(), self._scenario.target_s), self.ledger.asked
+            *(address, self.network, Health(), self._scenario.target_s),
+            self.ledger.asked,
+            has_heads=self._scenario.has_heads(int(address[1:].partition(":")[0])),
         )
         self.processes.append(self.verifiers[address].process)
 
@@ -166,6 +168,7 @@ class World:
             max_tokens=question.max_tokens,
             strategy=question.strategy,
             lookahead=question.lookahead,
+            width=self._scenario.width,
             request_id=str(current_process()),
         )
         try:

@@ -35,6 +35,9 @@ from specmesh.simulation.mesh import SimulatedMesh
 from specmesh.simulation.models import HEADS, Context, VirtualModels
 from specmesh.simulation.servers import SimulatedJob
 
+MAX_HEADS_DEPTH = 8
+"""As deep as simulated heads draft."""
+
 
 class SimulatedRequest:
     """One request. ``observe`` is called with every command and event, for timelines."""
@@ -85,6 +88,7 @@ class SimulatedRequest:
             if model.drafter_latencies
             else None,
             heads_s=model.heads_s,
+            heads_depth=MAX_HEADS_DEPTH if model.heads_s is not None else 0,
         )
 
     def _capacity_changed(self) -> None:

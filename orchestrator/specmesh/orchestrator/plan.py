@@ -89,13 +89,14 @@ def make_plan(
         raise InvalidField("sampling.seed", f"must be below 2**{SEED_BITS}")
     if sampling.mode is AcceptanceMode.REJECTION:
         target.require(model_pb2.MODEL_FEATURE_REJECTION_MODE)
-    if STRATEGIES[strategy].needs_trees:
+    goal = _goal(request, target, len(prompt), defaults, sampling)
+    if STRATEGIES[strategy].makes_trees(goal):
         target.require(model_pb2.MODEL_FEATURE_TREES)
     return RequestPlan(
         prompt=prompt,
         sampling=sampling,
         strategy=strategy,
-        goal=_goal(request, target, len(prompt), defaults, sampling),
+        goal=goal,
         stop_strings=_stop_strings(request.stopping),
         filter_options=_filter_options(request.speculation, strategy),
         num_top_logprobs=_num_top_logprobs(request, strategy, target),

@@ -106,7 +106,9 @@ class FittedPhi:
         if not n:
             return _certain(0, 0)
         self._reach(n)
-        observed = _chain([self._accepted[index] / self._tried[index] for index in range(n)])
+        observed = accepted_counts(
+            [self._accepted[index] / self._tried[index] for index in range(n)]
+        )
         return Phi.fit(observed, refinements=0).probabilities(n)
 
     def observe(self, outcome: Outcome) -> None:
@@ -170,7 +172,9 @@ class OutcomeHistory:
         """Each token accepted at the first or the later tokens' rate after this history."""
         prior = self._after_any.rates((PRIOR_ALPHA, PRIOR_ALPHA))
         first, later = self._table[self._register].rates(prior)
-        return np.array(_chain([first, *[later] * (len(confidences) - 1)][: len(confidences)]))
+        return np.array(
+            accepted_counts([first, *[later] * (len(confidences) - 1)][: len(confidences)])
+        )
 
     def observe(self, outcome: Outcome) -> None:
         """Count the round under the history before it, then shift it into the register."""
@@ -221,14 +225,14 @@ class DrafterConfidence:
 
     def distribution(self, confidences: Sequence[float], round_number: int) -> NDArray[np.float64]:  # noqa: ARG002
         """Each token accepted with the probability that its confidence is calibrated to."""
-        return np.array(_chain([self._acceptance.latest(each) for each in confidences]))
+        return np.array(accepted_counts([self._acceptance.latest(each) for each in confidences]))
 
     def observe(self, outcome: Outcome) -> None:
         """Calibrate with each token that was tried."""
         self._acceptance.learn(outcome.confidences, outcome.trials)
 
 
-def _chain(rates: Sequence[float]) -> list[float]:
+def accepted_counts(rates: Sequence[float]) -> list[float]:
     """P(k accepted), ``[n + 1]``, where token i is accepted at ``rates[i]`` if reached."""
     law = []
     reached = 1.0

@@ -69,3 +69,33 @@ def test_requests_come_at_the_rate_asked_for():
     load = SimulatedLoad("autoregressive", Goal(1), num_requests=400, rate_per_s=50.0)
     found = run_load(load, mesh())
     assert found.duration_s == pytest.approx(400 / 50.0, rel=0.2)
+
+
+def lone_answers_s(strategy, *, acceptance=0.6, heads_acceptance=None, width=None, **model):
+    """Their mean time, one after the other, with a target of 0.1 s and a drafter of 0.005 s."""
+    load = SimulatedLoad(
+        *(strategy, Goal(100, width=width), 4, 0.001, acceptance),
+        heads_acceptance=heads_acceptance,
+    )
+    return run_load(load, MeshModel(Fixed(0.1), (Fixed(0.005),), **model)).latency_s.mean
+
+
+@pytest.mark.parametrize("num_verifiers", [1, 4])
+def test_heads_save_dsi_time_even_if_they_are_right_less_often_than_the_drafter(num_verifiers):
+    without = lone_answers_s("dsi", num_verifiers=num_verifiers)
+    heads = {"num_verifiers": num_verifiers, "heads_s": 0.001}
+    assert lone_answers_s("dsi", **heads, heads_acceptance=0.4) < 0.95 * without
+    assert lone_answers_s("dsi", **heads, heads_acceptance=0.6) < 0.85 * without
+
+
+@pytest.mark.parametrize("heads_s", [0.01, 0.1])
+def test_slow_heads_cost_dsi_little(heads_s):
+    without = lone_answers_s("dsi", acceptance=0.85, num_verifiers=4)
+    slowed = {"num_verifiers": 4, "heads_s": heads_s, "heads_acceptance": 0.4}
+    assert lone_answers_s("dsi", acceptance=0.85, **slowed) < 1.04 * without
+
+
+@pytest.mark.parametrize("strategy", ["dsi", "branch-prediction"])
+def test_second_choices_save_time(strategy):
+    without = lone_answers_s(strategy, num_verifiers=4)
+    assert lone_answers_s(strategy, num_verifiers=4, width=16) < 0.95 * without

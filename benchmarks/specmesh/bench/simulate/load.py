@@ -29,9 +29,9 @@ class SimulatedLoad:
     rate_per_s: float | None = None
     acceptance: float = 0.8
     runner_up: float = 0.5
-    seed: int = 0
     heads_acceptance: float | None = None
-    """Of the target's heads; None: as the drafter's."""
+    """None: as the drafter's."""
+    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +73,8 @@ def run_load(load: SimulatedLoad, model: MeshModel) -> LoadOutcome:
     mesh = SimulatedMesh(Clock(), model, load.seed)
     arrivals = [(at, STRATEGIES[load.strategy](load.goal)) for at in _arrivals_s(load)]
     prompts = [(number,) for number in range(load.num_requests)]
-    of_heads = load.acceptance if load.heads_acceptance is None else load.heads_acceptance
-    heads = SimulatedDrafter(target, of_heads, load.runner_up, salt=len(drafters))
+    heads_acceptance = load.acceptance if load.heads_acceptance is None else load.heads_acceptance
+    heads = SimulatedDrafter(target, heads_acceptance, load.runner_up, salt=len(drafters))
     models = CertainModels(target, drafters, heads)
     answers = simulate_on(mesh, arrivals, models, prompts=prompts)
     duration_s = mesh.clock.now

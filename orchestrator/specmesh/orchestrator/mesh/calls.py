@@ -131,14 +131,15 @@ class Calls:
     def capacity(self) -> Capacity:
         """The replicas and latencies that strategies may count on now."""
         kinds = self._mesh.drafters.kinds
-        latencies = self._mesh.latencies
+        latencies, verifiers = self._mesh.latencies, self._mesh.verifiers.usable()
         return Capacity(
-            num_verifiers=len(self._mesh.verifiers.usable()),
+            num_verifiers=len(verifiers),
             num_drafters=max(1, len(kinds)),
             target_s=latencies.target_s.value,
             drafter_s=latencies.drafter_s(kinds[0]).value if kinds else None,
             target_token_s=latencies.target_token_s.value,
             heads_s=latencies.heads_s.value,
+            heads_depth=max((peer.heads_depth for peer in verifiers), default=0),
         )
 
     @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import EMPTY
 from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
@@ -32,11 +33,15 @@ def read_next_draft(
 ) -> Drafted | None:
     """The draft that came with the answer to ``command``, None without one.
 
-    Raises ``InvalidField`` for anything that the target could not verify.
+    Raises ``InvalidField`` for anything that the target could not verify, and for a tree where a
+    chain was asked for.
     """
-    if command.next_draft is None or not response.HasField("next_draft"):
+    asked = command.next_draft
+    if asked is None or not response.HasField("next_draft"):
         return None
     part = read_part(response.next_draft, EMPTY, vocab_size, sampling.mode)
+    if asked.growth is None and not part.tree.is_chain:
+        raise InvalidField("next_draft.parents", "is not a chain")
     return Drafted(
         task=command.task,
         token_ids=part.tree.token_ids,

@@ -153,6 +153,11 @@ class Peer:
         """Whether the model that it serves, as far as is known, has ``feature``."""
         return self.model is not None and feature in self.model.info.features
 
+    @property
+    def heads_depth(self) -> int:
+        """How many levels its heads draft at most, as far as is known; 0 without any."""
+        return 0 if self.model is None else self.model.info.heads_depth
+
     def judge(self, refusal: str | None) -> None:
         """Admit (None) or refuse the peer anew, after the mesh has moved to another target."""
         self.refusal = refusal

@@ -119,12 +119,12 @@ class Draft:
 @dataclass(frozen=True, slots=True)
 class NextDraft:
     """Draft ``depth`` levels below a verdict's next token, with the heads of the replica that gives
-    it; ``growth``, ``stop`` and ``num_choices`` as in ``Draft``."""
+    it; ``growth``, ``stop`` and ``num_choices`` as in ``Draft``, so a chain without ``growth``."""
 
     depth: int
-    growth: TreeGrowth
-    stop: DraftStop
-    num_choices: int
+    growth: TreeGrowth | None = None
+    stop: DraftStop | None = None
+    num_choices: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +265,7 @@ class Capacity:
     ``drafter_s`` that of one drafted level, in seconds; None as long as none was measured.
     ``target_token_s`` is how much longer a verification takes for each token more in it;
     ``heads_s`` the time of one level that the target's heads draft, None if not known or without
-    any. ``target_s`` is without it.
+    any, ``heads_depth`` how many they draft at most, 0 without any. ``target_s`` is without them.
     """
 
     num_verifiers: int = 1
@@ -274,6 +274,7 @@ class Capacity:
     drafter_s: float | None = None
     target_token_s: float = 0.0
     heads_s: float | None = None
+    heads_depth: int = 0
 
     @property
     def draft_cost(self) -> float | None:
@@ -300,13 +301,18 @@ class Strategy(ABC):
     needs_confidence: ClassVar[bool] = False
     """Whether it asks the confidence service."""
     needs_trees: ClassVar[bool] = False
-    """Whether the target must verify trees, not chains alone."""
+    """Whether the target must verify trees, not chains alone, whatever the goal."""
     needs_heads: ClassVar[bool] = False
     """Whether it is pointless if no replica of the target has heads."""
     lossless: ClassVar[bool] = True
     """Whether its answers are the target's own. One whose answers aren't is never a default."""
     options: ClassVar[frozenset[str]] = frozenset({"lookahead"})
     """The fields of ``SpeculationOptions`` that mean something to it (see ``options.py``)."""
+
+    @classmethod
+    def makes_trees(cls, goal: Goal) -> bool:
+        """Whether the target must verify trees to reach ``goal``."""
+        return cls.needs_trees or ("width" in cls.options and goal.width is not None)
 
     @abstractmethod
     def __init__(self, goal: Goal) -> None: ...

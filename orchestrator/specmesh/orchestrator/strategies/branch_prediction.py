@@ -13,6 +13,10 @@ so it is compared with the target's tokens one by one, and kept if it agrees and
 rejection mode the branch behind a chain of which all is accepted has drawn the next token already:
 that one is tried before the bonus token (see ``decoding/bonus.py``).
 
+With a ``width`` a verification also covers second choices, those of the likeliest outcomes: if one
+is what the target says, the token after it is known as well, without a verification of its own. In
+rejection mode it has none, for the drafter draws one token for a position.
+
 Where waiting for a draft doesn't pay, a verification leaves at once, and drafting during it costs
 no time; where draft tokens aren't worth verifying either, the target works alone, but for what
 ``Exploration`` allows.
@@ -27,7 +31,7 @@ from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.acceptance_rate import AcceptanceRate, Exploration
 from specmesh.decoding.closed_forms import min_draft, optimal_gamma
 from specmesh.decoding.predictors import PREDICTORS, Outcome, Predictor
-from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.tree import EMPTY
 from specmesh.orchestrator.strategies.base import (
     Cancel,
     Capacity,
@@ -43,7 +47,12 @@ from specmesh.orchestrator.strategies.base import (
     Verified,
     Verify,
 )
-from specmesh.orchestrator.strategies.branches import Branch, likeliest_branches, plant
+from specmesh.orchestrator.strategies.branches import (
+    Branch,
+    likeliest_branches,
+    plant,
+    with_second_choices,
+)
 from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
 from specmesh.orchestrator.strategies.kit.growing_tree import GrowingTree
 from specmesh.orchestrator.strategies.kit.pace import levels_per_message
@@ -64,7 +73,7 @@ class BranchPrediction(Strategy):
     """At most one draft and one verification are under way. While there is a verification, all
     drafting hangs from its outcomes, ``_branches``."""
 
-    options = frozenset({"lookahead", "num_branches", "predictor"})
+    options = frozenset({"lookahead", "num_branches", "predictor", "width"})
 
     default_branches: ClassVar[int | None] = 1
     """The default of ``Goal.num_branches``; None drafts on from all that the drafter can name."""
@@ -84,8 +93,8 @@ class BranchPrediction(Strategy):
         self._head = 0
         """The node of the growth at which the committed tokens end."""
         self._check: TaskId | None = None
-        self._chain = DraftChain()
-        """What is being verified."""
+        self._chain, self._tree = DraftChain(), EMPTY
+        """What is being verified: the chain, and the tree of it and second choices."""
         self._branches: list[tuple[Branch, int]] = []
         """The outcomes that are drafted on meanwhile, each with its node in the growth."""
 
@@ -132,22 +141,21 @@ class BranchPrediction(Strategy):
 
     def _verify(self, chain: DraftChain) -> list[Command]:
         self._chain, self._check = chain, self._new_task()
-        tree = TokenTree.chain(chain.tokens)
-        verify = Verify(self._check, (), tree, chain.drawn_from, drafting_on=True)
-        return [verify, *self._predict()]
+        probabilities = self._predictor.distribution(chain.confidences, self._round)
+        outcomes = likeliest_branches(chain, probabilities, self._acceptance.alpha)
+        num_tokens = min(self._goal.width or 0, self._room)
+        self._tree = with_second_choices(chain, outcomes, num_tokens)
+        verify = Verify(self._check, (), self._tree, chain.drawn_from, drafting_on=True)
+        return [verify, *self._draft_on(outcomes)]
 
-    def _predict(self) -> list[Command]:
+    def _draft_on(self, outcomes: Sequence[Branch]) -> list[Command]:
         """Draft on from the likeliest outcomes of the verification that has just left."""
         self._growth, self._branches = GrowingTree(task=0), []
         depth = min(self._depth_ahead(), self._room - 1)
         if depth < 1:
             return []
-        probabilities = self._predictor.distribution(self._chain.confidences, self._round)
         limit = MAX_NODES // depth
-        branches = likeliest_branches(
-            *(self._chain, probabilities, self._acceptance.alpha),
-            limit=min(self._num_branches or limit, limit),
-        )
+        branches = outcomes[: min(self._num_branches or limit, limit)]
         if not branches:  # the drafter named no choices where the predictor expects a rejection
             return []
         tree, from_nodes = plant(self._chain, branches)
@@ -165,15 +173,17 @@ class BranchPrediction(Strategy):
 
     def _conclude(self, verdict: Verdict) -> list[Command]:
         """Commit; go on with the branch that was right, or start over."""
-        num_accepted, token = len(verdict.accepted_nodes), self._next_token(verdict)
+        accepted = self._tree.tokens_on(verdict.accepted_nodes)
+        tokens = (*accepted, self._next_token(verdict))
+        # Second choices come after all of the chain.
+        num_stand = sum(node <= len(self._chain.tokens) for node in verdict.accepted_nodes)
         self._round += 1
-        self._learn(num_accepted, token)
+        self._learn(num_stand, tokens[num_stand])
         self._check = None
-        tokens = [*self._chain.tokens[:num_accepted], token]
-        commands = self._progress.commit(tokens, num_accepted, recovered=verdict.recovered)
+        commands = self._progress.commit(tokens, len(accepted), recovered=verdict.recovered)
         if self._progress.ended:
             return commands
-        node = self._right_branch(num_accepted, token)
+        node = self._right_branch(num_stand, tokens[num_stand:])
         if node is not None:
             self._head = node
             return commands + self._go_on()
@@ -206,14 +216,13 @@ class BranchPrediction(Strategy):
             if right and self._exploring:
                 self._exploration.won()
 
-    def _right_branch(self, num_accepted: int, next_token: int) -> int | None:
-        """The node of the growth for that outcome."""
+    def _right_branch(self, num_accepted: int, follows: Sequence[int]) -> int | None:
+        """The node of the growth for that outcome: ``follows`` are the token after those of the
+        chain that stand and, if it was a second choice, the one after it."""
         for branch, node in self._branches:
-            if branch.num_accepted == num_accepted:
-                if branch.guess == next_token:
-                    return node
-                if branch.guess is None:
-                    return self._growth.child_with(node, next_token)
+            if branch.num_accepted == num_accepted and branch.guess in {None, follows[0]}:
+                drafted = follows if branch.guess is None else follows[1:]
+                return self._growth.below(node, drafted)
         return None
 
     @property

@@ -30,9 +30,9 @@ class Branch:
 
 
 def likeliest_branches(
-    chain: DraftChain, num_accepted: NDArray[np.float64], alpha: float, limit: int | None
+    chain: DraftChain, num_accepted: NDArray[np.float64], alpha: float
 ) -> list[Branch]:
-    """The ``limit`` likeliest outcomes (None: all), the likeliest first.
+    """The outcomes that may be, the likeliest first.
 
     ``num_accepted`` ``[len(chain) + 1]`` are the probabilities that 0, 1, … tokens are accepted,
     ``alpha`` that of a token of which nothing is known yet.
@@ -40,7 +40,7 @@ def likeliest_branches(
     outcomes = _outcomes(chain, num_accepted, alpha)
     possible = [branch for branch in outcomes if branch.probability > 0]
     possible.sort(key=lambda branch: -branch.probability)
-    return possible[:limit]
+    return possible
 
 
 def _outcomes(
@@ -55,6 +55,20 @@ def _outcomes(
                 given = min(probability / rest, 1.0)
                 yield Branch(accepted, guess, float(num_accepted[accepted]) * given)
     yield Branch(len(chain.tokens), None, float(num_accepted[len(chain.tokens)]) * alpha)
+
+
+def with_second_choices(
+    chain: DraftChain, outcomes: Sequence[Branch], num_tokens: int
+) -> TokenTree:
+    """``chain`` with the guesses of ``outcomes``, the likeliest first, as leaves beside it, to
+    ``num_tokens`` in all; alone if it was drawn (rejection mode), since the drafter didn't draw the
+    guesses.
+
+    A guess that is right costs no verification of its own: the target's token after it is known.
+    """
+    guessed = [] if chain.drawn_from else [each for each in outcomes if each.guess is not None]
+    tree, _ = plant(chain, guessed[: max(0, num_tokens - len(chain.tokens))])
+    return tree
 
 
 def plant(chain: DraftChain, branches: Sequence[Branch]) -> tuple[TokenTree, tuple[int, ...]]:

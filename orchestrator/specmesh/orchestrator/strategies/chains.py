@@ -6,13 +6,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
+import numpy as np
+
 from specmesh.decoding.acceptance import Verdict
 from specmesh.decoding.acceptance_rate import AcceptanceRate, Exploration
-from specmesh.decoding.drafting import confidence
+from specmesh.decoding.drafting import TopK, confidence
 from specmesh.decoding.platt import OnlinePlatt
-from specmesh.decoding.predictors import Outcome
+from specmesh.decoding.predictors import Outcome, accepted_counts
 from specmesh.decoding.sampling import Distribution
+from specmesh.decoding.tree import TokenTree
 from specmesh.orchestrator.strategies.base import Drafted, TaskId
+from specmesh.orchestrator.strategies.branches import Branch, likeliest_branches
+from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
+
+HEADS = -1
+"""Stands for the target's heads where chains name their drafters."""
 
 
 @dataclass(slots=True)
@@ -22,6 +30,8 @@ class Chain:
     drafter: int
     start: int = 0
     tokens: list[int] = field(default_factory=list)
+    choices: list[TopK | None] = field(default_factory=list)
+    """The drafter's likeliest tokens in the place of each of ``tokens``."""
     distributions: dict[int, Distribution] = field(default_factory=dict)
     """What the token at a position was drawn from."""
     confidences: list[float] = field(default_factory=list)
@@ -53,9 +63,10 @@ class Chain:
     def extend(self, event: Drafted) -> None:
         """Take in what was drafted."""
         for token, node in zip(event.token_ids, event.parents, strict=True):
-            distribution = event.distributions.get(node)
+            distribution, choices = event.distributions.get(node), event.choices.get(node)
             self.tokens.append(token)
-            self.confidences.append(confidence(token, event.choices.get(node), distribution))
+            self.choices.append(choices)
+            self.confidences.append(confidence(token, choices, distribution))
             if distribution is not None:
                 self.distributions[self.task_start + node] = distribution
 
@@ -63,6 +74,18 @@ class Chain:
         """Its token at ``position`` and what that was drawn from; rejection mode only."""
         drawn_from = self.distributions.get(position)
         return None if drawn_from is None else (self.tokens[position - self.start], drawn_from)
+
+    def part(self, start: int, end: int) -> DraftChain:
+        """What it has at positions from ``start`` up to ``end``."""
+        part = slice(start - self.start, end - self.start)
+        drawn_from = [self.distributions.get(position) for position in range(start, end)]
+        return DraftChain(self.tokens[part], self.choices[part], drawn_from)
+
+    def outcomes(self, part: DraftChain) -> list[Branch]:
+        """Of a verification of a part of it."""
+        rates = [self.calibration.latest(each) for each in part.confidences]
+        counts = np.array(accepted_counts(rates))
+        return likeliest_branches(part, counts, self.acceptance.alpha)
 
     def chance(self, start: int) -> float:
         """The probability that all tokens from position ``start`` on are accepted."""
@@ -82,8 +105,9 @@ class Chain:
 
     def start_over(self, position: int) -> None:
         """Drop all its tokens; the next is drafted for ``position``."""
-        self.start, self.task, self.far_ahead = position, None, False
-        self.tokens, self.distributions, self.confidences = [], {}, []
+        self.start = self.task_start = position
+        self.task, self.far_ahead = None, False
+        self.tokens, self.choices, self.distributions, self.confidences = [], [], {}, []
 
 
 @dataclass(slots=True)
@@ -91,7 +115,8 @@ class InFlightVerification:
     """A verification of ``tokens[start - origin:]``, which assumes those before.
 
     The first of ``tokens`` has position ``origin``, the number of tokens committed when it left.
-    Its verdict gives the tokens at positions ``start`` to ``end``, both included.
+    Its verdict gives the tokens at positions ``start`` to ``end``, both included. ``tree`` has
+    those that are verified, and perhaps second choices beside them.
     """
 
     drafter: int
@@ -99,8 +124,11 @@ class InFlightVerification:
     origin: int
     start: int
     tokens: tuple[int, ...]
+    tree: TokenTree
     verdict: Verdict | None = None
     """None until it ends."""
+    next_draft: Drafted | None = None
+    """What heads have drafted below the verdict's next token."""
 
     @property
     def end(self) -> int:
@@ -111,6 +139,23 @@ class InFlightVerification:
         """Its tokens from ``position`` on, verified by it or not."""
         return self.tokens[position - self.origin :]
 
+    def goes_on_after(self, text: Sequence[int]) -> bool:
+        """Whether its verdict tells a token after ``text``, the answer so far. If that has come to
+        one of its second choices, the choice takes the place of the tokens from there on."""
+        since = tuple(text[self.origin :])
+        path = self.tokens[: self.start - self.origin]
+        if since[: len(path)] != path[: len(since)]:
+            return False
+        node = 0
+        for token in since[len(path) :]:
+            child = self.tree.child_with(node, token)
+            if child is None:
+                return False
+            node = child
+        if since != self.tokens[: len(since)]:
+            self.tokens = since
+        return True
+
     def asks_after(self, position: int, tokens: tuple[int, ...]) -> bool:
         """Whether it verifies a draft token after ``tokens``, the first at ``position``."""
         at = position + len(tokens)
@@ -119,8 +164,7 @@ class InFlightVerification:
     def accepted(self) -> tuple[int, ...]:
         """The tokens from ``start`` on that the target accepts; there must be a verdict."""
         assert self.verdict is not None
-        first = self.start - self.origin
-        return self.tokens[first : first + len(self.verdict.accepted_nodes)]
+        return self.tree.tokens_on(self.verdict.accepted_nodes)
 
 
 def _num_equal(drafted: Iterable[int], tokens: Iterable[int]) -> int:

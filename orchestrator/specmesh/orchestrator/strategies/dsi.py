@@ -18,11 +18,24 @@ threads are the tasks here:
   committed; chains and verifications that assumed other tokens are terminated (lines 8 and 10),
   and the verification of the position that is next now becomes the current verifier (line 11);
   its verdict may be there already (lines 13 and 14);
+- where the target has heads (``heads.py``), a verdict also brings a short chain that follows it.
+  The verification that begins anew after a rejection then has something to verify: without heads
+  it yields one token, because no drafter can have drafted behind a token not known before. The
+  drafters draft from the recovered token all the same: their guesses are mostly better, and would
+  be lost with one of heads that was wrong. The heads' chain is verified only where nothing else
+  tells the next token;
+- with a ``width`` a verification also covers second choices where the drafter is unsure. If the
+  target says one of them, its next token is known as well, and a rejection costs no verification of
+  a single token. Not in rejection mode, where the drafter draws one token for a position;
 - in rejection mode the bonus token tries the tokens that chains have drafted at its position by
   then (see ``decoding/bonus.py``): drawn without regard to them it would end nearly every chain;
 - among several drafters that are right the first is preferred (line 9): replicas go to its chain
   first. Algorithm 1 also lets every drafter go on from every other's tokens; that grows
   exponentially, and a drafter is one process, so here each goes on from its own.
+
+In rejection mode heads draft with noise of their own for each verification, and always as deep as
+they were asked to: a chain that ended where heads are unsure would come earlier if it did, and of
+several verdicts on a position the first counts.
 
 ``Reach`` says how far a chain is drafted and how many tokens a verification covers.
 """
@@ -42,12 +55,15 @@ from specmesh.orchestrator.strategies.base import (
     Failed,
     GiveUp,
     Goal,
+    NextDraft,
     Strategy,
     TaskId,
     Verified,
     Verify,
 )
-from specmesh.orchestrator.strategies.chains import Chain, InFlightVerification
+from specmesh.orchestrator.strategies.branches import with_second_choices
+from specmesh.orchestrator.strategies.chains import HEADS, Chain, InFlightVerification
+from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
 from specmesh.orchestrator.strategies.kit.pace import levels_per_message
 from specmesh.orchestrator.strategies.kit.progress import Progress
 from specmesh.orchestrator.strategies.reach import Reach
@@ -56,6 +72,8 @@ MAX_DRAFT_TOKENS = 256
 """Limit of one draft; a longer chain takes several."""
 MAX_CHECK_TOKENS = 256
 """Limit of one verification, however far a fast drafter has run ahead."""
+NUM_CHOICES = 4
+"""How many tokens the drafter names for a position if second choices are verified."""
 UNSURE = 0.5
 """Tokens that are accepted with a lower probability than this are verified at once."""
 
@@ -65,6 +83,8 @@ class DSI(Strategy):
     terminated when tokens are committed. There is always a current verifier.
     """
 
+    options = frozenset({"lookahead", "width"})
+
     def __init__(self, goal: Goal) -> None:
         self._goal = goal
         self._progress = Progress(goal)
@@ -72,6 +92,8 @@ class DSI(Strategy):
         self._reach = Reach(goal.lookahead)
         self._capacity = Capacity()
         self._chains: list[Chain] = []
+        self._heads = Chain(HEADS)
+        """What came with a verdict; it is not drafted on."""
         self._checks: dict[TaskId, InFlightVerification] = {}
         self._last_task: TaskId = 0
 
@@ -86,7 +108,7 @@ class DSI(Strategy):
             case Drafted():
                 self._extend(event)
             case Verified(task=task, verdict=verdict) if check := self._checks.get(task):
-                check.verdict = verdict
+                check.verdict, check.next_draft = verdict, event.next_draft
                 return self._commit_what_is_known()
             case Failed(task=task) if check := self._checks.pop(task, None):
                 # Sent again it would fail again; but another may cover the same position.
@@ -154,11 +176,22 @@ class DSI(Strategy):
         recovered = any(
             each.asks_after(position, tokens[:-1]) for each in (check, *self._checks.values())
         )
-        drafted = max((chain.learn(position, tokens) for chain in self._chains), default=0)
+        known = [chain.learn(position, tokens) for chain in (*self._chains, self._heads)]
+        drafted = max(*known, len(tokens) - 1)
         commands = self._progress.commit(tokens, drafted, recovered=recovered)
         if self._progress.ended:
             return commands
-        return commands + self._terminate(position)
+        commands += self._terminate(position)
+        self._take_in_heads(check)
+        return commands
+
+    def _take_in_heads(self, check: InFlightVerification) -> None:
+        """What heads drafted follows the target's own token, which a draft token may have
+        replaced (see ``_next_token``)."""
+        assert check.verdict is not None
+        if check.next_draft is not None and self._text[-1] == check.verdict.next_token:
+            self._heads.start_over(len(self._text))
+            self._heads.extend(check.next_draft)
 
     def _terminate(self, position: int) -> list[Command]:
         """End what assumed other tokens than those committed from ``position`` on.
@@ -169,13 +202,13 @@ class DSI(Strategy):
         new = tuple(self._text[position:])
         for chain in self._chains:
             chain.silent = False
+        for chain in (*self._chains, self._heads):
             if chain.between(position, len(self._text)) != new:
                 if chain.task is not None:
                     commands.append(Cancel(chain.task))
                 chain.start_over(len(self._text))
         for task, check in list(self._checks.items()):
-            assumed = check.assumed(position)
-            if assumed[: len(new)] != new[: len(assumed)] or check.end < len(self._text):
+            if not check.goes_on_after(self._text):
                 del self._checks[task]
                 if check.verdict is None:
                     commands.append(Cancel(task))
@@ -225,9 +258,9 @@ class DSI(Strategy):
         return sum(1 for check in self._checks.values() if check.verdict is None)
 
     def _preferred_chain(self) -> Chain:
-        """The first that is ahead of the answer; an empty one if none is."""
+        """The first that is ahead of the answer; else that of heads, which may be empty."""
         ahead = (chain for chain in self._chains if chain.end > len(self._text))
-        return next(ahead, Chain(0, len(self._text)))
+        return next(ahead, self._heads)
 
     def _verified_up_to(self, chain: Chain) -> int:
         """The position up to which the chain's tokens are being verified, for whichever chain.
@@ -247,18 +280,38 @@ class DSI(Strategy):
         return max(ends, default=position)
 
     def _verify(self, chain: Chain, start: int) -> Verify:
-        position, end = len(self._text), min(chain.end, start + MAX_CHECK_TOKENS)
+        position = len(self._text)
+        end = min(chain.end, start + MAX_CHECK_TOKENS, self._progress.draftable)
         self._last_task += 1
-        tokens = chain.between(position, end)
-        self._checks[self._last_task] = InFlightVerification(chain.drafter, position, start, tokens)
-        drawn_from = chain.distributions
-        return Verify(
-            self._last_task,
-            chain.between(position, start),
-            TokenTree.chain(chain.between(start, end)),
-            {at - start: drawn_from[at] for at in range(start, end) if at in drawn_from},
-            drafting_on=True,
+        drafted = chain.part(start, end)
+        tree = self._tree(chain, drafted, room=self._progress.draftable - start)
+        self._checks[self._last_task] = InFlightVerification(
+            *(chain.drafter, position, start, chain.between(position, end), tree)
         )
+        return Verify(
+            *(self._last_task, chain.between(position, start), tree, drafted.drawn_from),
+            drafting_on=True,
+            next_draft=self._next_draft(start),
+        )
+
+    def _tree(self, chain: Chain, drafted: DraftChain, room: int) -> TokenTree:
+        """A part of ``chain``, with second choices if the request gives a width."""
+        if self._goal.width is None:
+            return TokenTree.chain(drafted.tokens)
+        return with_second_choices(drafted, chain.outcomes(drafted), min(self._goal.width, room))
+
+    def _next_draft(self, start: int) -> NextDraft | None:
+        """What heads are to draft behind a verdict on position ``start`` or a later one."""
+        worth = self._reach.heads_depth(self._heads, next(iter(self._chains), None))
+        depth = min(worth, self._progress.draftable - start - 1)
+        return NextDraft(depth, num_choices=self._num_choices) if depth > 0 else None
+
+    @property
+    def _num_choices(self) -> int:
+        """How many tokens a drafter is to name for each position."""
+        if self._goal.width is not None:
+            return NUM_CHOICES
+        return 1 if self._may_leave_early else 0
 
     def _pause(self) -> list[Command]:
         """Stop the drafts of chains that are too far ahead."""
@@ -299,6 +352,6 @@ class DSI(Strategy):
             chain.between(len(self._text), chain.end),
             depth=depth,
             levels_per_message=levels_per_message(self._capacity, self._reach.lookahead),
-            num_choices=1 if self._may_leave_early else 0,
+            num_choices=self._num_choices,
             drafter=chain.drafter,
         )

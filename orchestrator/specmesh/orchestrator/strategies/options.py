@@ -70,7 +70,8 @@ class StrategyOptions:
     predictor: Annotated[str | None, OneOf(PREDICTORS)] = None
     """What ranks those outcomes."""
     width: Annotated[int | None, WholeBetween(1, MAX_WIDTH)] = None
-    """The most draft tokens that a verification of a tree covers."""
+    """The most draft tokens that a verification of a tree covers, or of a chain that second choices
+    join."""
     shape: Annotated[str | None, OneOf((GROWN, CALIBRATED))] = None
     """What trees that fill a width are like."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 from specmesh.decoding.closed_forms import min_lookahead
 from specmesh.orchestrator.strategies.base import Capacity
 from specmesh.orchestrator.strategies.chains import Chain
@@ -48,6 +50,26 @@ class Reach:
             return True
         return cost < 1 and chain.acceptance.alpha > self._least_chance
 
+    def heads_depth(self, heads: Chain, chain: Chain | None) -> int:
+        """How many levels heads draft with each verdict, for the case that it rejects a token of
+        ``chain``, the first drafter's; 0 where that doesn't pay."""
+        capacity = self.capacity
+        if not capacity.target_s or capacity.heads_s is None:
+            return min(DEFAULT_LOOKAHEAD, capacity.heads_depth)
+        alpha, drafter_s = 0.0, 0.0
+        if chain and capacity.drafter_s is not None and self.is_worth_drafting(chain):
+            alpha, drafter_s = chain.acceptance.alpha, capacity.drafter_s
+        depth = best_heads_depth(
+            *(heads.acceptance.alpha, alpha),
+            level_s=capacity.heads_s + capacity.target_token_s,
+            token_s=(1 - alpha) * capacity.target_s + drafter_s,
+            limit=capacity.heads_depth,
+        )
+        if depth or not capacity.heads_depth:
+            return depth
+        # Nothing is won back: such a token seldom saves a verification.
+        return int(heads.exploration.tries(capacity.heads_s / capacity.target_s))
+
     def explores(self, chain: Chain) -> bool:
         """Whether to draft a token all the same, to see if that has changed."""
         cost = self.capacity.draft_cost
@@ -69,3 +91,20 @@ class Reach:
     @property
     def _parallelism(self) -> int:
         return max(1, self.capacity.num_verifiers)
+
+
+def best_heads_depth(
+    beta: float, alpha: float, *, level_s: float, token_s: float, limit: int
+) -> int:
+    """The depth from 0 to ``limit`` that saves most time if heads are right with probability
+    ``beta`` at each level and the drafter with ``alpha``; a level takes ``level_s`` seconds, a
+    token of the answer ``token_s`` without heads.
+
+    From one rejection to the next DSI takes a verification, besides drafting, and yields the tokens
+    that the drafter gets right and one more: hence ``token_s`` = (1 - alpha) target_s + drafter_s.
+    The verification that leaves at once tells those that heads get right and one more. So the n-th
+    level yields a token if heads are right that far and the drafter isn't: beta^n (1 - alpha^n).
+    """
+    saved = (token_s * beta**n * (1 - alpha**n) - level_s for n in range(1, limit + 1))
+    totals = [0.0, *accumulate(saved)]
+    return totals.index(max(totals))

@@ -70,6 +70,10 @@ def run_mesh(
         float | None,
         typer.Option(min=0, callback=finite, help="Of one level that the target's heads draft."),
     ] = None,
+    heads_acceptance: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, callback=finite, help="Of heads; the drafter's if not given."),
+    ] = None,
     target_token_ms: Annotated[
         float,
         typer.Option(
@@ -83,12 +87,6 @@ def run_mesh(
         Path | None, typer.Option(help="The same, of the drafter.")
     ] = None,
     acceptance: Annotated[float, typer.Option(min=0, max=1, callback=finite)] = 0.8,
-    heads_acceptance: Annotated[
-        float | None,
-        typer.Option(
-            min=0, max=1, callback=finite, help="Of heads.", show_default="as --acceptance"
-        ),
-    ] = None,
     runner_up: Annotated[
         float,
         typer.Option(
@@ -137,8 +135,7 @@ def run_mesh(
                 run_load(
                     SimulatedLoad(
                         *(name, Goal(tokens, **asdict(options[name])), requests, rate),
-                        *(acceptance, runner_up, seed),
-                        heads_acceptance=heads_acceptance,
+                        *(acceptance, runner_up, heads_acceptance, seed),
                     ),
                     model,
                 )

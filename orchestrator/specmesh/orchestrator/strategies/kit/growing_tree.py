@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from specmesh.decoding.drafting import TopK
 from specmesh.decoding.sampling import Distribution
 from specmesh.decoding.tree import EMPTY, TokenTree
@@ -34,10 +36,15 @@ class GrowingTree:
         self._distributions |= event.distributions
         self.ended |= event.last
 
-    def child_with(self, node: int, token: int) -> int | None:
-        """The drafted child of ``node`` that carries ``token``, if there is one."""
-        children = self._children.get(node, ())
-        return next((child for child in children if self._token(child) == token), None)
+    def below(self, node: int, tokens: Sequence[int]) -> int | None:
+        """The drafted node that ``tokens`` lead to from ``node``, if there is one."""
+        for token in tokens:
+            children = self._children.get(node, ())
+            found = next((child for child in children if self._token(child) == token), None)
+            if found is None:
+                return None
+            node = found
+        return node
 
     def chain_below(self, node: int) -> DraftChain:
         """What was drafted below ``node`` so far, of a tree the first child everywhere."""
