@@ -91,6 +91,10 @@ class Forked:
         self.pid = pid
         self.stdout: TextIO | None = None
 
+    def fileno(self) -> int:
+        """A descriptor that can be read when it has ended, until ``wait`` has told how."""
+        return self._handle
+
     def send_signal(self, number: signal.Signals) -> None:
         """Send it a signal; harmless when it has ended."""
         if self._status is None:

@@ -1,4 +1,4 @@
-"""Benchmarks as real processes."""
+"""Benchmarks with meshes of real processes."""
 
 import json
 import subprocess
@@ -22,6 +22,7 @@ def specmesh(*arguments, timeout=60):
 
 
 def test_hops_are_timed_against_a_bare_echo(no_process_left):
+    """As everybody starts it."""
     done = specmesh("bench", "hops", "--calls", "100", "--json")
     times = json.loads(done.stdout)
     assert times["num_calls"] == 100
@@ -33,14 +34,14 @@ def test_hops_are_timed_against_a_bare_echo(no_process_left):
     assert times["tls_ratio"] == pytest.approx(times["tls_p50_ms"] / times["p50_ms"])
 
 
-def test_strategies_run_side_by_side_and_say_what_they_took(target_model, no_process_left):
-    done = specmesh(
-        *("bench", "strategies", "--json", "--target", target_model, "--drafter", "prompt-lookup"),
+def test_strategies_run_side_by_side_and_say_what_they_took(bench, target_model, no_process_left):
+    done = bench(
+        "strategies",
+        *("--json", "--target", target_model, "--drafter", "prompt-lookup"),
         *("--num-prompts", "1", "--tokens", "16", "--temperature", "0.8", "--seed", "7"),
         *("--strategy", "dsi", "--strategy", "speculative", "-o", "dsi.lookahead=2"),
-        timeout=120,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     summary = json.loads(done.stdout)
     assert list(summary["strategies"]) == ["autoregressive", "dsi", "speculative"]
     assert summary["strategies"] == summary["temperatures"][0]["strategies"]
@@ -59,14 +60,14 @@ def test_strategies_run_side_by_side_and_say_what_they_took(target_model, no_pro
     }
 
 
-def test_lookaheads_run_side_by_side(target_model, no_process_left):
-    done = specmesh(
-        *("bench", "lookahead", "--json", "--target", target_model, "--drafter", "prompt-lookup"),
+def test_lookaheads_run_side_by_side(bench, target_model, no_process_left):
+    done = bench(
+        "lookahead",
+        *("--json", "--target", target_model, "--drafter", "prompt-lookup"),
         *("--num-prompts", "1", "--tokens", "16", "--temperature", "0", "--seed", "7"),
         *("--lookahead", "3", "--lookahead", "1"),
-        timeout=120,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     summary = json.loads(done.stdout)
     assert summary["identical"] is True
     (contest,) = summary["temperatures"]
@@ -77,32 +78,34 @@ def test_lookaheads_run_side_by_side(target_model, no_process_left):
     assert "Adaptive lookahead is" in done.stderr
 
 
-def test_trees_run_beside_chains(target_model, tmp_path, no_process_left):
+def test_trees_run_beside_chains(bench, target_model, tmp_path, no_process_left):
     heads = save_random_heads(Path(target_model), tmp_path / "heads")
-    done = specmesh(
-        *("bench", "tree", "--json", "--target", target_model, "--drafter", "prompt-lookup"),
+    done = bench(
+        "tree",
+        *("--json", "--target", target_model, "--drafter", "prompt-lookup"),
         *("--num-prompts", "1", "--tokens", "16", "--temperature", "0", "--width", "3"),
         *("--heads", str(heads)),
-        timeout=120,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["identical"] is True
     ways = [(row["strategy"], row["width"]) for row in found["rows"]]
-    trees = [(name, width) for name in ("tree", "heads") for width in (None, 3)]
+    kinds = ("tree", "heads", "heads-and-drafter")
+    trees = [(name, width) for name in kinds for width in (None, 3)]
     assert ways == [("autoregressive", None), ("speculative", None), *trees]
-    drafters = [None, *["prompt-lookup"] * 3, "heads", "heads"]
+    both = "heads, prompt-lookup"
+    drafters = [None, *["prompt-lookup"] * 3, "heads", "heads", both, both]
     assert [row["drafter"] for row in found["rows"]] == drafters
     assert all(row["tokens_per_s"] > 0 and row["ratio"] > 0 for row in found["rows"])
 
 
-def test_the_filter_is_swept_and_many_sessions_are_timed(no_process_left):
-    done = specmesh(
-        *("bench", "filter", "--json", "--num-prompts", "1", "--tokens", "8"),
+def test_the_filter_is_swept_and_many_sessions_are_timed(bench, no_process_left):
+    done = bench(
+        "filter",
+        *("--json", "--num-prompts", "1", "--tokens", "8"),
         *("--sessions", "3", "--rounds", "1"),
-        timeout=120,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["end_points_exact"] is True
     assert len(report["points"]) == 18
@@ -116,9 +119,9 @@ def test_the_filter_is_swept_and_many_sessions_are_timed(no_process_left):
         assert 0 <= point["mean_batch_size"] <= 3
 
 
-def test_of_a_pair_that_is_not_known_a_calibration_is_asked_for(target_model):
-    done = specmesh("bench", "filter", "--target", target_model)
-    assert done.returncode == 1
+def test_of_a_pair_that_is_not_known_a_calibration_is_asked_for(bench, target_model):
+    done = bench("filter", "--target", target_model)
+    assert done.exit_code == 1
     assert "--calibration" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -131,15 +134,15 @@ def test_of_a_pair_that_is_not_known_a_calibration_is_asked_for(target_model):
         (("-o", "luck.lookahead=4"), "'luck' is none of"),
     ],
 )
-def test_a_comparison_of_what_is_not_there_is_refused(options, said):
-    done = specmesh("bench", "strategies", *options)
-    assert done.returncode == 2
+def test_a_comparison_of_what_is_not_there_is_refused(bench, options, said):
+    done = bench("strategies", *options)
+    assert done.exit_code == 2
     assert said in done.stderr
 
 
-def test_what_traces_predict_is_compared_with_what_is(no_process_left):
-    done = specmesh("bench", "what-if", "--answers", "1", "--tokens", "12", "--json")
-    assert done.returncode == 0, done.stderr
+def test_what_traces_predict_is_compared_with_what_is(bench, no_process_left):
+    done = bench("what-if", "--answers", "1", "--tokens", "12", "--json")
+    assert done.exit_code == 0, done.stderr
     found = json.loads(done.stdout)
     changes = [case["change"] for case in found["cases"]]
     assert changes == ["2 more verifiers", "γ = 3", "a drafter 2 times as quick"]

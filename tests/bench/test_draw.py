@@ -14,14 +14,20 @@ ANYWHERE = [name for name, kind in STRATEGIES.items() if not kind.needs_heads]
 """What every mesh can run."""
 
 
-def drawn() -> list[str]:
-    return [draw_strategy(Random(seed)) for seed in range(3_000)]
+def drawn(*, with_heads: bool = False) -> list[str]:
+    return [draw_strategy(Random(seed), with_heads=with_heads) for seed in range(3_000)]
 
 
-def test_every_strategy_is_as_likely_as_any_other():
-    counts = Counter(drawn())
-    assert counts.keys() == set(ANYWHERE)
-    assert all(count == pytest.approx(3_000 / len(ANYWHERE), rel=0.15) for count in counts.values())
+@pytest.mark.parametrize(("with_heads", "able"), [(False, ANYWHERE), (True, [*STRATEGIES])])
+def test_every_strategy_is_as_likely_as_any_other(with_heads: bool, able: list[str]):
+    counts = Counter(drawn(with_heads=with_heads))
+    assert counts.keys() == set(able)
+    assert all(count == pytest.approx(3_000 / len(able), rel=0.15) for count in counts.values())
+
+
+def test_heads_change_nothing_where_they_are_not_drawn():
+    pairs = zip(drawn(), drawn(with_heads=True), strict=True)
+    assert {new for old, new in pairs if old != new} == {*STRATEGIES} - {*ANYWHERE}
 
 
 def test_a_new_strategy_takes_its_share_and_nothing_else_changes(monkeypatch: pytest.MonkeyPatch):

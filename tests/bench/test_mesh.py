@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from typer.testing import CliRunner
 
-from specmesh.bench.mesh.__main__ import app
 from specmesh.bench.mesh.measure import MeshRuns
 from specmesh.bench.mesh.simulated import ExpectedRow, simulate_row
 from specmesh.bench.mesh.summary import summarise
@@ -54,9 +52,9 @@ def test_rows_come_with_what_the_virtual_clock_says():
         assert all(len(seconds) == 2 for seconds in each.simulated_s.values())
 
 
-def test_a_row_runs_through_real_processes_and_every_strategy_says_the_same():
+def test_a_row_runs_through_real_processes_and_every_strategy_says_the_same(bench, no_process_left):
     arguments = ["--row", "1", "--prompts", "1", "--tokens", "6", "--repeats", "1"]
-    done = CliRunner().invoke(app, [*arguments, "--json"])
+    done = bench("mesh", *arguments, "--json")
     assert done.exit_code == 0, done.output
     (found,) = json.loads(done.stdout)["rows"]
     assert found["identical"] is True

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 from specmesh.bench.prefixes.chats import Turn
 from specmesh.bench.prefixes.measure import Latency, Side
@@ -18,17 +16,11 @@ def test_first_turns_do_not_count_as_missed():
     assert Latency.of(side.later).p50 == 2000
 
 
-def test_both_sides_answer_all_that_they_are_asked():
+def test_both_sides_answer_all_that_they_are_asked(bench, no_process_left):
     small = "--rounds 1 --chats 2 --users 2 --turns 2 --think 0.01 --answer-tokens 4"
     mesh = "--verifiers 1 --orchestrators 1 --target-ms 2 --drafter-ms 1 --first-tokens 100"
-    done = subprocess.run(
-        [sys.executable, "-m", "specmesh.bench.prefixes", *small.split(), *mesh.split(), "--json"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    done = bench("prefixes", *small.split(), *mesh.split(), "--json")
+    assert done.exit_code == 0, done.stderr
     found = json.loads(done.stdout)
     for side in found["sides"].values():
         assert side["answers"] == 4

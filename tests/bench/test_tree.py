@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 import pytest
 from tests.bench.test_lookahead import plain, run
 
-from specmesh.bench.kit.experiment import HEADS, SPECULATIVE, TREE, Speculation
+from specmesh.bench.kit.experiment import HEADS, HEADS_AND_DRAFTER, SPECULATIVE, TREE, Speculation
 from specmesh.bench.tree import rows, speculations
 from specmesh.orchestrator.strategies.options import StrategyOptions
 
@@ -40,6 +40,9 @@ def test_every_way_of_decoding_is_a_row_beside_the_target_alone():
 def test_heads_are_a_drafter_of_their_own():
     runs = [*RUNS, *(replace(each, speculation=Speculation(HEADS)) for each in RUNS[6:9])]
     assert (rows(runs, "small")[-1].strategy, rows(runs, "small")[-1].drafter) == (HEADS, HEADS)
+    merged = Speculation(HEADS_AND_DRAFTER)
+    runs = [*RUNS, *(replace(each, speculation=merged) for each in RUNS[6:9])]
+    assert rows(runs, "small")[-1].drafter == "heads, small"
 
 
 def test_any_other_text_is_told():
@@ -66,6 +69,8 @@ def test_widths_are_run_beside_trees_that_are_as_wide_as_pays():
         (TREE, 16, "grown"),
         (TREE, 16, "calibrated"),
     ]
-    of_heads = [(HEADS, None, None), (HEADS, 4, None), (HEADS, 16, None)]
+    of_heads = [
+        (name, width, None) for name in (HEADS, HEADS_AND_DRAFTER) for width in (None, 4, 16)
+    ]
     assert ways(with_heads=False) == of_drafter
     assert ways(with_heads=True) == [*of_drafter, *of_heads]

@@ -2,6 +2,7 @@
 
 import psutil
 import pytest
+from tests.forked_mesh import forked  # noqa: F401 - a fixture
 
 from specmesh import models
 

@@ -63,6 +63,13 @@ def test_malformed_tree_is_refused_by_field(token_ids, parents, field):
     assert refusal.value.field == field
 
 
+def test_tokens_lead_to_the_nodes_that_carry_them_as_far_as_there_are_any():
+    tree = TokenTree((7, 8, 9, 5), (0, 0, 1, 2))
+    assert tree.follow((8, 5, 5)) == (2, 4)
+    assert tree.follow((7, 9)) == (1, 3)
+    assert tree.follow((9,)) == tree.follow(()) == ()
+
+
 def test_extension_is_checked_too():
     with pytest.raises(InvalidField):
         TREE.extend([12], [3])  # a second child of node 3 with token 12

@@ -78,8 +78,9 @@ async def test_every_strategy_gives_the_same_answer(client, prompts, sampling):
             answer(client, prompt, **options, strategy="speculative", lookahead=9),
             answer(client, prompt, **options, strategy="tree"),
             answer(client, prompt, **options, strategy="tree", width=24),
+            answer(client, prompt, **options, strategy="heads-and-drafter"),
         )
-        assert [said(result) for result in speculated] == [said(alone)] * 4
+        assert [said(result) for result in speculated] == [said(alone)] * 5
         assert alone.stats.num_verified_tokens == 0
         assert all(result.stats.num_verified_tokens > 0 for result in speculated)
 
@@ -116,7 +117,7 @@ async def test_rejection_mode_answers_within_the_vocabulary(client, prompts, sam
         *(
             answer(client, prompt, **options, acceptance_mode=mode, strategy=strategy)
             for prompt in prompts[:4]
-            for strategy in ("speculative", "tree")
+            for strategy in ("speculative", "tree", "heads-and-drafter")
         )
     )
     for result in results:

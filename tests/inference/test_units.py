@@ -23,6 +23,7 @@ from specmesh.inference.models.units.pattern import pattern_of
 from specmesh.inference.models.units.planner import ATTENTION, WINDOW, Planner, Work
 from specmesh.inference.models.units.shares import Cost, Measured, alone, best_shares, even, ranges
 from specmesh.inference.models.units.slices import Layers, attend, blocks
+from specmesh.inference.models.units.whole import charge
 
 WORK = Work(320, 864)
 
@@ -199,6 +200,39 @@ def test_a_unit_without_a_part_is_tried_again_in_time():
     assert plan.shares(WORK, 16) == alone(2)
     serve(plan, (1, 1), 400)
     assert plan.shares(WORK, 16)[1] > 0.3
+
+
+OTHER = Work(320, 64)
+
+
+def promising():
+    """A layer that gains 0.4 ms by being divided, and one that gains 0.02."""
+    small = measured(1e-4, 1e-4, dividing_s=3e-5)
+    return {WORK: {16: measured(1e-3, 1e-3, dividing_s=1e-4)}, OTHER: {16: small}}
+
+
+@pytest.mark.parametrize(
+    ("divided_s", "divided"),
+    [
+        (5.6e-3, {WORK, OTHER}),  # as promised: 10 layers of 0.4 ms, 20 of 0.02
+        (5.4e-3, {WORK, OTHER}),  # better
+        (6.1e-3, {WORK, OTHER}),  # a loss of 0.017 ms at each layer
+        (7e-3, {WORK}),  # 0.047 ms
+        (10e-3, {WORK}),
+        (23e-3, set()),
+    ],
+)
+def test_what_a_whole_forward_loses_is_charged_to_each_layer_that_is_divided(divided_s, divided):
+    before = promising()
+    after = charge(before, {WORK: 10, OTHER: 20}, 16, alone_s=10e-3, divided_s=divided_s)
+    plan = Planner(after, 2)
+    assert {work for work in after if plan.shares(work, 16) != alone(2)} == divided
+    assert before == promising()
+
+
+def test_a_forward_of_which_nothing_is_divided_is_charged_nothing():
+    alone_is_best = {WORK: {16: measured(1e-3, 1e-3, dividing_s=1)}}
+    assert charge(alone_is_best, {WORK: 10}, 16, alone_s=10e-3, divided_s=11e-3) == alone_is_best
 
 
 def test_work_of_an_unmeasured_size_is_divided_as_the_nearest():

@@ -358,6 +358,17 @@ def test_a_collector_that_is_broken_is_told(path, value, told):
     assert any(told in problem for problem in collector.collector(built))
 
 
+@pytest.mark.parametrize("name", ["MODEL", "HEADS"])
+def test_a_model_that_its_image_does_not_have_is_told(name):
+    built = manifests("local")
+    assert list(code.models(built)) == []
+    data = settings("verifier")(built)
+    assert data[f"SPECMESH_VERIFIER__{name}"].startswith("/models/pycode-12m")
+    data[f"SPECMESH_VERIFIER__{name}"] = "/models/pycode-13m"
+    (problem,) = code.models(built)
+    assert f"{name} is /models/pycode-13m, which its image does not have" in problem
+
+
 def test_every_check_has_been_seen_to_fail():
-    seen = {check for check, *_ in BREAKAGES} | {collector.collector}
+    seen = {check for check, *_ in BREAKAGES} | {code.models, collector.collector}
     assert seen == set(CHECKS)

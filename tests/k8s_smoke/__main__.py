@@ -171,17 +171,17 @@ class Smoke:
 
 
 def play_demo(mesh: Mesh) -> str:
-    """The overlay ``local``: the model pair that ships, on a network of its own."""
+    """The overlay ``local``: the models that ship, on a network of its own."""
     mesh.start("redis", "verifier", "drafter", "orchestrator")
     options = ("--max-tokens", "48", "--strategy")
     target = "dns:///orchestrator:50051"
     texts = {
         clients.generate(mesh.network, None, target, PROMPT, *options, each)["text"]
-        for each in ("autoregressive", "speculative")
+        for each in ("autoregressive", "speculative", "heads")
     }
     if len(texts) != 1:
         raise Wrong(f"drafting alters the text: {texts}")
-    return f"the target alone and speculative say {texts.pop()[:60]!r}..."
+    return f"the target alone, speculative and heads say {texts.pop()[:60]!r}..."
 
 
 def build() -> None:
@@ -208,7 +208,7 @@ def smoke(reuse_images: bool) -> None:
         # There Redis is a StatefulSet.
         local = {**workloads(rendered("local")), "redis": simulated["redis"]}
         with Mesh(f"{NAME}-demo", local) as mesh, shown(mesh):
-            step("the demo pair by the overlay local", lambda: play_demo(mesh))
+            step("the shipped models by the overlay local", lambda: play_demo(mesh))
 
 
 def break_and_roll(test: Smoke) -> None:

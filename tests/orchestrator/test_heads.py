@@ -146,13 +146,14 @@ async def test_each_draft_has_noise_of_its_own_in_rejection_mode_alone(connect, 
 
 
 async def test_replicas_with_heads_and_without_answer_together(connect, serve):
-    able, unable = Verifier(), Verifier(features=WITHOUT_HEADS)
-    behind = await connect([able, unable])
+    unable, able = Verifier(features=WITHOUT_HEADS), Verifier()
+    behind = await connect([unable, able])
     stub = await serve(behind)
     for sampling in SAMPLINGS:
         asked = request(sampling=sampling, speculation={"strategy": "heads"})
         answer = await collect(stub.Generate(asked))
         assert answer.tokens == alone(asked.sampling)
+    assert not unable.requests  # the other was free
     await able.die()
     unable.requests.clear()
     asked = request(speculation={"strategy": "heads"})
@@ -160,6 +161,18 @@ async def test_replicas_with_heads_and_without_answer_together(connect, serve):
     assert answer.tokens == alone(asked.sampling)
     assert len(unable.requests) == len(answer.tokens)
     assert not any(call.HasField("next_draft") for call in unable.requests)
+
+
+async def test_a_busy_replica_with_heads_is_not_waited_for(connect, serve):
+    able, unable = Verifier(), Verifier(features=WITHOUT_HEADS)
+    behind = await connect([able, unable])
+    stub = await serve(behind)
+    asked = request(speculation={"strategy": "heads"})
+    with behind.mesh.verifiers.reserve({}, wanted=model_pb2.MODEL_FEATURE_HEADS):
+        answer = await collect(stub.Generate(asked))
+    assert answer.tokens == alone(asked.sampling)
+    assert not able.requests
+    assert len(unable.requests) == len(answer.tokens)
 
 
 @pytest.mark.parametrize(

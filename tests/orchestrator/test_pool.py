@@ -13,6 +13,7 @@ from tests.orchestrator.peers import NOT_SERVING, SERVING, Drafter, Verifier
 from specmesh.orchestrator.mesh.pool import MAX_READING, Pool
 from specmesh.serving.errors import FailedPrecondition, Unavailable
 from specmesh.serving.tokenizers import fingerprint
+from specmesh.v1 import model_pb2
 
 
 async def test_health_takes_a_peer_out_and_puts_it_back(connect):
@@ -135,6 +136,26 @@ async def test_a_peer_that_lacks_a_long_prefix_counts_as_busier(connect):
             assert third is holder
             with pool.reserve(holds, tokens_a_call=40) as fourth:
                 assert fourth is other
+
+
+async def test_of_equally_busy_peers_one_with_what_is_wanted_comes_first(connect):
+    without = Verifier(features=[])
+    pool = (await connect([without, Verifier(), Verifier()])).mesh.verifiers
+    unable, able, other = pool.peers
+    holds = {unable.identity: 30, other.identity: 20}
+    heads = model_pb2.MODEL_FEATURE_HEADS
+    with pool.reserve(holds) as anybody:
+        assert anybody is unable
+    with pool.reserve(holds, wanted=heads, tokens_a_call=40) as first:
+        assert first is other  # which holds more than able
+        with pool.reserve(holds, wanted=heads, tokens_a_call=40) as second:
+            assert second is able
+            # Nobody is waited for.
+            with pool.reserve(holds, wanted=heads, tokens_a_call=40) as third:
+                assert third is unable
+    # Others would have to read for as long as two calls take.
+    with pool.reserve({unable.identity: 80}, wanted=heads, tokens_a_call=40) as holder:
+        assert holder is unable
 
 
 async def test_peer_that_just_failed_is_taken_only_if_nobody_else_is_there(connect):

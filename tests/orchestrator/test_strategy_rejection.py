@@ -27,6 +27,9 @@ draft tokens. Whether there was a branch for the outcome depends on all tokens o
 also on those after the rejected one, which were drawn for those very positions. Hence every
 draft task draws with noise of its own (``draft_sampling``); the target's own noise at those
 positions has told nothing yet.
+
+Heads and a drafter: the children of a node come from one source, and which one follows from the
+tokens before them (``decoding/tree_merge.py``).
 """
 
 from __future__ import annotations
@@ -85,7 +88,7 @@ class Tables:
     ) -> Drawn:
         prefix = (*PROMPT, *tokens)
         sampling = self._draft_with(self._sampling, task, epoch)
-        logits = self._drafters[drafter](prefix)
+        logits = self._drafters[drafter % len(self._drafters)](prefix)
         return draw_children(logits, sampling, len(prefix), count, num_choices)
 
     def verdict(self, tokens: Sequence[int], command: Verify) -> Verdict:

@@ -33,6 +33,9 @@ from specmesh.orchestrator.strategies.base import (
     Verify,
 )
 
+HEADS = 1
+"""The drafter that speaks for the target's heads."""
+
 Target = Callable[[Sequence[int]], int]
 Keeps = Callable[[TopK], bool]
 
@@ -209,6 +212,7 @@ class World:
             *(command.task, (), asked.depth),
             levels_per_message=asked.depth,
             num_choices=asked.num_choices,
+            drafter=HEADS,
             stop=asked.stop,
             growth=asked.growth,
         )

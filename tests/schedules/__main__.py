@@ -68,12 +68,12 @@ def _quietly() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def run_batch(seeds: range, *, has_heads: bool = False) -> Total:
+def run_batch(seeds: range, *, width: int | None = None) -> Total:
     """Run the schedules of ``seeds``."""
     total = Total()
     with _quietly(), collecting_seldom() as collect:
         for seed in seeds:
-            total.add(run(seed, has_heads=has_heads))
+            total.add(run(seed, width=width))
             if seed % COLLECT_EVERY == 0:
                 collect()
     return total

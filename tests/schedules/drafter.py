@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.draft_shaper import DraftShaper
-from tests.schedules.models import VOCAB_SIZE, drafter_logits, state_after
+from tests.schedules.levels import Levels
+from tests.schedules.models import VOCAB_SIZE, state_after
 from tests.schedules.network import Network
 from tests.schedules.replicas import Health, Replica, corrupted
 
-from specmesh.decoding.drafting import draw_children
 from specmesh.decoding.simulated import chained
 from specmesh.mesh.v1alpha1 import confidence_pb2, drafter_pb2
-from specmesh.serving.wire import read_sampling, read_tree, write_choices, write_distributions
+from specmesh.serving.wire import read_sampling, read_tree
 
 
 class Drafter(Replica):
@@ -41,40 +40,21 @@ class Drafter(Replica):
         states = [state_after(prefix)]
         for token, parent in zip(tree.token_ids, tree.parents, strict=True):
             states.append(chained(states[parent], token))
+        positions = [len(prefix) + depth for depth in tree.depths]
         sampling = read_sampling(request.sampling)
-        depths = [len(prefix) + depth for depth in tree.depths]
-        growth = DraftShaper(request)
+        levels = Levels(request, sampling, self._agreement, states, positions)
         depth = self._dice.choice([request.depth, request.depth, self._dice.randint(1, 4)])
         depth = min(depth, request.depth)
         part, num_levels = drafter_pb2.DraftResponse(), 0
         for level in range(1, depth + 1):
             num_levels += 1
             part.cost.forward_ms += self._pace_s * 1e3
-            tips, count = growth.tips, growth.num_candidates
-            drawn = [
-                draw_children(
-                    drafter_logits(states[tip], self._agreement),
-                    *(sampling, depths[tip], count),
-                    num_choices=max(request.num_choices, count),
-                )
-                for tip in tips
-            ]
-            for tip, each, children in zip(tips, drawn, growth.grow(drawn), strict=True):
-                part.token_ids.extend(children)
-                part.parents.extend([tip] * len(children))
-                states.extend(chained(states[tip], child) for child in children)
-                depths.extend([depths[tip] + 1] * len(children))
-                if each.distribution is not None and children:
-                    part.draft_distributions.extend(write_distributions({tip: each.distribution}))
-                if each.choices is not None and request.num_choices and children:
-                    told = each.choices.first(request.num_choices)
-                    part.choices.extend(write_choices({tip: told}))
-                    part.entropies.append(told.entropy)
-            if level % request.levels_per_message == 0 or level == depth or growth.ended:
+            levels.write(part)
+            if level % request.levels_per_message == 0 or level == depth or levels.ended:
                 if part.token_ids:
                     yield self._pace_s * num_levels, self._body(part)
                 part, num_levels = drafter_pb2.DraftResponse(), 0
-            if growth.ended:
+            if levels.ended:
                 break
         yield 0.0, drafter_pb2.DraftEachResponse(last=True).SerializeToString()
 

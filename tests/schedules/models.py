@@ -50,7 +50,7 @@ def text(tokens: Sequence[int]) -> str:
     return "".join(chr(ord("a") + token) for token in tokens)
 
 
-def model_info(name: str, heads_depth: int = 0) -> model_pb2.ModelInfo:
+def model_info(name: str) -> model_pb2.ModelInfo:
     """What a replica says of itself."""
     return model_pb2.ModelInfo(
         name=name,
@@ -62,7 +62,6 @@ def model_info(name: str, heads_depth: int = 0) -> model_pb2.ModelInfo:
         backend="schedule",
         weights_digest=name,
         dtype="float32",
-        heads_depth=heads_depth,
         features=[number for number in model_pb2.ModelFeature.values() if number],
     )
 

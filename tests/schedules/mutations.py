@@ -118,6 +118,17 @@ def _verdicts_are_believed() -> Iterator[None]:
 
 
 @contextmanager
+def _drafts_of_heads_are_believed() -> Iterator[None]:
+    read = verify_calls.read_next_draft
+
+    def believed(response: Any, command: Any, sampling: Any, vocab_size: int) -> Any:
+        return read(response, command, sampling, vocab_size=1 << 40)
+
+    with patch.object(verify_calls, "read_next_draft", believed):
+        yield
+
+
+@contextmanager
 def _suspicion_is_enough() -> Iterator[None]:
     """A request that two replicas broke on is to blame, even if they break on anything."""
 
@@ -170,6 +181,9 @@ MUTATIONS = {
     ),
     "the first error is final": Mutation(_first_error_is_final, ("sick verifier",), seed=7),
     "verdicts are believed": Mutation(_verdicts_are_believed, ("sick verifier",), seed=18),
+    "drafts of heads are believed": Mutation(
+        _drafts_of_heads_are_believed, ("sick verifier",), seed=1256
+    ),
     "suspicion is enough": Mutation(_suspicion_is_enough, ("sick verifier",), seed=161),
     "a closed channel cancels the answer": Mutation(
         _closed_channel_cancels_the_answer, ("replace verifier",), seed=171

@@ -21,6 +21,7 @@ from tests.schedules.status import Status, refusal
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
 from specmesh.mesh.v1alpha1 import model_service_pb2, tokens_pb2
 from specmesh.serving.errors import FailedPrecondition, ResourceExhausted, Unavailable
+from specmesh.v1 import model_pb2
 
 BROKEN = (
     Status(grpc.StatusCode.INTERNAL, "internal error"),
@@ -56,7 +57,6 @@ class Replica:
     service = ""
     name = ""
     """Of the model, if it has one."""
-    heads_depth = 0
 
     def __init__(self, address: str, network: Network, health: Health, pace_s: float) -> None:
         self.process = Process(address)
@@ -74,6 +74,11 @@ class Replica:
             "/specmesh.mesh.v1alpha1.ModelService/GetTokenizer": self._get_tokenizer,
         }
         network.listen(address, self)
+
+    @property
+    def info(self) -> model_pb2.ModelInfo:
+        """What it says of its model."""
+        return model_info(self.name)
 
     def accept(self, call: ServerCall, request: bytes | None) -> None:
         """See ``Server``."""
@@ -110,9 +115,7 @@ class Replica:
         call.reply(health_pb2.HealthCheckResponse(status=serving).SerializeToString())
 
     def _get_model(self, call: ServerCall, request: bytes | None) -> None:
-        response = model_service_pb2.GetModelResponse(
-            model=model_info(self.name, self.heads_depth), process_id=self._process_id
-        )
+        response = model_service_pb2.GetModelResponse(model=self.info, process_id=self._process_id)
         call.reply(response.SerializeToString())
         call.end(Status(grpc.StatusCode.OK))
 

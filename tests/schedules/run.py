@@ -59,7 +59,7 @@ def run(
     *,
     traced: bool = False,
     kinds: Collection[str] = tuple(KINDS),
-    has_heads: bool = False,
+    width: int | None = None,
 ) -> Outcome:
     """Run the schedule of ``seed``, with faults of ``kinds``.
 
@@ -73,7 +73,7 @@ def run(
         patch.object(channels, "open_channel", _client_channel),
     ):
         dice = random.Random(seed)
-        scenario = replace(choose_scenario(dice, kinds), has_heads=has_heads)
+        scenario = replace(choose_scenario(dice, kinds), width=width)
         return _run(seed, scenario, dice, traced=traced)
 
 

@@ -45,7 +45,10 @@ OF_NAMES = {"replace verifier", "dns away"}
 
 
 CHOSEN = ("autoregressive", "speculative", "dsi", "branch-prediction", "exhaustive", "filter")
-"""The strategies of the questions; with one more, every seed would mean another schedule."""
+"""The first strategies of the questions; with one more, every seed would mean another schedule."""
+LATER = {0: "tree", 1: "heads", 2: "heads-and-drafter"}
+SHARES = 11
+"""The others: of each a question in so many, by the seed that it is asked with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +96,19 @@ class Scenario:
     redis_s: float
     questions: tuple[Question, ...]
     faults: tuple[Fault, ...] = field(default=())
-    has_heads: bool = False
-    """The target, of which the requests ask for second choices as well; never by chance, since that
-    would make another schedule of every seed."""
+    width: int | None = None
+    """What all questions ask for; never by chance, since that would make another schedule of every
+    seed."""
 
     @property
     def has_name(self) -> bool:
         """Whether orchestrators look up who the verifiers are."""
         return any(fault.kind in OF_NAMES for fault in self.faults)
+
+    def has_heads(self, number: int) -> bool:
+        """Whether that verifier has heads: every second one, and all where they may be replaced, or
+        there could be nobody left who has any."""
+        return self.has_name or number % 2 == 0
 
 
 def choose_scenario(dice: random.Random, kinds: Collection[str]) -> Scenario:
@@ -131,15 +139,17 @@ def choose_scenario(dice: random.Random, kinds: Collection[str]) -> Scenario:
 def _question(dice: random.Random) -> Question:
     mode = dice.choice((AcceptanceMode.GREEDY, AcceptanceMode.COUPLED, AcceptanceMode.REJECTION))
     asked_at = dice.choice((0.0, dice.random() * 0.2))
+    prompt = tuple(dice.randrange(1, VOCAB_SIZE) for _ in range(dice.choice((1, 3, 9, 20))))
+    max_tokens = dice.randint(3, 14)
+    seed = dice.getrandbits(53)
+    strategy = dice.choice(CHOSEN)
     return Question(
-        prompt=tuple(dice.randrange(1, VOCAB_SIZE) for _ in range(dice.choice((1, 3, 9, 20)))),
-        max_tokens=dice.randint(3, 14),
+        prompt=prompt,
+        max_tokens=max_tokens,
         sampling=Sampling(
-            temperature=0.0 if mode is AcceptanceMode.GREEDY else 1.0,
-            seed=dice.getrandbits(53),
-            mode=mode,
+            temperature=0.0 if mode is AcceptanceMode.GREEDY else 1.0, seed=seed, mode=mode
         ),
-        strategy=dice.choice(CHOSEN),
+        strategy=LATER.get(seed % SHARES, strategy),
         lookahead=dice.choice((None, None, 1, 3)),
         asked_at=asked_at,
         leaves_at=asked_at + dice.random() if dice.random() < 0.05 else None,

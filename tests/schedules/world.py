@@ -26,7 +26,6 @@ from specmesh.decoding.sampling import AcceptanceMode
 from specmesh.v1 import generation_pb2
 from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
 
-WIDTH = 4
 PATIENCE_S = 120.0
 """How long a client waits for its whole answer."""
 START_S = 20.0
@@ -111,7 +110,8 @@ class World:
             return
         self.verifiers[address] = Verifier(
             *(address, self.network, Health(), self._scenario.target_s),
-            *(self.ledger.asked, self._scenario.has_heads),
+            self.ledger.asked,
+            has_heads=self._scenario.has_heads(int(address[1:].partition(":")[0])),
         )
         self.processes.append(self.verifiers[address].process)
 
@@ -168,7 +168,7 @@ class World:
             max_tokens=question.max_tokens,
             strategy=question.strategy,
             lookahead=question.lookahead,
-            width=WIDTH if self._scenario.has_heads else None,
+            width=self._scenario.width,
             request_id=str(current_process()),
         )
         try:

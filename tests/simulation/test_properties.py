@@ -275,6 +275,23 @@ def test_heads_that_know_as_much_as_a_drafter_save_its_hops():
     assert heads < 0.5 * alone
 
 
+def test_a_drafter_that_works_meanwhile_makes_heads_quicker():
+    """One that knows more than they do, and one that knows as much: it errs elsewhere."""
+    target = SimulatedTarget(5, VOCAB_SIZE)
+    mesh = MeshModel(Fixed(1.0, token_s=0.01), (Fixed(0.1),), hop_s=0.05, heads_s=0.02)
+    goal = Goal(max_tokens=600)
+
+    def seconds(name: str, acceptance: float) -> float:
+        drafters = (SimulatedDrafter(target, acceptance),)
+        models = CertainModels(target, drafters, heads=SimulatedDrafter(target, 0.7, salt=1))
+        return simulate(STRATEGIES[name](goal), goal, models, mesh, 0)[0].ended_s
+
+    alone = seconds("heads", 0.7)
+    assert seconds("heads-and-drafter", 0.9) < 0.85 * alone
+    assert seconds("heads-and-drafter", 0.7) < 0.98 * alone
+    assert seconds("heads-and-drafter", 0.0) < 1.02 * alone
+
+
 def test_a_tree_pays_where_tokens_cost_little_and_is_a_chain_where_they_cost_much():
     assert seconds_of("tree", 0.0) < 0.8 * seconds_of("speculative", 0.0)
     assert seconds_of("tree", 0.2) < 1.05 * seconds_of("speculative", 0.2)

@@ -102,6 +102,12 @@ BENCHMARKS = (
         "Start what 'specmesh plan' plans, and hold what it predicts against what is measured.",
     ),
     Program(
+        "bench profile",
+        "specmesh.bench.profile.check",
+        "local",
+        "Hold a profile's times, and the strategy it chooses, against what is measured.",
+    ),
+    Program(
         "bench load",
         "specmesh.bench.load",
         "local",

@@ -15,6 +15,7 @@ from specmesh.bench.kit.bench import Bench, Surroundings, conduct
 from specmesh.bench.kit.experiment import (
     AUTOREGRESSIVE,
     HEADS,
+    HEADS_AND_DRAFTER,
     SEED,
     SPECULATIVE,
     TEMPERATURES,
@@ -76,7 +77,7 @@ def main(
 ) -> None:
     """Run the target alone, speculative decoding and trees on the same prompts in turn: trees that
     are as wide as pays, and trees that fill a width, of the drafter, with --trees calibrated ones,
-    too, and of the target's heads, if there are any.
+    too, and if the target has heads, theirs, and theirs merged with the drafter's chain.
 
     Exits with 1 if their texts differ.
     """
@@ -105,14 +106,18 @@ def main(
 def speculations(
     widths: Sequence[int], shapes: Sequence[str] = (GROWN,), *, with_heads: bool
 ) -> tuple[Speculation, ...]:
-    """Autoregressive decoding as the baseline, chains, trees that pay and trees of each width, of
-    the drafter in each of ``shapes``."""
+    """Autoregressive decoding as the baseline, chains, trees that pay and trees of each width: of
+    the drafter in each of ``shapes``, of heads, and of heads and the drafter."""
     of_drafter = (
         Speculation(TREE, StrategyOptions(width=width, shape=shape))
         for width in widths
         for shape in shapes
     )
-    of_heads = (Speculation(HEADS, StrategyOptions(width=each)) for each in (None, *widths))
+    of_heads = (
+        Speculation(strategy, StrategyOptions(width=each))
+        for strategy in (HEADS, HEADS_AND_DRAFTER)
+        for each in (None, *widths)
+    )
     return (
         *(_PLAIN, Speculation(SPECULATIVE), Speculation(TREE), *of_drafter),
         *(of_heads if with_heads else ()),
@@ -153,7 +158,7 @@ class TreeRow:
 
     strategy: str
     drafter: str | None
-    """``heads`` for the target's own."""
+    """``heads`` for the target's own, with the drafter's name behind them for both."""
     temperature: float
     width: int | None
     """That every tree fills; None: as wide as pays."""
@@ -187,9 +192,10 @@ def _row(
     stats = [run.result.stats for run in runs]
     num_calls = sum(each.num_verify_calls for each in stats)
     alone = by_prompt(plain)
+    who = {AUTOREGRESSIVE: None, HEADS: HEADS, HEADS_AND_DRAFTER: f"{HEADS}, {drafter}"}
     return TreeRow(
         strategy=way.strategy,
-        drafter={AUTOREGRESSIVE: None, HEADS: HEADS}.get(way.strategy, drafter),
+        drafter=who.get(way.strategy, drafter),
         temperature=temperature,
         width=way.options.width,
         shape=way.options.shape,
@@ -207,7 +213,7 @@ def rows_table(rows: Sequence[TreeRow]) -> Table:
     table = make_table(f"Temperature {rows[0].temperature:g}", *headings)
     table.add_column("same")
     for row in rows:
-        width = "as pays" if row.strategy in (TREE, HEADS) else ""
+        width = "as pays" if row.strategy in (TREE, HEADS, HEADS_AND_DRAFTER) else ""
         table.add_row(
             row.strategy,
             width if row.width is None else str(row.width),

@@ -44,6 +44,7 @@ PROGRAMS = (
     Program("simulate", "specmesh.bench.simulate", "simulation", "Run strategies in virtual time."),
     Program("plan", "specmesh.bench.plan", "simulation", "How many replicas a load needs."),
     Program("calibrate", "specmesh.bench.calibrate", "local", "Fit what decisions go by."),
+    Program("profile", "specmesh.bench.profile", "local", "What a mesh costs, what suits it."),
 )
 
 SERVICES = (

@@ -72,6 +72,16 @@ class TokenTree:
                 return child
         return None
 
+    def follow(self, token_ids: Iterable[int]) -> tuple[int, ...]:
+        """The nodes that carry ``token_ids`` from the prefix downwards, as far as there are any."""
+        nodes: list[int] = []
+        for token in token_ids:
+            child = self.child_with(nodes[-1] if nodes else 0, token)
+            if child is None:
+                break
+            nodes.append(child)
+        return tuple(nodes)
+
     def path(self, node: int) -> tuple[int, ...]:
         """The nodes from the prefix down to ``node``: without node 0, with ``node``."""
         upwards = []

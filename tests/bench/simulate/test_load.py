@@ -54,6 +54,17 @@ def test_a_chain_that_can_hardly_stand_leaves_the_drafter_to_others(monkeypatch)
     assert bounded.duration_s < 0.8 * unbounded.duration_s
 
 
+def test_heads_may_know_less_than_the_drafter():
+    model = MeshModel(Fixed(0.04), (Fixed(0.003),), num_verifiers=1, heads_s=0.001)
+
+    def seconds(strategy, **changes):
+        return run_load(SimulatedLoad(strategy, Goal(200), **changes), model).duration_s
+
+    assert seconds("heads") == seconds("heads", heads_acceptance=0.8)
+    assert seconds("heads", heads_acceptance=0.3) > 1.5 * seconds("heads")
+    assert seconds("tree", heads_acceptance=0.3) == seconds("tree")
+
+
 def test_requests_come_at_the_rate_asked_for():
     load = SimulatedLoad("autoregressive", Goal(1), num_requests=400, rate_per_s=50.0)
     found = run_load(load, mesh())

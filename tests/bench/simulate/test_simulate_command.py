@@ -141,6 +141,7 @@ def test_people_get_tables(command):
         ((*RUN, "--target-token-ms", -1), "--target-token-ms"),
         ((*RUN, "--strategy", "heads"), "--heads-ms"),
         ((*RUN, "--heads-ms", "nan"), "--heads-ms"),
+        ((*RUN, "--heads-acceptance", 2), "--heads-acceptance"),
         ((*RUN, "--target-histogram", "some.json"), "--target-histogram"),
     ],
 )

@@ -35,6 +35,7 @@ IMAGES = {
 }
 """Ours, with what each runs by itself; the last two are told by their arguments."""
 USAGE_ERROR = typer.BadParameter.__base__
+CONTAINERFILE = (REPOSITORY / "Containerfile").read_text()
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 
 
@@ -133,6 +134,23 @@ def images(manifests: Manifests) -> Iterator[str]:
                 yield f"{pod}: image {name} is of {tag}, not of {PROJECT['version']}"
             if container in pod.spec["containers"]:
                 yield from _runs(pod, container, IMAGES[name])
+
+
+def models(manifests: Manifests) -> Iterator[str]:
+    """What pods of the image with the shipped models are told to load is in that image."""
+    copied = r"^COPY services/specmesh/models/\S+ (/models/\S+)$"
+    held = set(re.findall(copied, CONTAINERFILE, re.M))
+    for pod in manifests.pods:
+        for container in pod.spec["containers"]:
+            if "specmesh-demo" not in container["image"]:
+                continue
+            told = manifests.environment(container).items()
+            asked = {name: value for name, value in told if value.startswith("/models/")}
+            if not asked:
+                yield f"{pod}: is told no model"
+            for name, value in asked.items():
+                if value not in held:
+                    yield f"{pod}: {name} is {value}, which its image does not have"
 
 
 def _runs(pod: Pod, container: Object, runs: str) -> Iterator[str]:

@@ -31,6 +31,7 @@ CHECKS: tuple[Check, ...] = (
     code.probes,
     code.settings,
     code.images,
+    code.models,
     metrics.queries,
     metrics.alerts,
     metrics.scaling,

@@ -43,10 +43,11 @@ def main(
 ) -> None:
     """Kill, stop, slow and cut off the processes of a mesh at random while answers stream.
 
-    Two orchestrators, three verifiers, two drafters, two confidence services and Redis, which
-    keeps what it holds half of the time and forgets it when it ends for the other half. At most
-    one orchestrator and two verifiers are out of reach at once, Redis for a few seconds. Exits
-    with 1 if a token was lost, doubled or changed, or an answer failed.
+    Two orchestrators, three verifiers, of which the second has no heads, two drafters, two
+    confidence services and Redis, which keeps what it holds half of the time and forgets it when
+    it ends for the other half. At most one orchestrator and two verifiers are out of reach at
+    once, Redis for a few seconds. Exits with 1 if a token was lost, doubled or changed, or an
+    answer failed.
 
     The JSON has: faults (how many struck; faults_by_kind has each), finished, cancelled (by
     their readers), exact (finished ones equal to the target's own text, where there is but

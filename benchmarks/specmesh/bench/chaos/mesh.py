@@ -32,6 +32,8 @@ class Setup:
     """What the mesh is made of. ``persistent``: whether Redis keeps its data on disk."""
 
     models: Models
+    heads: Sequence[str]
+    """Arguments that give a verifier heads; every second one gets them."""
     shape: MeshShape
     persistent: bool
     directory: Path
@@ -118,7 +120,10 @@ class ChaosMesh:
         models, shape = self._setup.models, self._setup.shape
         drafters = models.drafters()
         arguments: dict[str, Sequence[Sequence[str]]] = {
-            "verifier": [(*models.verifier(), *store)] * shape.verifiers,
+            "verifier": [
+                (*models.verifier(), *(() if n % 2 else self._setup.heads), *store)
+                for n in range(shape.verifiers)
+            ],
             "drafter": [(*drafters[n % len(drafters)], *store) for n in range(shape.drafters)],
             "confidence": [()] * shape.confidence,
         }

@@ -19,12 +19,14 @@ from specmesh.bench.kit.prompts import read_prompts
 from specmesh.cli.local.models import Models, RealModels, WaitingModels
 from specmesh.client import AsyncClient
 from specmesh.decoding.simulated import SimulatedTarget
-from specmesh.models import DRAFTER, TARGET, path
+from specmesh.models import DRAFTER, TARGET, heads, path
 from specmesh.orchestrator.request_limits import SEED_BITS
 
 _TARGET_MS = 8.0
 _DRAFTER_MS = 2.0
 _ACCEPTANCE = 0.8
+_HEADS_DEPTH = 5
+_HEADS_MS = 1.0
 _LONGEST_PROMPT = 300
 _STOP_SHARE = 0.1
 _NUM_PROMPTS = 8
@@ -34,6 +36,8 @@ class Pair(Protocol):
     """A target and drafters, with requests for them."""
 
     models: Models
+    heads: Sequence[str]
+    """Arguments that give a verifier heads; empty if there are none."""
 
     def draw(self, rng: random.Random, longest: int) -> ChaosRequest:
         """Draw a request for at most ``longest`` tokens."""
@@ -52,6 +56,10 @@ class WaitingPair:
         self.models: Models = WaitingModels(
             target_ms=_TARGET_MS, drafter_ms=_DRAFTER_MS, acceptance=_ACCEPTANCE, seed=seed
         )
+        self.heads: Sequence[str] = (
+            *("--simulated-heads-depth", str(_HEADS_DEPTH)),
+            *("--simulated-heads-ms", f"{_HEADS_MS:g}"),
+        )
 
     def draw(self, rng: random.Random, longest: int) -> ChaosRequest:
         """Draw a request with a random prompt, and a stop token in one of ten."""
@@ -64,6 +72,7 @@ class WaitingPair:
             temperature=rng.choice((0.0, 0.8, DRAWING_TEMPERATURE)),
             seed=rng.getrandbits(SEED_BITS),
             longest=longest,
+            with_heads=True,
             stop_token_ids=stops,
         )
 
@@ -82,6 +91,8 @@ class ShippedPair:
     def __init__(self) -> None:
         self._truth: Truth | None = None
         self.models: Models = RealModels(str(path(TARGET)), (str(path(DRAFTER)),))
+        folder = heads()
+        self.heads: Sequence[str] = () if folder is None else ("--heads", str(folder))
         self._text_keys: Sequence[TextKey] = [
             (prompt, temperature, 1)
             for prompt in read_prompts(None)[:_NUM_PROMPTS]
@@ -91,7 +102,14 @@ class ShippedPair:
     def draw(self, rng: random.Random, longest: int) -> ChaosRequest:
         """Draw a request for one of the prompts, at temperature 0 or 0.8."""
         prompt, temperature, seed = rng.choice(self._text_keys)
-        return draw(rng, prompt=prompt, temperature=temperature, seed=seed, longest=longest)
+        return draw(
+            rng,
+            prompt=prompt,
+            temperature=temperature,
+            seed=seed,
+            longest=longest,
+            with_heads=bool(self.heads),
+        )
 
     async def truth(self, client: AsyncClient, longest: int) -> Truth:
         """What the mesh answers with the target alone; it is queried once."""

@@ -62,15 +62,17 @@ def draw(
     temperature: float,
     seed: int,
     longest: int,
+    with_heads: bool,
     stop_token_ids: tuple[int, ...] = (),
 ) -> ChaosRequest:
-    """Draw a request with any strategy and mode, for at most ``longest`` tokens.
+    """Draw a request with any mode and any strategy, of those that need heads only
+    ``with_heads``, for at most ``longest`` tokens.
 
     Of eight readers, six read to the end, one cancels and one stalls.
     """
     request = ChaosRequest(
         prompt=prompt,
-        strategy=draw_strategy(rng),
+        strategy=draw_strategy(rng, with_heads=with_heads),
         temperature=temperature,
         mode=rng.choice(list(AcceptanceMode)),
         seed=seed,

@@ -67,6 +67,7 @@ class Chaos:
             self._report(f"Redis {'keeps' if persistent else 'forgets'} what it holds")
             setup = Setup(
                 models=self._plan.pair.models,
+                heads=self._plan.pair.heads,
                 shape=self._plan.shape,
                 persistent=persistent,
                 directory=directory,

@@ -7,8 +7,9 @@ from random import Random
 from specmesh.orchestrator.strategies import STRATEGIES
 
 
-def draw_strategy(random: Random) -> str:
-    """The name of a strategy that needs no heads, each as likely as any other.
+def draw_strategy(random: Random, *, with_heads: bool = False) -> str:
+    """The name of a strategy, each as likely as any other; only ``with_heads`` of one that needs
+    heads.
 
     By rendezvous hashing (Thaler & Ravishankar 1998), so that one strategy more changes what a
     seed means only where that one is drawn.
@@ -18,4 +19,5 @@ def draw_strategy(random: Random) -> str:
     def weight(name: str) -> float:
         return Random(f"{key} {name}").random()  # noqa: S311 - nothing secret
 
-    return max((name for name, kind in STRATEGIES.items() if not kind.needs_heads), key=weight)
+    able = (name for name, kind in STRATEGIES.items() if with_heads or not kind.needs_heads)
+    return max(able, key=weight)

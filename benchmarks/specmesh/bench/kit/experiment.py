@@ -21,6 +21,7 @@ BRANCH_PREDICTION = "branch-prediction"
 FILTER = "filter"
 TREE = "tree"
 HEADS = "heads"
+HEADS_AND_DRAFTER = "heads-and-drafter"
 GREEDY = 0.0
 SAMPLED = 0.8
 TEMPERATURES = (GREEDY, SAMPLED)

@@ -19,6 +19,7 @@ from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.orchestrator.mesh.reservation import Reservation
 from specmesh.serving.conventions import QUARANTINES
 from specmesh.serving.errors import FailedPrecondition, retry_after_s
+from specmesh.v1 import model_pb2
 
 MAX_ATTEMPTS = 6
 """Failed attempts after which a call is given up, once every usable replica has failed it."""
@@ -57,7 +58,7 @@ class Attempts:
     ``kind`` names the model that must answer; None accepts any in the pool. ``is_healthy`` sends a
     replica a harmless request: the client's request is blamed once a replica answers that and
     then breaks on the request again. None: suspicion is enough. ``patient``: replicas that failed
-    are tried again once no others are left.
+    are tried again once no others are left. ``wanted`` as in ``Pool.reserve``.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Attempts:
         *,
         is_healthy: Callable[[Peer], Awaitable[bool]] | None = None,
         patient: bool = True,
+        wanted: model_pb2.ModelFeature.ValueType | None = None,
     ) -> None:
         self._pool = pool
         self._kind = kind
@@ -76,6 +78,7 @@ class Attempts:
         self._deadline = deadline
         self._is_healthy = is_healthy
         self._patient = patient
+        self._wanted = wanted
         self._blame = Blame(pool.outliers, prefix.session_id)
         self._failed_at: set[str] = set()
         self._forgetful: set[str] = set()
@@ -105,6 +108,7 @@ class Attempts:
             only=self._only,
             proven=self._blame.second_opinion,
             tokens_a_call=tokens_a_call,
+            wanted=self._wanted,
         )
 
     def can_reserve_another(self, peer: Peer) -> bool:
@@ -115,7 +119,9 @@ class Attempts:
         """Reserve another replica than ``peer`` for its attempt. Raises as ``Pool.reserve``."""
         avoid = {*self._failed_at, peer.address}
         return self._pool.reserve(
-            self._prefix.holds, avoid, self._kind, only=self._blame.confined_to
+            *(self._prefix.holds, avoid, self._kind),
+            only=self._blame.confined_to,
+            wanted=self._wanted,
         )
 
     @property

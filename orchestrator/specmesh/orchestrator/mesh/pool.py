@@ -18,6 +18,7 @@ from specmesh.orchestrator.mesh.reservation import Reservation
 from specmesh.orchestrator.mesh.slow_start import SlowStart
 from specmesh.serving.conventions import CAUSE, EJECTIONS, ROLE
 from specmesh.serving.errors import FailedPrecondition, Unavailable
+from specmesh.v1 import model_pb2
 
 log = logging.getLogger(__name__)
 
@@ -160,9 +161,11 @@ class Pool:
         only: Collection[str] | None = None,
         proven: bool = False,
         tokens_a_call: float = math.inf,
+        wanted: model_pb2.ModelFeature.ValueType | None = None,
     ) -> Reservation:
-        """Take a slot at the least busy peer; of equals, the one that holds most of the prefix.
-        The load of one that is new counts for more (``SlowStart``).
+        """Take a slot at the least busy peer; of equals, at one with the feature ``wanted``, of
+        these at the one that holds most of the prefix. The load of one that is new counts for more
+        (``SlowStart``).
 
         ``holds`` maps identities to tokens held. For each ``tokens_a_call`` tokens that a peer
         holds less than the one with most, it counts as busy with one call more, up to
@@ -188,6 +191,7 @@ class Pool:
                 proven and not self.outliers.proven(p.address),
                 (p.num_outstanding + 1 + reading(p)) * reluctance.get(p.identity, 1),
                 p.num_ending,
+                wanted is not None and not p.can(wanted),
                 -holds.get(p.identity, 0),
             ),
         )

@@ -100,6 +100,7 @@ class VerifyCalls:
         attempts = Attempts(
             *(self._pool, self._prefix, self._deadline, self._target),
             is_healthy=lambda peer: self._is_healthy(peer, context),
+            wanted=model_pb2.MODEL_FEATURE_HEADS if command.next_draft else None,
         )
         with closing(attempts), self._admission.verifying(len(command.tree) + 1):
             while True:

@@ -10,6 +10,7 @@ from specmesh.orchestrator.strategies.branch_prediction import BranchPrediction,
 from specmesh.orchestrator.strategies.dsi import DSI
 from specmesh.orchestrator.strategies.filter import ConfidenceFilter
 from specmesh.orchestrator.strategies.heads import Heads
+from specmesh.orchestrator.strategies.heads_and_drafter import HeadsAndDrafter
 from specmesh.orchestrator.strategies.speculative import Speculative
 from specmesh.orchestrator.strategies.tree import Tree
 
@@ -22,6 +23,7 @@ STRATEGIES: Mapping[str, type[Strategy]] = {
     "filter": ConfidenceFilter,
     "tree": Tree,
     "heads": Heads,
+    "heads-and-drafter": HeadsAndDrafter,
 }
 """By the names that requests give them."""
 

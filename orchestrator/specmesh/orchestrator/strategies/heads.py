@@ -21,6 +21,7 @@ from collections.abc import Sequence
 
 from specmesh.decoding.tree import EMPTY
 from specmesh.decoding.tree_growth import TreeGrowth
+from specmesh.decoding.tree_merge import DrawnTree
 from specmesh.decoding.tree_plan import AdaptiveTree, TreePlan
 from specmesh.orchestrator.strategies.base import (
     Capacity,
@@ -32,6 +33,7 @@ from specmesh.orchestrator.strategies.base import (
     Goal,
     NextDraft,
     Strategy,
+    TaskId,
     Verified,
     Verify,
 )
@@ -56,47 +58,59 @@ class Heads(Strategy):
         self._progress = Progress(goal)
         self._capacity = Capacity()
         self._adaptive = AdaptiveTree(goal.lookahead, goal.width)
-        self._task = 0
-        self._verified = NOTHING
-        """The tree of the verification under way."""
+        self._last_task: TaskId = 0
+        self._check: TaskId = 0
+        """The verification under way."""
+        self._tree = EMPTY
+        """What it covers."""
+        self._drafted = NOTHING
+        """What the heads have drafted of that."""
         self._plan: TreePlan | None = None
-        """What it was drafted by."""
+        """What that was drafted by."""
         self._next_plan: TreePlan | None = None
         """What the next one is drafted by."""
 
     def start(self, capacity: Capacity) -> Sequence[Command]:
         """A verification of nothing, which brings the first token and the first tree."""
         self._capacity = capacity
-        return [self._verify(NOTHING)]
+        return self._go_on((), NOTHING)
 
     def handle(self, event: Event) -> Sequence[Command]:
         """Commit what a verdict says, and verify the tree that came with it."""
         match event:
-            case Verified(task=self._task):
+            case Verified(task=self._check):
                 return self._conclude(event)
-            case Failed(task=self._task):
-                return [GiveUp(self._task)]
+            case Failed(task=self._check):
+                return [GiveUp(self._check)]
             case Capacity():
                 self._capacity = event
         return []
 
     def _conclude(self, event: Verified) -> list[Command]:
-        verdict, drafted = event.verdict, self._verified
-        self._adaptive.observe(drafted.outcome(verdict.accepted_nodes), self._plan)
-        accepted = drafted.tree.tokens_on(verdict.accepted_nodes)
-        commands = self._progress.commit(
-            (*accepted, verdict.next_token), len(accepted), recovered=verdict.recovered
-        )
+        verdict, drafted = event.verdict, self._drafted
+        accepted = self._tree.tokens_on(verdict.accepted_nodes)
+        self._adaptive.observe(drafted.outcome(drafted.tree.follow(accepted)), self._plan)
+        said = (*accepted, verdict.next_token)
+        commands = self._progress.commit(said, len(accepted), recovered=verdict.recovered)
         if self._progress.ended:
             return commands
-        return [*commands, self._verify(self._fitting(event.next_draft))]
+        return [*commands, *self._go_on(said, self._fitting(event.next_draft))]
 
-    def _verify(self, draft: DraftTree) -> Verify:
-        self._task += 1
-        self._verified, self._plan = draft, self._next_plan
+    def _go_on(self, said: tuple[int, ...], drafted: DraftTree) -> list[Command]:  # noqa: ARG002 - for those who override it
+        """Verify what the heads have ``drafted`` below the tokens that the target has ``said``."""
+        return [self._verify(drafted, drafted.drawn)]
+
+    def _verify(self, drafted: DraftTree, whole: DrawnTree) -> Verify:
+        """Verify ``whole``, of which the heads have ``drafted`` all or a part."""
+        self._check, self._tree = self._new_task(), whole.tree
+        self._drafted, self._plan = drafted, self._next_plan
         return Verify(
-            *(self._task, (), draft.tree, draft.distributions), next_draft=self._next_draft()
+            *(self._check, (), whole.tree, whole.distributions), next_draft=self._next_draft()
         )
+
+    def _new_task(self) -> TaskId:
+        self._last_task += 1
+        return self._last_task
 
     def _next_draft(self) -> NextDraft | None:
         """What to draft below the verdict, which commits one token at least."""

@@ -150,7 +150,7 @@ class TransformersModel:
     def measure_units(self) -> Planner:
         """A plan by how fast its units are now."""
         assert self.crew is not None
-        return measure(self.crew, kv_shape(self._model), self._model.config.num_attention_heads)
+        return measure(self.crew, self._model, kv_shape(self._model))
 
     def open(
         self,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from specmesh.decoding.prefix import BLOCK_TOKENS
+from specmesh.inference.engine.job import Job
 from specmesh.inference.model import SequenceState
 from specmesh.mesh.v1alpha1 import cost_pb2
 from specmesh.serving import conventions as names
@@ -54,10 +56,12 @@ def add_cost(total: cost_pb2.ComputeCost, part: cost_pb2.ComputeCost) -> None:
 
 
 class CostMeter:
-    """Measures the cost of a call since the last reading; ``queue_ms`` is part of the first."""
+    """Measures what ``sequence`` costs its ``job`` since the last reading; ``queue_ms`` is part of
+    the first."""
 
-    def __init__(self, sequence: SequenceState, queue_ms: float = 0.0) -> None:
+    def __init__(self, sequence: SequenceState, job: Job[Any], queue_ms: float = 0.0) -> None:
         self._sequence = sequence
+        self._job = job
         self._queue_ms = queue_ms
         self._since = time.perf_counter()
         self._computed = 0
@@ -65,11 +69,14 @@ class CostMeter:
     def read(self) -> cost_pb2.ComputeCost:
         """The cost so far; from here on, that of the next reading."""
         now, computed = time.perf_counter(), self._sequence.num_computed_tokens
+        size = self._job.latest
         cost = cost_pb2.ComputeCost(
             queue_ms=self._queue_ms,
             forward_ms=(now - self._since) * 1e3,
             num_cached_tokens=0 if self._computed else self._sequence.num_cached_tokens,
             num_computed_tokens=computed - self._computed,
+            num_batch_calls=size.num_calls,
+            num_batch_tokens=size.num_tokens,
         )
         self._queue_ms, self._since, self._computed = 0.0, now, computed
         return cost

@@ -26,10 +26,13 @@ class ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
         model: LanguageModel,
         features: Sequence[model_pb2.ModelFeature.ValueType],
         instance: str = "",
+        num_threads: int = 0,
     ) -> None:
-        """``features`` are those of the process's other services, ``instance`` is its name."""
+        """``features`` are those of the process's other services, ``instance`` is its name, and
+        ``num_threads`` those of a forward."""
         description = model.description
         self._instance = instance
+        self._num_threads = num_threads
         self._process_id = uuid4().hex
         self._tokenizer = description.tokenizer_json.encode()
         self._chat_template = _message(description.chat_template)
@@ -63,7 +66,10 @@ class ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
     ) -> model_service_pb2.GetModelResponse:
         """The model's description, and who this process is."""
         return model_service_pb2.GetModelResponse(
-            model=self._info, process_id=self._process_id, instance=self._instance
+            model=self._info,
+            process_id=self._process_id,
+            instance=self._instance,
+            num_threads=self._num_threads,
         )
 
     async def GetTokenizer(  # noqa: N802

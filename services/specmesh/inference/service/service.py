@@ -141,8 +141,9 @@ class InferenceService(ABC):
         """Add the servicers of the role and of ModelService."""
         prefixes = PrefixResolver(self._model, self._store)
         self.add_servicer(server, self._model, prefixes)
+        settings = self._settings
         model_service_pb2_grpc.add_ModelServiceServicer_to_server(
-            ModelServicer(self._model, self.features, self._settings.name), server
+            ModelServicer(self._model, self.features, settings.name, settings.num_threads), server
         )
 
     @property

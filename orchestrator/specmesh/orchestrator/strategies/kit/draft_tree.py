@@ -9,6 +9,7 @@ from specmesh.decoding.drafting import TopK
 from specmesh.decoding.sampling import Distribution
 from specmesh.decoding.siblings import sibling_confidences
 from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.tree_merge import DrawnTree
 from specmesh.decoding.tree_plan import Siblings, TreeOutcome
 
 
@@ -26,6 +27,11 @@ class DraftTree:
         token_ids, parents = self.tree.token_ids[:num_nodes], self.tree.parents[:num_nodes]
         kept = {node: self.distributions[node] for node in parents if node in self.distributions}
         return DraftTree(TokenTree(token_ids, parents), self.choices, kept)
+
+    @property
+    def drawn(self) -> DrawnTree:
+        """It without the choices."""
+        return DrawnTree(self.tree, self.distributions)
 
     def outcome(self, accepted_nodes: Sequence[int]) -> TreeOutcome:
         """What its verification taught: all nodes on the accepted path had their children tried."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from specmesh.inference.models.units.attention import divide_attention
 from specmesh.inference.models.units.crew import Crew
 from specmesh.inference.models.units.planner import ATTENTION, FixedPlan, Planner, Work
 from specmesh.inference.models.units.shares import Cost, Measured, alone, even
+from specmesh.inference.models.units.whole import BySize, charged, forward_of
 
 TOKENS = (1, 4, 16, 64, 256)
 CONTEXTS = (64, 256, 1024, 4096)
@@ -39,11 +41,11 @@ PINGS = 100
 
 
 @torch.inference_mode()
-def measure(crew: Crew, kv: KVShape, heads: int) -> Planner:
-    """A plan for the crew's layers, and for attention of ``heads`` query heads to ``kv``."""
+def measure(crew: Crew, model: Any, kv: KVShape) -> Planner:
+    """A plan for the layers of ``model``, which the crew has, and for its attention to ``kv``."""
     used = crew.plan
     overheads = [0.0, *(_ping(crew, number) for number in range(1, len(crew.names)))]
-    measured = {
+    measured: dict[Work, BySize] = {
         work: {
             tokens: _linear(crew, layers[:LAYERS], work, tokens, kv.dtype, overheads)
             for tokens in TOKENS
@@ -51,7 +53,8 @@ def measure(crew: Crew, kv: KVShape, heads: int) -> Planner:
         }
         for work, layers in crew.works.items()
     }
-    measured[ATTENTION] = _attention(crew, kv, heads, overheads)
+    measured[ATTENTION] = _attention(crew, kv, model.config.num_attention_heads, overheads)
+    measured = charged(crew, measured, forward_of(model, kv))
     crew.use(used)
     crew.forget()  # among it are layers as a whole
     return Planner(measured, len(crew.names))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 Shares = tuple[float, ...]
 """Each unit's share of a piece of work; they add up to 1."""
@@ -38,6 +38,10 @@ class Measured:
         )
         return Measured(self.alone_s * slowness[0], tuple(costs), self.dividing_s)
 
+    def dearer(self, seconds: float) -> Measured:
+        """The same if dividing takes so much longer."""
+        return replace(self, dividing_s=self.dividing_s + seconds)
+
 
 def alone(num_units: int) -> Shares:
     """Everything to the first unit."""
@@ -51,10 +55,14 @@ def even(num_units: int) -> Shares:
 
 def best_shares(measured: Measured) -> Shares:
     """Those with which the last unit ends soonest; all to the first if dividing doesn't pay."""
-    ends_s, shares = _together(measured.costs)
-    if ends_s + measured.dividing_s >= measured.alone_s:
-        return alone(len(shares))
-    return shares
+    _, shares = _together(measured.costs)
+    return shares if gain_s(measured) else alone(len(shares))
+
+
+def gain_s(measured: Measured) -> float:
+    """The seconds by which the work ends sooner if it is divided; 0 if it should not be."""
+    ends_s, _ = _together(measured.costs)
+    return max(0.0, measured.alone_s - ends_s - measured.dividing_s)
 
 
 def _together(costs: Sequence[Cost]) -> tuple[float, Shares]:

@@ -1,0 +1,67 @@
+"""Which strategy, with which options: the one that a profile expects most tokens a second of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from specmesh.bench.kit.experiment import HEADS, SPECULATIVE, TREE
+from specmesh.bench.profile.costs import AUTOREGRESSIVE_ROUND, Acceptance, MeshCosts, Way
+from specmesh.bench.profile.predict import tokens_per_s
+
+LOOKAHEADS = (1, 2, 4, 8)
+TREES = ((4, 3), (8, 4), (16, 5), (32, 6))
+"""Width and depth."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What to expect of one way of decoding."""
+
+    acceptance: Acceptance
+    tokens_per_s: float
+    """Of all streams together."""
+    ratio: float
+    """To the target alone."""
+
+
+def ways(*, drafter: bool, heads_depth: int) -> tuple[Way, ...]:
+    """The ways of decoding that are tried, but for the target alone: with a drafter, and with heads
+    that draft so deep (0: without)."""
+    found: list[Way] = []
+    if drafter:
+        found += [Way(SPECULATIVE, lookahead) for lookahead in LOOKAHEADS]
+        found += [Way(TREE, depth, width) for width, depth in TREES]
+    if heads_depth:
+        shapes = dict.fromkeys((width, min(depth, heads_depth)) for width, depth in TREES)
+        found += [Way(HEADS, depth, width) for width, depth in shapes]
+    return tuple(found)
+
+
+def expectations(
+    acceptances: Sequence[Acceptance],
+    costs: MeshCosts,
+    *,
+    streams: int,
+    temperature: float,
+    context: float,
+) -> list[Expectation]:
+    """What to expect of each way of decoding and of the target alone, the best first; acceptance is
+    that of the nearest temperature that was measured."""
+    alone = replace(AUTOREGRESSIVE_ROUND, temperature=temperature)
+    candidates = [alone, *nearest(acceptances, temperature)]
+    speeds = [tokens_per_s(each, costs, streams, context) for each in candidates]
+    found = [
+        Expectation(each, speed, speed / speeds[0])
+        for each, speed in zip(candidates, speeds, strict=True)
+    ]
+    return sorted(found, key=lambda each: each.tokens_per_s, reverse=True)
+
+
+def nearest(acceptances: Iterable[Acceptance], temperature: float) -> list[Acceptance]:
+    """Those at the temperature nearest to ``temperature``."""
+    listed = list(acceptances)
+    if not listed:
+        return []
+    closest = min((each.temperature for each in listed), key=lambda t: abs(t - temperature))
+    return [each for each in listed if each.temperature == closest]

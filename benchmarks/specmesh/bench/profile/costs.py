@@ -1,0 +1,125 @@
+"""What a profile says of a mesh's times, and of the rounds of its strategies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from specmesh.bench.kit.experiment import AUTOREGRESSIVE, HEADS
+from specmesh.bench.profile.law import Law
+from specmesh.decoding.tree import TokenTree
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """What a call takes on top of queue and forward: transport, reading, judging."""
+
+    base_ms: float
+    token_ms: float
+    """For each token of the tree that is sent or received."""
+    call_ms: float
+    """For each call more that shares the forward: these are judged and answered in turn."""
+
+    def ms(self, tokens: float, calls: float = 1.0) -> float:
+        """Of a call with so many draft tokens, in a forward of so many calls."""
+        return self.base_ms + self.token_ms * tokens + self.call_ms * (calls - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Contention:
+    """By what factor forwards take longer while the other role's process works, too."""
+
+    target: float = 1.0
+    drafter: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class MeshCosts:
+    """The times of one replica of each role, in milliseconds."""
+
+    target: Law
+    verify_hop: Hop
+    drafter: Law | None = None
+    """None without a drafter, as ``draft_hop`` then."""
+    draft_hop: Hop | None = None
+    heads: Law | None = None
+    """Of a step of the target's heads; None without any."""
+    contention: Contention = Contention()
+    orchestrator_ms: float = 0.0
+    """Of an orchestrator for a round, one after the other; 0 if none was measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A strategy and the options that leave it nothing to adapt."""
+
+    strategy: str
+    lookahead: int | None = None
+    width: int | None = None
+
+    @property
+    def text(self) -> str:
+        """As on a command line."""
+        given = (("lookahead", self.lookahead), ("width", self.width))
+        options = [f"-o {name}={value}" for name, value in given if value is not None]
+        return " ".join((self.strategy, *options))
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """The mean round of a way of decoding at a temperature."""
+
+    way: Way
+    temperature: float
+    tokens: float
+    """That a verification yields, the target's own included."""
+    nodes: float
+    """That a verification covers."""
+    levels: tuple[float, ...] = ()
+    """Tokens that go through each of the forwards that draft; for a level that not all rounds
+    reach, as many as there are on average."""
+    strategy_ms: float = 0.0
+    """Of an orchestrator for the strategy's own decisions, and for reading what was drafted."""
+
+    @property
+    def needs_heads(self) -> bool:
+        """Whether the target's heads draft."""
+        return self.way.strategy == HEADS
+
+
+AUTOREGRESSIVE_ROUND = Acceptance(Way(AUTOREGRESSIVE), 0.0, tokens=1.0, nodes=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round as it went: the tree that was verified, how many tokens it yielded, and how long
+    the strategy worked on it."""
+
+    tree: TokenTree
+    tokens: int
+    strategy_ms: float = 0.0
+
+
+FIRST_TOKENS = {True: 1, False: 2}
+"""Tokens in a draft's first forward, by whether heads draft: a drafter also reads the last token
+that it drafted itself, heads begin at the target's own."""
+
+
+def mean_round(way: Way, temperature: float, rounds: Sequence[Round]) -> Acceptance:
+    """What ``rounds``, at least one, were like on average."""
+    first = FIRST_TOKENS[way.strategy == HEADS]
+    depth = max(max(each.tree.depths) for each in rounds)
+    counts = [0.0] * depth
+    for each in rounds:
+        for node_depth in each.tree.depths[1:]:
+            counts[node_depth - 1] += 1 / len(rounds)
+    drafted = sum(len(each.tree) > 0 for each in rounds) / len(rounds)
+    return Acceptance(
+        way,
+        temperature,
+        tokens=sum(each.tokens for each in rounds) / len(rounds),
+        nodes=sum(len(each.tree) for each in rounds) / len(rounds),
+        levels=(first * drafted, *counts[:-1]) if depth else (),
+        strategy_ms=median(each.strategy_ms for each in rounds),
+    )

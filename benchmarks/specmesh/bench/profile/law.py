@@ -1,0 +1,181 @@
+"""What a forward costs: a small model, fitted to medians of measured times.
+
+A forward takes a time that is piecewise linear in its tokens, and may fall as well as rise (another
+kernel takes over); a time for each call more; and for attention one for each token of context, by
+call (its KV is gathered) and by token (it attends). No part is negative. The model is linear in its
+coefficients, so that several forwards that were timed together, such as the levels of a draft, are
+one row; it is fitted by least squares of relative errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+KNOTS: Final = (1, 2, 3, 4, 8, 16, 32, 64, 128)
+"""Tokens at which the slope may change: kernels are chosen by powers of two, and for few tokens one
+by one."""
+TELLING: Final = 3
+"""Fewest samples between two knots."""
+HELD_OUT: Final = 4
+"""Every so manieth setting is held out to judge a fit."""
+_CONTEXT_UNIT: Final = 1000.0
+"""Contexts count in thousands, so that coefficients are of a size."""
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Forward:
+    """The size of a forward: how many calls share it, their tokens together, and how many tokens
+    each call attends to. Means need not be whole."""
+
+    calls: float
+    tokens: float
+    context: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Forwards, one after the other, that together took ``ms``, the median of some repetitions."""
+
+    forwards: tuple[Forward, ...]
+    ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """The time of a forward in milliseconds: of one call without context, at each of ``knots``,
+    which rise; of a call more; and of 1,000 tokens of context, by call and by token."""
+
+    knots: tuple[float, ...]
+    at_knots: tuple[float, ...]
+    call_ms: float
+    call_context_ms: float
+    token_context_ms: float
+
+    def ms(self, forward: Forward) -> float:
+        """The time that ``forward`` takes; never less than nothing."""
+        coefficients = (
+            *self.at_knots,
+            self.call_ms,
+            self.call_context_ms,
+            self.token_context_ms,
+        )
+        return max(0.0, float(_row(forward, self.knots) @ np.array(coefficients)))
+
+    def total_ms(self, forwards: Sequence[Forward]) -> float:
+        """The time of all of them."""
+        return sum(map(self.ms, forwards))
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A law fitted to all ``samples``, and the relative ``errors`` that one fitted without those
+    held out makes on these."""
+
+    law: Law
+    samples: tuple[Sample, ...]
+    errors: tuple[float, ...]
+
+    @property
+    def median_error(self) -> float:
+        """On settings held out; 0 if there were none."""
+        return median(self.errors) if self.errors else 0.0
+
+
+def fit(samples: Sequence[Sample]) -> Fit:
+    """Fit a law to ``samples``, at least one, of different settings and with positive times."""
+    ordered = tuple(sorted(samples, key=lambda each: each.forwards))
+    held_out = ordered[HELD_OUT // 2 :: HELD_OUT]
+    kept = [each for each in ordered if each not in held_out]
+    without = _fitted(kept) if kept else None
+    errors = () if without is None else tuple(error(without, each) for each in held_out)
+    return Fit(_fitted(ordered), ordered, errors)
+
+
+def error(law: Law, sample: Sample) -> float:
+    """By what share of the measured time ``law`` is wrong."""
+    return abs(law.total_ms(sample.forwards) / sample.ms - 1)
+
+
+def _fitted(samples: Sequence[Sample]) -> Law:
+    knots = _knots(samples)
+    rows = np.array(
+        [sum(_row(each, knots) for each in sample.forwards) / sample.ms for sample in samples]
+    )
+    found = nonnegative_least_squares(rows, np.ones(len(rows))).tolist()
+    return Law(knots, tuple(found[: len(knots)]), *found[len(knots) :])
+
+
+def _knots(samples: Sequence[Sample]) -> tuple[float, ...]:
+    """The fewest and the most tokens, and of ``KNOTS`` in between those that enough samples tell
+    from the knot before."""
+    sizes = [{each.tokens for each in sample.forwards} for sample in samples]
+    every = set[float]().union(*sizes)
+    knots = [min(every)]
+    for knot in KNOTS:
+        telling = [own for own in sizes if any(knots[-1] < size <= knot for size in own)]
+        if len(telling) >= TELLING and knot < max(every):
+            knots.append(knot)
+    return tuple(map(float, dict.fromkeys((*knots, max(every)))))
+
+
+def _row(forward: Forward, knots: Sequence[float]) -> Vector:
+    """What the coefficients are multiplied by; beyond the knots the line goes on."""
+    row = np.zeros(len(knots) + 3)
+    if len(knots) == 1:
+        row[0] = 1.0
+    else:
+        upper = int(np.clip(np.searchsorted(knots, forward.tokens), 1, len(knots) - 1))
+        low, high = knots[upper - 1], knots[upper]
+        share = max(0.0, (forward.tokens - low) / (high - low))
+        row[upper - 1 : upper + 1] = 1 - share, share
+    context = forward.context / _CONTEXT_UNIT
+    row[-3:] = forward.calls - 1, forward.calls * context, forward.tokens * context
+    return row
+
+
+def nonnegative_least_squares(rows: NDArray[np.float64], wanted: Vector) -> Vector:
+    """The x >= 0 that brings ``rows @ x`` closest to ``wanted`` (Lawson and Hanson 1974, active
+    sets)."""
+    size = rows.shape[1]
+    scale = np.linalg.norm(rows, axis=0)
+    scale[scale == 0] = 1.0
+    rows = rows / scale
+    found = np.zeros(size)
+    free = np.zeros(size, dtype=np.bool_)
+    for _ in range(3 * size):
+        gradient = rows.T @ (wanted - rows @ found)
+        gradient[free] = -np.inf
+        best = int(gradient.argmax())
+        if gradient[best] <= 1e-9:  # noqa: PLR2004 - rounding
+            break
+        free[best] = True
+        found = _descend(rows, wanted, found, free)
+    found /= scale
+    return found
+
+
+def _descend(
+    rows: NDArray[np.float64], wanted: Vector, found: Vector, free: NDArray[np.bool_]
+) -> Vector:
+    """The least squares over the ``free`` entries, of which those that would fall below 0 are bound
+    again."""
+    while free.any():
+        goal = np.zeros(len(found))
+        goal[free] = np.linalg.lstsq(rows[:, free], wanted, rcond=None)[0]
+        falling = free & (goal <= 0)
+        if not falling.any():
+            return goal
+        step = (found[falling] / (found[falling] - goal[falling])).min()
+        found = found + step * (goal - found)
+        bound = free & (found <= 1e-12)  # noqa: PLR2004 - rounding
+        free &= ~bound
+        found[bound] = 0.0
+    return found

@@ -1,0 +1,212 @@
+"""Measures a mesh: times by setting, contention, hops, acceptance; an answer of the orchestrator's.
+
+Of the time given, shares go to each of these; what can't be cut (the target's own answers, drafts
+along them) comes on top, so that a slow mesh takes longer than asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import pairwise
+from statistics import median
+
+from specmesh.bench.profile.choose import ways
+from specmesh.bench.profile.costs import (
+    Acceptance,
+    Contention,
+    MeshCosts,
+    Round,
+    Way,
+    mean_round,
+)
+from specmesh.bench.profile.file import Accuracy, Model, Profile
+from specmesh.bench.profile.law import Fit, Forward
+from specmesh.bench.profile.replay import answers, rounds_of
+from specmesh.bench.profile.replicas import Replica, Replicas
+from specmesh.bench.profile.settings import contexts, drafts, heads_drafts, verifications
+from specmesh.bench.profile.timing import Timer, contention, drafting, heads_drafting, verifying
+from specmesh.cli.local.process import StartError
+from specmesh.client import AsyncClient
+
+TARGET, DRAFTER, HEADS = "target", "drafter", "heads"
+SHARES: Mapping[str, float] = {TARGET: 0.45, DRAFTER: 0.25, HEADS: 0.2, "contention": 0.1}
+"""Of the time for timing."""
+TIMING = 0.6
+"""The share of all time that is for timing; the rest is for acceptance."""
+CONTEXT = 128
+"""Tokens that answers have before them on average, if nobody says otherwise."""
+AT_ONCE = 8
+"""Answers along which drafts are made at the same time."""
+NUM_PROMPTS = 32
+NUM_TOKENS = 40
+"""Along which drafts are made, and of each answer to them, if nobody says otherwise."""
+_ANSWER_TOKENS = 48
+_NUM_ANSWERS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to measure, and for how long."""
+
+    prompts: Sequence[str]
+    temperatures: Sequence[float]
+    num_tokens: int
+    """Of each answer along which drafts are made."""
+    seconds: float
+    seed: int
+
+
+async def measure(
+    replicas: Replicas,
+    orchestrator: AsyncClient | None,
+    plan: Plan,
+    say: Callable[[str], None],
+) -> Profile:
+    """Measure; ``say`` is told what is measured. Raises StartError, SpecmeshError."""
+    began = time.monotonic()
+    timers = await _timed(replicas, plan, say)
+    fits = {role: timer.fit() for role, timer in timers.items() if timer.samples()}
+    costs = _costs(timers, fits, await _contention(replicas, plan, say))
+    if orchestrator is not None:
+        say("an answer through the orchestrator")
+        costs = await _with_orchestrator(orchestrator, costs, plan)
+    accepted = await _acceptances(replicas, plan, say)
+    return Profile(
+        made=datetime.now(UTC).isoformat(timespec="seconds"),
+        machine={
+            "platform": platform.platform(),
+            "processor": platform.processor() or platform.machine(),
+            "cores": str(os.cpu_count()),
+            "load": " ".join(f"{each:.2f}" for each in os.getloadavg()),
+        },
+        seed=plan.seed,
+        seconds=round(time.monotonic() - began, 1),
+        models=_models(replicas),
+        costs=costs,
+        accuracy={role: _accuracy(fit) for role, fit in fits.items()},
+        acceptance=accepted,
+        samples={role: fit.samples for role, fit in fits.items()},
+    )
+
+
+async def _timed(replicas: Replicas, plan: Plan, say: Callable[[str], None]) -> dict[str, Timer]:
+    seed, verifier = plan.seed, replicas.verifier
+    limit = verifier.info.context_tokens
+    work = {TARGET: (verifying(verifier, seed), verifications(limit))}
+    if replicas.drafter is not None:
+        own = drafts(replicas.drafter.info.context_tokens or limit)
+        work[DRAFTER] = (drafting(replicas.drafter, seed), own)
+    if replicas.heads_depth:
+        work[HEADS] = (heads_drafting(verifier, seed), heads_drafts(limit, replicas.heads_depth))
+    given = sum(SHARES[role] for role in work) + SHARES["contention"]
+    for role, (timer, settings) in work.items():
+        seconds = plan.seconds * TIMING * SHARES[role] / given
+        say(f"{role}: {len(settings)} settings, {seconds:.0f} s")
+        await timer.measure(settings, seconds, seed)
+    return {role: timer for role, (timer, _) in work.items()}
+
+
+async def _contention(replicas: Replicas, plan: Plan, say: Callable[[str], None]) -> Contention:
+    if replicas.drafter is None:
+        return Contention()
+    seconds = plan.seconds * TIMING * SHARES["contention"]
+    say(f"both at once, {seconds:.0f} s")
+    context = contexts(replicas.verifier.info.context_tokens)[0]
+    return await contention(replicas, context, seconds, plan.seed)
+
+
+def _costs(
+    timers: Mapping[str, Timer], fits: Mapping[str, Fit], contention: Contention
+) -> MeshCosts:
+    drafter, heads = fits.get(DRAFTER), fits.get(HEADS)
+    return MeshCosts(
+        target=fits[TARGET].law,
+        verify_hop=timers[TARGET].hop(),
+        drafter=None if drafter is None else drafter.law,
+        draft_hop=None if drafter is None else timers[DRAFTER].hop(),
+        heads=None if heads is None else heads.law,
+        contention=contention,
+    )
+
+
+async def _with_orchestrator(client: AsyncClient, costs: MeshCosts, plan: Plan) -> MeshCosts:
+    """``costs`` with what a token of the target alone takes on top through the orchestrator."""
+    intervals = []
+    for prompt in plan.prompts[:_NUM_ANSWERS]:
+        stream = client.generate(
+            prompt,
+            strategy="autoregressive",
+            temperature=0,
+            max_tokens=_ANSWER_TOKENS,
+            ignore_end_of_text=True,
+        )
+        arrivals = [time.perf_counter() async for _ in stream]
+        intervals += [(later - sooner) * 1e3 for sooner, later in pairwise(arrivals)]
+    known = costs.target.ms(Forward(1, 1, CONTEXT)) + costs.verify_hop.ms(0)
+    return replace(costs, orchestrator_ms=max(0.0, median(intervals) - known))
+
+
+async def _acceptances(
+    replicas: Replicas, plan: Plan, say: Callable[[str], None]
+) -> list[Acceptance]:
+    """Of each way of decoding at each temperature, on as many of the prompts as there is time for,
+    some at once."""
+    candidates = ways(drafter=replicas.drafter is not None, heads_depth=replicas.heads_depth)
+    if not candidates:
+        return []
+    prompts = await _tokenized(replicas.verifier, plan.prompts)
+    rounds: defaultdict[tuple[Way, float], list[Round]] = defaultdict(list)
+    until = time.monotonic() + plan.seconds * (1 - TIMING)
+    for first in range(0, len(prompts), AT_ONCE):
+        some, seed = prompts[first : first + AT_ONCE], plan.seed + first
+        for temperature in plan.temperatures:
+            say(f"acceptance at temperature {temperature:g}: answers {first + 1} and on")
+            texts = await answers(replicas, some, temperature, plan.num_tokens, seed)
+            for way in candidates:
+                rounds[way, temperature] += await rounds_of(replicas, way, texts)
+        if time.monotonic() >= until:
+            break
+    return [mean_round(*each, own) for each, own in rounds.items()]
+
+
+async def _tokenized(replica: Replica, texts: Sequence[str]) -> list[list[int]]:
+    from tokenizers import Tokenizer
+
+    text = await replica.tokenizer()
+    if not text:
+        raise StartError(f"the target at {replica.address} has no tokenizer to read prompts with")
+    tokenizer = Tokenizer.from_str(text)
+    return [tokenizer.encode(each).ids for each in texts]
+
+
+def _models(replicas: Replicas) -> dict[str, Model]:
+    roles = {TARGET: replicas.verifier, DRAFTER: replicas.drafter}
+    return {role: _model(each) for role, each in roles.items() if each is not None}
+
+
+def _model(replica: Replica) -> Model:
+    info = replica.info
+    return Model(
+        name=info.name,
+        digest=info.weights_digest,
+        dtype=info.dtype,
+        backend=info.backend,
+        heads_depth=info.heads_depth,
+        threads=replica.threads,
+    )
+
+
+def _accuracy(fit: Fit) -> Accuracy:
+    errors = sorted(fit.errors)
+    return Accuracy(
+        median=fit.median_error,
+        p90=errors[int(0.9 * (len(errors) - 1))] if errors else 0.0,
+        num_settings=len(fit.samples),
+        num_held_out=len(errors),
+    )

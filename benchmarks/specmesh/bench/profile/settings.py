@@ -1,0 +1,76 @@
+"""The settings that are measured: how wide, how many calls at once, after how long a context."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+NODES = (0, 1, 2, 3, 5, 8, 16, 32)
+"""Of the tree of a verification."""
+STREAMS = (1, 2, 4, 8)
+"""Calls at once."""
+CONTEXTS = (72, 392)
+"""Tokens before the tree. Not whole blocks: a call always sends its last token."""
+DRAFT_WIDTHS = (1, 2, 4, 8, 16)
+"""Tokens of each level of a draft."""
+DRAFT_DEPTHS = (1, 4)
+HEADS_WIDTHS = (1, 6)
+_MOST_TOKENS = 200
+"""Of all calls of a setting together: more would take most of the time, and serve few."""
+_ROOM = 64
+"""Tokens of the model's context that are left to trees."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Setting:
+    """Calls that are made at once, over and over."""
+
+    streams: int
+    context: int
+    width: int
+    """Nodes of a verification, or tokens of each level of a draft."""
+    depth: int = 0
+    """Levels that are drafted; 0 for a verification that brings no draft."""
+
+
+def contexts(limit: int) -> Sequence[int]:
+    """Those of ``CONTEXTS`` that fit a model's context of ``limit`` tokens (0: without limit)."""
+    fitting = [each for each in CONTEXTS if not limit or each + _ROOM <= limit]
+    return fitting or [min(CONTEXTS[0], max(1, limit // 2))]
+
+
+def verifications(limit: int) -> list[Setting]:
+    """Of a target whose context has ``limit`` tokens."""
+    return [
+        Setting(streams, context, nodes)
+        for streams, context, nodes in product(STREAMS, contexts(limit), NODES)
+        if streams * (nodes + 1) <= _MOST_TOKENS
+    ]
+
+
+def drafts(limit: int) -> list[Setting]:
+    """Of a drafter whose context has ``limit`` tokens."""
+    return [
+        Setting(streams, context, width, depth)
+        for streams, context, width, depth in product(
+            STREAMS, contexts(limit), DRAFT_WIDTHS, DRAFT_DEPTHS
+        )
+        if streams * width <= _MOST_TOKENS // 2
+    ]
+
+
+def heads_drafts(limit: int, heads_depth: int) -> list[Setting]:
+    """Of a target's heads, which draft ``heads_depth`` levels."""
+    depths = sorted({1, (heads_depth + 1) // 2, heads_depth})
+    return [
+        Setting(streams, contexts(limit)[0], width, depth)
+        for streams, width, depth in product(STREAMS, HEADS_WIDTHS, depths)
+    ]
+
+
+def shuffled(settings: Sequence[Setting], seed: int) -> list[Setting]:
+    """In an order in which any beginning is spread over all of them."""
+    dice = random.Random(seed)  # noqa: S311 - a profile must repeat
+    return dice.sample(settings, len(settings))

@@ -1,0 +1,230 @@
+"""Times calls in one setting after the other, round after round, until the time is spent."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from statistics import median
+
+import numpy as np
+
+from specmesh.bench.profile.costs import Contention, Hop
+from specmesh.bench.profile.law import Fit, Forward, Sample, fit, nonnegative_least_squares
+from specmesh.bench.profile.replicas import Line, Replica, Replicas, Timed
+from specmesh.bench.profile.settings import Setting, shuffled
+from specmesh.decoding.lookahead import DraftStop
+from specmesh.decoding.platt import Platt
+from specmesh.decoding.sampling import Sampling
+from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.tree_growth import TreeGrowth
+from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
+from specmesh.orchestrator.mesh.prefix import CommittedPrefix
+from specmesh.serving.wire import write_growth, write_sampling, write_stop, write_tree
+
+CALLS = 6
+"""Of each stream in one visit to a setting; the first is not counted."""
+FEWEST = 3
+"""Observations that make a median."""
+
+GREEDY = write_sampling(Sampling(0.0))
+
+Call = Callable[[Line, CommittedPrefix, Setting], Awaitable[Timed]]
+Sized = Callable[[Setting, Timed], tuple[Forward, ...]]
+
+
+class Timer:
+    """Calls of one kind to one replica: ``call`` makes one, ``sized`` says what its forwards
+    were."""
+
+    def __init__(self, replica: Replica, call: Call, sized: Sized, seed: int) -> None:
+        self._replica = replica
+        self._call = call
+        self._sized = sized
+        self._dice = random.Random(seed)  # noqa: S311 - a profile must repeat
+        self._prefixes: dict[tuple[int, int], CommittedPrefix] = {}
+        self._forwards: defaultdict[tuple[Forward, ...], list[float]] = defaultdict(list)
+        self._hops: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
+
+    async def measure(self, settings: Sequence[Setting], seconds: float, seed: int) -> None:
+        """Visit ``settings`` in turn, over and over, for about ``seconds``; so a machine that gets
+        busier affects all of them alike."""
+        until = time.monotonic() + seconds
+        order = shuffled(settings, seed)
+        while True:
+            for setting in order:
+                await self.visit(setting)
+                if time.monotonic() >= until:
+                    return
+
+    async def visit(self, setting: Setting, calls: int = CALLS) -> list[Timed]:
+        """Make ``calls`` in each stream; returns those that count."""
+        async with self._replica.lines(setting.streams) as lines:
+            streams = [
+                self._stream(line, number, setting, calls) for number, line in enumerate(lines)
+            ]
+            timed = [each for stream in await asyncio.gather(*streams) for each in stream]
+        for each in timed:
+            self._note(setting, each)
+        return timed
+
+    async def _stream(self, line: Line, number: int, setting: Setting, calls: int) -> list[Timed]:
+        prefix = self._prefix(number, setting.context)
+        return [await self._call(line, prefix, setting) for _ in range(calls)][1:]
+
+    def _prefix(self, stream: int, context: int) -> CommittedPrefix:
+        """Any tokens: what a forward takes does not depend on which."""
+        key = (stream, context)
+        if key not in self._prefixes:
+            size = self._replica.info.vocab_size
+            tokens = [self._dice.randrange(size) for _ in range(context)]
+            self._prefixes[key] = CommittedPrefix("", tokens)
+        return self._prefixes[key]
+
+    def _note(self, setting: Setting, timed: Timed) -> None:
+        forwards = self._sized(setting, timed)
+        if forwards:
+            self._forwards[forwards].append(_compute_ms(timed, setting))
+        nodes = setting.width * max(1, setting.depth)
+        self._hops[timed.batch_calls, nodes].append(timed.hop_ms)
+
+    def fit(self) -> Fit:
+        """The law of its forwards."""
+        return fit(self.samples())
+
+    def samples(self) -> list[Sample]:
+        """Medians of what was measured often enough, or of all if nothing was."""
+        medians = [
+            (len(times), Sample(forwards, median(times)))
+            for forwards, times in self._forwards.items()
+        ]
+        often = [sample for count, sample in medians if count >= FEWEST]
+        return often or [sample for _, sample in medians]
+
+    def hop(self) -> Hop:
+        """What calls take on top of their forwards."""
+        rows, wanted = [], []
+        for (calls, nodes), times in self._hops.items():
+            if len(times) >= FEWEST:
+                rows.append([1.0, float(nodes), max(0.0, calls - 1.0)])
+                wanted.append(max(median(times), 1e-3))
+        if not rows:
+            return Hop(median(each for times in self._hops.values() for each in times), 0.0, 0.0)
+        relative = np.array(rows) / np.array(wanted)[:, None]
+        return Hop(*nonnegative_least_squares(relative, np.ones(len(rows))).tolist())
+
+
+def _compute_ms(timed: Timed, setting: Setting) -> float:
+    """The forwards' time: of a verification that brings a draft, that of the heads alone."""
+    first = timed.messages[0]
+    if setting.depth and isinstance(first, verifier_pb2.VerifyResponse):
+        return float(first.next_draft.cost.forward_ms)
+    return timed.forward_ms
+
+
+def verifying(replica: Replica, seed: int) -> Timer:
+    """Verifications of chains."""
+
+    async def call(line: Line, prefix: CommittedPrefix, setting: Setting) -> Timed:
+        tree = TokenTree.chain(range(setting.width))
+        return await line.verify(prefix, write_tree(tree), GREEDY)
+
+    def sized(setting: Setting, timed: Timed) -> tuple[Forward, ...]:
+        calls, tokens = timed.batch_calls, timed.batch_tokens
+        # Else another stream's prefix was read in this forward.
+        alike = calls and tokens == calls * (setting.width + 1)
+        return (Forward(calls, tokens, setting.context),) if alike else ()
+
+    return Timer(replica, call, sized, seed)
+
+
+def drafting(replica: Replica, seed: int) -> Timer:
+    """Drafts of ``width`` chains, ``depth`` levels deep."""
+
+    async def call(line: Line, prefix: CommittedPrefix, setting: Setting) -> Timed:
+        request = drafter_pb2.DraftRequest(
+            depth=setting.depth,
+            branching=[setting.width],
+            sampling=GREEDY,
+            levels_per_message=setting.depth,
+        )
+        return await line.draft(prefix, request)
+
+    def sized(setting: Setting, timed: Timed) -> tuple[Forward, ...]:
+        calls = timed.batch_calls
+        widths = (1, *[setting.width] * (setting.depth - 1))
+        # Drafts of one setting go on in step; else the latest forward would have another size.
+        if timed.batch_tokens != calls * widths[-1]:
+            return ()
+        return tuple(Forward(calls, calls * width, setting.context) for width in widths)
+
+    return Timer(replica, call, sized, seed)
+
+
+def heads_drafting(replica: Replica, seed: int) -> Timer:
+    """Verifications of nothing that bring a tree of the target's heads, of ``width`` nodes for
+    each of ``depth`` levels."""
+    sure = DraftStop(0.0, Platt(1.0, 0.0))
+
+    async def call(line: Line, prefix: CommittedPrefix, setting: Setting) -> Timed:
+        growth = TreeGrowth(setting.width * setting.depth, 1 / (8 * setting.width))
+        asked = verifier_pb2.NextDraft(
+            depth=setting.depth,
+            growth=write_growth(growth),
+            stop=write_stop(sure),
+            num_choices=min(16, growth.max_nodes),
+        )
+        return await line.verify(prefix, write_tree(TokenTree((), ())), GREEDY, asked)
+
+    def sized(setting: Setting, timed: Timed) -> tuple[Forward, ...]:  # noqa: ARG001
+        response = timed.messages[0]
+        if not response.HasField("next_draft"):
+            return ()
+        # Heads read the token that the tree hangs from, then each level but the last.
+        tree = TokenTree(tuple(response.next_draft.token_ids), tuple(response.next_draft.parents))
+        depths = tree.depths
+        calls = max(1, response.next_draft.cost.num_batch_calls)
+        counts = [depths.count(depth) for depth in range(max(depths))]
+        return tuple(Forward(calls, calls * count, 0) for count in counts)
+
+    return Timer(replica, call, sized, seed)
+
+
+async def contention(replicas: Replicas, context: int, seconds: float, seed: int) -> Contention:
+    """How much longer forwards take while the other role works without a pause, both as in serving
+    one stream: alone and together take turns."""
+    assert replicas.drafter is not None
+    checks = (verifying(replicas.verifier, seed), Setting(1, context, 4))
+    guesses = (drafting(replicas.drafter, seed), Setting(1, context, 1, 4))
+    times: defaultdict[tuple[str, bool], list[float]] = defaultdict(list)
+    until = time.monotonic() + seconds
+    while True:
+        for role, (own, others) in (("target", (checks, guesses)), ("drafter", (guesses, checks))):
+            times[role, False] += await _forward_times(*own)
+            busy = asyncio.create_task(_keep_busy(*others))
+            try:
+                times[role, True] += await _forward_times(*own)
+            finally:
+                busy.cancel()
+                with suppress(asyncio.CancelledError):
+                    await busy
+        if time.monotonic() >= until:
+            break
+    return Contention(
+        *(
+            max(1.0, median(times[role, True]) / median(times[role, False]))
+            for role in ("target", "drafter")
+        )
+    )
+
+
+async def _forward_times(timer: Timer, setting: Setting) -> list[float]:
+    return [each.forward_ms for each in await timer.visit(setting)]
+
+
+async def _keep_busy(timer: Timer, setting: Setting) -> None:
+    while True:
+        await timer.visit(setting)

@@ -1,0 +1,60 @@
+"""A drafter's chain that runs ahead of the verification under way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specmesh.decoding.acceptance_rate import AcceptanceRate, Exploration
+from specmesh.decoding.tree import TokenTree
+from specmesh.decoding.tree_merge import DrawnTree
+from specmesh.orchestrator.strategies.base import Drafted, TaskId
+from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
+
+
+class ChainAhead:
+    """A drafter's guess at the tokens that follow what is committed. It stands as long as it agrees
+    with what is committed next and isn't behind it."""
+
+    def __init__(self) -> None:
+        self.task: TaskId | None = None
+        """The draft under way."""
+        self.acceptance = AcceptanceRate()
+        """How often the drafter's tokens are what the target says."""
+        self.exploration = Exploration()
+        self.exploring = False
+        """The last draft was made although it wasn't expected to pay."""
+        self._tokens = DraftChain()
+
+    @property
+    def path(self) -> tuple[int, ...]:
+        """All of its tokens."""
+        return tuple(self._tokens.tokens)
+
+    def start_over(self) -> None:
+        """Begin anew behind what is committed, without a draft under way."""
+        self.task, self._tokens = None, DraftChain()
+
+    def extend(self, event: Drafted) -> None:
+        """Take in what was drafted."""
+        for token, node in zip(event.token_ids, event.parents, strict=True):
+            self._tokens.tokens.append(token)
+            self._tokens.choices.append(None)
+            self._tokens.distributions.append(event.distributions.get(node))
+        if event.last:
+            self.task = None
+
+    def advance(self, said: Sequence[int]) -> bool:
+        """Learn from the tokens that the target has ``said``, and go on behind them: whether the
+        chain still stands."""
+        agrees = [own == other for own, other in zip(self.path, said, strict=False)]
+        num_equal = agrees.index(False) if False in agrees else len(agrees)
+        self.acceptance.learn(agrees[: num_equal + 1])
+        if self.exploring and num_equal:
+            self.exploration.won()
+        self._tokens = self._tokens.after(len(said))
+        return num_equal == len(said)
+
+    def first(self, count: int) -> DrawnTree:
+        """Its first ``count`` tokens."""
+        chain = self._tokens.first(count)
+        return DrawnTree(TokenTree.chain(chain.tokens), chain.drawn_from)

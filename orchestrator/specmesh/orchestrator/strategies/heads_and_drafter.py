@@ -1,0 +1,122 @@
+"""Heads and a drafter: one verification covers what both have drafted.
+
+The target's heads draft a tree with each verdict, as in ``heads.py``. A drafter, if the mesh has
+one, runs ahead meanwhile with a chain (``ChainAhead``). Whatever it has by the time of a verdict is
+merged with the heads' tree (SpecInfer's merge, ``decoding/tree_merge.py``), so no verification
+waits for the drafter.
+
+The chain begins behind the committed tokens, where the tree under way begins, too: it is worth most
+where it differs from what the heads guess. While the target says what is on the chain, it is
+drafted on, also beyond what is being verified; once the target says something else, or is ahead of
+it, it is cancelled and begins anew. Its tokens are verified as far as they are worth their time,
+and it runs no farther ahead than they are likely enough to be of use.
+
+Without a drafter, or with one that fails, what is left is ``heads``; without heads, a chain that is
+never waited for.
+
+Rejection mode: the children of a node come from one source, the heads before the drafter, and which
+of them are verified follows from earlier tokens alone (``decoding/tree_merge.py`` says why). How
+far the chain reaches follows from time and from tokens that are committed when it is merged. The
+verdict's own token stands, since the heads have drafted below that very token: the drafter's is not
+tried in its place as in ``decoding/bonus.py``, and the chain goes on only if the two are equal. So
+the rule in ``base.py`` is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specmesh.decoding.tree_merge import merge
+from specmesh.decoding.tree_plan import DEFAULT_WIDTH
+from specmesh.orchestrator.strategies.base import (
+    Cancel,
+    Capacity,
+    Command,
+    Draft,
+    Drafted,
+    Event,
+    Failed,
+    Goal,
+)
+from specmesh.orchestrator.strategies.chain_ahead import ChainAhead
+from specmesh.orchestrator.strategies.heads import Heads
+from specmesh.orchestrator.strategies.kit.draft_tree import DraftTree
+from specmesh.orchestrator.strategies.kit.pace import levels_per_message
+from specmesh.orchestrator.strategies.reach import DEFAULT_LOOKAHEAD, IN_VAIN
+
+MAX_AHEAD = 256
+"""Limit of the chain, however good the drafter is; a draft may have no more levels."""
+
+
+class HeadsAndDrafter(Heads):
+    """Verifies the heads' trees, each with what of the drafter's chain follows the same tokens."""
+
+    def __init__(self, goal: Goal) -> None:
+        super().__init__(goal)
+        self._lookahead = goal.lookahead
+        self._width = goal.width
+        self._ahead = ChainAhead()
+        self._alone = False
+        """A draft has failed, and nothing says that there is a drafter."""
+
+    def handle(self, event: Event) -> Sequence[Command]:
+        """Drafted tokens wait for the verdict; with it they are verified."""
+        match event:
+            case Drafted(task=task) if task == self._ahead.task:
+                self._ahead.extend(event)
+                return []
+            case Failed(task=task) if task == self._ahead.task:
+                self._ahead.task = None
+                self._alone = self._capacity.drafter_s is None
+                return []
+            case Capacity(drafter_s=float()):
+                self._alone = False
+        return super().handle(event)
+
+    def _go_on(self, said: tuple[int, ...], drafted: DraftTree) -> list[Command]:
+        commands: list[Command] = []
+        if not self._ahead.advance(said):
+            if self._ahead.task is not None:
+                commands.append(Cancel(self._ahead.task))
+            self._ahead.start_over()
+        num_nodes = min(self._width or DEFAULT_WIDTH, max(0, self._room))
+        chain = self._ahead.first(min(self._num_worth, num_nodes))
+        commands.append(self._verify(drafted, merge([drafted.drawn, chain], num_nodes)))
+        return commands + self._draft_on()
+
+    def _draft_on(self) -> list[Command]:
+        """The next draft of the chain, unless one is under way or the chain is long enough."""
+        ahead = self._ahead
+        if ahead.task is not None or self._alone or not self._capacity.num_drafters:
+            return []
+        room = self._room - len(ahead.path)
+        depth = min(self._next_depth(), room) if room > 0 else 0
+        if depth < 1:
+            return []
+        ahead.task = self._new_task()
+        levels = levels_per_message(self._capacity, self._lookahead or DEFAULT_LOOKAHEAD)
+        return [Draft(ahead.task, ahead.path, depth, levels)]
+
+    def _next_depth(self) -> int:
+        """How many tokens to draft behind those that the chain has; where drafting isn't expected
+        to pay, one now and then."""
+        ahead, cost = self._ahead, self._capacity.draft_cost
+        if self._lookahead is not None:  # a verification may commit as many and one more
+            return 2 * self._lookahead + 1 - len(ahead.path)
+        least = max(self._token_cost, IN_VAIN)
+        ahead.exploring = cost is not None and (cost >= 1 or ahead.acceptance.alpha <= least)
+        if cost is not None and ahead.exploring:
+            return int(ahead.exploration.tries(cost))
+        return int(min(MAX_AHEAD, ahead.acceptance.num_worth(least))) - len(ahead.path)
+
+    @property
+    def _num_worth(self) -> int:
+        """How many tokens of the chain are worth their time in a verification."""
+        if self._lookahead is not None:
+            return self._lookahead
+        return int(min(MAX_AHEAD, self._ahead.acceptance.num_worth(self._token_cost)))
+
+    @property
+    def _token_cost(self) -> float:
+        """As in ``AdaptiveTree``, tokens are free where a width is to be filled."""
+        return 0.0 if self._width is not None else self._capacity.token_cost

@@ -1,0 +1,104 @@
+"""What it costs to divide a layer in a whole forward, beyond what it costs in a loop of one layer.
+
+In a loop units are awake, and caches hold what is needed. In a forward Python and small operations
+come between two layers. So forwards are timed undivided and divided, and what they gain less than
+their layers promise is charged to each layer that is divided.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from specmesh.inference.engine.batch import BatchPart, pack
+from specmesh.inference.engine.kv_store import KVShape, KVStore
+from specmesh.inference.models.attention import PagedAttention
+from specmesh.inference.models.units.crew import Crew
+from specmesh.inference.models.units.planner import ATTENTION, FixedPlan, Plan, Planner, Work
+from specmesh.inference.models.units.shares import Measured, alone, gain_s
+
+BySize = Mapping[int, Measured]
+"""Some kind of work, by how many tokens or keys it is measured with."""
+
+TOKENS = (1, 4, 16)
+"""Of the forwards that are timed: what speculation asks for."""
+SECONDS = 0.05
+ROUNDS = 3
+"""Each way is timed in so many rounds, for so long in each, and the quickest forward counts."""
+
+
+def charged(
+    crew: Crew, measured: Mapping[Work, BySize], forward: Callable[[int], object]
+) -> dict[Work, BySize]:
+    """``measured``, with what is charged for dividing; ``forward`` takes a number of tokens."""
+    for tokens in TOKENS:
+        if all(tokens in by_size for work, by_size in measured.items() if work != ATTENTION):
+            ways: list[Plan] = [
+                FixedPlan(alone(len(crew.names))),
+                Planner(measured, len(crew.names)),
+            ]
+            quickest = [float("inf")] * len(ways)
+            for _ in range(ROUNDS):
+                for number, plan in enumerate(ways):
+                    crew.use(plan)
+                    quickest[number] = min(quickest[number], _quickest(forward, tokens))
+            counts = {work: len(layers) for work, layers in crew.works.items()}
+            measured = charge(measured, counts, tokens, quickest[0], quickest[1])
+    return dict(measured)
+
+
+def charge(
+    measured: Mapping[Work, BySize],
+    counts: Mapping[Work, int],
+    tokens: int,
+    alone_s: float,
+    divided_s: float,
+) -> dict[Work, BySize]:
+    """``measured`` as forwards of ``tokens`` tell, of which ``counts`` says how many layers of each
+    kind they have, undivided and divided in so many seconds."""
+    gains = {work: gain_s(measured[work][tokens]) for work in counts}
+    promised_s = sum(counts[work] * gain for work, gain in gains.items())
+    num_divided = sum(counts[work] for work, gain in gains.items() if gain)
+    missed_s = promised_s - (alone_s - divided_s)
+    if not num_divided or missed_s <= 0:
+        return dict(measured)
+    each_s = missed_s / num_divided
+    return {
+        work: {**by_size, tokens: by_size[tokens].dearer(each_s)} if work in counts else by_size
+        for work, by_size in measured.items()
+    }
+
+
+def forward_of(model: Any, kv: KVShape) -> Callable[[int], object]:
+    """A forward of so many tokens without a context, in a KV store of its own."""
+    store = KVStore(kv, 1, torch.device("cpu"))
+
+    def forward(tokens: int) -> object:
+        places = range(tokens)
+        part = BatchPart([0] * tokens, places, places, places, range(1), tokens, None)
+        batch = pack([part], ())
+        return model(
+            input_ids=store.indexes(batch.token_ids)[None],
+            position_ids=store.indexes(batch.positions)[None],
+            use_cache=False,
+            logits_to_keep=store.indexes(batch.rows),
+            paged=PagedAttention(store, batch, lambda: False),
+        )
+
+    return forward
+
+
+def _quickest(forward: Callable[[int], object], tokens: int) -> float:
+    forward(tokens)  # packs weights
+    end = time.perf_counter() + SECONDS
+    quickest = float("inf")
+    while True:
+        began = time.perf_counter()
+        forward(tokens)
+        now = time.perf_counter()
+        quickest = min(quickest, now - began)
+        if now > end:
+            return quickest

@@ -1,0 +1,108 @@
+"""What is expected of ways of decoding, and which is chosen."""
+
+from dataclasses import replace
+
+import pytest
+
+from specmesh.bench.profile.choose import expectations, ways
+from specmesh.bench.profile.costs import (
+    Acceptance,
+    Contention,
+    Hop,
+    MeshCosts,
+    Round,
+    Way,
+    mean_round,
+)
+from specmesh.bench.profile.law import Law
+from specmesh.bench.profile.predict import tokens_per_s
+from specmesh.decoding.tree import TokenTree
+
+NO_HOP = Hop(0.0, 0.0, 0.0)
+
+
+def constant(ms, token_ms=0.0):
+    return Law((1.0, 101.0), (ms, ms + 100 * token_ms), 0.0, 0.0, 0.0)
+
+
+COSTS = MeshCosts(
+    target=constant(40), verify_hop=NO_HOP, drafter=constant(4), draft_hop=NO_HOP,
+    heads=constant(1),
+)  # fmt: skip
+
+
+def chain(length, tokens, temperature=0.0):
+    way = Way("speculative", lookahead=length)
+    return Acceptance(way, temperature, tokens, nodes=length, levels=(2.0, *[1.0] * (length - 1)))
+
+
+def best(acceptances, costs, streams=1, temperature=0.0):
+    found = expectations(acceptances, costs, streams=streams, temperature=temperature, context=100)
+    return found[0].acceptance.way, {each.acceptance.way: each for each in found}
+
+
+def test_one_stream_takes_what_its_steps_add_up_to():
+    assert tokens_per_s(chain(5, 3.0), COSTS, 1, 100) == pytest.approx(3 / 0.060, rel=0.03)
+    working = replace(chain(5, 3.0), strategy_ms=10.0)
+    assert tokens_per_s(working, COSTS, 1, 100) == pytest.approx(3 / 0.070, rel=0.03)
+    slower = replace(COSTS, orchestrator_ms=10, verify_hop=Hop(5, 1, 0), draft_hop=Hop(5, 0, 0))
+    assert tokens_per_s(chain(5, 3.0), slower, 1, 100) == pytest.approx(3 / 0.085, rel=0.03)
+
+
+def test_heads_draft_on_the_target_after_its_verdict():
+    heads = Acceptance(Way("heads", 5, 5), 0.0, 3.0, nodes=5, levels=(1.0,) * 5)
+    assert tokens_per_s(heads, COSTS, 1, 100) == pytest.approx(3 / 0.045, rel=0.03)
+
+
+def test_streams_share_forwards():
+    alone = tokens_per_s(chain(5, 3.0), COSTS, 1, 100)
+    assert tokens_per_s(chain(5, 3.0), COSTS, 8, 100) > 5 * alone  # a forward costs the same
+
+
+def test_a_drafter_and_a_target_that_work_at_once_slow_each_other_down():
+    contending = replace(COSTS, contention=Contention(2.0, 2.0))
+    one, two = (tokens_per_s(chain(5, 3.0), contending, streams, 100) for streams in (1, 8))
+    assert one == pytest.approx(tokens_per_s(chain(5, 3.0), COSTS, 1, 100))
+    assert two < 0.9 * tokens_per_s(chain(5, 3.0), COSTS, 8, 100)
+
+
+def test_the_way_with_the_most_tokens_a_second_is_chosen():
+    table = [chain(1, 1.7), chain(4, 2.8), chain(8, 3.0)]
+    way, found = best(table, COSTS)
+    assert way == Way("speculative", 4)  # 2.8 / 56, against 1.7 / 44, 3 / 72 and 1 / 40
+    assert found[way].ratio == pytest.approx(2.8 / 56 * 40, rel=0.05)
+
+
+def test_the_target_alone_is_chosen_where_drafting_does_not_pay():
+    way, _ = best([chain(1, 1.05), chain(4, 1.1)], COSTS)
+    assert way == Way("autoregressive")
+
+
+def test_narrow_drafts_are_chosen_where_tokens_cost_and_streams_are_many():
+    costs = replace(COSTS, target=constant(10, token_ms=4))
+    table = [chain(1, 1.9), chain(8, 4.0)]
+    assert best(table, replace(COSTS, drafter=constant(1)))[0] == Way("speculative", 8)
+    assert best(table, costs, streams=8)[0] == Way("speculative", 1)
+
+
+def test_acceptance_is_that_of_the_nearest_temperature():
+    table = [chain(4, 4.0, temperature=0.0), chain(4, 1.1, temperature=0.8)]
+    assert best(table, COSTS, temperature=0.2)[0] == Way("speculative", 4)
+    assert best(table, COSTS, temperature=1.0)[0] == Way("autoregressive")
+
+
+def test_only_what_a_mesh_has_is_tried():
+    assert {each.strategy for each in ways(drafter=True, heads_depth=0)} == {"speculative", "tree"}
+    of_heads = ways(drafter=False, heads_depth=3)
+    assert {each.strategy for each in of_heads} == {"heads"}
+    assert max(each.lookahead for each in of_heads) == 3
+    assert len(set(of_heads)) == len(of_heads)
+
+
+def test_rounds_are_summed_up_by_level():
+    forked = TokenTree((1, 2, 3), (0, 0, 1))
+    rounds = [Round(forked, 3), Round(TokenTree.chain((1,)), 1)]
+    found = mean_round(Way("tree", 2, 4), 0.8, rounds)
+    assert (found.tokens, found.nodes) == (2.0, 2.0)
+    assert found.levels == (2.0, 1.5)
+    assert mean_round(Way("heads", 2, 4), 0.8, rounds).levels == (1.0, 1.5)

@@ -1,0 +1,68 @@
+"""The file of a profile, and replays of known answers."""
+
+import json
+
+import pytest
+
+from specmesh.bench.profile.costs import Acceptance, Contention, Hop, MeshCosts, Way
+from specmesh.bench.profile.file import Accuracy, Model, Profile
+from specmesh.bench.profile.law import Forward, Law, Sample
+from specmesh.bench.profile.replay import known_verdict
+from specmesh.bench.profile.tries import Tried, Try, regret
+from specmesh.decoding.errors import InvalidField
+from specmesh.decoding.tree import TokenTree
+
+LAW = Law((1.0, 8.0), (5.0, 6.0), 0.1, 0.2, 0.3)
+HOP = Hop(1.0, 0.0, 0.0)
+PROFILE = Profile(
+    made="2026-11-23T14:00:00+00:00",
+    machine={"cores": "2"},
+    seed=1,
+    seconds=60.0,
+    models={"target": Model("pycode", "abc", "float32", "transformers", 5, 1)},
+    costs=MeshCosts(LAW, HOP, LAW, HOP, None, Contention(1.2, 1.1), 2.0),
+    accuracy={"target": Accuracy(0.03, 0.1, 80, 20)},
+    acceptance=[Acceptance(Way("tree", 3, 8), 0.8, 2.0, 8.0, (2.0, 3.0, 3.0))],
+    samples={"target": [Sample((Forward(1.0, 4.0, 72.0),), 11.0)]},
+)
+
+
+def test_a_profile_is_read_as_it_was_written():
+    read = Profile.from_json(PROFILE.to_json())
+    assert read.costs == PROFILE.costs
+    assert read.to_json() == PROFILE.to_json()
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"version": 2}, "version"),
+        ({"costs": None}, "costs"),
+        ({"seed": "many"}, "seed"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_named(change, field):
+    with pytest.raises(InvalidField) as refused:
+        Profile.from_json(json.dumps(json.loads(PROFILE.to_json()) | change))
+    assert refused.value.field.startswith(field)
+    with pytest.raises(InvalidField, match="JSON"):
+        Profile.from_json("no")
+
+
+def test_a_known_answer_judges_a_tree():
+    tree = TokenTree((7, 8, 9), (0, 0, 2))
+    verdict = known_verdict(tree, (8, 9, 4))
+    assert (verdict.accepted_nodes, verdict.next_token, verdict.recovered) == ((2, 3), 4, False)
+    verdict = known_verdict(tree, (8, 5))
+    assert (verdict.accepted_nodes, verdict.next_token, verdict.recovered) == ((2,), 5, True)
+    # The last token is the target's own, even if it was drafted.
+    assert known_verdict(tree, (8,)).accepted_nodes == ()
+
+
+def test_regret_compares_with_what_was_tried_as_often():
+    def tried(name, *speeds):
+        return Tried(Way(name), [Try(speed, ()) for speed in speeds])
+
+    ways = [tried("a", 50, 90, 50), tried("b", 45, 40, 44), tried("c", 99)]
+    assert regret(ways, Way("b")) == pytest.approx(1 - 44 / 50)
+    assert regret(ways, Way("a")) == 0

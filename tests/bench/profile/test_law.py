@@ -1,0 +1,93 @@
+"""The model of a forward's time, fitted to times that are made by a known one."""
+
+import random
+
+import numpy as np
+import pytest
+
+from specmesh.bench.profile.law import (
+    Forward,
+    Law,
+    Sample,
+    error,
+    fit,
+    nonnegative_least_squares,
+)
+
+KNOTS = (1, 2, 3, 4, 8, 16, 32, 64, 128)
+TRUE = Law(
+    knots=(*KNOTS, 136),
+    at_knots=(5.0, 7.5, 8.0, 5.5, 7.0, 10.0, 16.0, 30.0, 62.0, 65.0),  # falls at 4
+    call_ms=1.5,
+    call_context_ms=2.0,
+    token_context_ms=0.7,
+)
+FORWARDS = [
+    Forward(calls, calls * width, context)
+    for calls in (1, 2, 4, 8)
+    for width in (1, 2, 3, 5, 9, 17)
+    for context in (72, 264, 520)
+]
+
+
+def samples(law, noise=0.0):
+    dice = random.Random(1)
+    return [Sample((each,), law.ms(each) * (1 + dice.uniform(-noise, noise))) for each in FORWARDS]
+
+
+def test_a_law_is_recovered_from_exact_times():
+    found = fit(samples(TRUE))
+    assert found.law.knots == TRUE.knots
+    assert found.law.at_knots == pytest.approx(TRUE.at_knots, rel=1e-3)
+    assert found.law.call_ms == pytest.approx(1.5, rel=1e-3)
+    assert found.law.call_context_ms == pytest.approx(2.0, rel=1e-3)
+    assert found.law.token_context_ms == pytest.approx(0.7, rel=1e-3)
+    assert found.median_error < 0.01
+
+
+def test_times_of_other_sizes_are_predicted_from_noisy_ones():
+    law = fit(samples(TRUE, noise=0.1)).law
+    for size in (Forward(3, 12, 150), Forward(6, 30, 400), Forward(1, 7, 300)):
+        assert law.ms(size) == pytest.approx(TRUE.ms(size), rel=0.08)
+
+
+def test_errors_are_those_on_settings_that_were_not_fitted_to():
+    odd = fit([*samples(TRUE), Sample((Forward(1, 200, 72),), 1e4)])
+    assert len(odd.errors) == pytest.approx(len(odd.samples) / 4, abs=1)
+    held_out = sorted(odd.samples, key=lambda each: each.forwards)[2::4]
+    without = fit([each for each in odd.samples if each not in held_out])
+    assert without.errors != odd.errors
+
+
+def test_forwards_that_were_timed_together_tell_what_each_takes():
+    drafts = [
+        Sample((one, other), TRUE.ms(one) + TRUE.ms(other))
+        for one in FORWARDS
+        for other in FORWARDS[::5]
+    ]
+    assert fit(drafts).law.ms(Forward(2, 10, 264)) == pytest.approx(
+        TRUE.ms(Forward(2, 10, 264)), rel=0.01
+    )
+
+
+def test_beyond_what_was_measured_the_line_goes_on():
+    law = fit([Sample((Forward(1, n, 0),), 10.0 + n) for n in (1, 2, 4, 8, 16)]).law
+    assert law.ms(Forward(1, 32, 0)) == pytest.approx(42.0)
+
+
+def test_no_time_is_negative():
+    falling = [Sample((Forward(1, n, 72),), 10.0 - n / 2) for n in (1, 2, 4, 8, 16)]
+    found = fit(falling).law
+    assert min(found.at_knots) >= 0
+    assert found.ms(Forward(1, 500, 72)) == 0
+    assert error(found, falling[0]) < 0.1
+
+
+def test_one_size_alone_is_a_constant():
+    assert fit([Sample((Forward(1, 4, 0),), 9.0)]).law.ms(Forward(1, 20, 0)) == pytest.approx(9.0)
+
+
+def test_least_squares_bind_what_would_be_negative():
+    rows = np.array([[1.0, 1.0], [1.0, 2.0], [1.0, 3.0]])
+    assert nonnegative_least_squares(rows, np.array([3.0, 2.0, 1.0])) == pytest.approx([2.0, 0.0])
+    assert nonnegative_least_squares(rows, np.array([1.0, 2.0, 3.0])) == pytest.approx([0.0, 1.0])
