@@ -106,7 +106,7 @@ class Environment:
             encoding="utf-8",
             env={**kept, **self._variables, **environment},
             stdin=subprocess.DEVNULL,
-            timeout=120,
+            timeout=300,
         )
 
 

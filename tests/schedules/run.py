@@ -112,7 +112,8 @@ def _run(seed: int, *, traced: bool, kinds: Collection[str]) -> Outcome:
 @contextmanager
 def collecting_seldom() -> Iterator[Callable[[], None]]:
     """No garbage collection in the block but when what this gives is called: it would come at
-    another moment of each run, and finalizers with it. What is there already stays out of it."""
+    another moment of each run, and finalizers with it. What is there already stays out of it, and
+    of later ones."""
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -120,7 +121,6 @@ def collecting_seldom() -> Iterator[Callable[[], None]]:
         yield lambda: gc.collect() and None
     finally:
         gc.enable()
-        gc.unfreeze()
 
 
 def _dispose(loop: VirtualLoop, world: World) -> None:
