@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import cycle, islice
 from statistics import median
 
 from specmesh.bench.kit.experiment import AUTOREGRESSIVE
@@ -49,7 +50,6 @@ AT_ONCE = 8
 NUM_PROMPTS = 32
 NUM_TOKENS = 40
 """Along which drafts are made, and of each answer to them, if nobody says otherwise."""
-_ANSWER_TOKENS = 24
 _NUM_TRIES = 3
 
 
@@ -143,11 +143,13 @@ async def _with_orchestrator(client: AsyncClient, costs: MeshCosts, plan: Plan) 
     alone = Way(AUTOREGRESSIVE)
     speeds = []
     for streams in (1, MANY):
-        load = Load(plan.prompts[:streams], streams, 0.0, _ANSWER_TOKENS, plan.seed)
+        prompts = list(islice(cycle(plan.prompts), streams))
+        load = Load(prompts, streams, 0.0, plan.num_tokens, plan.seed)
         await attempt(client, replace(load, num_tokens=1), alone)  # reads the prompts
         tries = [await attempt(client, load, alone) for _ in range(_NUM_TRIES)]
         speeds.append(median(each.tokens_per_s for each in tries))
-    return replace(costs, orchestrating=orchestrating(costs, *speeds, CONTEXT))
+    one, many = speeds
+    return replace(costs, orchestrating=orchestrating(costs, one, many, CONTEXT))
 
 
 async def _acceptances(
