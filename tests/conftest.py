@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 
 import pytest
 from hypothesis import settings
@@ -42,3 +44,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return begins.index(True) if True in begins else len(begins)
 
     items.sort(key=place)
+
+
+def pytest_collection_finish() -> None:
+    """What has been imported by now stays: collections, of a quarter of a second with torch, need
+    not scan it."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    """What is left of servers uses gRPC to the last: nobody needs to wait for its end."""
+    if background := sys.modules.get("specmesh.client.background"):
+        background._PAUSES_S = (0.0,)

@@ -1,4 +1,4 @@
-"""``specmesh bench engine`` as a real process on a tiny model, and what its figures mean."""
+"""``specmesh bench engine`` on a tiny model, and what its figures mean."""
 
 import json
 import os
@@ -40,20 +40,18 @@ def roomy_model(save_tiny, tmp_path_factory):
     return folder
 
 
-def bench_engine(model, *arguments):
-    return subprocess.run(
-        [sys.executable, "-c", SCRIPT, "bench", "engine", "--model", model, *arguments],
+def test_the_engine_is_timed_beside_generate_and_says_the_same(roomy_model):
+    """As everybody starts it."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-c", SCRIPT, "bench", "engine", "--model", str(roomy_model)),
+            *("--json", "--streams", "3", "--rounds", "2"),
+            *("--tokens", "4", "--threads", "1", "--seed", "5"),
+        ],
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
-    )
-
-
-def test_the_engine_is_timed_beside_generate_and_says_the_same(roomy_model):
-    done = bench_engine(
-        *(str(roomy_model), "--json", "--streams", "3", "--rounds", "2"),
-        *("--tokens", "4", "--threads", "1", "--seed", "5"),
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -77,9 +75,9 @@ def test_the_engine_is_timed_beside_generate_and_says_the_same(roomy_model):
     assert found["shared_prefix"]["hit_rate"] == 1
 
 
-def test_a_model_without_room_for_the_prompts_is_refused_in_one_line(folders):
-    done = bench_engine(str(folders["llama"]))
-    assert done.returncode == 2
+def test_a_model_without_room_for_the_prompts_is_refused_in_one_line(bench, folders):
+    done = bench("engine", "--model", str(folders["llama"]))
+    assert done.exit_code == 2
     assert "has a context of 128 tokens" in done.stderr
     assert "Traceback" not in done.stderr
 

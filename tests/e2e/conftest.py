@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pytest
 import pytest_asyncio
 from tests.e2e.processes import Process, Processes
+from tests.install.conftest import shared_folder  # noqa: F401 - a fixture
 
 from specmesh import models
 from specmesh.client import AsyncClient

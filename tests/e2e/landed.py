@@ -6,13 +6,12 @@ import io
 import os
 import subprocess
 import tarfile
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from tests.e2e.processes import Process, Processes
 from tests.forks import Nursery, surroundings
-from tests.install.environments import REPOSITORY, build_wheel
+from tests.install.environments import REPOSITORY, build_tools
 
 COMMIT = Path(__file__).with_name("LANDED").read_text().strip()
 """Whoever lands a version that others run writes its commit there."""
@@ -45,17 +44,21 @@ class Landed:
         self._nursery.close()
 
 
-def unpack(folder: Path) -> str:
-    """Where its packages are, taken from the history of this clone, as PYTHONPATH has them.
+def unpack(folder: Path, shared_folder: Path) -> str:
+    """Where its packages are, taken from the history of this clone, as PYTHONPATH has them;
+    ``shared_folder`` has what builds its stubs.
 
     Raises ``NotHere``.
     """
     if subprocess.run(_git("cat-file", "-e", f"{COMMIT}^{{commit}}"), check=False).returncode:
         raise NotHere(f"{COMMIT} is not in this clone")
     if subprocess.run(_git("diff", "--quiet", COMMIT, "--", "protos"), check=False).returncode:
-        return str(_built(folder))
-    _extract((*SOURCES, WITHOUT_WEIGHTS), folder)  # the stubs would be those of this version
-    return os.pathsep.join(str(folder / each) for each in SOURCES)
+        _extract((".", WITHOUT_WEIGHTS), folder)
+        tools = build_tools(shared_folder, folder)
+        subprocess.run([tools, "hatch_build.py"], cwd=folder, check=True)
+    else:
+        _extract((*SOURCES, WITHOUT_WEIGHTS), folder)  # the stubs would be those of this version
+    return os.pathsep.join(str(folder / each) for each in (*SOURCES, "stubs"))
 
 
 def _git(*arguments: str) -> Sequence[str]:
@@ -69,13 +72,3 @@ def _extract(paths: Sequence[str], folder: Path) -> None:
     )
     with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
         archive.extractall(folder, filter="data")
-
-
-def _built(folder: Path) -> Path:
-    """With the stubs of its own protos."""
-    source, wheels, site = (folder / name for name in ("source", "wheels", "site"))
-    _extract((".", WITHOUT_WEIGHTS), source)
-    wheels.mkdir()
-    with zipfile.ZipFile(build_wheel(wheels, source)) as wheel:
-        wheel.extractall(site)
-    return site

@@ -12,8 +12,8 @@ from specmesh.client import AcceptanceMode
 
 NUM_PROMPTS = 50
 NUM_TOKENS = 64
-BATCH_SIZE = 10
-NUM_AT_ONCE = 6
+BATCH_SIZE = 25
+NUM_AT_ONCE = 10
 
 
 @pytest.fixture(scope="module")

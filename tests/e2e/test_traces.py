@@ -262,7 +262,7 @@ async def test_work_that_dsi_rejects_stops_on_its_replica(traced, prompts):
         start.orchestrator, verifiers, [traced.drafter], *flags, **environment
     )
     async with AsyncClient(await asyncio.to_thread(lambda: orchestrator.address)) as client:
-        options = {**LONG, "temperature": 0.8, "seed": 3, "lookahead": 2}
+        options = {**LONG, "max_tokens": 80, "temperature": 0.8, "seed": 3, "lookahead": 2}
         rejecting = await answer(client, prompts[3], **options, strategy="dsi")
         following = await answer(client, prompts[4], **options, strategy="dsi")
         plain = await answer(client, prompts[3], **options, strategy="autoregressive")

@@ -47,9 +47,9 @@ class Skewed:
 
 
 @pytest.fixture(scope="module")
-def skewed(tmp_path_factory) -> Iterator[Skewed]:
+def skewed(tmp_path_factory, shared_folder) -> Iterator[Skewed]:
     try:
-        landed = Landed(unpack(tmp_path_factory.mktemp("landed")))
+        landed = Landed(unpack(tmp_path_factory.mktemp("landed"), shared_folder))
     except NotHere as absent:
         pytest.skip(str(absent))
     with closing(landed), Processes() as processes:

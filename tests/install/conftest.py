@@ -6,14 +6,21 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
-from tests.install.environments import build_wheel
+from tests.install.environments import build_tools, build_wheel
 
 
 @pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    """Whoever asks first builds it, the others wait."""
+def shared_folder(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """Of all workers."""
     base = tmp_path_factory.getbasetemp()
-    folder = (base if worker_id == "master" else base.parent) / "wheel"
+    return base if worker_id == "master" else base.parent
+
+
+@pytest.fixture(scope="session")
+def wheel(shared_folder: Path) -> Path:
+    """Whoever asks first builds it, the others wait."""
+    tools = build_tools(shared_folder)
+    folder = shared_folder / "wheel"
     with FileLock(f"{folder}.lock"):
         folder.mkdir(exist_ok=True)
-        return next(folder.glob("specmesh-*.whl"), None) or build_wheel(folder)
+        return next(folder.glob("specmesh-*.whl"), None) or build_wheel(folder, tools)

@@ -10,13 +10,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
 import venv
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from functools import cache
+from hashlib import sha256
 from importlib.metadata import Distribution, distribution, distributions
 from pathlib import Path, PurePosixPath
 
+from filelock import FileLock
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -25,16 +28,27 @@ OURS = {"specmesh", "specmesh-models"}
 """What is built here."""
 
 
-def build_wheel(folder: Path, source: Path = REPOSITORY) -> Path:
-    """Built from the source distribution, as an index would hand it out, by the tools that
-    pyproject.toml names.
+def build_tools(folder: Path, source: Path = REPOSITORY) -> Path:
+    """The Python of an environment with what the pyproject.toml of ``source`` says it is built
+    by, and nothing else. It is made in ``folder`` by whoever asks first; the others wait."""
+    requires = tomllib.loads((source / "pyproject.toml").read_text())["build-system"]["requires"]
+    tools = folder / f"tools-{sha256(repr(requires).encode()).hexdigest()[:8]}"
+    with FileLock(f"{tools}.lock"):
+        if not tools.exists():
+            venv.create(tools, with_pip=False)
+            pip(tools, "install", "--quiet", *requires)
+    return tools / "bin" / "python"
+
+
+def build_wheel(folder: Path, tools: Path) -> Path:
+    """Built from the source distribution, as an index would hand it out, by ``build_tools``.
 
     In place it would write the stubs anew while other tests import them.
     """
-    _hatchling("sdist", folder, source)
+    _hatchling("sdist", folder, REPOSITORY)
     (packed,) = folder.glob("*.tar.gz")
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
-    subprocess.run([*command, "--wheel-dir", folder, packed], check=True)
+    command = [sys.executable, "-m", "pip", "--python", tools, "wheel", "--quiet", "--no-deps"]
+    subprocess.run([*command, "--no-build-isolation", "--wheel-dir", folder, packed], check=True)
     (wheel,) = folder.glob("specmesh-*.whl")
     return wheel
 
@@ -92,7 +106,7 @@ class Environment:
             encoding="utf-8",
             env={**kept, **self._variables, **environment},
             stdin=subprocess.DEVNULL,
-            timeout=120,
+            timeout=300,
         )
 
 

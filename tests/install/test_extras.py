@@ -19,6 +19,7 @@ PROGRAMS = {tuple(each.name.split()): each for each in (*cli.PROGRAMS, *BENCHMAR
     ("serve", each.name): each for each in cli.SERVICES
 }
 WALK = str(Path(__file__).with_name("walk.py"))
+HELPED = str(Path(__file__).with_name("helped.py"))
 SAMPLE = Path(__file__).parents[1] / "traces" / "samples" / "otlp.json"
 
 CLIENT = {("generate",), ("chat",), ("models",)}
@@ -78,9 +79,11 @@ def test_without_the_extra_cli_the_command_line_asks_for_it(installed: Make):
 
 @pytest.mark.parametrize("extra", sorted({program.extra for program in PROGRAMS.values()}))
 def test_the_programs_of_an_extra_start_with_it_alone(installed: Make, extra: str):
-    for program in PROGRAMS.values():
-        if program.extra == extra:
-            assert_helped(installed(extra).run("python", "-m", program.module, "--help"))
+    modules = [program.module for program in PROGRAMS.values() if program.extra == extra]
+    ended = installed(extra).run("python", HELPED, *modules)
+    assert ended.returncode == 0, ended.stderr
+    for module, helped in zip(modules, json.loads(ended.stdout), strict=True):
+        assert_helped(Ended(module, *helped))
 
 
 @pytest.mark.parametrize("role", ["verifier", "drafter"])

@@ -118,7 +118,8 @@ def _run(seed: int, scenario: Scenario, dice: random.Random, *, traced: bool) ->
 @contextmanager
 def collecting_seldom() -> Iterator[Callable[[], None]]:
     """No garbage collection in the block but when what this gives is called: it would come at
-    another moment of each run, and finalizers with it. What is there already stays out of it."""
+    another moment of each run, and finalizers with it. What is there already stays out of it, and
+    of later ones."""
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -126,7 +127,6 @@ def collecting_seldom() -> Iterator[Callable[[], None]]:
         yield lambda: gc.collect() and None
     finally:
         gc.enable()
-        gc.unfreeze()
 
 
 def _dispose(loop: VirtualLoop, world: World) -> None:

@@ -106,7 +106,7 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
     ) -> DraftSteps:
         shape = self._fit(shape, tree, len(prefix))
         sequence = self._model.open(prefix, job.cancellation, len(tree) + shape.num_nodes)
-        meter = CostMeter(sequence, job, job.queue_ms)
+        meter = CostMeter(sequence, job.queue_ms)
         growth = GrowingDraft(tree, len(prefix), shape, sampling)
         sent = len(tree)
         pending: list[Level] = []

@@ -73,6 +73,14 @@ class Cancellation(threading.Event):
 DEFAULT_ROOM_TOKENS = 1024
 
 
+@dataclass(frozen=True, slots=True)
+class ForwardSize:
+    """How many calls shared a forward pass, and how many tokens of theirs went through it."""
+
+    num_calls: int = 0
+    num_tokens: int = 0
+
+
 class SequenceState(Protocol):
     """One prefix and the token tree that grows below it.
 
@@ -86,6 +94,9 @@ class SequenceState(Protocol):
 
     num_computed_tokens: int
     """Tokens that went through a forward pass so far."""
+
+    latest_forward: ForwardSize
+    """Of the latest forward pass that it was part of."""
 
     def score(self, tree: TokenTree) -> Logits:
         """Next-token logits after every node not scored yet, in node order, node 0 first.

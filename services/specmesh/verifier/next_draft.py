@@ -5,13 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Generator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.tree import EMPTY
 from specmesh.inference.engine.heads import DraftSequence
-from specmesh.inference.engine.job import Job
 from specmesh.inference.model import ForwardRequest, Logits, ModelDescription
 from specmesh.inference.service.accounts import CostMeter
 from specmesh.inference.service.growth import MAX_CHOICES, MAX_DEPTH, DraftShape, GrowingDraft
@@ -58,25 +56,21 @@ def read_next_draft(request: verifier_pb2.VerifyRequest, sampling: Sampling) -> 
 
 
 def draft_from(
-    job: Job[Any],
-    draft: DraftSequence,
-    position: int,
-    asked: NextDraft,
-    description: ModelDescription,
+    draft: DraftSequence, position: int, asked: NextDraft, description: ModelDescription
 ) -> DraftingSteps:
-    """What ``asked`` for, as part of ``job``, from ``draft`` on, whose next token is at
-    ``position``. None if the heads fail: the verdict counts all the same."""
+    """What ``asked`` for, from ``draft`` on, whose next token is at ``position``. None if the heads
+    fail: the verdict counts all the same."""
     try:
-        return (yield from _grow(job, draft, position, _fit(asked, description, position)))
+        return (yield from _grow(draft, position, _fit(asked, description, position)))
     except Exception:
         log.exception("heads failed")
         return None
 
 
 def _grow(
-    job: Job[Any], draft: DraftSequence, position: int, asked: NextDraft
+    draft: DraftSequence, position: int, asked: NextDraft
 ) -> Generator[ForwardRequest, Logits, drafter_pb2.DraftResponse]:
-    meter = CostMeter(draft, job)
+    meter = CostMeter(draft)
     growth = GrowingDraft(EMPTY, position, asked.shape, asked.sampling)
     levels = []
     try:

@@ -114,8 +114,8 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
                 forward_ms=forward_ms,
                 num_cached_tokens=sequence.num_cached_tokens,
                 num_computed_tokens=sequence.num_computed_tokens,
-                num_batch_calls=job.latest.num_calls,
-                num_batch_tokens=job.latest.num_tokens,
+                num_batch_calls=sequence.latest_forward.num_calls,
+                num_batch_tokens=sequence.latest_forward.num_tokens,
             )
             response = write_verdict(verdict, cost)
             if next_draft is not None and isinstance(model, TargetWithHeads):
@@ -125,7 +125,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
             sequence.close(accepted)  # before heads draft: others may need its KV cache
         if draft is not None and next_draft is not None:
             position = len(prefix) + len(accepted) + 1
-            drafted = yield from draft_from(job, draft, position, next_draft, model.description)
+            drafted = yield from draft_from(draft, position, next_draft, model.description)
             if drafted is not None:
                 response.next_draft.CopyFrom(drafted)
         yield response

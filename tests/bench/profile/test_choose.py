@@ -10,12 +10,13 @@ from specmesh.bench.profile.costs import (
     Contention,
     Hop,
     MeshCosts,
+    Orchestrating,
     Round,
     Way,
     mean_round,
 )
 from specmesh.bench.profile.law import Law
-from specmesh.bench.profile.predict import tokens_per_s
+from specmesh.bench.profile.predict import orchestrating, tokens_per_s
 from specmesh.decoding.tree import TokenTree
 
 NO_HOP = Hop(0.0, 0.0, 0.0)
@@ -45,7 +46,9 @@ def test_one_stream_takes_what_its_steps_add_up_to():
     assert tokens_per_s(chain(5, 3.0), COSTS, 1, 100) == pytest.approx(3 / 0.060, rel=0.03)
     working = replace(chain(5, 3.0), strategy_ms=10.0)
     assert tokens_per_s(working, COSTS, 1, 100) == pytest.approx(3 / 0.070, rel=0.03)
-    slower = replace(COSTS, orchestrator_ms=10, verify_hop=Hop(5, 1, 0), draft_hop=Hop(5, 0, 0))
+    slower = replace(
+        COSTS, orchestrating=Orchestrating(10, 10), verify_hop=Hop(5, 1, 0), draft_hop=Hop(5, 0, 0)
+    )
     assert tokens_per_s(chain(5, 3.0), slower, 1, 100) == pytest.approx(3 / 0.085, rel=0.03)
 
 
@@ -64,6 +67,14 @@ def test_a_drafter_and_a_target_that_work_at_once_slow_each_other_down():
     one, two = (tokens_per_s(chain(5, 3.0), contending, streams, 100) for streams in (1, 8))
     assert one == pytest.approx(tokens_per_s(chain(5, 3.0), COSTS, 1, 100))
     assert two < 0.9 * tokens_per_s(chain(5, 3.0), COSTS, 8, 100)
+
+
+def test_what_an_orchestrator_takes_follows_from_how_fast_the_target_alone_is():
+    found = orchestrating(COSTS, one=20, many=50, context=100)
+    assert found.one_ms == pytest.approx(10, rel=0.1)  # 50 ms a token, of which the target takes 40
+    assert found.many_ms == pytest.approx(20, rel=0.1)  # a round every 20 ms
+    assert found.ms(1) == found.one_ms
+    assert found.ms(8) == found.ms(64) == found.many_ms
 
 
 def test_the_way_with_the_most_tokens_a_second_is_chosen():

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from specmesh.bench.profile.costs import Acceptance, Contention, Hop, MeshCosts, Way
+from specmesh.bench.profile.costs import Acceptance, Contention, Hop, MeshCosts, Orchestrating, Way
 from specmesh.bench.profile.file import Accuracy, Model, Profile
 from specmesh.bench.profile.law import Forward, Law, Sample
 from specmesh.bench.profile.replay import known_verdict
@@ -20,7 +20,7 @@ PROFILE = Profile(
     seed=1,
     seconds=60.0,
     models={"target": Model("pycode", "abc", "float32", "transformers", 5, 1)},
-    costs=MeshCosts(LAW, HOP, LAW, HOP, None, Contention(1.2, 1.1), 2.0),
+    costs=MeshCosts(LAW, HOP, LAW, HOP, None, Contention(1.2, 1.1), Orchestrating(2.0, 5.0)),
     accuracy={"target": Accuracy(0.03, 0.1, 80, 20)},
     acceptance=[Acceptance(Way("tree", 3, 8), 0.8, 2.0, 8.0, (2.0, 3.0, 3.0))],
     samples={"target": [Sample((Forward(1.0, 4.0, 72.0),), 11.0)]},

@@ -69,6 +69,8 @@ def main(
 
     Exits with 1 if texts differ.
     """
+    if prompts < max(streams or STREAMS):
+        raise typer.BadParameter("fewer than are answered at once", param_hint="--prompts")
     own, others = prompts_in_halves(2 * max(prompts, NUM_PROMPTS))
     temperatures = tuple(dict.fromkeys(temperature or TEMPERATURES))
     check = Check(

@@ -34,6 +34,26 @@ class Contention:
     drafter: float = 1.0
 
 
+MANY = 8
+"""Streams with which an orchestrator is busy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Orchestrating:
+    """What an orchestrator takes for a round, one round after the other, and whatever else a round
+    takes that is not known of replicas: where processes share cores, that grows with streams."""
+
+    one_ms: float = 0.0
+    """With one stream."""
+    many_ms: float = 0.0
+    """With ``MANY``."""
+
+    def ms(self, streams: int) -> float:
+        """With so many streams."""
+        share = min(1.0, (streams - 1) / (MANY - 1))
+        return self.one_ms + share * (self.many_ms - self.one_ms)
+
+
 @dataclass(frozen=True, slots=True)
 class MeshCosts:
     """The times of one replica of each role, in milliseconds."""
@@ -46,8 +66,8 @@ class MeshCosts:
     heads: Law | None = None
     """Of a step of the target's heads; None without any."""
     contention: Contention = Contention()
-    orchestrator_ms: float = 0.0
-    """Of an orchestrator for a round, one after the other; 0 if none was measured."""
+    orchestrating: Orchestrating = Orchestrating()
+    """Nothing if no orchestrator was measured."""
 
 
 @dataclass(frozen=True, slots=True)

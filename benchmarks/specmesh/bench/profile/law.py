@@ -89,14 +89,15 @@ class Fit:
         return median(self.errors) if self.errors else 0.0
 
 
-def fit(samples: Sequence[Sample]) -> Fit:
-    """Fit a law to ``samples``, at least one, of different settings and with positive times."""
+def fit(samples: Sequence[Sample], knots: Sequence[int] = KNOTS) -> Fit:
+    """Fit a law to ``samples``, at least one, of different settings and with positive times. It has
+    those ``knots`` that there are samples enough for."""
     ordered = tuple(sorted(samples, key=lambda each: each.forwards))
     held_out = ordered[HELD_OUT // 2 :: HELD_OUT]
     kept = [each for each in ordered if each not in held_out]
-    without = _fitted(kept) if kept else None
+    without = _fitted(kept, knots) if kept else None
     errors = () if without is None else tuple(error(without, each) for each in held_out)
-    return Fit(_fitted(ordered), ordered, errors)
+    return Fit(_fitted(ordered, knots), ordered, errors)
 
 
 def error(law: Law, sample: Sample) -> float:
@@ -104,8 +105,8 @@ def error(law: Law, sample: Sample) -> float:
     return abs(law.total_ms(sample.forwards) / sample.ms - 1)
 
 
-def _fitted(samples: Sequence[Sample]) -> Law:
-    knots = _knots(samples)
+def _fitted(samples: Sequence[Sample], wanted: Sequence[int]) -> Law:
+    knots = _knots(samples, wanted)
     rows = np.array(
         [sum(_row(each, knots) for each in sample.forwards) / sample.ms for sample in samples]
     )
@@ -113,13 +114,13 @@ def _fitted(samples: Sequence[Sample]) -> Law:
     return Law(knots, tuple(found[: len(knots)]), *found[len(knots) :])
 
 
-def _knots(samples: Sequence[Sample]) -> tuple[float, ...]:
-    """The fewest and the most tokens, and of ``KNOTS`` in between those that enough samples tell
-    from the knot before."""
+def _knots(samples: Sequence[Sample], wanted: Sequence[int]) -> tuple[float, ...]:
+    """The fewest and the most tokens, and in between those ``wanted`` that enough samples tell from
+    the knot before."""
     sizes = [{each.tokens for each in sample.forwards} for sample in samples]
     every = set[float]().union(*sizes)
     knots = [min(every)]
-    for knot in KNOTS:
+    for knot in wanted:
         telling = [own for own in sizes if any(knots[-1] < size <= knot for size in own)]
         if len(telling) >= TELLING and knot < max(every):
             knots.append(knot)

@@ -10,17 +10,24 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Final
 
-from specmesh.bench.profile.costs import Acceptance, MeshCosts
+from specmesh.bench.profile.costs import (
+    AUTOREGRESSIVE_ROUND,
+    MANY,
+    Acceptance,
+    MeshCosts,
+    Orchestrating,
+)
 from specmesh.bench.profile.law import Forward, Law
 
 _ROUNDS: Final = 40
 """Of each stream that are counted."""
 _WARM_UP: Final = 8
 """Of each stream before, until streams have spread."""
+_HALVINGS: Final = 12
 _JITTER: Final = 0.1
 """By what share forwards vary: without it streams would stay in step for ever."""
 
@@ -57,6 +64,28 @@ def tokens_per_s(acceptance: Acceptance, costs: MeshCosts, streams: int, context
     return _Play(acceptance, costs, streams, context).run()
 
 
+def orchestrating(costs: MeshCosts, one: float, many: float, context: float) -> Orchestrating:
+    """What an orchestrator must take for a round if the target alone yields ``one`` token a second
+    with one stream and ``many`` with many, all else being as ``costs`` say."""
+    one_ms, many_ms = (
+        _fitting_ms(costs, streams, speed, context) for streams, speed in ((1, one), (MANY, many))
+    )
+    return Orchestrating(one_ms, many_ms)
+
+
+def _fitting_ms(costs: MeshCosts, streams: int, speed: float, context: float) -> float:
+    """By halving: the more an orchestrator takes, the fewer tokens a second there are."""
+    low, high = 0.0, 1e3 * streams / speed
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        tried = replace(costs, orchestrating=Orchestrating(middle, middle))
+        if tokens_per_s(AUTOREGRESSIVE_ROUND, tried, streams, context) > speed:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
 class _Play:
     def __init__(
         self, acceptance: Acceptance, costs: MeshCosts, streams: int, context: float
@@ -65,7 +94,7 @@ class _Play:
         self._costs = costs
         self._streams = streams
         self._context = context
-        self._steps = tuple(_steps(acceptance, costs))
+        self._steps = tuple(_steps(acceptance, costs, costs.orchestrating.ms(streams)))
         self._next = [0] * streams
         self._engines = {each: _Engine() for each in (_At.ORCHESTRATOR, _At.DRAFTER, _At.TARGET)}
         self._under_way: list[tuple[float, int]] = []
@@ -167,9 +196,9 @@ def _law(at: _At, costs: MeshCosts) -> tuple[Law, float]:
     return costs.drafter, 0.0
 
 
-def _steps(acceptance: Acceptance, costs: MeshCosts) -> Iterator[_Step]:
+def _steps(acceptance: Acceptance, costs: MeshCosts, orchestrator_ms: float) -> Iterator[_Step]:
     """A round: with a drafter it drafts first, heads draft after the verdict."""
-    yield _Step(_At.ORCHESTRATOR, costs.orchestrator_ms + acceptance.strategy_ms)
+    yield _Step(_At.ORCHESTRATOR, orchestrator_ms + acceptance.strategy_ms)
     if acceptance.levels and not acceptance.needs_heads:
         assert costs.draft_hop is not None
         yield _Step(_At.WAY, costs.draft_hop.ms(acceptance.nodes))

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from specmesh.bench.kit.tables import make_table
 from specmesh.bench.profile.choose import Expectation
+from specmesh.bench.profile.costs import MANY
 from specmesh.bench.profile.file import Profile
 from specmesh.bench.profile.law import Forward
 
@@ -23,7 +24,8 @@ def show(profile: Profile, console: Console) -> None:
     costs = profile.costs
     lines = [
         f"a verification's hop takes {costs.verify_hop.ms(0):.1f} ms",
-        f"the orchestrator {costs.orchestrator_ms:.1f} ms a round",
+        f"what else a round takes {costs.orchestrating.one_ms:.1f} ms with one stream, "
+        f"{costs.orchestrating.many_ms:.1f} ms of each of {MANY} in turn",
     ]
     if costs.draft_hop is not None:
         lines[1:1] = [

@@ -13,11 +13,13 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import pairwise
+from itertools import cycle, islice
 from statistics import median
 
+from specmesh.bench.kit.experiment import AUTOREGRESSIVE
 from specmesh.bench.profile.choose import ways
 from specmesh.bench.profile.costs import (
+    MANY,
     Acceptance,
     Contention,
     MeshCosts,
@@ -26,11 +28,13 @@ from specmesh.bench.profile.costs import (
     mean_round,
 )
 from specmesh.bench.profile.file import Accuracy, Model, Profile
-from specmesh.bench.profile.law import Fit, Forward
+from specmesh.bench.profile.law import Fit
+from specmesh.bench.profile.predict import orchestrating
 from specmesh.bench.profile.replay import answers, rounds_of
 from specmesh.bench.profile.replicas import Replica, Replicas
 from specmesh.bench.profile.settings import contexts, drafts, heads_drafts, verifications
 from specmesh.bench.profile.timing import Timer, contention, drafting, heads_drafting, verifying
+from specmesh.bench.profile.tries import Load, attempt
 from specmesh.cli.local.process import StartError
 from specmesh.client import AsyncClient
 
@@ -46,8 +50,7 @@ AT_ONCE = 8
 NUM_PROMPTS = 32
 NUM_TOKENS = 40
 """Along which drafts are made, and of each answer to them, if nobody says otherwise."""
-_ANSWER_TOKENS = 48
-_NUM_ANSWERS = 3
+_NUM_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ async def measure(
     fits = {role: timer.fit() for role, timer in timers.items() if timer.samples()}
     costs = _costs(timers, fits, await _contention(replicas, plan, say))
     if orchestrator is not None:
-        say("an answer through the orchestrator")
+        say("answers of the target alone, through the orchestrator")
         costs = await _with_orchestrator(orchestrator, costs, plan)
     accepted = await _acceptances(replicas, plan, say)
     return Profile(
@@ -136,20 +139,17 @@ def _costs(
 
 
 async def _with_orchestrator(client: AsyncClient, costs: MeshCosts, plan: Plan) -> MeshCosts:
-    """``costs`` with what a token of the target alone takes on top through the orchestrator."""
-    intervals = []
-    for prompt in plan.prompts[:_NUM_ANSWERS]:
-        stream = client.generate(
-            prompt,
-            strategy="autoregressive",
-            temperature=0,
-            max_tokens=_ANSWER_TOKENS,
-            ignore_end_of_text=True,
-        )
-        arrivals = [time.perf_counter() async for _ in stream]
-        intervals += [(later - sooner) * 1e3 for sooner, later in pairwise(arrivals)]
-    known = costs.target.ms(Forward(1, 1, CONTEXT)) + costs.verify_hop.ms(0)
-    return replace(costs, orchestrator_ms=max(0.0, median(intervals) - known))
+    """``costs`` with what rounds of the target alone take on top, with one stream and with many."""
+    alone = Way(AUTOREGRESSIVE)
+    speeds = []
+    for streams in (1, MANY):
+        prompts = list(islice(cycle(plan.prompts), streams))
+        load = Load(prompts, streams, 0.0, plan.num_tokens, plan.seed)
+        await attempt(client, replace(load, num_tokens=1), alone)  # reads the prompts
+        tries = [await attempt(client, load, alone) for _ in range(_NUM_TRIES)]
+        speeds.append(median(each.tokens_per_s for each in tries))
+    one, many = speeds
+    return replace(costs, orchestrating=orchestrating(costs, one, many, CONTEXT))
 
 
 async def _acceptances(

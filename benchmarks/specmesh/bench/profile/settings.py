@@ -16,7 +16,7 @@ CONTEXTS = (72, 392)
 DRAFT_WIDTHS = (1, 2, 4, 8, 16)
 """Tokens of each level of a draft."""
 DRAFT_DEPTHS = (1, 4)
-HEADS_WIDTHS = (1, 6)
+HEADS_WIDTHS = (1, 4, 8, 16)
 _MOST_TOKENS = 200
 """Of all calls of a setting together: more would take most of the time, and serve few."""
 _ROOM = 64
@@ -62,11 +62,13 @@ def drafts(limit: int) -> list[Setting]:
 
 
 def heads_drafts(limit: int, heads_depth: int) -> list[Setting]:
-    """Of a target's heads, which draft ``heads_depth`` levels."""
+    """Of a target's heads, which draft ``heads_depth`` levels. Several calls draft one level alone:
+    below it, each would read as many tokens as its own tree has."""
     depths = sorted({1, (heads_depth + 1) // 2, heads_depth})
     return [
         Setting(streams, contexts(limit)[0], width, depth)
         for streams, width, depth in product(STREAMS, HEADS_WIDTHS, depths)
+        if streams == 1 or (width == 1 and depth == 1)
     ]
 
 

@@ -13,7 +13,7 @@ from statistics import median
 import numpy as np
 
 from specmesh.bench.profile.costs import Contention, Hop
-from specmesh.bench.profile.law import Fit, Forward, Sample, fit, nonnegative_least_squares
+from specmesh.bench.profile.law import KNOTS, Fit, Forward, Sample, fit, nonnegative_least_squares
 from specmesh.bench.profile.replicas import Line, Replica, Replicas, Timed
 from specmesh.bench.profile.settings import Setting, shuffled
 from specmesh.decoding.lookahead import DraftStop
@@ -30,6 +30,9 @@ CALLS = 6
 FEWEST = 3
 """Observations that make a median."""
 
+HEADS_KNOTS = (1, 4, 16, 64)
+"""Fewer than for other forwards, since only whole drafts are timed."""
+
 GREEDY = write_sampling(Sampling(0.0))
 
 Call = Callable[[Line, CommittedPrefix, Setting], Awaitable[Timed]]
@@ -38,9 +41,17 @@ Sized = Callable[[Setting, Timed], tuple[Forward, ...]]
 
 class Timer:
     """Calls of one kind to one replica: ``call`` makes one, ``sized`` says what its forwards
-    were."""
+    were, none if that isn't known."""
 
-    def __init__(self, replica: Replica, call: Call, sized: Sized, seed: int) -> None:
+    def __init__(
+        self,
+        replica: Replica,
+        call: Call,
+        sized: Sized,
+        seed: int,
+        knots: Sequence[int] = KNOTS,
+    ) -> None:
+        self._knots = knots
         self._replica = replica
         self._call = call
         self._sized = sized
@@ -93,7 +104,7 @@ class Timer:
 
     def fit(self) -> Fit:
         """The law of its forwards."""
-        return fit(self.samples())
+        return fit(self.samples(), self._knots)
 
     def samples(self) -> list[Sample]:
         """Medians of what was measured often enough, or of all if nothing was."""
@@ -187,10 +198,12 @@ def heads_drafting(replica: Replica, seed: int) -> Timer:
         tree = TokenTree(tuple(response.next_draft.token_ids), tuple(response.next_draft.parents))
         depths = tree.depths
         calls = max(1, response.next_draft.cost.num_batch_calls)
+        if calls > 1 and max(depths) > 1:
+            return ()
         counts = [depths.count(depth) for depth in range(max(depths))]
         return tuple(Forward(calls, calls * count, 0) for count in counts)
 
-    return Timer(replica, call, sized, seed)
+    return Timer(replica, call, sized, seed, HEADS_KNOTS)
 
 
 async def contention(replicas: Replicas, context: int, seconds: float, seed: int) -> Contention:

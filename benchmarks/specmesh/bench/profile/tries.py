@@ -17,7 +17,7 @@ FINALISTS = 4
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Prompts to answer, so many at once."""
+    """Prompts to answer, so many at once; at least as many as that."""
 
     prompts: Sequence[str]
     streams: int

@@ -18,12 +18,12 @@ import logging
 import queue
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from specmesh.inference.engine.blocks import NoRoom
-from specmesh.inference.engine.job import End, ForwardSize, Job, Work
+from specmesh.inference.engine.job import End, Job, Work
 from specmesh.inference.engine.pulse import LOOK_SECONDS, Pulse
 from specmesh.inference.model import DeviceLost, Interrupted, LanguageModel, Logits
 from specmesh.serving.errors import ResourceExhausted, Unavailable
@@ -174,10 +174,8 @@ class Engine:
 
     def _forward(self, model: LanguageModel, running: list[Job[Any]]) -> list[Job[Any]]:
         """Run one forward pass for all of ``running``; returns the jobs that want another."""
-        computed = [job.request.sequence.num_computed_tokens for job in running]
         results = _results(model, running)
         if not isinstance(results, BaseException):
-            _tell_size(running, computed)
             return [
                 job for job, result in zip(running, results, strict=True) if _go_on(job, result)
             ]
@@ -256,19 +254,6 @@ def _results(model: LanguageModel, running: list[Job[Any]]) -> list[Logits | Non
         raise
     except BaseException as error:
         return error
-
-
-def _tell_size(running: Sequence[Job[Any]], computed: Sequence[int]) -> None:
-    """Tell the jobs that took part in a forward pass how large it was; ``computed`` is how many
-    tokens of each had been through one before."""
-    grown = [
-        job.request.sequence.num_computed_tokens - before
-        for job, before in zip(running, computed, strict=True)
-    ]
-    size = ForwardSize(sum(map(bool, grown)), sum(grown))
-    for job, num_tokens in zip(running, grown, strict=True):
-        if num_tokens:
-            job.latest = size
 
 
 def _go_on(job: Job[Any], logits: Logits | None) -> bool:

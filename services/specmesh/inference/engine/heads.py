@@ -17,6 +17,7 @@ from specmesh.inference.model import (
     DEFAULT_ROOM_TOKENS,
     Cancellation,
     ForwardRequest,
+    ForwardSize,
     LanguageModel,
     Logits,
     SequenceState,
@@ -135,6 +136,7 @@ class TargetWithHeads:
         results, first = [], 0
         for sequence, new in taken:
             sequence.advance(after[first : first + len(new)])
+            sequence.latest_forward = ForwardSize(len(taken), len(unread))
             results.append(logits[first : first + len(new)])
             first += len(new)
         return results
@@ -158,6 +160,7 @@ class DraftSequence:
         self._hidden = hidden
         self._token_id = token_id
         self.num_cached_tokens = self.num_computed_tokens = 0
+        self.latest_forward = ForwardSize()
         self._states: list[Any] = []
         """After the token that the tree hangs from, and after each node."""
 

@@ -28,14 +28,6 @@ Work = Callable[["Job[T]"], Steps[T]]
 
 
 @dataclass(frozen=True, slots=True)
-class ForwardSize:
-    """How many calls shared a forward pass, and how many tokens of theirs went through it."""
-
-    num_calls: int = 0
-    num_tokens: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class End:
     """The last item of a job, with the error that it raised, if any."""
 
@@ -59,8 +51,6 @@ class Job(Generic[T]):
         self.cancellation = Cancellation()
         self.queue_ms = 0.0
         """How long the job waited for its first step."""
-        self.latest = ForwardSize()
-        """The size of the latest forward pass that the job was part of."""
 
     # On the event loop.
 

@@ -11,7 +11,7 @@ from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.inference.engine.batch import AttentionMask, BatchPart, Copy
 from specmesh.inference.engine.blocks import BlockPool
-from specmesh.inference.model import Cancellation, ForwardRequest, Logits
+from specmesh.inference.model import Cancellation, ForwardRequest, ForwardSize, Logits
 
 
 class _Model(Protocol):
@@ -49,6 +49,7 @@ class PagedSequence:
             order_copy(Copy(source * BLOCK_TOKENS + slots, destination * BLOCK_TOKENS + slots))
         self.num_cached_tokens = self._num_held
         self.num_computed_tokens = 0
+        self.latest_forward = ForwardSize()
 
     @property
     def num_pending_tokens(self) -> int:

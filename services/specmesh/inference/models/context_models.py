@@ -19,6 +19,7 @@ from specmesh.inference.model import (
     DEFAULT_ROOM_TOKENS,
     Cancellation,
     ForwardRequest,
+    ForwardSize,
     Logits,
     ModelDescription,
     score_alone,
@@ -84,6 +85,7 @@ class ContextSequence:
         self._num_rows = 0
         self.num_cached_tokens = min(self._shared, len(prefix) - 1)
         self.num_computed_tokens = 0
+        self.latest_forward = ForwardSize()
 
     def score(self, tree: TokenTree) -> Logits:
         """A guess after each new node; the first call counts the prefix as computed."""
@@ -93,6 +95,7 @@ class ContextSequence:
             self.num_computed_tokens += len(self._chain) - self.num_cached_tokens - 1
         self._tree, self._num_rows = tree, len(tree) + 1
         self.num_computed_tokens += len(rows)
+        self.latest_forward = ForwardSize(1, len(rows))
         return np.stack(rows)
 
     def close(self, keep: Sequence[int]) -> None:

@@ -11,6 +11,7 @@ from specmesh.inference.model import (
     DEFAULT_ROOM_TOKENS,
     Cancellation,
     ForwardRequest,
+    ForwardSize,
     Logits,
     ModelDescription,
     score_alone,
@@ -60,6 +61,7 @@ class EmptySequence:
 
     num_cached_tokens = 0
     num_computed_tokens = 0
+    latest_forward = ForwardSize()
 
     def __init__(self, cancellation: Cancellation) -> None:
         self.cancellation = cancellation

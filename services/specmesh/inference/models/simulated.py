@@ -21,6 +21,7 @@ from specmesh.inference.model import (
     DEFAULT_ROOM_TOKENS,
     Cancellation,
     ForwardRequest,
+    ForwardSize,
     Interrupted,
     Logits,
     ModelDescription,
@@ -139,6 +140,7 @@ class SimulatedSequence:
         self._num_rows = 0
         self.num_cached_tokens = min(self._shared, len(prefix) - 1)
         self.num_computed_tokens = 0
+        self.latest_forward = ForwardSize()
 
     def score(self, tree: TokenTree) -> Logits:
         """The logits of the new nodes, after waiting for as long as their forward pass takes."""
@@ -160,6 +162,7 @@ class SimulatedSequence:
         if not first_row:
             new += self._num_uncached
         self.num_computed_tokens += new
+        self.latest_forward = ForwardSize(1, new)
         return rows
 
     def hidden_at(self, node: int) -> Hidden:

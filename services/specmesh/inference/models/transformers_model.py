@@ -26,6 +26,7 @@ from specmesh.inference.model import (
     DEFAULT_ROOM_TOKENS,
     Cancellation,
     ForwardRequest,
+    ForwardSize,
     Logits,
     ModelDescription,
 )
@@ -176,9 +177,11 @@ class TransformersModel:
         logits = self._run(batch, [request.sequence.cancellation for request in requests])
         duration_ms = (time.perf_counter() - began) * 1e3
         record_forward(duration_ms, kind_of(planned), len(planned), len(batch.token_ids))
+        size = ForwardSize(len(planned), sum(len(part.token_ids) for _, _, part in planned))
         row = 0
         for number, sequence, part in planned:
             sequence.advance(part, requests[number].tree)
+            sequence.latest_forward = size
             if part.rows:
                 rows = slice(row, row + len(part.rows))
                 results[number] = logits[rows]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from specmesh.decoding.prefix import BLOCK_TOKENS
-from specmesh.inference.engine.job import Job
 from specmesh.inference.model import SequenceState
 from specmesh.mesh.v1alpha1 import cost_pb2
 from specmesh.serving import conventions as names
@@ -56,12 +54,10 @@ def add_cost(total: cost_pb2.ComputeCost, part: cost_pb2.ComputeCost) -> None:
 
 
 class CostMeter:
-    """Measures what ``sequence`` costs its ``job`` since the last reading; ``queue_ms`` is part of
-    the first."""
+    """Measures the cost of a call since the last reading; ``queue_ms`` is part of the first."""
 
-    def __init__(self, sequence: SequenceState, job: Job[Any], queue_ms: float = 0.0) -> None:
+    def __init__(self, sequence: SequenceState, queue_ms: float = 0.0) -> None:
         self._sequence = sequence
-        self._job = job
         self._queue_ms = queue_ms
         self._since = time.perf_counter()
         self._computed = 0
@@ -69,7 +65,7 @@ class CostMeter:
     def read(self) -> cost_pb2.ComputeCost:
         """The cost so far; from here on, that of the next reading."""
         now, computed = time.perf_counter(), self._sequence.num_computed_tokens
-        size = self._job.latest
+        size = self._sequence.latest_forward
         cost = cost_pb2.ComputeCost(
             queue_ms=self._queue_ms,
             forward_ms=(now - self._since) * 1e3,

@@ -1,0 +1,38 @@
+"""Says, as JSON, how ``python -m MODULE --help`` ended for each MODULE, and what it said.
+
+Run by the Python of an environment under test. Each has a process of its own, forked by one that
+has imported what takes long and is not ours.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import sys
+from contextlib import suppress
+from tempfile import TemporaryFile
+
+Helped = tuple[int, str, str]
+"""The exit status, standard output and standard error."""
+
+with suppress(ModuleNotFoundError):  # not with every extra
+    from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: F401
+
+
+def helped(module: str) -> Helped:
+    """Run one."""
+    with TemporaryFile() as output, TemporaryFile() as errors:
+        child = os.fork()
+        if not child:
+            os.dup2(output.fileno(), sys.stdout.fileno())
+            os.dup2(errors.fileno(), sys.stderr.fileno())
+            sys.argv = [module, "--help"]
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+            sys.exit()
+        _, status = os.waitpid(child, 0)
+        said = [file.seek(0) or file.read().decode() for file in (output, errors)]
+        return os.waitstatus_to_exitcode(status), *said
+
+
+json.dump([helped(module) for module in sys.argv[1:]], sys.stdout)
