@@ -162,6 +162,7 @@ async def test_a_verdict_brings_what_heads_draft_after_it(
     assert parents == (set(expected.parents) if sampling.mode.name == "REJECTION" else set())
     assert response.next_draft.cost.forward_ms > 0
     assert response.next_draft.cost.num_computed_tokens > 0
+    assert response.next_draft.cost.num_batch_calls == 1
 
 
 async def test_a_draft_without_growth_is_a_chain_as_deep_as_asked(load_with_heads, serve, alone):

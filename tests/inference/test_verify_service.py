@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 
 import grpc
@@ -184,7 +185,8 @@ async def test_a_guess_at_somebody_elses_next_token_is_told_nothing(load, serve,
                 prefix = named([*secret[:length], guess, 5, 6])
                 cost = (await ask(channel, request(prefix, EMPTY, {}, GREEDY))).cost
                 told.add((cost.num_cached_tokens, cost.num_computed_tokens))
-    assert told == {(32, 1)}
+                told.add((cost.num_batch_calls, cost.num_batch_tokens))
+    assert told == {(32, 1), (1, 1)}
 
 
 async def test_cost_tells_what_was_held_and_what_was_computed(load, serve):
@@ -195,8 +197,19 @@ async def test_cost_tells_what_was_held_and_what_was_computed(load, serve):
     # To whole blocks: of 40 tokens, 39 come before the one whose logits are wanted.
     assert (first.num_cached_tokens, first.num_computed_tokens) == (0, 32 + 1 + 3)
     assert (second.num_cached_tokens, second.num_computed_tokens) == (32, 1 + 3)
+    for cost in (first, second):
+        assert (cost.num_batch_calls, cost.num_batch_tokens) == (1, 1 + 3)
     assert first.forward_ms > 0
     assert first.queue_ms > 0
+
+
+async def test_cost_tells_which_calls_shared_a_forward(load, serve):
+    message = request(whole(), TokenTree.chain([1, 2, 3]), {}, GREEDY)
+    async with serve(load()) as channel:
+        responses = await asyncio.gather(*(ask(channel, message) for _ in range(6)))
+    sizes = [(each.cost.num_batch_calls, each.cost.num_batch_tokens) for each in responses]
+    assert all(tokens == calls * 4 for calls, tokens in sizes)
+    assert all(sizes.count(size) % size[0] == 0 for size in sizes)
 
 
 async def test_base_that_the_replica_holds_stands_for_its_tokens(load, serve):

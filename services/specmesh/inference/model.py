@@ -75,10 +75,11 @@ DEFAULT_ROOM_TOKENS = 1024
 
 @dataclass(frozen=True, slots=True)
 class ForwardSize:
-    """How many calls shared a forward pass, and how many tokens of theirs went through it."""
+    """How many calls shared a forward pass, and how many rows of logits they had of it: what was
+    read of prefixes does not count, since callers must not learn how much was cached."""
 
     num_calls: int = 0
-    num_tokens: int = 0
+    num_rows: int = 0
 
 
 class SequenceState(Protocol):

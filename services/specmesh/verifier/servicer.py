@@ -115,7 +115,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
                 num_cached_tokens=sequence.num_cached_tokens,
                 num_computed_tokens=sequence.num_computed_tokens,
                 num_batch_calls=sequence.latest_forward.num_calls,
-                num_batch_tokens=sequence.latest_forward.num_tokens,
+                num_batch_tokens=sequence.latest_forward.num_rows,
             )
             response = write_verdict(verdict, cost)
             if next_draft is not None and isinstance(model, TargetWithHeads):

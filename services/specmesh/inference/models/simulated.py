@@ -159,10 +159,10 @@ class SimulatedSequence:
         self._clock.pass_time(seconds)
         self._node_states, self._tree, self._num_rows = states, tree, num_rows
         new = num_rows - first_row
+        self.latest_forward = ForwardSize(1, new)
         if not first_row:
             new += self._num_uncached
         self.num_computed_tokens += new
-        self.latest_forward = ForwardSize(1, new)
         return rows
 
     def hidden_at(self, node: int) -> Hidden:

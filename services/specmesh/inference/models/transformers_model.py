@@ -177,7 +177,7 @@ class TransformersModel:
         logits = self._run(batch, [request.sequence.cancellation for request in requests])
         duration_ms = (time.perf_counter() - began) * 1e3
         record_forward(duration_ms, kind_of(planned), len(planned), len(batch.token_ids))
-        size = ForwardSize(len(planned), sum(len(part.token_ids) for _, _, part in planned))
+        size = ForwardSize(len(planned), len(batch.rows))
         row = 0
         for number, sequence, part in planned:
             sequence.advance(part, requests[number].tree)

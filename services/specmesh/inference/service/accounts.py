@@ -72,7 +72,7 @@ class CostMeter:
             num_cached_tokens=0 if self._computed else self._sequence.num_cached_tokens,
             num_computed_tokens=computed - self._computed,
             num_batch_calls=size.num_calls,
-            num_batch_tokens=size.num_tokens,
+            num_batch_tokens=size.num_rows,
         )
         self._queue_ms, self._since, self._computed = 0.0, now, computed
         return cost
