@@ -23,7 +23,7 @@ from specmesh.inference.models.units.pattern import pattern_of
 from specmesh.inference.models.units.planner import ATTENTION, WINDOW, Planner, Work
 from specmesh.inference.models.units.shares import Cost, Measured, alone, best_shares, even, ranges
 from specmesh.inference.models.units.slices import Layers, attend, blocks
-from specmesh.inference.models.units.whole import charge
+from specmesh.inference.models.units.whole import charge, without_gain
 
 WORK = Work(320, 864)
 
@@ -228,6 +228,11 @@ def test_what_a_whole_forward_loses_is_charged_to_each_layer_that_is_divided(div
     plan = Planner(after, 2)
     assert {work for work in after if plan.shares(work, 16) != alone(2)} == divided
     assert before == promising()
+
+
+def test_what_gains_nothing_is_not_divided():
+    plan = Planner(without_gain(promising(), {WORK: 10, OTHER: 20}, 16), 2)
+    assert {plan.shares(work, 16) for work in promising()} == {alone(2)}
 
 
 def test_a_forward_of_which_nothing_is_divided_is_charged_nothing():

@@ -37,7 +37,6 @@ def as_json(
             {
                 "model": report.model,
                 **asdict(speeds),
-                "best_share": speeds.best_share,
                 "over_best": speeds.over_best,
             }
             for report in reports
@@ -72,7 +71,7 @@ def show(
                 str(each.width),
                 f"{each.slowness}x",
                 *(f"{by_share[share]:.2f}" for share in (0.0, 0.3, 0.5)),
-                f"{by_share[each.best_share]:.2f} at {each.best_share:.1f}",
+                f"{each.best_ms:.2f} at {each.best_share:.1f}",
                 f"{each.planned_ms:.2f} at {each.planned_share:.2f}",
                 f"{each.over_best:.2f}x",
                 f"at {each.adapted_share:.2f}",

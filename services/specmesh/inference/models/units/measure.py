@@ -22,7 +22,7 @@ from specmesh.inference.models.units.attention import divide_attention
 from specmesh.inference.models.units.crew import Crew
 from specmesh.inference.models.units.planner import ATTENTION, FixedPlan, Planner, Work
 from specmesh.inference.models.units.shares import Cost, Measured, alone, even
-from specmesh.inference.models.units.whole import BySize, charged, forward_of
+from specmesh.inference.models.units.whole import BySize, forward_of, judged
 
 TOKENS = (1, 4, 16, 64, 256)
 CONTEXTS = (64, 256, 1024, 4096)
@@ -54,10 +54,10 @@ def measure(crew: Crew, model: Any, kv: KVShape) -> Planner:
         for work, layers in crew.works.items()
     }
     measured[ATTENTION] = _attention(crew, kv, model.config.num_attention_heads, overheads)
-    measured = charged(crew, measured, forward_of(model, kv))
+    judgement = judged(crew, measured, forward_of(model, kv))
     crew.use(used)
     crew.forget()  # among it are layers as a whole
-    return Planner(measured, len(crew.names))
+    return Planner(judgement, len(crew.names))
 
 
 def _ping(crew: Crew, number: int) -> float:

@@ -1,14 +1,15 @@
-"""What it costs to divide a layer in a whole forward, beyond what it costs in a loop of one layer.
+"""Whether dividing layers pays in a whole forward as it does in a loop of one layer.
 
 In a loop units are awake, and caches hold what is needed. In a forward Python and small operations
 come between two layers. So forwards are timed undivided and divided, and what they gain less than
-their layers promise is charged to each layer that is divided.
+their layers promise is charged to each layer that is divided, of which the small ones then are not.
+Of these three ways the quickest is kept.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,8 +18,8 @@ from specmesh.inference.engine.batch import BatchPart, pack
 from specmesh.inference.engine.kv_store import KVShape, KVStore
 from specmesh.inference.models.attention import PagedAttention
 from specmesh.inference.models.units.crew import Crew
-from specmesh.inference.models.units.planner import ATTENTION, FixedPlan, Plan, Planner, Work
-from specmesh.inference.models.units.shares import Measured, alone, gain_s
+from specmesh.inference.models.units.planner import Planner, Work
+from specmesh.inference.models.units.shares import Measured, gain_s
 
 BySize = Mapping[int, Measured]
 """Some kind of work, by how many tokens or keys it is measured with."""
@@ -26,28 +27,31 @@ BySize = Mapping[int, Measured]
 TOKENS = (1, 4, 16)
 """Of the forwards that are timed: what speculation asks for."""
 SECONDS = 0.05
-ROUNDS = 3
+ROUNDS = 4
 """Each way is timed in so many rounds, for so long in each, and the quickest forward counts."""
 
 
-def charged(
+def judged(
     crew: Crew, measured: Mapping[Work, BySize], forward: Callable[[int], object]
-) -> dict[Work, BySize]:
-    """``measured``, with what is charged for dividing; ``forward`` takes a number of tokens."""
+) -> Mapping[Work, BySize]:
+    """``measured`` as whole forwards, of so many tokens each, tell."""
+    counts = {work: len(layers) for work, layers in crew.works.items()}
     for tokens in TOKENS:
-        if all(tokens in by_size for work, by_size in measured.items() if work != ATTENTION):
-            ways: list[Plan] = [
-                FixedPlan(alone(len(crew.names))),
-                Planner(measured, len(crew.names)),
-            ]
-            quickest = [float("inf")] * len(ways)
-            for _ in range(ROUNDS):
-                for number, plan in enumerate(ways):
-                    crew.use(plan)
-                    quickest[number] = min(quickest[number], _quickest(forward, tokens))
-            counts = {work: len(layers) for work, layers in crew.works.items()}
-            measured = charge(measured, counts, tokens, quickest[0], quickest[1])
-    return dict(measured)
+        if all(tokens in measured[work] for work in counts):
+            undivided = without_gain(measured, counts, tokens)
+            alone_s, divided_s = _quickest(crew, forward, tokens, (undivided, measured))
+            charged = charge(measured, counts, tokens, alone_s, divided_s)
+            ways = (undivided, measured, charged)
+            seconds = _quickest(crew, forward, tokens, ways)
+            measured = ways[seconds.index(min(seconds))]
+    return measured
+
+
+def without_gain(
+    measured: Mapping[Work, BySize], counts: Mapping[Work, int], tokens: int
+) -> dict[Work, BySize]:
+    """``measured`` if no layer with ``tokens`` gained anything by being divided."""
+    return _dearer(measured, tokens, {work: gain_s(measured[work][tokens]) for work in counts})
 
 
 def charge(
@@ -66,8 +70,15 @@ def charge(
     if not num_divided or missed_s <= 0:
         return dict(measured)
     each_s = missed_s / num_divided
+    return _dearer(measured, tokens, dict.fromkeys(counts, each_s))
+
+
+def _dearer(
+    measured: Mapping[Work, BySize], tokens: int, by_s: Mapping[Work, float]
+) -> dict[Work, BySize]:
+    """``measured`` if it took so much longer to divide layers with ``tokens``."""
     return {
-        work: {**by_size, tokens: by_size[tokens].dearer(each_s)} if work in counts else by_size
+        work: {**by_size, tokens: by_size[tokens].dearer(by_s[work])} if work in by_s else by_size
         for work, by_size in measured.items()
     }
 
@@ -91,14 +102,23 @@ def forward_of(model: Any, kv: KVShape) -> Callable[[int], object]:
     return forward
 
 
-def _quickest(forward: Callable[[int], object], tokens: int) -> float:
-    forward(tokens)  # packs weights
-    end = time.perf_counter() + SECONDS
-    quickest = float("inf")
-    while True:
-        began = time.perf_counter()
-        forward(tokens)
-        now = time.perf_counter()
-        quickest = min(quickest, now - began)
-        if now > end:
-            return quickest
+def _quickest(
+    crew: Crew,
+    forward: Callable[[int], object],
+    tokens: int,
+    ways: Sequence[Mapping[Work, BySize]],
+) -> list[float]:
+    """The seconds of the quickest forward that is divided as each of ``ways`` tells, in turns."""
+    quickest = [float("inf")] * len(ways)
+    for _ in range(ROUNDS):
+        for number, measured in enumerate(ways):
+            crew.use(Planner(measured, len(crew.names)))
+            forward(tokens)  # packs weights
+            end = time.perf_counter() + SECONDS
+            now = 0.0
+            while now < end:
+                began = time.perf_counter()
+                forward(tokens)
+                now = time.perf_counter()
+                quickest[number] = min(quickest[number], now - began)
+    return quickest
