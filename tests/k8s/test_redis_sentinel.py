@@ -155,8 +155,9 @@ def test_a_replica_takes_over_and_the_former_primary_follows_it(cluster):
     for pod in cluster.pods:
         wait_until(lambda pod=pod: knows_all(pod))
     assert cluster.leader(second) is first
-    wait_until(lambda: first.redis().set("before", "kept"))
-    assert first.redis().wait(2, 5000) == 2
+    writer = first.redis()  # WAIT is for what its own connection has written
+    wait_until(lambda: writer.set("before", "kept"))
+    assert writer.wait(2, 5000) == 2
 
     first.kill()
     wait_until(lambda: cluster.leader(second) is not first)
