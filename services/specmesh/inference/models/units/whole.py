@@ -3,7 +3,8 @@
 In a loop units are awake, and caches hold what is needed. In a forward Python and small operations
 come between two layers. So forwards are timed undivided and divided, and what they gain less than
 their layers promise is charged to each layer that is divided, of which the small ones then are not.
-Of these three ways the quickest is kept.
+Of these ways the quickest is kept, and nothing is divided for a gain too small to be told from
+noise.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ SECONDS = 0.05
 ROUNDS = 4
 """Each way is timed in so many rounds, for so long in each, and the quickest forward counts."""
 
+LEAST_GAIN = 0.05
+"""By how much a divided forward must be quicker."""
+
 
 def judged(
     crew: Crew, measured: Mapping[Work, BySize], forward: Callable[[int], object]
@@ -43,6 +47,7 @@ def judged(
             charged = charge(measured, counts, tokens, alone_s, divided_s)
             ways = (undivided, measured, charged)
             seconds = _quickest(crew, forward, tokens, ways)
+            seconds[0] *= 1 - LEAST_GAIN
             measured = ways[seconds.index(min(seconds))]
     return measured
 
