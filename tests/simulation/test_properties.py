@@ -187,7 +187,7 @@ def scenes(draw: st.DrawFn) -> tuple[CertainModels, MeshModel]:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@settings(max_examples=200)
+@settings(max_examples=500)
 @given(GOALS, scenes(), st.integers(0, 2**32))
 def test_every_strategy_says_what_the_target_alone_would(strategy, goal, scene, seed):
     models, mesh = scene

@@ -16,7 +16,7 @@ from specmesh.bench.kit.options import Json, Temperatures
 from specmesh.bench.kit.options import Seed as SeedOption
 from specmesh.bench.profile.choose import expectations
 from specmesh.bench.profile.file import Profile
-from specmesh.bench.profile.replicas import connected
+from specmesh.bench.profile.replicas import connected, connected_in
 from specmesh.bench.profile.report import as_json, explanation, show
 from specmesh.bench.profile.run import CONTEXT, NUM_PROMPTS, NUM_TOKENS, Plan, measure
 from specmesh.cli.connection import TlsCa, TlsCert, TlsKey, TokenPath, client_options
@@ -78,7 +78,7 @@ def local(
     async def work() -> int:
         async with (
             mesh,
-            connected(mesh.addresses["verifier-0"], _first_drafter(mesh)) as replicas,
+            connected_in(mesh.addresses) as replicas,
             AsyncClient(mesh.address) as client,
         ):
             _write(await measure(replicas, client, plan, _say), output)
@@ -164,10 +164,6 @@ def _plan(
 ) -> Plan:
     texts, _ = prompts_in_halves(2 * prompts)
     return Plan(texts, tuple(dict.fromkeys(temperatures or TEMPERATURES)), tokens, seconds, seed)
-
-
-def _first_drafter(mesh: LocalMesh) -> str | None:
-    return next((mesh.addresses[name] for name in mesh.addresses if "drafter" in name), None)
 
 
 def _certificate(ca: Path | None, cert: Path | None, key: Path | None) -> Certificate | None:

@@ -21,7 +21,7 @@ from specmesh.bench.kit.options import Json, Seed, Temperatures, Tokens
 from specmesh.bench.kit.tables import make_table, same
 from specmesh.bench.profile.choose import Expectation, expectations
 from specmesh.bench.profile.file import Profile
-from specmesh.bench.profile.replicas import connected
+from specmesh.bench.profile.replicas import connected_in
 from specmesh.bench.profile.report import show
 from specmesh.bench.profile.run import CONTEXT, NUM_PROMPTS, NUM_TOKENS, Plan, measure
 from specmesh.bench.profile.tries import Load, Tried, regret, try_all
@@ -100,9 +100,7 @@ class ProfileBench(Bench):
         """Profile, choose and try; return the exit status and what was found."""
         check = self._check
         async with self.mesh.running() as client:
-            addresses = self.mesh.addresses
-            drafter = next((addresses[name] for name in addresses if "drafter" in name), None)
-            async with connected(addresses["verifier-0"], drafter) as replicas:
+            async with connected_in(self.mesh.addresses) as replicas:
                 profile = await measure(replicas, client, check.plan, self.say)
             show(profile, self.console)
             cases = [each async for each in self._cases(client, profile)]

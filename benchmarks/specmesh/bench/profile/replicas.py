@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -225,3 +225,10 @@ async def connected(
         if drafter is not None:
             second = await stack.enter_async_context(reached(DRAFTER, drafter, certificate))
         yield Replicas(first, second)
+
+
+def connected_in(addresses: Mapping[str, str]) -> AbstractAsyncContextManager[Replicas]:
+    """The first verifier and the first drafter of a mesh on this machine, by the names of its
+    processes. Raises StartError."""
+    drafter = next((addresses[name] for name in addresses if "drafter" in name), None)
+    return connected(addresses["verifier-0"], drafter)

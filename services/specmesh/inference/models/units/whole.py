@@ -30,7 +30,8 @@ TOKENS = (1, 4, 16)
 SECONDS = 0.05
 ROUNDS = 4
 """Each way is timed in so many rounds, for so long in each, and the quickest forward counts."""
-
+MOST_SECONDS = 3.0
+"""No round begins later than that: a large model would take minutes more to load."""
 LEAST_GAIN = 0.05
 """By how much a divided forward must be quicker."""
 
@@ -115,7 +116,11 @@ def _quickest(
 ) -> list[float]:
     """The seconds of the quickest forward that is divided as each of ``ways`` tells, in turns."""
     quickest = [float("inf")] * len(ways)
+    now = 0.0
+    last_round = time.perf_counter() + MOST_SECONDS
     for _ in range(ROUNDS):
+        if now > last_round:
+            break
         for number, measured in enumerate(ways):
             crew.use(Planner(measured, len(crew.names)))
             forward(tokens)  # packs weights
