@@ -107,10 +107,6 @@ class SentinelGroup:
         self._restarting.add(task)
         task.add_done_callback(self._restarting.discard)
 
-    async def is_replica(self, port: int) -> bool:
-        """Whether the server at ``port`` follows another one."""
-        return await self._role(port) == "slave"
-
     async def _knows_itself(self) -> bool:
         """Whether both replicas follow the primary and all Sentinels know of each other."""
         states = [await self._ask(port, "SENTINEL", "MASTER", SERVICE) for port in self._sentinels]

@@ -28,10 +28,10 @@ class Spread:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """``wrong``: answers with a token that is not the target's own. ``kept``: those of which the
-    store has, in the end, what readers were told that it has. ``resumed``: those that went on at
-    the other orchestrator. ``failover_s``: from the loss
-    until another server took writes. ``not_stored``: streams whose reader was told that tokens
-    were not stored yet, ``not_stored_s`` for how long. ``longest_pause_s``: each stream's longest
+    store has, in the end, what readers were told that it has. ``resumed``: those that went on after
+    their stream broke. ``failover_s``: from the loss until another server took writes.
+    ``not_stored``: streams whose reader was told that tokens were not stored yet, ``not_stored_s``
+    for how long. ``longest_pause_s``: each stream's longest
     wait for tokens; with a killed orchestrator that is the change to the other."""
 
     loss: str

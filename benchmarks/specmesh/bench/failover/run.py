@@ -31,8 +31,9 @@ _SEED = 18
 _TARGET_MS = 4.0
 _FIRST_TOKENS = 10
 """Each stream has so many when the primary is lost."""
-_BACK_AFTER_S = 3.0
-"""When a killed primary is started again: as soon as an operator's platform would."""
+_BACK_AFTER_S = 10.0
+"""When a killed primary is started again: later than a second election of Sentinel's, six seconds
+after one in which each Sentinel has voted for itself. A primary that is back before stays one."""
 _START_TIMEOUT_S = 60.0
 _LONGEST_RUN_S = 60.0
 _STORE_TRIES = 50
@@ -200,7 +201,7 @@ def _outcome(run: _Run, right: Sequence[Sequence[int]], num_kept: int) -> Outcom
         ),
         failed=sorted(seen.failure for seen in run.seen if seen.failure),
         kept=num_kept,
-        resumed=sum(seen.session_id in run.resumed for seen in run.seen),
+        resumed=sum(not run.resumed.isdisjoint(seen.had_ids) for seen in run.seen),
         failover_s=round(run.failover_s, 3),
         not_stored=len(lagged),
         not_stored_s=Spread.of(lagged),

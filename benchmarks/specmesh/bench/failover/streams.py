@@ -20,6 +20,8 @@ class Seen:
 
     prompt: tuple[int, ...]
     session_id: str = ""
+    had_ids: set[str] = field(default_factory=set)
+    """That, and those before: an answer that goes on without the store gets another one."""
     token_ids: list[int] = field(default_factory=list)
     chunks: list[tuple[float, bool]] = field(default_factory=list)
     """When each came, and whether everything up to it was stored."""
@@ -67,6 +69,7 @@ async def read(client: AsyncClient, seen: Seen, changed: asyncio.Event) -> None:
         async for chunk in stream:
             seen.token_ids += chunk.token_ids
             seen.session_id = stream.session_id
+            seen.had_ids.add(stream.session_id)
             seen.chunks.append((time.monotonic(), chunk.resumable))
             if chunk.resumable:
                 seen.num_stored = len(seen.token_ids)
