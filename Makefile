@@ -27,6 +27,9 @@ $(READY): pyproject.toml constraints.txt hatch_build.py $(WEIGHTS)/pyproject.tom
 demo: $(READY) ## start a mesh, answer prompts with every strategy, compare
 	$(BIN)/specmesh demo
 
+# They start hundreds of processes: what one has compiled, the next need not.
+test k8s-check: export PYTHONDONTWRITEBYTECODE =
+
 test: $(READY) ## run all tests
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 

@@ -14,6 +14,8 @@ from hypothesis import settings
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
+gc.disable()  # until all is imported: nothing of it is garbage
+
 # Elsewhere every run explores new cases; CI repeats the same ones, so that it judges the
 # change and not the dice. No deadlines: machines are shared.
 settings.register_profile("explore", deadline=None)
@@ -36,6 +38,9 @@ LONGEST_FIRST = (
 )
 """Where files take long: none of them may be what the last of several workers is left with."""
 
+GARBAGE_THRESHOLD = 20_000
+"""Objects that have come and not gone when the youngest are looked through; Python's own: 700."""
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -48,9 +53,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """What has been imported by now stays: collections, of a quarter of a second with torch, need
-    not scan it."""
-    gc.collect()
+    not scan it. Nor need they be as many as where memory is short."""
     gc.freeze()
+    gc.set_threshold(GARBAGE_THRESHOLD)
+    gc.enable()
 
 
 def pytest_sessionfinish() -> None:

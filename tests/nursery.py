@@ -27,7 +27,7 @@ MAX_MESSAGE_BYTES = 1 << 18
 
 @cache
 def prepare(program: str, *, with_model: bool) -> None:
-    """Import what the program will."""
+    """Import what the program will, without collections, for nothing of it is garbage."""
     run(program, "prepared")
     if with_model:
         import_module(MODEL_MODULE)
@@ -56,6 +56,7 @@ def become(
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = [program, *arguments]
+    gc.enable()
     run(program, "__main__")
 
 
@@ -83,4 +84,5 @@ def main(asked: socket.socket) -> None:
 
 
 if __name__ == "__main__":
+    gc.disable()
     main(socket.socket(fileno=int(sys.argv[1])))
