@@ -60,7 +60,7 @@ class Nursery:
         streams: tuple[int, int, int],
     ) -> Forked:
         """A module, or a script by its path, with descriptors for its standard streams."""
-        fields = {"program": program, "arguments": arguments, "environment": environment}
+        fields = {"program": program, "arguments": arguments, "environment": dict(environment)}
         return Forked(self, self._ask(fields, *streams))
 
     def exit_status(self, pid: int) -> int:

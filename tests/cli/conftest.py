@@ -3,6 +3,7 @@
 import psutil
 import pytest
 from tests.forked_mesh import forked  # noqa: F401 - a fixture
+from tests.forks import nursery
 
 from specmesh import models
 
@@ -16,6 +17,7 @@ def target_model():
 @pytest.fixture
 def no_process_left():
     """Fails the test if a process it started, or one that those started, outlives it."""
+    nursery()  # which stays
     before = set(psutil.Process().children(recursive=True))
     yield
     left = set(psutil.Process().children(recursive=True)) - before

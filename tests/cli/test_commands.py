@@ -1,4 +1,4 @@
-"""The console script as a real process."""
+"""The console script as a real process, mostly a forked one."""
 
 import os
 import subprocess
@@ -7,19 +7,11 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from tests.command import specmesh
 
-SCRIPT = "from specmesh.cli.main import main; main()"
-WITHOUT_TYPER = "import sys; sys.modules['typer'] = None; " + SCRIPT
-
-
-def specmesh(*arguments, script=SCRIPT, timeout=60):
-    return subprocess.run(
-        [sys.executable, "-c", script, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+WITHOUT_TYPER = (
+    "import sys; sys.modules['typer'] = None; from specmesh.cli.main import main; main()"
+)
 
 
 def test_help_names_every_command():
@@ -53,7 +45,13 @@ def test_it_completes_commands_in_shells(shell):
 
 
 def test_without_its_packages_it_says_how_to_get_them():
-    done = specmesh("--help", script=WITHOUT_TYPER)
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TYPER, "--help"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 1
     assert done.stderr == "specmesh: typer is not installed: pip install 'specmesh[cli]'\n"
 

@@ -337,9 +337,9 @@ async def test_a_silent_stream_that_promised_heartbeats_is_left_early(serve):
 
 async def test_heartbeats_keep_a_slow_stream_and_are_not_told_to_the_reader(serve):
     async def slow(_):
-        yield started(heartbeat_ms=50)
-        for _ in range(10):
-            await asyncio.sleep(0.05)
+        yield started(heartbeat_ms=200)  # of which four may be missing
+        for _ in range(50):
+            await asyncio.sleep(0.02)
             yield events_pb2.GenerationEvent(heartbeat=events_pb2.Heartbeat())
         for event in chunks(0, len(TOKENS)):
             yield event

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import random
 import signal
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -18,16 +16,6 @@ from tests.e2e.processes import Process, Processes
 from specmesh.serving.health import READINESS
 
 PATIENCE_S = 30.0
-PORTS = range(20_000, 32_000)
-"""Below those that connections take, one of which might have taken a port between two processes."""
-
-
-def free_port() -> str:
-    """One that a process and its successor may listen on."""
-    while True:
-        port = random.choice(PORTS)
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return str(port)
 
 
 @dataclass(slots=True)
@@ -84,6 +72,7 @@ class Balancer:
         self._ready: dict[str, asyncio.Event] = {}
         self._turns = itertools.count()
         self._watches: set[asyncio.Task[None]] = set()
+        self._relays: set[asyncio.Task[None]] = set()
 
     async def add(self, replica: Replica) -> None:
         """Return once ``replica`` gets connections."""
@@ -105,25 +94,32 @@ class Balancer:
 
     async def relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Carry one connection to its end."""
+        relay = asyncio.current_task()
+        assert relay is not None
+        self._relays.add(relay)
+        relay.add_done_callback(self._relays.discard)
         addresses = list(self._ready)
         address = addresses[next(self._turns) % len(addresses)]
         behind = await asyncio.open_connection(*address.split(":"))
         await asyncio.gather(_carry(reader, behind[1]), _carry(behind[0], writer))
 
     async def close(self) -> None:
-        """Follow no more."""
-        for watch in self._watches:
-            watch.cancel()
-        await asyncio.gather(*self._watches, return_exceptions=True)
+        """Follow and carry no more."""
+        tasks = self._watches | self._relays
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with suppress(ConnectionError):
-        while data := await reader.read(1 << 16):
-            writer.write(data)
-            await writer.drain()
-    with suppress(ConnectionError):
+    try:
+        with suppress(ConnectionError):
+            while data := await reader.read(1 << 16):
+                writer.write(data)
+                await writer.drain()
+    finally:
         writer.close()
+    with suppress(ConnectionError):
         await writer.wait_closed()
 
 

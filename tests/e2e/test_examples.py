@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tests.e2e.answers import answer
 from tests.e2e.processes import Process, Processes
-from tests.serving.conftest import free_port
+from tests.ports import free_port
 
 from specmesh.client import Client
 

@@ -7,10 +7,10 @@ import asyncio
 import hashlib
 import json
 import random
-import socket
 
 import pytest
 from tests.e2e.answers import said
+from tests.ports import free_port
 
 from specmesh.bench.chaos.proxy import Link, Weather
 from specmesh.client import AsyncClient, Client, Timeouts
@@ -44,7 +44,7 @@ class Orchestrators:
             *("--drafters", drafter.address, "--redis-url", redis_url),
             *("--tokens", str(tokens)),
         )
-        addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
+        addresses = [f"127.0.0.1:{port}" for port in (free_port(), free_port())]
         self._running = {address: self._start(address) for address in addresses}
         self.addresses = addresses
 
@@ -62,14 +62,6 @@ class Orchestrators:
         """Kill the orchestrator at ``address``, and have another one start there."""
         self._running[address].kill()
         self._running[address] = self._start(address)
-
-
-def free_ports(number):
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 @pytest.fixture

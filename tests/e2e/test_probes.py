@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tests.e2e.processes import Process
+from tests.ports import free_port
 
 from specmesh.client import AsyncClient, Unavailable
 from specmesh.serving.health import LIVENESS, READINESS, STARTUP
 
 PATIENCE_S = 30
 PROBED = ("--probe-address", "0")
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 async def told(process: Process) -> dict[str, bool]:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from tests.e2e.answers import answer
 from tests.e2e.processes import Process, Processes, launch
-from tests.e2e.rolling import Balancer, Replica, balancing, free_port
+from tests.e2e.rolling import Balancer, Replica, balancing
 from tests.forks import surroundings
+from tests.ports import free_port
 
 from specmesh.client import AsyncClient
 from specmesh.load.generator import digest_of
@@ -33,7 +34,7 @@ class Mesh:
 
     def __init__(self, processes: Processes, redis_url: str) -> None:
         def replicas(role: str, count: int, *flags: str) -> list[Replica]:
-            return [Replica(processes, role, flags, free_port()) for _ in range(count)]
+            return [Replica(processes, role, flags, str(free_port())) for _ in range(count)]
 
         redis = ("--redis-url", redis_url)
         self.verifiers = replicas("verifier", 3, *SIMULATED, "--simulated-each-ms", "8", *redis)
@@ -72,7 +73,7 @@ class Mesh:
         for each in (*self.verifiers, *self.drafters, *self.confidence, *self.orchestrators):
             await each.restart()
         for old in self.gateways:
-            new = Replica(self._processes, "gateway", old.flags, free_port())
+            new = Replica(self._processes, "gateway", old.flags, str(free_port()))
             await new.start()
             await balancer.add(new)
             await old.end()

@@ -21,6 +21,8 @@ from specmesh.inference.models.simulated import ForwardLatency, SimulatedModel
 from specmesh.inference.service.growth import DraftShape
 from specmesh.serving.tokenizers import fingerprint
 
+NUM_TRIES = 3
+"""Of what takes no longer than it should unless the machine is busy."""
 AT_ONCE = ForwardLatency(0, 0)
 TARGET = SimulatedTarget(seed=5)
 DRAFTER = SimulatedDrafter(TARGET, acceptance=0.7, runner_up=0.6)
@@ -132,21 +134,24 @@ def test_first_forward_on_a_prefix_takes_its_own_time():
     other = [PREFIX[0], *PREFIX[2:]]  # begins with the same letter
     for prefix in (PREFIX, other, [1, 2]):
         assert spent(model, prefix) >= 0.15
-        assert 0.01 <= spent(model, [*prefix, 1]) < 0.15
-        assert 0.01 <= spent(model, [*prefix, 1, 2]) < 0.15
+        later = [spent(model, [*prefix, *range(1, number)]) for number in range(2, 7)]
+        assert 0.01 <= min(later) < 0.15  # not all, for the machine may be busy
 
 
 def test_many_forwards_do_not_drift_whatever_is_done_between_them():
-    model = SimulatedModel(TARGET, ForwardLatency(0.02, 0.02))
-    began = time.perf_counter()
-    sequence = model.open(PREFIX, Cancellation())
-    tree = EMPTY
-    for number in range(1, 21):
-        sequence.score(tree)
-        tree = tree.extend([number], [len(tree)])
-        assert time.perf_counter() - began >= number * 0.02
-        time.sleep(0.01)  # in sum 10 forwards
-    assert time.perf_counter() - began < (20 + 8) * 0.02
+    def taken_s() -> float:
+        model = SimulatedModel(TARGET, ForwardLatency(0.02, 0.02))
+        began = time.perf_counter()
+        sequence = model.open(PREFIX, Cancellation())
+        tree = EMPTY
+        for number in range(1, 21):
+            sequence.score(tree)
+            tree = tree.extend([number], [len(tree)])
+            assert time.perf_counter() - began >= number * 0.02
+            time.sleep(0.01)  # in sum 10 forwards
+        return time.perf_counter() - began
+
+    assert any(taken_s() < (20 + 8) * 0.02 for _ in range(NUM_TRIES))
 
 
 def test_forwards_made_up_for_are_at_most_one():

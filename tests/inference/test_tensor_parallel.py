@@ -17,7 +17,7 @@ import pytest
 from tests.e2e.processes import START_SECONDS, Process, Processes, launch
 from tests.forks import surroundings
 from tests.inference.drafting import grow
-from tests.serving.conftest import free_port
+from tests.ports import free_port
 from transformers import AutoConfig, Phi3Config
 
 from specmesh.decoding.sampling import Sampling

@@ -1,4 +1,4 @@
-"""The commands of ``specmesh load`` as real processes, against a stub that is one, too."""
+"""The commands of ``specmesh load`` as processes, against a stub that is one, too."""
 
 import asyncio
 import csv
@@ -13,6 +13,7 @@ from typing import get_args, get_type_hints
 
 import psutil
 import pytest
+from tests.command import specmesh
 from typer.testing import CliRunner
 
 from specmesh.load import report as reports
@@ -35,19 +36,8 @@ def stub():
     child.stdout.close()
 
 
-def load(*arguments, **given):
-    return subprocess.run(
-        [sys.executable, "-c", SCRIPT, "load", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        **given,
-    )
-
-
-def run(stub, *arguments, **given):
-    done = load("run", "--target", stub, "--json", "-", *arguments, **given)
+def run(stub, *arguments, start=specmesh, **given):
+    done = start("load", "run", "--target", stub, "--json", "-", *arguments, **given)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout), done.stderr
 
@@ -124,11 +114,19 @@ def test_a_closed_loop_has_as_many_requests_under_way_as_users(stub):
 def test_two_generators_on_one_core_say_that_they_were_the_bottleneck(stub):
     """The load is several times what a core can make; the report must not blame the server."""
 
-    def on_one_core():
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    def on_one_core(*arguments):
+        core = min(os.sched_getaffinity(0))
+        return subprocess.run(
+            [sys.executable, "-c", SCRIPT, *arguments],
+            preexec_fn=lambda: os.sched_setaffinity(0, {core}),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
 
     crowded = ("--rate", "4000", "--duration", "600ms", "--processes", "2", "--timeout", "30s")
-    found, said = run(stub, *crowded, preexec_fn=on_one_core)
+    found, said = run(stub, *crowded, start=on_one_core)
     made = found["result"]["generator"]
     assert made["lag_ms"]["max"] > 200.0
     assert made["lag_ms"]["p99"] > 1.0
@@ -174,7 +172,7 @@ def _wait_for_generator(child):
 def test_a_sweep_runs_all_combinations(stub, tmp_path):
     file = tmp_path / "sweep.json"
     rates = ("--rates", "40,20", "--over", "temperature=0,0.5", "--duration", "200ms")
-    done = load("sweep", "--target", stub, *rates, "--json", str(file))
+    done = specmesh("load", "sweep", "--target", stub, *rates, "--json", str(file))
     assert done.returncode == 0, done.stderr
     points = json.loads(file.read_text())["points"]
     assert [(each["rate"], each["changed"]["temperature"]) for each in points] == [
@@ -195,7 +193,7 @@ def test_a_sweep_runs_all_combinations(stub, tmp_path):
 def test_a_search_ends_where_objectives_are_missed(stub, tmp_path):
     # No answer can take less than nothing: the first rates miss, and the search gives up.
     objective = ("--slo", "e2e=1us", "--from", "64", "--duration", "50ms")
-    done = load("search", "--target", stub, *objective)
+    done = specmesh("load", "search", "--target", stub, *objective)
     assert done.returncode == 1
     assert "no rate was found at which 95% meet the objectives" in done.stdout
 
@@ -204,9 +202,9 @@ def test_two_runs_are_compared(stub, tmp_path):
     files = [tmp_path / "a.json", tmp_path / "b.json"]
     for number, file in enumerate(files):
         arguments = ("--rate", "200", "--duration", "500ms", "--seed", str(number))
-        done = load("run", "--target", stub, *arguments, "--json", str(file))
+        done = specmesh("load", "run", "--target", stub, *arguments, "--json", str(file))
         assert done.returncode == 0, done.stderr
-    done = load("compare", *map(str, files))
+    done = specmesh("load", "compare", *map(str, files))
     assert done.returncode == 0, done.stderr
     assert "TTFT" in done.stdout
     assert "the runs also differ in: seed" in done.stdout

@@ -162,8 +162,8 @@ async def test_the_deadline_counts_from_when_a_request_was_due():
     transport = FakeTransport(answer)
     await generated(workload(arrivals=Replay((0.0, 0.01)), timeout_s=5.0), transport)
     first, second = (call.timeout_s for call in transport.calls)
-    assert first > 4.9
-    assert second < 4.85
+    assert 4.0 < first <= 5.0
+    assert first - second > 0.15
 
 
 def test_the_event_loop_wakes_within_a_millisecond():

@@ -23,6 +23,8 @@ TARGET = Target.of(PeerModel(model_info("toy"), TOKENIZER_JSON))
 LONGEST = max(len(entry.encode()) for entry in TOKENIZER.get_vocab())
 LONG_TEXT = "return" * (INLINE_CHARS // 4)
 ROOMY = model_info("toy", context_tokens=1 << 22)
+NUM_TRIES = 3
+"""Of what the loop may miss where the machine is busy."""
 
 
 class HeldTokenizer:
@@ -86,20 +88,29 @@ async def test_others_are_read_while_a_long_text_is_tokenized():
 async def test_the_event_loop_goes_on_while_a_real_tokenizer_works():
     target = replace(TARGET, info=ROOMY)
     text, loop = "def f(x): return x\n" * 20_000, asyncio.get_running_loop()
-    pauses = [0.0]
+    expected = TOKENIZER.encode(text).ids
 
-    async def tick() -> None:
-        while True:
-            began = loop.time()
-            await asyncio.sleep(0.001)
-            pauses.append(loop.time() - began)
+    async def longest_pause() -> float:
+        """As a share of the time that the tokenizer works."""
+        pauses = [0.0]
 
-    ticking = asyncio.create_task(tick())
-    began = loop.time()
-    assert list(await read(PromptReader(), text, target)) == TOKENIZER.encode(text).ids
-    ticking.cancel()
-    assert len(pauses) > 10
-    assert max(pauses) < (loop.time() - began) / 2
+        async def tick() -> None:
+            while True:
+                began = loop.time()
+                await asyncio.sleep(0.001)
+                pauses.append(loop.time() - began)
+
+        ticking = asyncio.create_task(tick())
+        began = loop.time()
+        assert list(await read(PromptReader(), text, target)) == expected
+        ticking.cancel()
+        assert len(pauses) > 10
+        return max(pauses) / (loop.time() - began)
+
+    for _ in range(NUM_TRIES):
+        if (share := await longest_pause()) < 0.5:
+            break
+    assert share < 0.5
 
 
 async def test_few_texts_are_tokenized_at_once_and_few_wait():

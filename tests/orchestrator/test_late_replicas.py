@@ -151,7 +151,10 @@ async def test_there_is_one_second_call_at_most(connect):
     for verifier in verifiers:
         verifier.always = hang
     task = asyncio.create_task(verified(calls_on(mesh)))
-    await asyncio.sleep(0.5)
+    async with asyncio.timeout(10):
+        while sum(len(verifier.requests) for verifier in verifiers) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    await asyncio.sleep(0.3)  # for a third one, if it could come
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert sum(len(verifier.requests) for verifier in verifiers) == 2

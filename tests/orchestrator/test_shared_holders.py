@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.orchestrator.answers import Answer, alone, collect, request
 from tests.orchestrator.peers import Hold, Verifier
-from tests.serving.conftest import free_port
+from tests.ports import free_port
 
 from specmesh.orchestrator.mesh import shared_holders
 from specmesh.orchestrator.mesh.holders import PrefixHolders
@@ -161,18 +161,17 @@ async def test_redis_that_hangs_holds_up_one_answer_and_is_used_again_once_it_is
     loop = asyncio.get_running_loop()
     began = loop.time()
     assert await first.result() == {}
-    waited_s = loop.time() - began
-    assert 0.04 < waited_s < 0.5
+    assert loop.time() - began > 0.04
+    assert own._searches  # it isn't over when nobody waits for it any more
     async with asyncio.timeout(10):
         await asyncio.gather(*own._searches)  # both have failed by now
     probe = asked.search([])
     assert probe is not None
     assert asked.search([]) is None  # one is enough to learn that nothing has changed
-    began = loop.time()
-    assert await probe.result() == {}
-    assert loop.time() - began < 0.04
-    redis.resume()
     monkeypatch.setattr(shared_holders, "PATIENCE_SECONDS", 10.0)
+    assert await probe.result() == {}
+    assert own._searches  # it was not waited for
+    redis.resume()
     other = CommittedPrefix("u", list(range(600, 700)), PrefixHolders(shared=own))
     other.seen_by("replica", other.length)
     async with asyncio.timeout(10):

@@ -22,7 +22,8 @@ from tests.orchestrator.answers import (
     resuming,
 )
 from tests.orchestrator.peers import Drafter, Hold, Verifier, passing
-from tests.serving.conftest import RedisServer, free_port
+from tests.ports import free_port
+from tests.serving.conftest import RedisServer
 
 from specmesh.orchestrator import session_log
 from specmesh.v1 import events_pb2

@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import random
 import signal
-import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.ports import free_port
 
 from specmesh.cli.local.redis import redis_binary
-
-
-def free_port() -> int:
-    """Return a port below those that the kernel gives to clients.
-
-    A client that dials a dead server's port from that very port would reach itself.
-    """
-    while True:
-        port = random.randrange(20_000, 32_000)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
 
 
 class RedisServer:

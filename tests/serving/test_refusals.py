@@ -229,13 +229,20 @@ async def test_a_reader_that_stalls_is_cut_off(connect: Connect, service: Servic
     assert await reason(rest()) == (grpc.StatusCode.UNAVAILABLE, "READER_STALLED")
 
 
+async def until_held(service: Service) -> None:
+    async with asyncio.timeout(20):
+        while not service.num_held:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.001)
+
+
 async def test_a_connection_has_so_many_calls_open_and_no_more(connect: Connect, service: Service):
     channel = await connect(max_concurrent_streams=2)
     await channel.unary_unary(VERIFY)(b"")  # the client knows the limit now
     service.hold = asyncio.Event()
     calls = [channel.unary_unary(VERIFY)(b"") for _ in range(8)]
-    await asyncio.sleep(0.2)
-    assert 1 <= service.num_held <= 2
+    await until_held(service)
+    await asyncio.sleep(0.2)  # for others, if they could come
+    assert service.num_held <= 2
     service.hold.set()
     # A call that comes as another ends may be refused: the server counts that one a while longer.
     answers = await asyncio.gather(*calls, return_exceptions=True)
@@ -251,7 +258,7 @@ async def test_bytes_held_for_calls_under_way_are_bounded(
     verify = channel.unary_unary(VERIFY)
     large = verifier_pb2.VerifyRequest(prefix={"token_ids": [1] * 60_000}).SerializeToString()
     first = verify(large)
-    await asyncio.sleep(0.1)
+    await until_held(service)
     assert await reason(verify(large)) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "OVERLOADED")
     service.hold.set()
     await first

@@ -22,7 +22,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
 from tests.e2e.processes import Process, Processes, launch
 from tests.forks import surroundings
-from tests.serving.conftest import free_port
+from tests.ports import free_port
 from tests.traces.test_collector import Collector
 from typer.testing import CliRunner
 
