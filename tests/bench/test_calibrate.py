@@ -118,6 +118,14 @@ def test_calibrated_trees_of_the_shipped_pair_beat_chains_on_other_text(tmp_path
     assert lengths == [row["calibrated"] for row in rows[:64]]
 
 
+def test_trees_of_heads_are_measured_but_not_written_for_a_strategy_that_grows_its_own(tmp_path):
+    options = ["tree", "--heads", str(tmp_path), "--output", str(tmp_path / "trees.json")]
+    done = CliRunner().invoke(app, options)
+    assert done.exit_code == 2
+    assert "--output" in done.stderr
+    assert "'heads'" in done.stderr
+
+
 def test_calibrating_the_shipped_pair_writes_a_file_that_reads_back(tmp_path):
     pytest.importorskip("specmesh.models")
     file = tmp_path / "confidence.json"

@@ -33,7 +33,7 @@ class MeshModel:
 
     There are ``drafter_replicas`` servers for each of ``drafter_latencies``, a different drafter;
     ``batch`` is how many calls may share a forward. ``heads_s`` is the time of a level that the
-    target's heads draft, None for a target without heads.
+    target's heads draft, ``heads_depth`` at most; None for a target without heads.
     """
 
     target_latency: Latency
@@ -44,6 +44,7 @@ class MeshModel:
     drafter_replicas: int = 1
     batch: int = 1
     heads_s: float | None = None
+    heads_depth: int = 8
 
 
 class SimulatedMesh:

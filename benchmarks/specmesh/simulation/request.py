@@ -35,9 +35,6 @@ from specmesh.simulation.mesh import SimulatedMesh
 from specmesh.simulation.models import HEADS, Context, VirtualModels
 from specmesh.simulation.servers import SimulatedJob
 
-MAX_HEADS_DEPTH = 8
-"""As deep as simulated heads draft."""
-
 
 class SimulatedRequest:
     """One request. ``observe`` is called with every command and event, for timelines."""
@@ -88,7 +85,7 @@ class SimulatedRequest:
             if model.drafter_latencies
             else None,
             heads_s=model.heads_s,
-            heads_depth=MAX_HEADS_DEPTH if model.heads_s is not None else 0,
+            heads_depth=model.heads_depth if model.heads_s is not None else 0,
         )
 
     def _capacity_changed(self) -> None:
@@ -178,8 +175,8 @@ class SimulatedRequest:
             ),
             context,
         )
-        num_levels = 0
-        while num_levels < asked.depth and not levels.ended:
+        depth, num_levels = min(asked.depth, self._mesh.model.heads_depth), 0
+        while num_levels < depth and not levels.ended:
             levels.grow()
             num_levels += 1
         return levels.event(last=True), num_levels * level_s

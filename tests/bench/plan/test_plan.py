@@ -53,6 +53,27 @@ def test_speculation_needs_fewer_verifiers_and_is_recommended():
     assert recommended([autoregressive, speculative], drafter_cost=100.0) is autoregressive
 
 
+def test_heads_are_planned_without_a_drafter_and_take_time_at_the_verifier():
+    with_heads = replace(SETTING, heads_s=0.001)
+    quick, slow, without = (
+        plan(replace(SETTING, heads_s=each), "heads") for each in (0.001, 0.02, None)
+    )
+    speculative = plan(with_heads, "speculative")
+    assert quick.best.drafters == 0
+    assert quick.alone.e2e_ms.p50 < slow.alone.e2e_ms.p50 < without.alone.e2e_ms.p50
+    assert quick.alone.verify_s < slow.alone.verify_s
+    # What a drafter says costs its time and the hops to it.
+    assert quick.alone.e2e_ms.p50 < speculative.alone.e2e_ms.p50
+    poor = plan(replace(with_heads, heads_acceptance=0.2), "heads")
+    assert poor.alone.e2e_ms.p50 > quick.alone.e2e_ms.p50
+
+
+def test_a_drafter_that_is_only_welcome_is_planned_for():
+    found = plan(replace(SETTING, heads_s=0.001), "heads-and-drafter")
+    assert found.best.drafters >= 1
+    assert found.best.draft_s > 0
+
+
 def test_answers_that_share_forwards_need_fewer_verifiers():
     # Who comes while a forward runs waits for the next, so each token takes two of them.
     busy = replace(SETTING, rate=8.0, objectives=Objectives(tpot_s=0.1))
@@ -118,7 +139,7 @@ def test_the_command_says_what_to_take():
         (("--rate", "1", "--target-ms", "40", "--output", "many"), "'many' is no length"),
         (("--rate", "1", "--target-ms", "40", "--slo", "speed=1s"), "'speed' is no objective"),
         (("--rate", "1", "--target-ms", "40", "--strategy", "none"), "'none' is none of"),
-        (("--rate", "1", "--target-ms", "40", "--strategy", "heads"), "needs heads"),
+        (("--rate", "1", "--target-ms", "40", "--strategy", "heads"), "--heads-ms"),
         (("--rate", "1"), "--target-ms"),
     ],
 )

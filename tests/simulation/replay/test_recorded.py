@@ -105,11 +105,57 @@ def test_a_trace_without_all_its_spans_is_refused():
         recorded(Trace.of([each for each in spans() if each.span_id != "r1"]))
 
 
-@pytest.mark.parametrize("strategy", ["filter", "heads"])
-def test_a_strategy_whose_text_is_not_the_targets_or_that_needs_heads_is_refused(strategy):
+@pytest.mark.parametrize(
+    ("strategy", "why"), [("filter", "is none that can be"), ("heads-and-drafter", "merges drafts")]
+)
+def test_a_strategy_whose_text_or_whose_guesses_are_not_known_is_refused(strategy, why):
     root, *others = spans()
-    with pytest.raises(NotReplayable, match=f"'{strategy}'"):
+    with pytest.raises(NotReplayable, match=f"'{strategy}' {why}"):
         recorded(Trace.of([told(root, strategy=strategy), *others]))
+
+
+def verified(n, start, nodes, parents, committed, heads_ms):
+    """A round of 44 ms: a verification of 42 ms with hops of 1 ms, ``heads_ms`` of it heads'."""
+    judged, verifier = call(
+        "verify", VERIFIER, (start, start + 44), (start + 1, start + 43), n, forward_ms=40.0
+    )
+    tree = {"tree.nodes": nodes, "tree.parents": parents}
+    return [
+        told(round_(start, start + 44, n), **{"committed.nodes": committed}),
+        told(judged, **tree, heads_ms=heads_ms),
+        verifier,
+    ]
+
+
+def spans_of_heads():
+    """Nothing is checked at first. Then heads draft 2 3, of which the target accepts 2 and says 4,
+    and below that 5, or 6 which is right, and 7."""
+    root = generate(0, 140)
+    root = replace(root, parent_span_id="", attributes=root.attributes | ANSWER)
+    return [
+        told(root, strategy="heads"),
+        *verified(1, 4, (), (), (1,), 2.0),
+        *verified(2, 48, (2, 3), (1, 2), (2, 4), 2.0),
+        *verified(3, 92, (5, 6, 7), (4, 4, 6), (6, 7, 8), 0.0),
+    ]
+
+
+def test_what_heads_guessed_is_what_was_verified():
+    found = recorded(Trace.of(spans_of_heads()))
+    right, wrong = Guess(first=True, other=False), Guess(first=False, other=False)
+    assert found.guesses == {1: right, 2: wrong, 3: Guess(first=False, other=True), 4: right}
+    assert (found.heads_level_s, found.heads_depth) == ((0.001, 0.001), 2)
+    assert [each.seconds for each in found.verifications] == pytest.approx([0.04, 0.04, 0.042])
+    assert found.drafter_level_s == ()
+
+
+def test_an_answer_whose_heads_drafted_nothing_is_refused():
+    given = [
+        replace(each, attributes={k: v for k, v in each.attributes.items() if "heads_ms" not in k})
+        for each in spans_of_heads()
+    ]
+    with pytest.raises(NotReplayable, match="no draft"):
+        recorded(Trace.of(given))
 
 
 def test_an_answer_whose_drafts_were_all_cancelled_is_refused():

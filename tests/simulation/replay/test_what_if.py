@@ -22,6 +22,7 @@ from specmesh.simulation.replay.what_if import (
     lookahead,
     more_verifiers,
     quicker_drafter,
+    quicker_heads,
     quicker_target,
     strategy,
     what_if,
@@ -88,6 +89,43 @@ def test_a_change_is_predicted_as_it_would_have_been(name, change, really):
     (prediction,) = found.predictions
     assert prediction.duration_s == pytest.approx(OUTSIDE_S + really(name))
     assert prediction.gain == pytest.approx(1 - prediction.duration_s / found.measured_s)
+
+
+def answered_by_heads_s(strategy="heads", heads_s=0.002, target_s=TARGET_S, **options):
+    """How long an answer takes with heads that guess as the drafter does."""
+    mesh = MeshModel(Fixed(target_s), (), 1, HOP_S, heads_s=heads_s, heads_depth=5)
+    goal = Goal(NUM_TOKENS, **options)
+    models = CertainModels(TARGET, (), heads=DRAFTER)
+    return simulate(STRATEGIES[strategy](goal), models, mesh, prompt=PROMPT).duration_s
+
+
+@pytest.mark.parametrize(
+    ("change", "really"),
+    [
+        (quicker_heads(4), lambda: answered_by_heads_s(heads_s=0.0005, width=8)),
+        (quicker_target(4), lambda: answered_by_heads_s(target_s=TARGET_S / 4, width=8)),
+        (lookahead(2), lambda: answered_by_heads_s(lookahead=2, width=8)),
+        (strategy("autoregressive"), lambda: answered_by_heads_s("autoregressive")),
+    ],
+    ids=["heads", "target", "depth", "alone"],
+)
+def test_a_change_of_what_heads_answered_is_predicted(change, really):
+    request = replace(
+        trace_of("dsi", StrategyOptions(width=8)),
+        strategy="heads",
+        drafter_level_s=(),
+        heads_level_s=(0.002, 0.002),
+        heads_depth=5,
+        num_verifiers=1,
+        speculation_s=answered_by_heads_s(width=8),
+    )
+    found = what_if(request, (change,))
+    # Trees are grown by what heads make of their guesses, of which a trace tells nothing.
+    assert found.error == pytest.approx(0, abs=0.04)
+    assert found.predictions[0].duration_s == pytest.approx(OUTSIDE_S + really(), rel=0.04)
+    names = [each.name for each in changes_of(request)]
+    assert {"heads 2 times as quick", "γ = 4", "strategy autoregressive"} <= {*names}
+    assert not {"γ = 6", "strategy dsi", "1 more verifier"} & {*names}
 
 
 def test_what_the_simulation_gets_wrong_in_both_alike_does_not_count():

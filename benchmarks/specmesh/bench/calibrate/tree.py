@@ -48,7 +48,7 @@ def tree(
     heads: Annotated[
         str | None,
         typer.Option(
-            help="Folder of heads to calibrate in the drafter's place.", show_default="none"
+            help="Folder of heads to measure in the drafter's place.", show_default="none"
         ),
     ] = None,
     prompts: NumPrompts = 64,
@@ -66,6 +66,9 @@ def tree(
     Of the held-out prompts the first half is calibrated on; the second half shows how good the
     trees are on other text. No file has prompts in both.
     """
+    if heads is not None and output is not None:
+        reason = "strategy 'heads' grows its trees and is served no calibrated ones; leave out"
+        raise typer.BadParameter(f"{reason} --output or --heads", param_hint="--output")
     temperatures = tuple(dict.fromkeys(temperature or TEMPERATURES))
     try:
         target, drafter = load_pair(target_model, drafter_model, threads)

@@ -16,13 +16,20 @@ from specmesh.bench.kit.strategy_options import GivenOptions, read_options
 from specmesh.bench.plan.report import as_json, table
 from specmesh.bench.plan.search import plan
 from specmesh.bench.plan.setting import Setting, default_objectives
-from specmesh.bench.simulate.options import CORES, HopMs, Seed, Workers, finite, strategy_names
+from specmesh.bench.simulate.options import (
+    CORES,
+    HopMs,
+    Seed,
+    Workers,
+    finite,
+    require_heads,
+    strategy_names,
+)
 from specmesh.bench.simulate.output import tracked
 from specmesh.bench.simulate.parallel import spread
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.load import lengths
 from specmesh.load.objectives import Objectives, objectives
-from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.simulation.latency import Fixed
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -69,6 +76,21 @@ def main(
             callback=_positive,
             help="Of a target forward with a prompt that no cache holds.",
             show_default="as any other",
+        ),
+    ] = None,
+    heads_ms: Annotated[
+        float | None,
+        typer.Option(
+            callback=_positive,
+            help="Of one level that the target's heads draft.",
+            show_default="no heads",
+        ),
+    ] = None,
+    heads_depth: Annotated[int, typer.Option(min=1, help="Levels that they draft at most.")] = 5,
+    heads_acceptance: Annotated[
+        float | None,
+        typer.Option(
+            min=0, max=1, callback=finite, help="Of their tokens.", show_default="the drafter's"
         ),
     ] = None,
     target_token_ms: Annotated[
@@ -129,8 +151,7 @@ def main(
     first served. Exits with 1 if no mesh meets the objectives.
     """
     names = strategy or list(_STRATEGIES)
-    if any(STRATEGIES[name].needs_heads for name in names):
-        raise typer.BadParameter("needs heads, of which no plan is made", param_hint="--strategy")
+    require_heads(names, heads_ms)
     target = Fixed(
         target_ms / 1e3, None if first_ms is None else first_ms / 1e3, token_s=target_token_ms / 1e3
     )
@@ -140,6 +161,9 @@ def main(
         hop_s=hop_ms / 1e3,
         batch=batch,
         acceptance=acceptance,
+        heads_s=None if heads_ms is None else heads_ms / 1e3,
+        heads_depth=heads_depth,
+        heads_acceptance=acceptance if heads_acceptance is None else heads_acceptance,
         rate=rate,
         output=output,
         objectives=slo or default_objectives(target, hop_ms / 1e3),

@@ -22,7 +22,7 @@ from specmesh.bench.kit.tables import make_table
 from specmesh.bench.plan.predict import Prediction, Times
 from specmesh.bench.plan.search import plan
 from specmesh.bench.plan.setting import Setting, default_objectives
-from specmesh.bench.simulate.options import HopMs, Seed, strategy_names
+from specmesh.bench.simulate.options import HopMs, Seed, require_heads, strategy_names
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
 from specmesh.cli.local.models import WaitingModels
@@ -80,6 +80,9 @@ def main(
     target_ms: Annotated[float, typer.Option(min=1, help="Of a target forward.")] = 40.0,
     drafter_ms: Annotated[float, typer.Option(min=0.1, help="Of a drafter forward.")] = 8.0,
     acceptance: Annotated[float, typer.Option(min=0, max=1, help="Of draft tokens.")] = 0.8,
+    heads_ms: Annotated[
+        float | None, typer.Option(min=0.1, help="Of a level of heads, which agree as often.")
+    ] = None,
     strategy: Annotated[
         list[str] | None,
         typer.Option(callback=strategy_names, show_default="autoregressive, speculative"),
@@ -95,12 +98,16 @@ def main(
     a verification takes besides the forward. Nothing else may run on the machine meanwhile.
     """
     console = Console(stderr=True, highlight=False)
+    names = strategy or ("autoregressive", "speculative")
+    require_heads(names, heads_ms)
     target = Fixed(target_ms / 1e3)
     setting = Setting(
         target=target,
         drafter=Fixed(drafter_ms / 1e3),
         hop_s=hop_ms / 1e3,
         acceptance=acceptance,
+        heads_s=None if heads_ms is None else heads_ms / 1e3,
+        heads_acceptance=acceptance,
         rate=rate,
         output=FixedLength(tokens),
         objectives=default_objectives(target, hop_ms / 1e3),
@@ -110,7 +117,7 @@ def main(
 
     async def work() -> int:
         rows = []
-        for name in strategy or ("autoregressive", "speculative"):
+        for name in names:
             planned = plan(setting, name)
             for prediction in (planned.best, planned.fewer):
                 if prediction is not None:
@@ -134,6 +141,9 @@ async def _measure(
         drafter_ms=setting.drafter.each_s * 1e3,
         acceptance=setting.acceptance,
         seed=setting.seed,
+        heads_ms=None if setting.heads_s is None else setting.heads_s * 1e3,
+        heads_depth=setting.heads_depth,
+        heads_acceptance=setting.heads_acceptance,
     )
     options = MeshOptions(
         models=Replicated(models, prediction.drafters),

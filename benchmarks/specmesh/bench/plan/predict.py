@@ -125,13 +125,16 @@ def _simulate(
     number = num_warm_up + num_measured
     arrivals_s = list(accumulate(luck.expovariate(rate) for _ in range(number)))
     goals = [_goal(setting, strategy, setting.output.draw(luck)) for _ in range(number)]
-    mesh = SimulatedMesh(Clock(), _model(setting, strategy, counts), setting.seed)
+    mesh = SimulatedMesh(Clock(), _model(setting, counts), setting.seed)
     target = SimulatedTarget(setting.seed)
-    drafter = SimulatedDrafter(target, setting.acceptance, setting.runner_up, salt=0)
+    drafter, heads = (
+        SimulatedDrafter(target, acceptance, setting.runner_up, salt)
+        for salt, acceptance in enumerate((setting.acceptance, setting.heads_acceptance))
+    )
     answers = simulate_on(
         mesh,
         [(at_s, STRATEGIES[strategy](goal)) for at_s, goal in zip(arrivals_s, goals, strict=True)],
-        CertainModels(target, (drafter,)),
+        CertainModels(target, (drafter,), heads),
         prompts=[(each,) for each in range(number)],
     )
     return _prediction(setting, strategy, mesh, answers, answers[num_warm_up:], rate)
@@ -178,15 +181,16 @@ def _utilisation(busy: float, batch: int) -> float:
     return round(busy if batch == 1 else min(busy, 1.0), 4)
 
 
-def _model(setting: Setting, strategy: str, counts: Counts) -> MeshModel:
-    needs_drafter = STRATEGIES[strategy].needs_drafter
+def _model(setting: Setting, counts: Counts) -> MeshModel:
     return MeshModel(
         setting.target,
-        (setting.drafter,) if needs_drafter else (),
+        (setting.drafter,) if counts.drafters else (),
         counts.verifiers,
         setting.hop_s,
         drafter_replicas=counts.drafters,
         batch=setting.batch,
+        heads_s=setting.heads_s,
+        heads_depth=setting.heads_depth,
     )
 
 

@@ -63,7 +63,7 @@ def plan(setting: Setting, strategy: str) -> Planned:
 
 
 def _for(strategy: str, counts: Counts) -> Counts:
-    return counts if STRATEGIES[strategy].needs_drafter else replace(counts, drafters=0)
+    return counts if STRATEGIES[strategy].asks_drafter else replace(counts, drafters=0)
 
 
 def _grow(counts: Counts, predicted: Callable[[Counts], Prediction], share: float) -> Counts | None:

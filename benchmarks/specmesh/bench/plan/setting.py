@@ -27,8 +27,10 @@ class Setting:
     """Times are in seconds.
 
     ``attain``: the share of answers that must meet ``objectives``. ``batch``: how many calls may
-    share a forward. ``orchestrator_s``: processor time of an orchestrator for each verification,
-    with all that belongs to it. ``options``: those of strategies, by name.
+    share a forward. ``heads_s``: the time of one level that the target's heads draft, None without
+    heads; ``heads_depth``: how many levels that are at most. ``orchestrator_s``: processor time of
+    an orchestrator for each verification, with all that belongs to it. ``options``: those of
+    strategies, by name.
     """
 
     target: Fixed
@@ -37,6 +39,9 @@ class Setting:
     batch: int = 1
     acceptance: float = 0.8
     runner_up: float = 0.5
+    heads_s: float | None = None
+    heads_depth: int = 5
+    heads_acceptance: float = 0.8
     rate: float
     output: Length
     objectives: Objectives

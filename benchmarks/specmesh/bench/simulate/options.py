@@ -53,6 +53,13 @@ def strategy_names(values: Sequence[str] | None) -> Sequence[str] | None:
     return values
 
 
+def require_heads(names: Sequence[str], heads_ms: float | None) -> None:
+    """Raise BadParameter if one of the strategies needs heads, and there are none."""
+    for name in names:
+        if heads_ms is None and STRATEGIES[name].needs_heads:
+            raise typer.BadParameter(f"is needed for {name}", param_hint="--heads-ms")
+
+
 def token_ids(text: str) -> tuple[int, ...]:
     """Parse ``--prompt-tokens``; an empty text is an empty prompt."""
     hint = "--prompt-tokens"

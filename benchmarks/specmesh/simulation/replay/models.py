@@ -1,4 +1,5 @@
-"""A target that says what it said in a trace, and a drafter that guesses as it did there."""
+"""A target that says what it said in a trace, and a drafter that guesses as it did there, or
+heads, if they drafted in its place."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ class ReplayedModels:
         return Context(0, 0)
 
     def guess(self, context: Context, command: Draft, count: int) -> Drawn:
-        """What the drafter proposed after ``context``; off the answer's path anything."""
+        """What the drafter, or heads in its place, proposed after ``context``; off the answer's
+        path anything."""
         guess = self._guesses.get(context.state, Guess(first=False, other=False))
         first = RIGHT if guess.first else WRONG
         second = RIGHT if guess.other and not guess.first else OTHER_WRONG

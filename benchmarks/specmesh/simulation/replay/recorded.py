@@ -5,12 +5,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from statistics import median
 from typing import Any
 
 from specmesh.orchestrator.strategies import STRATEGIES
+from specmesh.orchestrator.strategies.base import Strategy
 from specmesh.orchestrator.strategies.options import OPTIONS, StrategyOptions
 from specmesh.serving import conventions as names
 from specmesh.traces.intervals import Interval, length_ms, union
@@ -24,7 +25,8 @@ class NotReplayable(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """Whether a drafter's first choice was the answer's token, and whether another of its was."""
+    """Whether the first choice of a drafter, or of heads, was the answer's token, and whether
+    another of theirs was."""
 
     first: bool
     other: bool
@@ -48,10 +50,14 @@ class Recorded:
     options: StrategyOptions
     num_tokens: int
     guesses: Mapping[int, Guess]
-    """By the number of tokens before; only where the drafter went on from the answer."""
+    """By the number of tokens before; only where a draft went on from the answer."""
     verifications: tuple[Forward, ...]
     drafter_level_s: tuple[float, ...]
     """One level of a draft, in each draft."""
+    heads_level_s: tuple[float, ...] = field(default=(), kw_only=True)
+    """The same of the target's heads, where they draft in the drafter's place."""
+    heads_depth: int = field(default=0, kw_only=True)
+    """The most levels that they drafted."""
     hop_s: float
     """Between orchestrator and replicas, one way, both sides' event loops included."""
     num_verifiers: int
@@ -92,18 +98,23 @@ class _Reader:
     def result(self) -> Recorded:
         strategy = self._answer.text(names.STRATEGY)
         known = STRATEGIES.get(strategy)
-        if known is None or not known.lossless or known.needs_heads:
+        if known is None or not known.lossless:
             raise NotReplayable(f"strategy {strategy!r} is none that can be simulated")
+        if known.needs_heads and known.asks_drafter:
+            raise NotReplayable(
+                f"strategy {strategy!r} merges drafts: no trace tells which tokens heads guessed"
+            )
         rounds = [span for span in self._spans if span.numbers(names.COMMITTED_NODES)]
         if not rounds:
             raise NotReplayable("no tokens are recorded")
         committed = [node for span in rounds for node in span.numbers(names.COMMITTED_NODES)]
         began_ns = min(span.start_ns for span in self._spans if span.name == names.ROUND_SPAN)
         speculation_s = (max(span.end_ns for span in rounds) - began_ns) / 1e9
-        verifications, levels_s = tuple(self._verifications()), tuple(self._levels())
+        verifications, levels_s = tuple(self._verifications(known)), tuple(self._levels())
+        heads_levels_s = tuple(self._heads_levels()) if known.needs_heads else ()
         if not verifications:
             raise NotReplayable("no verification was answered")
-        if not levels_s and STRATEGIES[strategy].needs_drafter:
+        if (known.needs_drafter and not levels_s) or (known.needs_heads and not heads_levels_s):
             raise NotReplayable("no draft ran to its end")
         if speculation_s <= 0 or max(each.seconds for each in verifications) <= 0:
             raise NotReplayable("it took no time")
@@ -111,9 +122,11 @@ class _Reader:
             strategy=strategy,
             options=self._options(),
             num_tokens=len(committed),
-            guesses=self._guesses(committed),
+            guesses=self._guesses(committed, known),
             verifications=verifications,
             drafter_level_s=levels_s,
+            heads_level_s=heads_levels_s,
+            heads_depth=max(map(_depth, self._trees(known))) if heads_levels_s else 0,
             hop_s=self._hop_s(),
             num_verifiers=self._num_verifiers(),
             speculation_s=speculation_s,
@@ -133,13 +146,17 @@ class _Reader:
                 raise NotReplayable(f"{name} {value!r} is none that can be simulated")
         return StrategyOptions(**given)
 
-    def _guesses(self, committed: Sequence[int]) -> Mapping[int, Guess]:
+    def _trees(self, known: type[Strategy]) -> list[Span]:
+        """What tells a draft each: a verification of all that heads have drafted, or a draft."""
+        name = names.VERIFY_SPAN if known.needs_heads else names.DRAFT_SPAN
+        return [span for span in self._spans if span.name == name]
+
+    def _guesses(self, committed: Sequence[int], known: type[Strategy]) -> Mapping[int, Guess]:
         children: dict[int, list[int]] = {}
-        for span in self._spans:
-            if span.name == names.DRAFT_SPAN:
-                nodes = span.numbers(names.TREE_NODES)
-                for node, parent in zip(nodes, span.numbers(names.TREE_PARENTS), strict=False):
-                    children.setdefault(parent, []).append(node)
+        for span in self._trees(known):
+            nodes = span.numbers(names.TREE_NODES)
+            for node, parent in zip(nodes, span.numbers(names.TREE_PARENTS), strict=False):
+                children.setdefault(parent, []).append(node)
         return {
             position: Guess(children[before][0] == node, node in children[before][1:])
             for position, (before, node) in enumerate(pairwise((0, *committed)))
@@ -153,10 +170,12 @@ class _Reader:
                 for server in self._servers.get(call.span_id, ()):
                     yield call, server
 
-    def _verifications(self) -> Iterator[Forward]:
+    def _verifications(self, known: type[Strategy]) -> Iterator[Forward]:
         seen: set[Node] = set()
         for call, server in self._answered(names.VERIFY_SPAN):
             seconds = server.duration_ms / 1e3 - self._own_queue_s(server)
+            if known.needs_heads:
+                seconds -= call.number(names.HEADS_MS) / 1e3
             num_nodes = len(call.numbers(names.TREE_NODES)) + 1
             yield Forward(num_nodes, seconds, first=server.node not in seen)
             seen.add(server.node)
@@ -175,6 +194,14 @@ class _Reader:
             for server in self._servers.get(call.span_id, ()):
                 if num_levels and not (call.was_cancelled or call.is_error):
                     yield (server.duration_ms / 1e3 - self._own_queue_s(server)) / num_levels
+
+    def _heads_levels(self) -> Iterator[float]:
+        """What heads draft with a verdict is what the next verification covers."""
+        calls = [call for call, _ in self._answered(names.VERIFY_SPAN)]
+        for call, following in pairwise(calls):
+            num_levels, heads_ms = _depth(following), call.number(names.HEADS_MS)
+            if num_levels and heads_ms:
+                yield heads_ms / 1e3 / num_levels
 
     def _hop_s(self) -> float:
         both = [
@@ -207,10 +234,10 @@ class _Calls:
                 yield max(span.start_ns, since_ns), min(span.end_ns, until_ns)
 
 
-def _depth(draft: Span) -> int:
-    """How many levels a draft has."""
+def _depth(call: Span) -> int:
+    """How many levels the tree of a draft or verification has."""
     depths: dict[int, int] = {}
-    nodes = draft.numbers(names.TREE_NODES)
-    for node, parent in zip(nodes, draft.numbers(names.TREE_PARENTS), strict=False):
+    nodes = call.numbers(names.TREE_NODES)
+    for node, parent in zip(nodes, call.numbers(names.TREE_PARENTS), strict=False):
         depths[node] = depths.get(parent, 0) + 1
     return max(depths.values(), default=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from statistics import fmean
+from statistics import fmean, median
 
 from specmesh.orchestrator.strategies import LOSSLESS, STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
@@ -21,7 +21,8 @@ LOOKAHEADS = (1, 2, 3, 4, 6, 8, 12)
 OTHER_STRATEGIES = tuple(
     name for name in LOSSLESS if name != "exhaustive" and not STRATEGIES[name].needs_heads
 )
-"""No trace of another strategy tells what drafting from every outcome at once would cost."""
+"""No trace of another strategy tells what drafting from every outcome at once would cost, or what
+heads would have guessed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +150,11 @@ def quicker_drafter(factor: float) -> Change:
     return Change(f"a drafter {factor:g} times as quick", partial(_quicker_drafter, factor=factor))
 
 
+def quicker_heads(factor: float) -> Change:
+    """Heads that are ``factor`` times as quick and guess the same."""
+    return Change(f"heads {factor:g} times as quick", partial(_quicker_heads, factor=factor))
+
+
 def quicker_target(factor: float) -> Change:
     """A target that is ``factor`` times as quick."""
     return Change(f"a target {factor:g} times as quick", partial(_quicker_target, factor=factor))
@@ -159,6 +165,11 @@ def _quicker_drafter(request: Recorded, factor: float) -> Recorded:
     return replace(request, drafter_level_s=levels)
 
 
+def _quicker_heads(request: Recorded, factor: float) -> Recorded:
+    levels = tuple(seconds / factor for seconds in request.heads_level_s)
+    return replace(request, heads_level_s=levels)
+
+
 def _quicker_target(request: Recorded, factor: float) -> Recorded:
     forwards = (replace(each, seconds=each.seconds / factor) for each in request.verifications)
     return replace(request, verifications=tuple(forwards))
@@ -166,13 +177,18 @@ def _quicker_target(request: Recorded, factor: float) -> Recorded:
 
 def _changes(request: Recorded) -> Iterator[Change]:
     yield quicker_target(2)
+    lookaheads = [gamma for gamma in LOOKAHEADS if gamma != request.options.lookahead]
+    if request.heads_level_s:
+        yield quicker_heads(2)
+        yield from (lookahead(gamma) for gamma in lookaheads if gamma <= request.heads_depth)
+        yield strategy("autoregressive")  # what a drafter would have guessed is not known
     if not request.drafter_level_s:
         return
     yield quicker_drafter(2)
     yield more_verifiers(1)
     yield more_verifiers(2)
     if "lookahead" in STRATEGIES[request.strategy].options:
-        yield from (lookahead(gamma) for gamma in LOOKAHEADS if gamma != request.options.lookahead)
+        yield from map(lookahead, lookaheads)
     yield from (strategy(name) for name in OTHER_STRATEGIES if name != request.strategy)
 
 
@@ -184,6 +200,8 @@ def _simulated_s(request: Recorded, seed: int) -> float:
         (drafter_latency(request.drafter_level_s),) if request.drafter_level_s else (),
         request.num_verifiers,
         request.hop_s,
+        heads_s=median(request.heads_level_s) if request.heads_level_s else None,
+        heads_depth=request.heads_depth,
     )
     models = ReplayedModels(request.num_tokens, request.guesses, seed)
     return simulate(STRATEGIES[request.strategy](goal), models, mesh, seed=seed).duration_s

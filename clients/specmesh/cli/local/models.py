@@ -59,16 +59,27 @@ class RealModels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingModels:
-    """Models that wait instead of computing; they agree by ``acceptance`` and ``seed``."""
+    """Models that wait instead of computing; they agree by ``acceptance`` and ``seed``.
+
+    With ``heads_ms`` the target has heads, which draft up to ``heads_depth`` levels of so long.
+    """
 
     target_ms: float
     drafter_ms: float
     acceptance: float
     seed: int = 0
+    heads_ms: float | None = None
+    heads_depth: int = 5
+    heads_acceptance: float = 0.8
 
     def verifier(self) -> Sequence[str]:
         """Arguments of a verifier whose forwards take ``target_ms``."""
-        return self._simulated(self.target_ms)
+        heads = (
+            *("--simulated-heads-depth", str(self.heads_depth)),
+            *("--simulated-heads-ms", str(self.heads_ms)),
+            *("--simulated-heads-acceptance", str(self.heads_acceptance)),
+        )
+        return (*self._simulated(self.target_ms), *(() if self.heads_ms is None else heads))
 
     def drafters(self) -> Sequence[Sequence[str]]:
         """Arguments of one drafter whose forwards take ``drafter_ms``."""

@@ -22,7 +22,7 @@ from specmesh.orchestrator.strategies.kit.progress import Progress
 class Autoregressive(Strategy):
     """One verification of nothing at a time, each of which brings a token."""
 
-    needs_drafter = False
+    needs_drafter = asks_drafter = False
     options = frozenset()
 
     def __init__(self, goal: Goal) -> None:

@@ -298,6 +298,8 @@ class Strategy(ABC):
 
     needs_drafter: ClassVar[bool] = True
     """Whether a mesh that can have no drafter must refuse it."""
+    asks_drafter: ClassVar[bool] = True
+    """Whether it has a drafter draft, if there is one."""
     needs_confidence: ClassVar[bool] = False
     """Whether it asks the confidence service."""
     needs_trees: ClassVar[bool] = False

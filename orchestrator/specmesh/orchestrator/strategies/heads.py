@@ -49,7 +49,7 @@ class Heads(Strategy):
     """Verifies one tree after the other, each drafted by the target's heads with the verdict on the
     one before."""
 
-    needs_drafter = False
+    needs_drafter = asks_drafter = False
     needs_trees = True
     needs_heads = True
     options = frozenset({"lookahead", "width"})

@@ -51,6 +51,8 @@ MAX_AHEAD = 256
 class HeadsAndDrafter(Heads):
     """Verifies the heads' trees, each with what of the drafter's chain follows the same tokens."""
 
+    asks_drafter = True
+
     def __init__(self, goal: Goal) -> None:
         super().__init__(goal)
         self._lookahead = goal.lookahead

@@ -24,6 +24,7 @@ from specmesh.bench.simulate.options import (
     Workers,
     finite,
     latency,
+    require_heads,
     strategy_names,
 )
 from specmesh.bench.simulate.output import show, tracked
@@ -123,8 +124,7 @@ def run_mesh(
     )
     if rate is not None and rate <= 0:
         raise typer.BadParameter("must be above 0", param_hint="--rate")
-    if heads_ms is None and any(STRATEGIES[name].needs_heads for name in names):
-        raise typer.BadParameter("is needed for a strategy with heads", param_hint="--heads-ms")
+    require_heads(names, heads_ms)
     heads_s = None if heads_ms is None else heads_ms / 1e3
     model = MeshModel(target, drafters, verifiers, hop_ms / 1e3, heads_s=heads_s)
     found = {
