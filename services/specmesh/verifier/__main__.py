@@ -34,10 +34,10 @@ class VerifierSettings(InferenceSettings, SimulatedTargetSettings):
 
     model_config = SettingsConfigDict(env_prefix="SPECMESH_VERIFIER__")
 
-    backend: Literal["transformers", "simulated", "empty"] = Field(
+    backend: Literal["transformers", "vllm", "simulated", "empty"] = Field(
         "transformers",
-        description="what computes; 'simulated' waits and says known tokens, 'empty' answers at "
-        "once, to measure hops",
+        description="what computes; 'vllm' is the engine of that name, 'simulated' waits and says "
+        "known tokens, 'empty' answers at once, to measure hops",
     )
     model: str = Field("", description="folder or Hugging Face id of the target")
     chat_template: Path | None = Field(
@@ -79,6 +79,8 @@ class VerifierService(InferenceService):
             return EmptyModel()
         if self._verifier.backend == "simulated":
             return self._verifier.simulated_target()
+        if self._verifier.backend == "vllm":
+            return self._load_vllm()
         return self._load_transformers()
 
     def _refusals(self) -> Iterator[str]:
@@ -88,7 +90,7 @@ class VerifierService(InferenceService):
             backend = f"backend {settings.backend!r}"
             if ranks is not None:
                 yield f"{backend} has nothing to divide among {ranks.count} ranks"
-            if settings.chat_template:
+            if settings.chat_template and settings.backend != "vllm":
                 yield f"{backend} has no use for a chat template"
             if settings.heads:
                 yield f"{backend} has no use for --heads"
@@ -98,6 +100,19 @@ class VerifierService(InferenceService):
             yield f"--heads needs the target in one process, not divided among {ranks.count} ranks"
         if settings.heads and settings.units:
             yield "--heads needs the target on one processing unit, without --units"
+
+    def _load_vllm(self) -> LanguageModel:
+        from specmesh.inference.models.chat_templates import read_template
+        from specmesh.inference.models.vllm.model import VllmModel
+
+        file = self._verifier.chat_template
+        return VllmModel.load(
+            self._verifier.model,
+            dtype=self._verifier.dtype,
+            device=self._verifier.device,
+            cache_bytes=self._verifier.cache_bytes,
+            chat_template=None if file is None else read_template(file),
+        )
 
     def _load_transformers(self) -> LanguageModel:
         from specmesh.inference.models.chat_templates import read_template
