@@ -12,7 +12,7 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from specmesh.inference.models.vllm.rows import FIRST_ROW
 
 
-class ScoringScheduler(Scheduler):
+class ScoringScheduler(Scheduler):  # type: ignore[misc] # vLLM is in another environment
     """Takes from the prefix cache no token whose logits are wanted.
 
     What a verification has computed of its draft stays cached under the hashes of its blocks, which
