@@ -8,14 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from itertools import chain
-from pathlib import Path
 
 import grpc
 import numpy as np
 import pytest
-from tests.e2e.processes import Process, launch
-from tests.forks import surroundings
 from tests.inference.vllm_cases import MAX_DRAFT, SALTS, Case, cases, say
+from tests.vllm import address_of, needs_vllm, start_vllm
 from tokenizers import Tokenizer
 
 from specmesh import models
@@ -37,37 +35,22 @@ from specmesh.serving.errors import error_info
 from specmesh.serving.wire import write_sampling, write_tree
 from specmesh.v1 import model_pb2
 
-PYTHON = Path(__file__).parents[2] / ".venv-vllm/bin/python"
-pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason="needs vLLM: make setup-vllm")
+pytestmark = needs_vllm
 
 NUM_CASES = 500
 MIXED = 40
 """So many calls at once: more than a step has room for, and than a forward of ours."""
 CACHE_BYTES = 8 << 20
 """1,600 tokens: far fewer than so many calls hold."""
-START_SECONDS = 300.0
-"""To import vLLM alone takes half a minute, the first time far longer."""
 BLOCK_TOKENS = 32
 
 
 @pytest.fixture(scope="module")
 def verifier() -> Iterator[str]:
     """The address of a replica of the shipped target."""
-    target = str(models.path(models.TARGET))
-    flags = (
-        "--backend",
-        "vllm",
-        "--model",
-        target,
-        "--port",
-        "0",
-        "--cache-bytes",
-        str(CACHE_BYTES),
-    )
-    command = (str(PYTHON), "-m", "specmesh.verifier", *flags)
-    process = Process("vllm", launch(command, surroundings()))
+    process = start_vllm(CACHE_BYTES)
     try:
-        yield str(process.wait_event("serving", START_SECONDS)["address"])
+        yield address_of(process)
     finally:
         process.kill()
 
