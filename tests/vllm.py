@@ -17,11 +17,11 @@ START_SECONDS = 300.0
 """To import vLLM takes 20 seconds of a core, the first time far longer."""
 
 
-def start_vllm(cache_bytes: int) -> Process:
-    """A replica of the shipped target, without waiting for it."""
-    target = str(models.path(models.TARGET))
-    flags = ("--backend", "vllm", "--model", target, "--cache-bytes", str(cache_bytes))
-    command = (str(PYTHON), "-m", "specmesh.verifier", "--port", "0", *flags)
+def start_vllm(*flags: str, folder: Path | None = None) -> Process:
+    """A replica of the model in ``folder``, or of the shipped target, without waiting for it."""
+    target = str(folder or models.path(models.TARGET))
+    options = ("--backend", "vllm", "--model", target, "--port", "0", *flags)
+    command = (str(PYTHON), "-m", "specmesh.verifier", *options)
     return Process("vllm", launch(command, surroundings()))
 
 

@@ -12,7 +12,7 @@ from specmesh.client import AsyncClient, SpecmeshError
 
 pytestmark = needs_vllm
 
-CACHE_BYTES = 64 << 20
+CACHE = ("--cache-bytes", str(64 << 20))
 SAMPLINGS = (
     {"temperature": 0.0},
     {"temperature": 0.8, "seed": 23},
@@ -24,7 +24,7 @@ CHAINS = ("autoregressive", "speculative", "dsi", "branch-prediction", "exhausti
 @pytest.fixture(scope="module")
 def replicas() -> Iterator[list[Process]]:
     """Two; the second is for a test to kill, the last one."""
-    started = [start_vllm(CACHE_BYTES) for _ in range(2)]
+    started = [start_vllm(*CACHE) for _ in range(2)]
     try:
         for replica in started:
             address_of(replica)

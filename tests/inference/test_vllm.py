@@ -6,8 +6,9 @@ The process runs in vLLM's environment, the test and our engine in ours.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
+from typing import Any
 
 import grpc
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 from tests.inference.vllm_cases import MAX_DRAFT, SALTS, Case, cases, say
 from tests.vllm import address_of, needs_vllm, start_vllm
 from tokenizers import Tokenizer
+from transformers import LlamaConfig
 
 from specmesh import models
 from specmesh.decoding.acceptance import verify
@@ -40,7 +42,7 @@ pytestmark = needs_vllm
 NUM_CASES = 500
 MIXED = 40
 """So many calls at once: more than a step has room for, and than a forward of ours."""
-CACHE_BYTES = 8 << 20
+CACHE = ("--cache-bytes", str(8 << 20))
 """1,600 tokens: far fewer than so many calls hold."""
 BLOCK_TOKENS = 32
 
@@ -48,7 +50,7 @@ BLOCK_TOKENS = 32
 @pytest.fixture(scope="module")
 def verifier() -> Iterator[str]:
     """The address of a replica of the shipped target."""
-    process = start_vllm(CACHE_BYTES)
+    process = start_vllm(*CACHE)
     try:
         yield address_of(process)
     finally:
@@ -96,6 +98,15 @@ async def verdict_on(channel, case: Case) -> tuple[list[int], int]:
     return list(response.accepted_nodes), response.next_token_id
 
 
+def wrong(asked: Sequence[Case], told: Sequence[tuple[list[int], int]]) -> list[Any]:
+    """The cases with another verdict than that of our engine, each with it."""
+    return [
+        (case, verdict)
+        for case, verdict in zip(asked, told, strict=True)
+        if verdict != case.verdict
+    ]
+
+
 async def test_verdicts_are_those_of_our_engine_token_by_token(channel, ours, texts):
     """Alone and mixed: greedy and coupled, of every width, over and under the ends of blocks."""
     asked = list(cases(ours, texts, NUM_CASES))
@@ -109,12 +120,7 @@ async def test_verdicts_are_those_of_our_engine_token_by_token(channel, ours, te
 
     alone = [await one(case) for case in asked[: NUM_CASES // 10]]
     mixed = await asyncio.gather(*map(one, asked[NUM_CASES // 10 :]))
-    wrong = [
-        (case, told)
-        for case, told in zip(asked, [*alone, *mixed], strict=True)
-        if told != case.verdict
-    ]
-    assert not wrong
+    assert not wrong(asked, [*alone, *mixed])
 
 
 @pytest.mark.parametrize("num_bonus_candidates", [0, 4])
@@ -238,3 +244,31 @@ async def test_trees_are_refused_by_name_and_peers_are_told(channel, ours):
         await ask(channel, prefix_of([1, 2, 3]), tree, Sampling(temperature=0))
     found = error_info(raised.value)
     assert (found.reason, found.metadata["feature"]) == ("UNSUPPORTED_FEATURE", "TREES")
+
+
+async def test_a_model_that_two_processes_share_says_the_same(tmp_path, save_tiny):
+    """Of random weights, since the shipped one has heads that can't be halved."""
+    folder = tmp_path / "llama"
+    config = LlamaConfig(
+        vocab_size=60,
+        hidden_size=128,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=64,
+        max_position_embeddings=512,
+        initializer_range=0.3,
+        eos_token_id=0,
+    )
+    save_tiny(folder, config)
+    model = TransformersModel.load(str(folder), dtype="float32", device="cpu")
+    texts = np.random.default_rng(9).integers(0, 60, (4, 300)).tolist()
+    asked = list(cases(model, texts, 64))
+    process = start_vllm(*CACHE, "--tensor-parallel-size", "2", folder=folder)
+    try:
+        async with grpc.aio.insecure_channel(address_of(process)) as channel:
+            told = await asyncio.gather(*(verdict_on(channel, case) for case in asked))
+    finally:
+        process.kill()
+    assert not wrong(asked, told)

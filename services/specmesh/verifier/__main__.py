@@ -40,6 +40,9 @@ class VerifierSettings(InferenceSettings, SimulatedTargetSettings):
         "known tokens, 'empty' answers at once, to measure hops",
     )
     model: str = Field("", description="folder or Hugging Face id of the target")
+    tensor_parallel_size: int = Field(
+        1, ge=1, description="processes of vLLM's that share each layer; our own engine: torchrun"
+    )
     chat_template: Path | None = Field(
         None,
         description="file with a chat template in Jinja, in place of the target's own",
@@ -96,6 +99,8 @@ class VerifierService(InferenceService):
                 yield f"{backend} has no use for --heads"
             if settings.units:
                 yield f"--units: {backend} has nothing to divide"
+        if settings.tensor_parallel_size > 1 and settings.backend != "vllm":
+            yield "--tensor-parallel-size is for --backend vllm; our own engine runs under torchrun"
         if settings.heads and ranks is not None:
             yield f"--heads needs the target in one process, not divided among {ranks.count} ranks"
         if settings.heads and settings.units:
@@ -110,7 +115,9 @@ class VerifierService(InferenceService):
             self._verifier.model,
             dtype=self._verifier.dtype,
             device=self._verifier.device,
+            num_threads=self._verifier.num_threads,
             cache_bytes=self._verifier.cache_bytes,
+            tensor_parallel=self._verifier.tensor_parallel_size,
             chat_template=None if file is None else read_template(file),
         )
 

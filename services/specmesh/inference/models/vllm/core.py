@@ -38,7 +38,7 @@ class CoreOptions:
 
     ``device_type`` is torch's word. ``cache_bytes`` of memory are for KV (None: what vLLM finds
     free on a GPU). A step takes up to ``step_tokens``, of one long prefix ``chunk_tokens`` unless
-    it is alone.
+    it is alone. ``tensor_parallel`` processes share each layer, with ``num_threads`` each.
     """
 
     model: str
@@ -49,6 +49,8 @@ class CoreOptions:
     max_batch: int
     step_tokens: int
     chunk_tokens: int
+    tensor_parallel: int
+    num_threads: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class Core:
 
     def __init__(self, options: CoreOptions) -> None:
         """Load the model; raises ``ModelNotLoadable``, or whatever vLLM raises."""
-        os.environ.update(ENVIRONMENT)
+        _set_environment(options.num_threads)
         set_num_threads = torch.set_num_threads
         from vllm.engine.arg_utils import EngineArgs
         from vllm.platforms import current_platform
@@ -95,7 +97,8 @@ class Core:
             enforce_eager=is_cpu,  # compiling there takes a compiler and minutes
             enable_prefix_caching=True,
             async_scheduling=False,
-            distributed_executor_backend="uni",
+            tensor_parallel_size=options.tensor_parallel,
+            distributed_executor_backend="uni" if options.tensor_parallel == 1 else "mp",
             scheduler_cls=SCHEDULER,
             worker_extension_cls=WORKER,
             generation_config="vllm",
@@ -174,6 +177,14 @@ class Core:
         if is_last:
             del self._requests[name]
         return Part(start, num_computed, rows.astype(np.float32, copy=False), is_last)
+
+
+def _set_environment(num_threads: int) -> None:
+    """What vLLM and its processes read."""
+    os.environ.update(ENVIRONMENT)
+    # Else each process has to have a NUMA node to itself.
+    os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+    os.environ["OMP_NUM_THREADS"] = str(num_threads)
 
 
 def _starts(scheduled: Any) -> list[tuple[str, int]]:

@@ -59,7 +59,9 @@ class VllmModel:
         *,
         dtype: str,
         device: str,
+        num_threads: int = 1,
         cache_bytes: int | None = None,
+        tensor_parallel: int = 1,
         chat_template: str | None = None,
         step_tokens: int = STEP_TOKENS,
         chunk_tokens: int = CHUNK_TOKENS,
@@ -82,6 +84,8 @@ class VllmModel:
             max_batch=MAX_BATCH,
             step_tokens=step_tokens,
             chunk_tokens=chunk_tokens,
+            tensor_parallel=tensor_parallel,
+            num_threads=num_threads,
         )
         try:
             core = Core(options)
