@@ -2,6 +2,7 @@
 and which tokens are accepted stays ours.
 
 Reading order: ``model`` (our side), ``core`` (vLLM's, and what a step of it gives), ``rows`` (what
-its workers do differently), ``scheduler`` (what its scheduler does differently), ``versions``.
+its workers do differently), ``scheduler`` (what its scheduler does differently), ``seen`` (prefixes
+by name), ``versions``.
 None of these interfaces of vLLM's is public, so its version is pinned.
 """

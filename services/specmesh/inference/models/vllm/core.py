@@ -166,6 +166,8 @@ class Core:
             self._scheduler.update_from_output(scheduled, output)
         except Exception as error:
             raise DeviceLost(f"vLLM failed: {error!r}") from error
+        if not scheduled.num_scheduled_tokens:
+            raise DeviceLost("vLLM has requests, and computes for none of them")
         return {
             name: self._part(name, start, scheduled.num_scheduled_tokens[name], output)
             for name, start in _starts(scheduled)

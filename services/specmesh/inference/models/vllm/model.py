@@ -24,8 +24,8 @@ from specmesh.inference.model import (
     ModelNotLoadable,
 )
 from specmesh.inference.models.loading import read_model
-from specmesh.inference.models.prefix_cache import PrefixCache
 from specmesh.inference.models.vllm.core import Core, CoreOptions, Part
+from specmesh.inference.models.vllm.seen import SeenPrefixes
 from specmesh.inference.models.vllm.versions import check_versions
 
 CPU_CACHE_BYTES = 1 << 30
@@ -47,7 +47,7 @@ class VllmModel:
     def __init__(self, core: Core, description: ModelDescription) -> None:
         self.description = description
         self._core = core
-        self._seen: PrefixCache[None] = PrefixCache(core.capacity_tokens)
+        self._seen = SeenPrefixes(core.capacity_tokens)
         self._names = map(str, count())
         self._sequences: dict[str, VllmSequence] = {}
         """Those that vLLM computes for."""
@@ -75,20 +75,21 @@ class VllmModel:
         description = read_model(name, dtype, "cpu", None).describe(dtype, None, chat_template)
         if cache_bytes is None and device == "cpu":
             cache_bytes = CPU_CACHE_BYTES
-        options = CoreOptions(
-            model=name,
-            dtype=dtype,
-            device_type=torch.device(device).type,
-            context_tokens=description.context_tokens,
-            cache_bytes=cache_bytes,
-            max_batch=MAX_BATCH,
-            step_tokens=step_tokens,
-            chunk_tokens=chunk_tokens,
-            tensor_parallel=tensor_parallel,
-            num_threads=num_threads,
-        )
         try:
-            core = Core(options)
+            core = Core(
+                CoreOptions(
+                    model=name,
+                    dtype=dtype,
+                    device_type=torch.device(device).type,
+                    context_tokens=description.context_tokens,
+                    cache_bytes=cache_bytes,
+                    max_batch=MAX_BATCH,
+                    step_tokens=step_tokens,
+                    chunk_tokens=chunk_tokens,
+                    tensor_parallel=tensor_parallel,
+                    num_threads=num_threads,
+                )
+            )
         except ModelNotLoadable:
             raise
         except Exception as error:
@@ -158,7 +159,7 @@ class VllmModel:
 
     def remember(self, chain: PrefixChain) -> None:
         """From here on ``find_base`` knows ``chain``."""
-        self._seen.put(chain, None, *self._seen.longest(chain))
+        self._seen.add(chain)
 
 
 class VllmSequence:
@@ -197,14 +198,14 @@ class VllmSequence:
         if self._rows is not None:
             return  # asked before
         assert tree.is_chain, "vLLM scores chains alone"
-        self._tree = tree
-        vocab_size = self._model.description.vocab_size
-        self._num_there = 0
-        self._rows = np.empty((len(tree) + 1 - self._num_rows, vocab_size), np.float32)
-        if len(self._rows):
+        num_rows = len(tree) + 1 - self._num_rows
+        if num_rows:
             chain = PrefixChain(self._chain)
             chain.append(tree.token_ids)
             self._name = self._model.begin(self, chain, self._first_row)
+        self._tree = tree
+        self._rows = np.empty((num_rows, self._model.description.vocab_size), np.float32)
+        self._num_there = 0
 
     def receive(self, part: Part, size: ForwardSize) -> None:
         """Note what a step did. After vLLM has taken its blocks away, rows come once more."""
