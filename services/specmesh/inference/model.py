@@ -41,7 +41,8 @@ class ModelDescription:
     see ``digests.py``; ``dtype`` is empty without weights. ``revision`` is the Hugging Face commit,
     if known, and ``chat_template`` None for a model without one. ``interruptible``: a forward pass
     that nobody wants any more stops in the middle. ``heads_depth``: how many tokens deep its heads
-    draft, 0 for a model without heads.
+    draft, 0 for a model without heads. ``scores_trees``: else chains alone. ``kv_capacity_tokens``:
+    the most that its KV cache holds, for a model without a ``pool`` that says so; 0 for no limit.
     """
 
     name: str
@@ -57,6 +58,8 @@ class ModelDescription:
     interruptible: bool = False
     chat_template: ChatTemplate | None = None
     heads_depth: int = 0
+    scores_trees: bool = True
+    kv_capacity_tokens: int = 0
 
 
 class Cancellation(threading.Event):

@@ -34,12 +34,15 @@ class VerifierSettings(InferenceSettings, SimulatedTargetSettings):
 
     model_config = SettingsConfigDict(env_prefix="SPECMESH_VERIFIER__")
 
-    backend: Literal["transformers", "simulated", "empty"] = Field(
+    backend: Literal["transformers", "vllm", "simulated", "empty"] = Field(
         "transformers",
-        description="what computes; 'simulated' waits and says known tokens, 'empty' answers at "
-        "once, to measure hops",
+        description="what computes; 'vllm' is the engine of that name, 'simulated' waits and says "
+        "known tokens, 'empty' answers at once, to measure hops",
     )
     model: str = Field("", description="folder or Hugging Face id of the target")
+    tensor_parallel_size: int = Field(
+        1, ge=1, description="processes of vLLM's that share each layer; our own engine: torchrun"
+    )
     chat_template: Path | None = Field(
         None,
         description="file with a chat template in Jinja, in place of the target's own",
@@ -79,6 +82,8 @@ class VerifierService(InferenceService):
             return EmptyModel()
         if self._verifier.backend == "simulated":
             return self._verifier.simulated_target()
+        if self._verifier.backend == "vllm":
+            return self._load_vllm()
         return self._load_transformers()
 
     def _refusals(self) -> Iterator[str]:
@@ -88,16 +93,33 @@ class VerifierService(InferenceService):
             backend = f"backend {settings.backend!r}"
             if ranks is not None:
                 yield f"{backend} has nothing to divide among {ranks.count} ranks"
-            if settings.chat_template:
+            if settings.chat_template and settings.backend != "vllm":
                 yield f"{backend} has no use for a chat template"
             if settings.heads:
                 yield f"{backend} has no use for --heads"
             if settings.units:
                 yield f"--units: {backend} has nothing to divide"
+        if settings.tensor_parallel_size > 1 and settings.backend != "vllm":
+            yield "--tensor-parallel-size is for --backend vllm; our own engine runs under torchrun"
         if settings.heads and ranks is not None:
             yield f"--heads needs the target in one process, not divided among {ranks.count} ranks"
         if settings.heads and settings.units:
             yield "--heads needs the target on one processing unit, without --units"
+
+    def _load_vllm(self) -> LanguageModel:
+        from specmesh.inference.models.chat_templates import read_template
+        from specmesh.inference.models.vllm.model import VllmModel
+
+        file = self._verifier.chat_template
+        return VllmModel.load(
+            self._verifier.model,
+            dtype=self._verifier.dtype,
+            device=self._verifier.device,
+            num_threads=self._verifier.num_threads,
+            cache_bytes=self._verifier.cache_bytes,
+            tensor_parallel=self._verifier.tensor_parallel_size,
+            chat_template=None if file is None else read_template(file),
+        )
 
     def _load_transformers(self) -> LanguageModel:
         from specmesh.inference.models.chat_templates import read_template

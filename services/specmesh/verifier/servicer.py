@@ -20,6 +20,7 @@ from specmesh.inference.model import ForwardRequest, LanguageModel, Logits
 from specmesh.inference.service.accounts import add_cost, record_cost, round_to_blocks
 from specmesh.inference.service.prefixes import PrefixResolver
 from specmesh.mesh.v1alpha1 import cost_pb2, verifier_pb2, verifier_pb2_grpc
+from specmesh.serving.errors import FailedPrecondition
 from specmesh.serving.interceptors import exchange
 from specmesh.serving.verdicts import write_verdict
 from specmesh.serving.wire import read_distributions, read_sampling, read_tree
@@ -64,6 +65,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
     async def _respond(self, request: verifier_pb2.VerifyRequest) -> verifier_pb2.VerifyResponse:
         sampling = read_sampling(request.sampling)
         tree = read_tree(request.tree, self._model.description.vocab_size)
+        self._check_shape(tree)
         distributions = read_distributions(request.tree.draft_distributions)
         num_bonus_candidates = _num_bonus_candidates(request)
         num_top_logprobs = _num_top_logprobs(request)
@@ -129,6 +131,15 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
             if drafted is not None:
                 response.next_draft.CopyFrom(drafted)
         yield response
+
+    def _check_shape(self, tree: TokenTree) -> None:
+        description = self._model.description
+        if not description.scores_trees and not tree.is_chain:
+            raise FailedPrecondition(
+                "UNSUPPORTED_FEATURE",
+                f"backend {description.backend!r} verifies chains, and this is a tree",
+                {"feature": "TREES"},
+            )
 
     def _check_room(self, prefix_length: int, tree: TokenTree) -> None:
         limit = self._model.description.context_tokens

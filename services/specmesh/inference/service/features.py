@@ -24,7 +24,7 @@ VERIFYING: tuple[ModelFeature.ValueType, ...] = (
     MODEL_FEATURE_BONUS_DISTRIBUTION,
     MODEL_FEATURE_LOGPROBS,
 )
-"""What a verifier can do with any model."""
+"""What a verifier can do with any model that scores trees; with others, all but those."""
 
 DRAFTING: tuple[ModelFeature.ValueType, ...] = (
     MODEL_FEATURE_TREE_GROWTH,

@@ -47,11 +47,17 @@ class ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
             weights_digest=description.weights_digest,
             dtype=description.dtype,
             revision=description.revision,
-            kv_capacity_tokens=model.pool.capacity_tokens if model.pool is not None else 0,
+            kv_capacity_tokens=(
+                description.kv_capacity_tokens if model.pool is None else model.pool.capacity_tokens
+            ),
             protocol_revision=PROTOCOL_REVISION,
             features=features,
             heads_depth=description.heads_depth,
         )
+        if not description.scores_trees:
+            self._info.features[:] = [
+                each for each in features if each != model_pb2.MODEL_FEATURE_TREES
+            ]
         if description.interruptible:
             self._info.features.append(model_pb2.MODEL_FEATURE_INTERRUPTION)
         if description.heads_depth:

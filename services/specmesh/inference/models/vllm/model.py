@@ -1,0 +1,248 @@
+"""A model that vLLM runs, as a ``LanguageModel``: chains below a prefix, many in one step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from itertools import count
+
+import numpy as np
+import torch
+
+from specmesh.decoding.prefix import PrefixChain
+from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.inference.engine.blocks import TooLarge
+from specmesh.inference.engine.engine_metrics import record_forward
+from specmesh.inference.model import (
+    DEFAULT_ROOM_TOKENS,
+    Cancellation,
+    ForwardRequest,
+    ForwardSize,
+    Logits,
+    ModelDescription,
+    ModelNotLoadable,
+)
+from specmesh.inference.models.loading import read_model
+from specmesh.inference.models.vllm.core import Core, CoreOptions, Part
+from specmesh.inference.models.vllm.seen import SeenPrefixes
+from specmesh.inference.models.vllm.versions import check_versions
+
+CPU_CACHE_BYTES = 1 << 30
+MAX_BATCH = 64
+CHUNK_TOKENS = 256
+STEP_TOKENS = 1024
+
+
+class VllmModel:
+    """A ``LanguageModel`` whose forward passes are steps of vLLM.
+
+    It names prefixes that it has seen, for callers that send digests; whether their KV is still
+    there is vLLM's to know.
+    """
+
+    max_batch = MAX_BATCH
+    pool = None
+
+    def __init__(self, core: Core, description: ModelDescription) -> None:
+        self.description = description
+        self._core = core
+        self._seen = SeenPrefixes(core.capacity_tokens)
+        self._names = map(str, count())
+        self._sequences: dict[str, VllmSequence] = {}
+        """Those that vLLM computes for."""
+
+    @classmethod
+    def load(
+        cls,
+        name: str,
+        *,
+        dtype: str,
+        device: str,
+        num_threads: int = 1,
+        cache_bytes: int | None = None,
+        tensor_parallel: int = 1,
+        chat_template: str | None = None,
+        step_tokens: int = STEP_TOKENS,
+        chunk_tokens: int = CHUNK_TOKENS,
+    ) -> VllmModel:
+        """Load a local folder or a Hugging Face id; raises ``ModelNotLoadable``.
+
+        transformers reads it first, for its tokenizer and for the digest of its weights: the same
+        as that of a replica with our own engine.
+        """
+        check_versions()
+        description = read_model(name, dtype, "cpu", None).describe(dtype, None, chat_template)
+        if cache_bytes is None and device == "cpu":
+            cache_bytes = CPU_CACHE_BYTES
+        try:
+            core = Core(
+                CoreOptions(
+                    model=name,
+                    dtype=dtype,
+                    device_type=torch.device(device).type,
+                    context_tokens=description.context_tokens,
+                    cache_bytes=cache_bytes,
+                    max_batch=MAX_BATCH,
+                    step_tokens=step_tokens,
+                    chunk_tokens=chunk_tokens,
+                    tensor_parallel=tensor_parallel,
+                    num_threads=num_threads,
+                )
+            )
+        except ModelNotLoadable:
+            raise
+        except Exception as error:
+            raise ModelNotLoadable(f"vLLM cannot load {name!r}: {error}") from error
+        return cls(
+            core,
+            replace(
+                description,
+                backend="vllm",
+                interruptible=False,
+                scores_trees=False,
+                kv_capacity_tokens=core.capacity_tokens,
+            ),
+        )
+
+    def open(
+        self, prefix: Sequence[int], cancellation: Cancellation, room: int = DEFAULT_ROOM_TOKENS
+    ) -> VllmSequence:
+        """A sequence that waits for vLLM to have room; raises ``TooLarge`` if it never has."""
+        num_tokens, capacity = len(prefix) + room, self._core.capacity_tokens
+        if num_tokens > capacity:
+            raise TooLarge(num_tokens, capacity)
+        return VllmSequence(self, PrefixChain(prefix), cancellation)
+
+    def forward(self, requests: Sequence[ForwardRequest]) -> list[Logits | None]:
+        """One step of vLLM; None for requests that need another. Raises ``DeviceLost`` if it
+        fails."""
+        sequences = []
+        for request in requests:
+            assert isinstance(request.sequence, VllmSequence)
+            request.sequence.want(request.tree)
+            sequences.append(request.sequence)
+        if any(each.is_waiting for each in sequences):
+            self._step()
+        return [each.take() for each in sequences]
+
+    def find_base(self, base_length: int, digest: bytes) -> PrefixChain | None:
+        """The base, if a recent prefix begins with it."""
+        return self._seen.find_base(base_length, digest)
+
+    def _step(self) -> None:
+        began = time.perf_counter()
+        parts = self._core.step()
+        duration_ms = (time.perf_counter() - began) * 1e3
+        size = ForwardSize(len(parts), sum(len(part.rows) for part in parts.values()))
+        for name, part in parts.items():
+            sequence = self._sequences[name]
+            sequence.receive(part, size)
+            if part.is_last:
+                del self._sequences[name]
+        if parts:
+            num_tokens = sum(part.num_computed for part in parts.values())
+            kind = _kind(parts.values(), self._core.block_tokens)
+            record_forward(duration_ms, kind, len(parts), num_tokens)
+
+    def begin(self, sequence: VllmSequence, chain: PrefixChain, first_row: int) -> str:
+        """Have vLLM compute for ``sequence``; the name under which it does."""
+        name = next(self._names)
+        self._core.add(name, chain, first_row)
+        self._sequences[name] = sequence
+        return name
+
+    def end(self, name: str) -> None:
+        """Have it compute no more under ``name``."""
+        if self._sequences.pop(name, None) is not None:
+            self._core.drop(name)
+
+    def remember(self, chain: PrefixChain) -> None:
+        """From here on ``find_base`` knows ``chain``."""
+        self._seen.add(chain)
+
+
+class VllmSequence:
+    """A ``SequenceState``: a prefix, and a chain that grows below it."""
+
+    def __init__(self, model: VllmModel, chain: PrefixChain, cancellation: Cancellation) -> None:
+        self.cancellation = cancellation
+        self._chain = chain
+        self.num_cached_tokens = 0
+        self.num_computed_tokens = 0
+        self.latest_forward = ForwardSize()
+        self._model = model
+        self._tree = EMPTY
+        self._num_rows = 0
+        """Rows that were given: those of so many nodes, node 0 included."""
+        self._name: str | None = None
+        """The request that vLLM has of it, until its rows are taken."""
+        self._rows: Logits | None = None
+        """The rows of that request, and which of them are there."""
+        self._num_there = 0
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether rows are wanted that aren't there."""
+        return self._rows is not None and self._num_there < len(self._rows)
+
+    def score(self, tree: TokenTree) -> Logits:
+        """Logits of the new nodes, after as many steps as the prefix takes."""
+        while True:
+            (logits,) = self._model.forward([ForwardRequest(self, tree)])
+            if logits is not None:
+                return logits
+
+    def want(self, tree: TokenTree) -> None:
+        """Ask for the rows of the nodes of ``tree``, a chain, that have not been given."""
+        if self._rows is not None:
+            return  # asked before
+        assert tree.is_chain, "vLLM scores chains alone"
+        num_rows = len(tree) + 1 - self._num_rows
+        if num_rows:
+            chain = PrefixChain(self._chain)
+            chain.append(tree.token_ids)
+            self._name = self._model.begin(self, chain, self._first_row)
+        self._tree = tree
+        self._rows = np.empty((num_rows, self._model.description.vocab_size), np.float32)
+        self._num_there = 0
+
+    def receive(self, part: Part, size: ForwardSize) -> None:
+        """Note what a step did. After vLLM has taken its blocks away, rows come once more."""
+        assert self._rows is not None
+        if not self.num_computed_tokens:
+            self.num_cached_tokens = part.start
+        self.num_computed_tokens += part.num_computed
+        self.latest_forward = size
+        first = max(0, part.start - self._first_row)
+        end = first + len(part.rows)
+        self._rows[first:end] = part.rows
+        self._num_there = end if len(part.rows) else 0
+
+    def take(self) -> Logits | None:
+        """The rows that were asked for, once all are there."""
+        if self.is_waiting:
+            return None
+        rows, self._rows, self._name = self._rows, None, None
+        assert rows is not None
+        self._num_rows += len(rows)
+        return rows
+
+    def close(self, keep: Sequence[int]) -> None:
+        """End the sequence; vLLM keeps the KV of whole blocks, whatever was accepted."""
+        if self._name is not None:
+            self._model.end(self._name)
+        if self._num_rows:
+            self._chain.append(self._tree.tokens_on(keep))
+            self._model.remember(self._chain)
+
+    @property
+    def _first_row(self) -> int:
+        return len(self._chain) - 1 + self._num_rows
+
+
+def _kind(parts: Collection[Part], block_tokens: int) -> str:
+    """What ``engine.forward_plan.kind_of`` says of a forward pass of our own engine."""
+    if any(part.num_computed - len(part.rows) >= block_tokens for part in parts):
+        return "prefill"
+    return "verify" if any(len(part.rows) > 1 for part in parts) else "decode"

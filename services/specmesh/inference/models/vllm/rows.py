@@ -1,0 +1,97 @@
+"""Which logits a step of vLLM gives back, decided and carried out in its workers.
+
+vLLM samples one token after each request's last one and tells no logits. Here every request says
+from which of its tokens on it wants them (``FIRST_ROW``); the workers compute these rows, as many
+as were scheduled, in place of the last one, and send them back in place of a sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+FIRST_ROW = "specmesh_first_row"
+"""In ``SamplingParams.extra_args``: the index of the first token whose logits are wanted; those of
+all tokens after it are, too."""
+
+Span = tuple[int, int]
+
+
+def spans_of(
+    starts: Sequence[int], num_scheduled: Sequence[int], first_rows: Sequence[int]
+) -> list[Span]:
+    """By request, which rows of a step's batch are wanted: from, and up to but without.
+
+    A step computes ``num_scheduled`` tokens of each request, one request after the other, from the
+    one with index ``starts`` on.
+    """
+    spans, offset = [], 0
+    for start, number, first in zip(starts, num_scheduled, first_rows, strict=True):
+        spans.append((offset + min(max(first - start, 0), number), offset + number))
+        offset += number
+    return spans
+
+
+class ScoringWorker:
+    """What vLLM adds to its worker class (``worker_extension_cls``), whatever the platform."""
+
+    model_runner: Any
+
+    def give_rows(self) -> None:
+        """From here on steps give rows of logits; called once, after the model has been loaded."""
+        _RowTap(self.model_runner)
+
+
+class _RowTap:
+    """Stands in front of three methods of vLLM's model runner (V1)."""
+
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
+        self._prepare_inputs = runner._prepare_inputs
+        self._sample_tokens = runner.sample_tokens
+        self._spans: list[Span] = []
+        self._logits: Any = None
+        runner._prepare_inputs = self._prepare
+        runner._sample = self._take
+        runner.sample_tokens = self._give
+
+    def _prepare(
+        self, scheduler_output: Any, num_scheduled: npt.NDArray[np.int32]
+    ) -> tuple[Any, None, int]:
+        """As the runner's own, but for which rows get logits."""
+        import torch
+
+        indices, _, _ = self._prepare_inputs(scheduler_output, num_scheduled)
+        batch = self._runner.input_batch
+        self._spans = spans_of(
+            batch.num_computed_tokens_cpu[: batch.num_reqs].tolist(),
+            num_scheduled.tolist(),
+            [self._first_row(name) for name in batch.req_ids],
+        )
+        rows = [row for span in self._spans for row in range(*span)]
+        # Kernels of the last layer don't take an empty batch; nobody gets this row.
+        return torch.tensor(rows or [0], dtype=indices.dtype, device=indices.device), None, 1
+
+    def _first_row(self, name: str) -> int:
+        return int(self._runner.requests[name].sampling_params.extra_args[FIRST_ROW])
+
+    def _take(self, logits: Any, _: None) -> Any:
+        """Keep the logits; what is "sampled" is never read, but ends a request that is complete."""
+        import torch
+        from vllm.v1.outputs import SamplerOutput
+
+        self._logits = logits
+        nothing = torch.zeros((len(self._spans), 1), dtype=torch.int32, device=logits.device)
+        return SamplerOutput(sampled_token_ids=nothing, logprobs_tensors=None)
+
+    def _give(self, grammar_output: Any) -> Any:
+        """The step's output, with each request's rows in a field that is there for tensors."""
+        output = self._sample_tokens(grammar_output)
+        if self._logits is not None:
+            logits, self._logits = self._logits.float().cpu(), None
+            sizes = [end - begin for begin, end in self._spans]
+            output.pooler_output = list(logits[: sum(sizes)].split(sizes))
+        return output

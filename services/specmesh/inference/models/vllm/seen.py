@@ -1,0 +1,55 @@
+"""Prefixes that a model has read, by their digests, in blocks that prefixes share."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain, is_salt
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    tokens: tuple[int, ...]
+    parent: bytes
+    """The digest of all before it; before the first block, the salt."""
+
+
+class SeenPrefixes:
+    """Finds a prefix of whole blocks by its digest; forgets the least recently added first.
+
+    One thread adds; any may find.
+    """
+
+    def __init__(self, max_tokens: int) -> None:
+        self._max_blocks = max_tokens // BLOCK_TOKENS
+        self._lock = threading.Lock()
+        self._blocks: OrderedDict[bytes, _Block] = OrderedDict()
+
+    def add(self, chain: PrefixChain) -> None:
+        """Remember the full blocks of ``chain``."""
+        with self._lock:
+            # The last first: a block is forgotten before its parent, without which it is no use.
+            for index in reversed(range(len(chain.digests))):
+                digest = chain.digests[index]
+                if digest not in self._blocks:
+                    start = index * BLOCK_TOKENS
+                    tokens = tuple(chain[start : start + BLOCK_TOKENS])
+                    self._blocks[digest] = _Block(tokens, chain.digest_at(start))
+                self._blocks.move_to_end(digest)
+            while len(self._blocks) > self._max_blocks:
+                self._blocks.popitem(last=False)
+
+    def find_base(self, base_length: int, digest: bytes) -> PrefixChain | None:
+        """The prefix of ``base_length`` tokens with that ``digest``, if all of it is known: a new
+        chain."""
+        found: list[tuple[tuple[int, ...], bytes]] = []
+        with self._lock:
+            while (block := self._blocks.get(digest)) is not None:
+                found.append((block.tokens, digest))
+                digest = block.parent
+        # What comes before the first block is the salt; a digest there is that of a missing block.
+        if not is_salt(digest) or len(found) * BLOCK_TOKENS != base_length:
+            return None
+        return PrefixChain.of_blocks(reversed(found), digest)

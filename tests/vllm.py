@@ -1,0 +1,30 @@
+"""Replicas that vLLM computes for: processes in vLLM's environment, tested from ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.e2e.processes import Process, launch
+from tests.forks import surroundings
+
+from specmesh import models
+
+PYTHON = Path(__file__).parents[1] / ".venv-vllm/bin/python"
+needs_vllm = pytest.mark.skipif(not PYTHON.exists(), reason="needs vLLM: make setup-vllm")
+
+START_SECONDS = 300.0
+"""To import vLLM takes 20 seconds of a core, the first time far longer."""
+
+
+def start_vllm(*flags: str, folder: Path | None = None) -> Process:
+    """A replica of the model in ``folder``, or of the shipped target, without waiting for it."""
+    target = str(folder or models.path(models.TARGET))
+    options = ("--backend", "vllm", "--model", target, "--port", "0", *flags)
+    command = (str(PYTHON), "-m", "specmesh.verifier", *options)
+    return Process("vllm", launch(command, surroundings()))
+
+
+def address_of(replica: Process) -> str:
+    """Where it serves; blocks until it does, longer than ``Process.address``."""
+    return str(replica.wait_event("serving", START_SECONDS)["address"])
