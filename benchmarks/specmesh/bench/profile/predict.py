@@ -1,23 +1,27 @@
-"""How many tokens a second a way of decoding yields: rounds of several streams, played through.
+"""How many rounds a second a way of decoding makes: those of several streams, played through.
 
-Replicas batch whatever is there when a forward begins, a drafter and a verifier slow each other
-down while both work, and an orchestrator serves one stream at a time. With several streams that has
-no closed form, so it is played through, on a clock of its own, with mean rounds.
+Replicas batch whatever is there when a forward begins, services that work at the same time share
+the cores that they have in common (processor sharing: each gets the same part, Kleinrock 1967), a
+drafter and a verifier slow each other down besides, and an orchestrator serves one stream at a
+time. With several streams that has no closed form, so it is played through, on a clock of its own,
+with mean rounds.
 """
 
 from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from enum import Enum, auto
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from statistics import fmean
 from typing import Final
 
 from specmesh.bench.profile.costs import (
-    AUTOREGRESSIVE_ROUND,
     MANY,
     Acceptance,
+    Cores,
+    Drafting,
     MeshCosts,
     Orchestrating,
 )
@@ -32,13 +36,13 @@ _JITTER: Final = 0.1
 """By what share forwards vary: without it streams would stay in step for ever."""
 
 
-class _At(Enum):
-    ORCHESTRATOR = auto()
-    DRAFTER = auto()
-    TARGET = auto()
-    HEADS = auto()
+class _At(StrEnum):
+    ORCHESTRATOR = "orchestrator"
+    DRAFTER = "drafter"
+    TARGET = "target"
+    HEADS = "heads"
     """On the target's engine, before its forwards."""
-    WAY = auto()
+    WAY = "way"
     """Nobody works on it."""
 
 
@@ -61,40 +65,78 @@ class _Engine:
 
 def tokens_per_s(acceptance: Acceptance, costs: MeshCosts, streams: int, context: float) -> float:
     """Tokens a second of ``streams`` answers together, at a mean ``context`` of so many tokens."""
-    return _Play(acceptance, costs, streams, context).run()
+    ms = costs.orchestrating_ms(acceptance.way.drafting, acceptance.temperature, streams)
+    return acceptance.tokens * _rounds_per_s(acceptance, costs, streams, context, ms)
 
 
-def orchestrating(costs: MeshCosts, one: float, many: float, context: float) -> Orchestrating:
-    """What an orchestrator must take for a round if the target alone yields ``one`` token a second
-    with one stream and ``many`` with many, all else being as ``costs`` say."""
-    one_ms, many_ms = (
-        _fitting_ms(costs, streams, speed, context) for streams, speed in ((1, one), (MANY, many))
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """How many rounds a second a way of decoding made through an orchestrator, all streams
+    together."""
+
+    acceptance: Acceptance
+    streams: int
+    """One or ``MANY``."""
+    rounds_per_s: float
+
+
+def orchestrating(
+    costs: MeshCosts, observed: Sequence[Observed], context: float
+) -> tuple[Orchestrating, ...]:
+    """What an orchestrator must take for a round if all else is as ``costs`` say: by who drafts and
+    by temperature, the mean over the ways observed."""
+    kinds = dict.fromkeys(
+        (each.acceptance.way.drafting, each.acceptance.temperature) for each in observed
     )
-    return Orchestrating(one_ms, many_ms)
+    found = []
+    for drafting, temperature in kinds:
+        own = [
+            each
+            for each in observed
+            if (each.acceptance.way.drafting, each.acceptance.temperature)
+            == (drafting, temperature)
+        ]
+        one_ms, many_ms = (
+            fmean(_fitting_ms(costs, each, context) for each in own if each.streams == streams)
+            for streams in (1, MANY)
+        )
+        found.append(Orchestrating(drafting, temperature, one_ms, many_ms))
+    return tuple(found)
 
 
-def _fitting_ms(costs: MeshCosts, streams: int, speed: float, context: float) -> float:
-    """By halving: the more an orchestrator takes, the fewer tokens a second there are."""
-    low, high = 0.0, 1e3 * streams / speed
+def _fitting_ms(costs: MeshCosts, observed: Observed, context: float) -> float:
+    """By halving: the more an orchestrator takes, the fewer rounds a second there are."""
+    streams = observed.streams
+    low, high = 0.0, 1e3 * streams / observed.rounds_per_s
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        tried = replace(costs, orchestrating=Orchestrating(middle, middle))
-        if tokens_per_s(AUTOREGRESSIVE_ROUND, tried, streams, context) > speed:
+        found = _rounds_per_s(observed.acceptance, costs, streams, context, middle)
+        if found > observed.rounds_per_s:
             low = middle
         else:
             high = middle
     return low
 
 
+def _rounds_per_s(
+    acceptance: Acceptance,
+    costs: MeshCosts,
+    streams: int,
+    context: float,
+    orchestrator_ms: float,
+) -> float:
+    steps = tuple(_steps(acceptance, costs, orchestrator_ms))
+    return _Play(steps, costs, streams, context).run()
+
+
 class _Play:
     def __init__(
-        self, acceptance: Acceptance, costs: MeshCosts, streams: int, context: float
+        self, steps: Sequence[_Step], costs: MeshCosts, streams: int, context: float
     ) -> None:
-        self._acceptance = acceptance
+        self._steps = steps
         self._costs = costs
         self._streams = streams
         self._context = context
-        self._steps = tuple(_steps(acceptance, costs, costs.orchestrating.ms(streams)))
         self._next = [0] * streams
         self._engines = {each: _Engine() for each in (_At.ORCHESTRATOR, _At.DRAFTER, _At.TARGET)}
         self._under_way: list[tuple[float, int]] = []
@@ -104,13 +146,14 @@ class _Play:
         self._num_rounds = 0
 
     def run(self) -> float:
+        """Rounds a second of all streams together."""
         for stream in range(self._streams):
             self._enter(stream)
         self._until(_WARM_UP * self._streams)
         began, before = self._now, self._num_rounds
         self._until((_WARM_UP + _ROUNDS) * self._streams)
         rounds = self._num_rounds - before
-        return rounds * self._acceptance.tokens / (self._now - began) * 1e3
+        return rounds / (self._now - began) * 1e3
 
     def _until(self, num_rounds: int) -> None:
         while self._num_rounds < num_rounds:
@@ -171,10 +214,11 @@ class _Play:
     def _rates(self) -> dict[_At, float]:
         """How fast each engine works that does."""
         busy = {at for at, engine in self._engines.items() if engine.batch}
-        rates = dict.fromkeys(busy, 1.0)
+        rates = {at: core_share(at, busy, self._costs.cores) for at in busy}
         if {_At.DRAFTER, _At.TARGET} <= busy:
-            rates[_At.DRAFTER] = 1 / self._costs.contention.drafter
-            rates[_At.TARGET] = 1 / self._costs.contention.target
+            contention = self._costs.contention
+            rates[_At.DRAFTER] = min(rates[_At.DRAFTER], 1 / contention.drafter)
+            rates[_At.TARGET] = min(rates[_At.TARGET], 1 / contention.target)
         return rates
 
     def _proceed(self, stream: int) -> None:
@@ -183,6 +227,19 @@ class _Play:
             self._next[stream] = 0
             self._num_rounds += 1
         self._enter(stream)
+
+
+def core_share(role: str, busy: Collection[str], cores: Mapping[str, Cores]) -> float:
+    """The share of its speed at which ``role`` works while all of ``busy`` do, itself included."""
+    if role not in cores:
+        return 1.0
+    rivals = [
+        cores[other]
+        for other in busy
+        if other in cores and set(cores[other].numbers) & set(cores[role].numbers)
+    ]
+    room = set[int]().union(*(each.numbers for each in rivals))
+    return min(1.0, len(room) / sum(each.threads for each in rivals))
 
 
 def _law(at: _At, costs: MeshCosts) -> tuple[Law, float]:
@@ -199,13 +256,13 @@ def _law(at: _At, costs: MeshCosts) -> tuple[Law, float]:
 def _steps(acceptance: Acceptance, costs: MeshCosts, orchestrator_ms: float) -> Iterator[_Step]:
     """A round: with a drafter it drafts first, heads draft after the verdict."""
     yield _Step(_At.ORCHESTRATOR, orchestrator_ms + acceptance.strategy_ms)
-    if acceptance.levels and not acceptance.needs_heads:
+    if acceptance.levels and acceptance.way.drafting is Drafting.DRAFTER:
         assert costs.draft_hop is not None
         yield _Step(_At.WAY, costs.draft_hop.ms(acceptance.nodes))
         for tokens in acceptance.levels:
             yield _Step(_At.DRAFTER, tokens)
     yield _Step(_At.WAY, costs.verify_hop.ms(acceptance.nodes))
     yield _Step(_At.TARGET, 1 + acceptance.nodes)
-    if acceptance.needs_heads:
+    if acceptance.way.drafting is Drafting.HEADS:
         for tokens in acceptance.levels:
             yield _Step(_At.HEADS, tokens)

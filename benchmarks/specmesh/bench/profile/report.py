@@ -22,10 +22,11 @@ def show(profile: Profile, console: Console) -> None:
     """Print what was measured."""
     console.print(_forwards(profile))
     costs = profile.costs
-    lines = [
-        f"a verification's hop takes {costs.verify_hop.ms(0):.1f} ms",
-        f"what else a round takes {costs.orchestrating.one_ms:.1f} ms with one stream, "
-        f"{costs.orchestrating.many_ms:.1f} ms of each of {MANY} in turn",
+    lines = [f"a verification's hop takes {costs.verify_hop.ms(0):.1f} ms"]
+    lines += [
+        f"what else a round takes if {each.drafting} drafts at temperature {each.temperature:g}: "
+        f"{each.one_ms:.1f} ms with one stream, {each.many_ms:.1f} ms of each of {MANY} in turn"
+        for each in costs.orchestrating
     ]
     if costs.draft_hop is not None:
         lines[1:1] = [
@@ -57,7 +58,15 @@ def explanation(expected: Sequence[Expectation], streams: int, temperature: floa
     """All that was chosen from, the best first."""
     table = make_table(
         f"{streams} {'stream' if streams == 1 else 'streams'}, temperature {temperature:g}",
-        *("strategy and options", "drafted", "levels", "tokens/call", "tokens/s", "speed-up"),
+        *(
+            "strategy and options",
+            "drafted",
+            "levels",
+            "tokens/round",
+            "rounds/s",
+            "tokens/s",
+            "speed-up",
+        ),
         no_wrap=True,
     )
     for each in expected:
@@ -67,6 +76,7 @@ def explanation(expected: Sequence[Expectation], streams: int, temperature: floa
             f"{acceptance.nodes:.1f}",
             str(len(acceptance.levels)),
             f"{acceptance.tokens:.2f}",
+            f"{each.rounds_per_s:.1f}",
             f"{each.tokens_per_s:.1f}",
             f"{each.ratio:.2f}x",
         )
@@ -83,6 +93,7 @@ def as_json(expected: Sequence[Expectation]) -> list[dict[str, Any]]:
             "nodes": each.acceptance.nodes,
             "levels": len(each.acceptance.levels),
             "tokens_per_call": each.acceptance.tokens,
+            "rounds_per_s": each.rounds_per_s,
             "tokens_per_s": each.tokens_per_s,
             "ratio": each.ratio,
         }

@@ -207,11 +207,12 @@ def heads_drafting(replica: Replica, seed: int) -> Timer:
 
 
 async def contention(replicas: Replicas, context: int, seconds: float, seed: int) -> Contention:
-    """How much longer forwards take while the other role works without a pause, both as in serving
-    one stream: alone and together take turns."""
+    """How much longer forwards take while the other role works without a pause: alone and together
+    take turns. Calls are long ones, so that few are made meanwhile: whoever makes them may share a
+    core with the replicas."""
     assert replicas.drafter is not None
-    checks = (verifying(replicas.verifier, seed), Setting(1, context, 4))
-    guesses = (drafting(replicas.drafter, seed), Setting(1, context, 1, 4))
+    checks = (verifying(replicas.verifier, seed), Setting(1, context, 32))
+    guesses = (drafting(replicas.drafter, seed), Setting(1, context, 8, 12))
     times: defaultdict[tuple[str, bool], list[float]] = defaultdict(list)
     until = time.monotonic() + seconds
     while True:

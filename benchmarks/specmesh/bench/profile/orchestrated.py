@@ -1,0 +1,50 @@
+"""How many rounds a second ways of decoding make through the orchestrator: some, to fit to."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import cycle, islice
+from statistics import median
+
+from specmesh.bench.profile.costs import MANY, Acceptance
+from specmesh.bench.profile.predict import Observed
+from specmesh.bench.profile.tries import Load, attempt, warm_up
+from specmesh.client import AsyncClient
+
+_NUM_TRIES = 3
+
+
+async def observe(
+    client: AsyncClient,
+    acceptances: Sequence[Acceptance],
+    prompts: Sequence[str],
+    num_tokens: int,
+    seed: int,
+) -> list[Observed]:
+    """Try each of ``acceptances`` with one stream and with many, in turns. Raises
+    SpecmeshError."""
+    loads = [
+        Load(list(islice(cycle(prompts), streams)), streams, 0.0, num_tokens, seed)
+        for streams in (1, MANY)
+    ]
+    ways = [each.way for each in acceptances]
+    await warm_up(client, loads[-1], ways)
+    rates: defaultdict[tuple[Acceptance, int], list[float]] = defaultdict(list)
+    for _ in range(_NUM_TRIES):
+        for each in acceptances:
+            for load in loads:
+                tried = await attempt(client, load.at(each.temperature), each.way)
+                rates[each, load.streams].append(tried.rounds_per_s)
+    return [
+        Observed(acceptance, streams, median(found))
+        for (acceptance, streams), found in rates.items()
+    ]
+
+
+def typical(acceptances: Iterable[Acceptance]) -> list[Acceptance]:
+    """Of each strategy at each temperature, one of middling size."""
+    alike: defaultdict[tuple[str, float], list[Acceptance]] = defaultdict(list)
+    for each in acceptances:
+        alike[each.way.strategy, each.temperature].append(each)
+    return [sorted(own, key=lambda each: each.nodes)[len(own) // 2] for own in alike.values()]
