@@ -8,6 +8,7 @@ first all with some of these, then the fastest with others, pass after pass.
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import cycle, islice
@@ -138,6 +139,7 @@ class ProfileBench(Bench):
             "profile_s": profile.seconds,
             "machine": dict(profile.machine),
             "cases": cases,
+            "profile": json.loads(profile.to_json()),
         }
 
     async def _cases(self, client: AsyncClient, profile: Profile) -> AsyncIterator[dict[str, Any]]:

@@ -42,7 +42,7 @@ class Forward:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Forwards, one after the other, that together took ``ms``, the median of some repetitions."""
+    """Forwards, one after the other, that together took ``ms``, by some repetitions."""
 
     forwards: tuple[Forward, ...]
     ms: float

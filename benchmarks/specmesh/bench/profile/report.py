@@ -10,7 +10,7 @@ from rich.table import Table
 
 from specmesh.bench.kit.tables import make_table
 from specmesh.bench.profile.choose import Expectation
-from specmesh.bench.profile.costs import MANY
+from specmesh.bench.profile.costs import MANY, MeshCosts
 from specmesh.bench.profile.file import Profile
 from specmesh.bench.profile.law import Forward
 
@@ -21,13 +21,10 @@ _SIZES = ((1, 1), (1, 4), (1, 8), (1, 16), (8, 1), (8, 4))
 def show(profile: Profile, console: Console) -> None:
     """Print what was measured."""
     console.print(_forwards(profile))
+    if profile.costs.orchestrating:
+        console.print(_rounds(profile.costs))
     costs = profile.costs
     lines = [f"a verification's hop takes {costs.verify_hop.ms(0):.1f} ms"]
-    lines += [
-        f"what else a round takes if {each.drafting} drafts at temperature {each.temperature:g}: "
-        f"{each.one_ms:.1f} ms with one stream, {each.many_ms:.1f} ms of each of {MANY} in turn"
-        for each in costs.orchestrating
-    ]
     if costs.draft_hop is not None:
         lines[1:1] = [
             f"a draft's {costs.draft_hop.ms(0):.1f} ms",
@@ -51,6 +48,17 @@ def _forwards(profile: Profile) -> Table:
         times = [law.ms(Forward(calls, calls * tokens, 256)) for calls, tokens in _SIZES]
         table.add_row(role, *(f"{ms:.1f}" for ms in times), f"{accuracy.median:.1%}")
     table.caption = "error: the median on settings that the model was not fitted to"
+    return table
+
+
+def _rounds(costs: MeshCosts) -> Table:
+    table = make_table(
+        "What else a round takes, in ms",
+        *("who drafts", "temperature", "1 stream", f"{MANY} streams, in turn"),
+    )
+    for each in costs.orchestrating:
+        times = (f"{each.one_ms:.1f}", f"{each.many_ms:.1f}")
+        table.add_row(each.drafting, f"{each.temperature:g}", *times)
     return table
 
 

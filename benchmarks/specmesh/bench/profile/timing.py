@@ -27,8 +27,10 @@ from specmesh.serving.wire import write_growth, write_sampling, write_stop, writ
 
 CALLS = 6
 """Of each stream in one visit to a setting; the first is not counted."""
-FEWEST = 3
-"""Observations that make a median."""
+FEWEST = 4
+"""Observations that a setting needs."""
+
+_QUANTILE = 0.25
 
 HEADS_KNOTS = (1, 4, 16, 64)
 """Fewer than for other forwards, since only whole drafts are timed."""
@@ -107,13 +109,14 @@ class Timer:
         return fit(self.samples(), self._knots)
 
     def samples(self) -> list[Sample]:
-        """Medians of what was measured often enough, or of all if nothing was."""
-        medians = [
-            (len(times), Sample(forwards, median(times)))
+        """Of what was measured often enough, or of all if nothing was: the lower quartile of its
+        times, since whatever disturbs a forward makes it longer."""
+        counted = [
+            (len(times), Sample(forwards, float(np.quantile(times, _QUANTILE))))
             for forwards, times in self._forwards.items()
         ]
-        often = [sample for count, sample in medians if count >= FEWEST]
-        return often or [sample for _, sample in medians]
+        often = [sample for count, sample in counted if count >= FEWEST]
+        return often or [sample for _, sample in counted]
 
     def hop(self) -> Hop:
         """What calls take on top of their forwards."""
