@@ -52,8 +52,7 @@ class Orchestrating:
     """What an orchestrator takes for a round, one round after the other, and whatever else a round
     takes that is not known of replicas."""
 
-    drafting: Drafting
-    """Of ways in which these draft."""
+    strategy: str
     temperature: float
     one_ms: float
     """With one stream."""
@@ -91,9 +90,9 @@ class MeshCosts:
     cores: Mapping[str, Cores] = field(default_factory=dict)
     """By role: target, drafter, orchestrator. One that is missing shares its cores with none."""
 
-    def orchestrating_ms(self, drafting: Drafting, temperature: float, streams: int) -> float:
-        """Of a round, at the nearest temperature measured; 0 if none was."""
-        alike = [each for each in self.orchestrating if each.drafting == drafting]
+    def orchestrating_ms(self, strategy: str, temperature: float, streams: int) -> float:
+        """Of a strategy's round, at the nearest temperature measured; 0 if none was."""
+        alike = [each for each in self.orchestrating if each.strategy == strategy]
         if not alike:
             return 0.0
         nearest = min(alike, key=lambda each: abs(each.temperature - temperature))

@@ -10,7 +10,7 @@ with mean rounds.
 from __future__ import annotations
 
 import random
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -65,7 +65,7 @@ class _Engine:
 
 def tokens_per_s(acceptance: Acceptance, costs: MeshCosts, streams: int, context: float) -> float:
     """Tokens a second of ``streams`` answers together, at a mean ``context`` of so many tokens."""
-    ms = costs.orchestrating_ms(acceptance.way.drafting, acceptance.temperature, streams)
+    ms = costs.orchestrating_ms(acceptance.way.strategy, acceptance.temperature, streams)
     return acceptance.tokens * _rounds_per_s(acceptance, costs, streams, context, ms)
 
 
@@ -83,25 +83,21 @@ class Observed:
 def orchestrating(
     costs: MeshCosts, observed: Sequence[Observed], context: float
 ) -> tuple[Orchestrating, ...]:
-    """What an orchestrator must take for a round if all else is as ``costs`` say: by who drafts and
-    by temperature, the mean over the ways observed."""
-    kinds = dict.fromkeys(
-        (each.acceptance.way.drafting, each.acceptance.temperature) for each in observed
-    )
-    found = []
-    for drafting, temperature in kinds:
-        own = [
-            each
-            for each in observed
-            if (each.acceptance.way.drafting, each.acceptance.temperature)
-            == (drafting, temperature)
-        ]
-        one_ms, many_ms = (
-            fmean(_fitting_ms(costs, each, context) for each in own if each.streams == streams)
-            for streams in (1, MANY)
+    """What an orchestrator must take for a round if all else is as ``costs`` say: by strategy and
+    temperature, the mean over the ways observed."""
+    alike: defaultdict[tuple[str, float], list[Observed]] = defaultdict(list)
+    for each in observed:
+        alike[each.acceptance.way.strategy, each.acceptance.temperature].append(each)
+    return tuple(
+        Orchestrating(
+            *of_what,
+            *(
+                fmean(_fitting_ms(costs, each, context) for each in own if each.streams == streams)
+                for streams in (1, MANY)
+            ),
         )
-        found.append(Orchestrating(drafting, temperature, one_ms, many_ms))
-    return tuple(found)
+        for of_what, own in alike.items()
+    )
 
 
 def _fitting_ms(costs: MeshCosts, observed: Observed, context: float) -> float:

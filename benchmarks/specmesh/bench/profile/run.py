@@ -157,7 +157,7 @@ def _cores(replicas: Replicas, placement: Placement) -> dict[str, Cores]:
 async def _with_orchestrator(
     client: AsyncClient, costs: MeshCosts, accepted: Sequence[Acceptance], plan: Plan
 ) -> MeshCosts:
-    """``costs`` with what rounds take on top, by who drafts, with one stream and with many."""
+    """``costs`` with what rounds take on top, by strategy, with one stream and with many."""
     alone = [replace(AUTOREGRESSIVE_ROUND, temperature=each) for each in plan.temperatures]
     tried = [*alone, *typical(accepted)]
     observed = await observe(client, tried, plan.prompts, plan.num_tokens, plan.seed)
