@@ -51,7 +51,7 @@ def test_one_stream_takes_what_its_steps_add_up_to():
     assert tokens_per_s(working, COSTS, 1, 100) == pytest.approx(3 / 0.070, rel=0.03)
     slower = replace(
         COSTS,
-        orchestrating=(Orchestrating("speculative", 0.0, 10, 10),),
+        orchestrating=(Orchestrating("speculative", 10, 10),),
         verify_hop=Hop(5, 1, 0),
         draft_hop=Hop(5, 0, 0),
     )
@@ -88,7 +88,7 @@ def test_services_on_one_core_share_it():
 
 def test_streams_are_answered_no_faster_than_the_core_of_target_and_orchestrator_allows():
     shared = {"target": Cores((0,)), "orchestrator": Cores((0,)), "drafter": Cores((1,))}
-    costs = replace(COSTS, orchestrating=(Orchestrating("speculative", 0.0, 10, 10),))
+    costs = replace(COSTS, orchestrating=(Orchestrating("speculative", 10, 10),))
     on_one = replace(costs, cores=shared)
     apart, together = (tokens_per_s(chain(1, 2.0), each, 8, 100) for each in (costs, on_one))
     assert apart == pytest.approx(2 / 0.010, rel=0.1)  # the orchestrator's 10 ms for each round

@@ -34,7 +34,7 @@ PROFILE = Profile(
         HOP,
         None,
         Contention(1.2, 1.1),
-        (Orchestrating("tree", 0.8, 2.0, 5.0),),
+        (Orchestrating("tree", 2.0, 5.0),),
         {"target": Cores((0, 1), 2)},
     ),
     accuracy={"target": Accuracy(0.03, 0.1, 80, 20)},

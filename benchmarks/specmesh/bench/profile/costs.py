@@ -53,7 +53,6 @@ class Orchestrating:
     takes that is not known of replicas."""
 
     strategy: str
-    temperature: float
     one_ms: float
     """With one stream."""
     many_ms: float
@@ -90,13 +89,10 @@ class MeshCosts:
     cores: Mapping[str, Cores] = field(default_factory=dict)
     """By role: target, drafter, orchestrator. One that is missing shares its cores with none."""
 
-    def orchestrating_ms(self, strategy: str, temperature: float, streams: int) -> float:
-        """Of a strategy's round, at the nearest temperature measured; 0 if none was."""
-        alike = [each for each in self.orchestrating if each.strategy == strategy]
-        if not alike:
-            return 0.0
-        nearest = min(alike, key=lambda each: abs(each.temperature - temperature))
-        return nearest.ms(streams)
+    def orchestrating_ms(self, strategy: str, streams: int) -> float:
+        """Of a round of ``strategy``; 0 if none was measured."""
+        own = (each.ms(streams) for each in self.orchestrating if each.strategy == strategy)
+        return next(own, 0.0)
 
 
 @dataclass(frozen=True, slots=True)

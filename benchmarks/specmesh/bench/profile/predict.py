@@ -65,7 +65,7 @@ class _Engine:
 
 def tokens_per_s(acceptance: Acceptance, costs: MeshCosts, streams: int, context: float) -> float:
     """Tokens a second of ``streams`` answers together, at a mean ``context`` of so many tokens."""
-    ms = costs.orchestrating_ms(acceptance.way.strategy, acceptance.temperature, streams)
+    ms = costs.orchestrating_ms(acceptance.way.strategy, streams)
     return acceptance.tokens * _rounds_per_s(acceptance, costs, streams, context, ms)
 
 
@@ -83,20 +83,16 @@ class Observed:
 def orchestrating(
     costs: MeshCosts, observed: Sequence[Observed], context: float
 ) -> tuple[Orchestrating, ...]:
-    """What an orchestrator must take for a round if all else is as ``costs`` say: by strategy and
-    temperature, the mean over the ways observed."""
-    alike: defaultdict[tuple[str, float], list[Observed]] = defaultdict(list)
+    """What an orchestrator must take for a round of each strategy if all else is as ``costs`` say:
+    the mean over what was observed of it with one stream and with many."""
+    fitting: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
     for each in observed:
-        alike[each.acceptance.way.strategy, each.acceptance.temperature].append(each)
+        key = each.acceptance.way.strategy, each.streams
+        fitting[key].append(_fitting_ms(costs, each, context))
+    strategies = dict.fromkeys(strategy for strategy, _ in fitting)
     return tuple(
-        Orchestrating(
-            *of_what,
-            *(
-                fmean(_fitting_ms(costs, each, context) for each in own if each.streams == streams)
-                for streams in (1, MANY)
-            ),
-        )
-        for of_what, own in alike.items()
+        Orchestrating(each, fmean(fitting[each, 1]), fmean(fitting[each, MANY]))
+        for each in strategies
     )
 
 

@@ -54,11 +54,10 @@ def _forwards(profile: Profile) -> Table:
 def _rounds(costs: MeshCosts) -> Table:
     table = make_table(
         "What else a round takes, in ms",
-        *("strategy", "temperature", "1 stream", f"{MANY} streams, in turn"),
+        *("strategy", "1 stream", f"{MANY} streams, in turn"),
     )
     for each in costs.orchestrating:
-        times = (f"{each.one_ms:.1f}", f"{each.many_ms:.1f}")
-        table.add_row(each.strategy, f"{each.temperature:g}", *times)
+        table.add_row(each.strategy, f"{each.one_ms:.1f}", f"{each.many_ms:.1f}")
     return table
 
 

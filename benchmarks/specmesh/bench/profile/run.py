@@ -40,9 +40,9 @@ from specmesh.cli.local.process import StartError
 from specmesh.client import AsyncClient
 
 TARGET, DRAFTER, HEADS = "target", "drafter", "heads"
-SHARES: Mapping[str, float] = {TARGET: 0.45, DRAFTER: 0.25, HEADS: 0.2, "contention": 0.1}
+SHARES: Mapping[str, float] = {TARGET: 0.35, DRAFTER: 0.3, HEADS: 0.27, "contention": 0.08}
 """Of the time for timing."""
-TIMING = 0.4
+TIMING = 0.5
 """The share of all time that is for timing; the rest is for acceptance."""
 CONTEXT = 128
 """Tokens that answers have before them on average, if nobody says otherwise."""

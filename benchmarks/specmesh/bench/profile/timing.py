@@ -170,8 +170,8 @@ def drafting(replica: Replica, seed: int) -> Timer:
     def sized(setting: Setting, timed: Timed) -> tuple[Forward, ...]:
         calls = timed.batch_calls
         widths = (1, *[setting.width] * (setting.depth - 1))
-        # Drafts of one setting go on in step; else the latest forward would have another size.
-        if timed.batch_tokens != calls * widths[-1]:
+        # Calls that are all there go on in step; of others only the latest forward is known.
+        if calls != setting.streams or timed.batch_tokens != calls * widths[-1]:
             return ()
         return tuple(Forward(calls, calls * width, setting.context) for width in widths)
 
@@ -193,7 +193,7 @@ def heads_drafting(replica: Replica, seed: int) -> Timer:
         )
         return await line.verify(prefix, write_tree(TokenTree((), ())), GREEDY, asked)
 
-    def sized(setting: Setting, timed: Timed) -> tuple[Forward, ...]:  # noqa: ARG001
+    def sized(setting: Setting, timed: Timed) -> tuple[Forward, ...]:
         response = timed.messages[0]
         if not response.HasField("next_draft"):
             return ()
@@ -201,7 +201,7 @@ def heads_drafting(replica: Replica, seed: int) -> Timer:
         tree = TokenTree(tuple(response.next_draft.token_ids), tuple(response.next_draft.parents))
         depths = tree.depths
         calls = max(1, response.next_draft.cost.num_batch_calls)
-        if calls > 1 and max(depths) > 1:
+        if calls != setting.streams or (calls > 1 and max(depths) > 1):
             return ()
         counts = [depths.count(depth) for depth in range(max(depths))]
         return tuple(Forward(calls, calls * count, 0) for count in counts)

@@ -12,7 +12,7 @@ from typing import Self
 from specmesh.bench.profile.costs import Way
 from specmesh.client import AsyncClient, GenerationStats
 
-FINALISTS = 4
+FINALISTS = 5
 """How many of the fastest are tried again, beside the one chosen."""
 
 
