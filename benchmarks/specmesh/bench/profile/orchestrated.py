@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import cycle, islice
@@ -12,18 +13,17 @@ from specmesh.bench.profile.predict import Observed
 from specmesh.bench.profile.tries import Load, attempt, warm_up
 from specmesh.client import AsyncClient
 
-_NUM_TRIES = 3
-
 
 async def observe(
     client: AsyncClient,
     acceptances: Sequence[Acceptance],
     prompts: Sequence[str],
     num_tokens: int,
+    seconds: float,
     seed: int,
 ) -> list[Observed]:
-    """Try each of ``acceptances`` with one stream and with many, in turns. Raises
-    SpecmeshError."""
+    """Try each of ``acceptances`` with one stream and with many, over and over for about
+    ``seconds``. Raises SpecmeshError."""
     loads = [
         Load(list(islice(cycle(prompts), streams)), streams, 0.0, num_tokens, seed)
         for streams in (1, MANY)
@@ -31,7 +31,8 @@ async def observe(
     ways = [each.way for each in acceptances]
     await warm_up(client, loads[-1], ways)
     rates: defaultdict[tuple[Acceptance, int], list[float]] = defaultdict(list)
-    for _ in range(_NUM_TRIES):
+    until = time.monotonic() + seconds
+    while not rates or time.monotonic() < until:
         for each in acceptances:
             for load in loads:
                 tried = await attempt(client, load.at(each.temperature), each.way)

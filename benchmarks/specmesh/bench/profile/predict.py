@@ -131,6 +131,10 @@ class _Play:
         self._context = context
         self._next = [0] * streams
         self._engines = {each: _Engine() for each in (_At.ORCHESTRATOR, _At.DRAFTER, _At.TARGET)}
+        self._known: dict[tuple[_At, Forward], float] = {}
+        """Times of forwards, of which there are few different ones."""
+        self._rates: dict[frozenset[_At], dict[_At, float]] = {}
+        """By who is busy."""
         self._under_way: list[tuple[float, int]] = []
         """When a stream arrives, and which."""
         self._dice = random.Random(0)  # noqa: S311 - a prediction must repeat
@@ -181,13 +185,19 @@ class _Play:
             return amount * jitter
         law, hop = _law(at, self._costs)
         context = 0.0 if at is _At.HEADS else self._context
+        forward = Forward(calls, max(amount, 1.0), context)
+        if (at, forward) not in self._known:
+            self._known[at, forward] = law.ms(forward)
         # Calls are judged one after the other, on the engine's thread.
         shared_ms = hop * (calls - 1)
-        return law.ms(Forward(calls, max(amount, 1.0), context)) * jitter + shared_ms
+        return self._known[at, forward] * jitter + shared_ms
 
     def _advance(self) -> None:
         """Let the time pass to the next thing that ends."""
-        rates = self._rates()
+        busy = frozenset(at for at, engine in self._engines.items() if engine.batch)
+        if busy not in self._rates:
+            self._rates[busy] = _rates(busy, self._costs)
+        rates = self._rates[busy]
         ends = [self._engines[at].left_ms / rate for at, rate in rates.items()]
         ends += [due - self._now for due, _ in self._under_way]
         passed = max(0.0, min(ends))
@@ -203,22 +213,21 @@ class _Play:
         for stream in arrived:
             self._proceed(stream)
 
-    def _rates(self) -> dict[_At, float]:
-        """How fast each engine works that does."""
-        busy = {at for at, engine in self._engines.items() if engine.batch}
-        rates = {at: core_share(at, busy, self._costs.cores) for at in busy}
-        if {_At.DRAFTER, _At.TARGET} <= busy:
-            contention = self._costs.contention
-            rates[_At.DRAFTER] = min(rates[_At.DRAFTER], 1 / contention.drafter)
-            rates[_At.TARGET] = min(rates[_At.TARGET], 1 / contention.target)
-        return rates
-
     def _proceed(self, stream: int) -> None:
         self._next[stream] += 1
         if self._next[stream] == len(self._steps):
             self._next[stream] = 0
             self._num_rounds += 1
         self._enter(stream)
+
+
+def _rates(busy: frozenset[_At], costs: MeshCosts) -> dict[_At, float]:
+    """How fast each of those that are busy works."""
+    rates = {at: core_share(at, busy, costs.cores) for at in busy}
+    if {_At.DRAFTER, _At.TARGET} <= busy:
+        rates[_At.DRAFTER] = min(rates[_At.DRAFTER], 1 / costs.contention.drafter)
+        rates[_At.TARGET] = min(rates[_At.TARGET], 1 / costs.contention.target)
+    return rates
 
 
 def core_share(role: str, busy: Collection[str], cores: Mapping[str, Cores]) -> float:

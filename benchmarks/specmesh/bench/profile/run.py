@@ -42,8 +42,9 @@ from specmesh.client import AsyncClient
 TARGET, DRAFTER, HEADS = "target", "drafter", "heads"
 SHARES: Mapping[str, float] = {TARGET: 0.35, DRAFTER: 0.3, HEADS: 0.27, "contention": 0.08}
 """Of the time for timing."""
-TIMING = 0.5
-"""The share of all time that is for timing; the rest is for acceptance."""
+TIMING, OBSERVING = 0.4, 0.3
+"""The shares of all time for timing, and for answers of the orchestrator's; the rest is for
+acceptance."""
 CONTEXT = 128
 """Tokens that answers have before them on average, if nobody says otherwise."""
 AT_ONCE = 16
@@ -160,7 +161,8 @@ async def _with_orchestrator(
     """``costs`` with what rounds take on top, by strategy, with one stream and with many."""
     alone = [replace(AUTOREGRESSIVE_ROUND, temperature=each) for each in plan.temperatures]
     tried = [*alone, *typical(accepted)]
-    observed = await observe(client, tried, plan.prompts, plan.num_tokens, plan.seed)
+    seconds = plan.seconds * OBSERVING
+    observed = await observe(client, tried, plan.prompts, plan.num_tokens, seconds, plan.seed)
     return replace(costs, orchestrating=orchestrating(costs, observed, CONTEXT))
 
 
@@ -174,7 +176,7 @@ async def _acceptances(
         return []
     prompts = await _tokenized(replicas.verifier, plan.prompts)
     rounds: defaultdict[tuple[Way, float], list[Round]] = defaultdict(list)
-    until = time.monotonic() + plan.seconds * (1 - TIMING)
+    until = time.monotonic() + plan.seconds * (1 - TIMING - OBSERVING)
     for first in range(0, len(prompts), AT_ONCE):
         some, seed = prompts[first : first + AT_ONCE], plan.seed + first
         for temperature in plan.temperatures:
