@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from itertools import cycle, islice
 from statistics import median
 
-from specmesh.bench.profile.costs import MANY, Acceptance
-from specmesh.bench.profile.predict import Observed
+from specmesh.bench.profile.costs import MANY, Acceptance, MeshCosts
+from specmesh.bench.profile.predict import Observed, tokens_per_s
 from specmesh.bench.profile.tries import Load, attempt, warm_up
 from specmesh.client import AsyncClient
 
@@ -43,9 +43,14 @@ async def observe(
     ]
 
 
-def typical(acceptances: Iterable[Acceptance]) -> list[Acceptance]:
-    """Of each strategy at each temperature, one of middling size."""
+def promising(
+    acceptances: Iterable[Acceptance], costs: MeshCosts, context: float
+) -> list[Acceptance]:
+    """Of each strategy at each temperature the one of which most is expected, were there no
+    orchestrator, with one stream: a fit is best near what it was fitted to."""
     alike: defaultdict[tuple[str, float], list[Acceptance]] = defaultdict(list)
     for each in acceptances:
         alike[each.way.strategy, each.temperature].append(each)
-    return [sorted(own, key=lambda each: each.nodes)[len(own) // 2] for own in alike.values()]
+    return [
+        max(own, key=lambda each: tokens_per_s(each, costs, 1, context)) for own in alike.values()
+    ]

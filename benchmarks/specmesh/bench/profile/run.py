@@ -29,7 +29,7 @@ from specmesh.bench.profile.costs import (
 )
 from specmesh.bench.profile.file import Accuracy, Model, Profile
 from specmesh.bench.profile.law import Fit
-from specmesh.bench.profile.orchestrated import observe, typical
+from specmesh.bench.profile.orchestrated import observe, promising
 from specmesh.bench.profile.predict import orchestrating
 from specmesh.bench.profile.replay import Text, answers, rounds_of
 from specmesh.bench.profile.replicas import Replica, Replicas
@@ -160,7 +160,7 @@ async def _with_orchestrator(
 ) -> MeshCosts:
     """``costs`` with what rounds take on top, by strategy, with one stream and with many."""
     alone = [replace(AUTOREGRESSIVE_ROUND, temperature=each) for each in plan.temperatures]
-    tried = [*alone, *typical(accepted)]
+    tried = [*alone, *promising(accepted, costs, CONTEXT)]
     seconds = plan.seconds * OBSERVING
     observed = await observe(client, tried, plan.prompts, plan.num_tokens, seconds, plan.seed)
     return replace(costs, orchestrating=orchestrating(costs, observed, CONTEXT))
