@@ -164,18 +164,18 @@ class ProfileBench(Bench):
         table = make_table(
             f"{case['streams']} at a time, temperature {case['temperature']:g}: regret "
             f"{case['regret']:.1%}, predicted speed off by {case['tokens_per_s_error']:.1%}",
-            *("strategy and options", "tries", "tokens/round", "rounds/s", "tokens/s", "same"),
+            *("strategy and options", "tries", "tokens", "rounds/s", "tokens/s", "same"),
             no_wrap=True,
         )
         for row in case["rows"]:
-            chosen = " (chosen)" if row["chosen"] else ""
+            chosen = "*" if row["chosen"] else ""
             table.add_row(
                 row["way"] + chosen,
                 str(row["tries"]),
-                *(f"{row[f'expected_{name}']:.4g} / {row[name]:.4g}" for name in _COMPARED),
+                *(f"{row[f'expected_{name}']:.3g}/{row[name]:.3g}" for name in _COMPARED),
                 same(identical=row["identical"]),
             )
-        table.caption = "expected / measured"
+        table.caption = "*: chosen; expected/measured; tokens are those of a round"
         self.console.print(table)
 
 
