@@ -64,6 +64,12 @@ def test_heads_draft_on_the_target_after_its_verdict():
     assert tokens_per_s(heads, COSTS, 1, 100) == pytest.approx(3 / 0.045, rel=0.03)
 
 
+def test_a_level_that_half_of_the_rounds_reach_costs_half():
+    costs = replace(COSTS, heads=constant(20))
+    heads = Acceptance(Way("heads", 2, 5), 0.0, 3.0, nodes=5, levels=(1.0, 0.5))
+    assert tokens_per_s(heads, costs, 1, 100) == pytest.approx(3 / 0.070, rel=0.1)
+
+
 def test_streams_share_forwards():
     alone = tokens_per_s(chain(5, 3.0), COSTS, 1, 100)
     assert tokens_per_s(chain(5, 3.0), COSTS, 8, 100) > 5 * alone  # a forward costs the same

@@ -129,7 +129,7 @@ class Acceptance:
     """That a verification covers."""
     levels: tuple[float, ...] = ()
     """Tokens that go through each of the forwards that draft; for a level that not all rounds
-    reach, as many as there are on average."""
+    reach, as many as there are on average; fewer than 1: it is a forward of one in some rounds."""
     strategy_ms: float = 0.0
     """Of an orchestrator for the strategy's own decisions, and for reading what was drafted."""
 

@@ -37,6 +37,9 @@ class _At(StrEnum):
     """Nobody works on it."""
 
 
+_DRAFTING = (_At.DRAFTER, _At.HEADS)
+
+
 @dataclass(frozen=True, slots=True)
 class _Step:
     """``amount`` is tokens of a forward, else milliseconds."""
@@ -106,6 +109,9 @@ class _Play:
 
     def _enter(self, stream: int) -> None:
         step = self._steps[self._next[stream]]
+        if step.at in _DRAFTING and self._dice.random() >= step.amount:
+            self._proceed(stream)  # fewer tokens than rounds: some rounds don't come so far
+            return
         if step.at is _At.WAY:
             self._under_way.append((self._now + step.amount, stream))
             return

@@ -40,9 +40,9 @@ from specmesh.cli.local.process import StartError
 from specmesh.client import AsyncClient
 
 TARGET, DRAFTER, HEADS = "target", "drafter", "heads"
-SHARES: Mapping[str, float] = {TARGET: 0.35, DRAFTER: 0.3, HEADS: 0.27, "contention": 0.08}
+SHARES: Mapping[str, float] = {TARGET: 0.4, DRAFTER: 0.27, HEADS: 0.25, "contention": 0.08}
 """Of the time for timing."""
-TIMING, OBSERVING = 0.4, 0.3
+TIMING, OBSERVING = 0.5, 0.25
 """The shares of all time for timing, and for answers of the orchestrator's; the rest is for
 acceptance."""
 CONTEXT = 128

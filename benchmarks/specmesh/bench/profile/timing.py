@@ -25,8 +25,9 @@ from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.serving.wire import write_growth, write_sampling, write_stop, write_tree
 
-CALLS = 6
-"""Of each stream in one visit to a setting; the first is not counted."""
+CALLS = 4
+"""Of each stream in one visit to a setting; the first is not counted. Few, so that there are more
+visits, at different times."""
 FEWEST = 4
 """Observations that a setting needs."""
 
