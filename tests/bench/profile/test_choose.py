@@ -6,8 +6,10 @@ import pytest
 
 from specmesh.bench.profile.choose import expectations, ways
 from specmesh.bench.profile.costs import (
+    AUTOREGRESSIVE_ROUND,
     Acceptance,
     Contention,
+    Cores,
     Hop,
     MeshCosts,
     Orchestrating,
@@ -16,7 +18,9 @@ from specmesh.bench.profile.costs import (
     mean_round,
 )
 from specmesh.bench.profile.law import Law
-from specmesh.bench.profile.predict import orchestrating, tokens_per_s
+from specmesh.bench.profile.orchestrated import promising
+from specmesh.bench.profile.play import core_share
+from specmesh.bench.profile.predict import Observed, orchestrating, tokens_per_s
 from specmesh.decoding.tree import TokenTree
 
 NO_HOP = Hop(0.0, 0.0, 0.0)
@@ -47,7 +51,10 @@ def test_one_stream_takes_what_its_steps_add_up_to():
     working = replace(chain(5, 3.0), strategy_ms=10.0)
     assert tokens_per_s(working, COSTS, 1, 100) == pytest.approx(3 / 0.070, rel=0.03)
     slower = replace(
-        COSTS, orchestrating=Orchestrating(10, 10), verify_hop=Hop(5, 1, 0), draft_hop=Hop(5, 0, 0)
+        COSTS,
+        orchestrating=(Orchestrating("speculative", 10, 10),),
+        verify_hop=Hop(5, 1, 0),
+        draft_hop=Hop(5, 0, 0),
     )
     assert tokens_per_s(chain(5, 3.0), slower, 1, 100) == pytest.approx(3 / 0.085, rel=0.03)
 
@@ -55,6 +62,12 @@ def test_one_stream_takes_what_its_steps_add_up_to():
 def test_heads_draft_on_the_target_after_its_verdict():
     heads = Acceptance(Way("heads", 5, 5), 0.0, 3.0, nodes=5, levels=(1.0,) * 5)
     assert tokens_per_s(heads, COSTS, 1, 100) == pytest.approx(3 / 0.045, rel=0.03)
+
+
+def test_a_level_that_half_of_the_rounds_reach_costs_half():
+    costs = replace(COSTS, heads=constant(20))
+    heads = Acceptance(Way("heads", 2, 5), 0.0, 3.0, nodes=5, levels=(1.0, 0.5))
+    assert tokens_per_s(heads, costs, 1, 100) == pytest.approx(3 / 0.070, rel=0.1)
 
 
 def test_streams_share_forwards():
@@ -69,12 +82,52 @@ def test_a_drafter_and_a_target_that_work_at_once_slow_each_other_down():
     assert two < 0.9 * tokens_per_s(chain(5, 3.0), COSTS, 8, 100)
 
 
-def test_what_an_orchestrator_takes_follows_from_how_fast_the_target_alone_is():
-    found = orchestrating(COSTS, one=20, many=50, context=100)
-    assert found.one_ms == pytest.approx(10, rel=0.1)  # 50 ms a token, of which the target takes 40
-    assert found.many_ms == pytest.approx(20, rel=0.1)  # a round every 20 ms
-    assert found.ms(1) == found.one_ms
-    assert found.ms(8) == found.ms(64) == found.many_ms
+def test_services_on_one_core_share_it():
+    together = {"target": Cores((0,)), "orchestrator": Cores((0,)), "drafter": Cores((1,))}
+    everyone = set(together)
+    assert core_share("target", everyone, together) == pytest.approx(1 / 2)
+    assert core_share("target", {"target", "drafter"}, together) == 1
+    assert core_share("drafter", everyone, together) == 1
+    assert core_share("target", everyone, {}) == 1
+    wide = {"target": Cores((0, 1, 2), threads=3), "orchestrator": Cores((2,))}
+    assert core_share("target", set(wide), wide) == pytest.approx(3 / 4)
+
+
+def test_streams_are_answered_no_faster_than_the_core_of_target_and_orchestrator_allows():
+    shared = {"target": Cores((0,)), "orchestrator": Cores((0,)), "drafter": Cores((1,))}
+    costs = replace(COSTS, orchestrating=(Orchestrating("speculative", 10, 10),))
+    on_one = replace(costs, cores=shared)
+    apart, together = (tokens_per_s(chain(1, 2.0), each, 8, 100) for each in (costs, on_one))
+    assert apart == pytest.approx(2 / 0.010, rel=0.1)  # the orchestrator's 10 ms for each round
+    # And, at best, 40 ms for a forward of all eight.
+    assert 2 / 0.025 < together < 2 / 0.015
+    one = tokens_per_s(chain(1, 2.0), on_one, 1, 100)
+    assert one == pytest.approx(tokens_per_s(chain(1, 2.0), costs, 1, 100))  # they take turns
+
+
+def test_what_an_orchestrator_takes_follows_from_rounds_that_it_made():
+    drafted = chain(2, 1.5)
+    seen = [
+        Observed(AUTOREGRESSIVE_ROUND, 1, 20),
+        Observed(AUTOREGRESSIVE_ROUND, 8, 50),
+        Observed(drafted, 1, 16),
+        Observed(drafted, 8, 30),
+    ]
+    alone, with_drafter = orchestrating(COSTS, seen, context=100)
+    assert (alone.strategy, with_drafter.strategy) == ("autoregressive", "speculative")
+    assert alone.one_ms == pytest.approx(10, rel=0.1)  # 50 ms a round, of which the target takes 40
+    assert alone.many_ms == pytest.approx(20, rel=0.1)  # a round every 20 ms
+    assert alone.ms(1) == alone.one_ms
+    assert alone.ms(8) == alone.ms(64) == alone.many_ms
+    costs = replace(COSTS, orchestrating=(alone, with_drafter))
+    for streams, rounds in ((1, 16), (8, 30)):
+        assert tokens_per_s(drafted, costs, streams, 100) == pytest.approx(1.5 * rounds, rel=0.05)
+
+
+def test_one_way_of_each_strategy_at_each_temperature_stands_for_the_others():
+    table = [chain(1, 1.7), chain(4, 2.8), chain(8, 3.0), chain(1, 1.7, 0.8), chain(4, 1.8, 0.8)]
+    heads = Acceptance(Way("heads", 5, 5), 0.0, 3.0, nodes=5, levels=(1.0,) * 5)
+    assert promising([*table, heads], COSTS, context=100) == [table[1], table[3], heads]
 
 
 def test_the_way_with_the_most_tokens_a_second_is_chosen():

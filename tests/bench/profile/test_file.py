@@ -4,11 +4,18 @@ import json
 
 import pytest
 
-from specmesh.bench.profile.costs import Acceptance, Contention, Hop, MeshCosts, Orchestrating, Way
+from specmesh.bench.profile.costs import (
+    Acceptance,
+    Contention,
+    Cores,
+    Hop,
+    MeshCosts,
+    Orchestrating,
+    Way,
+)
 from specmesh.bench.profile.file import Accuracy, Model, Profile
 from specmesh.bench.profile.law import Forward, Law, Sample
 from specmesh.bench.profile.replay import known_verdict
-from specmesh.bench.profile.tries import Tried, Try, regret
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.tree import TokenTree
 
@@ -20,7 +27,16 @@ PROFILE = Profile(
     seed=1,
     seconds=60.0,
     models={"target": Model("pycode", "abc", "float32", "transformers", 5, 1)},
-    costs=MeshCosts(LAW, HOP, LAW, HOP, None, Contention(1.2, 1.1), Orchestrating(2.0, 5.0)),
+    costs=MeshCosts(
+        LAW,
+        HOP,
+        LAW,
+        HOP,
+        None,
+        Contention(1.2, 1.1),
+        (Orchestrating("tree", 2.0, 5.0),),
+        {"target": Cores((0, 1), 2)},
+    ),
     accuracy={"target": Accuracy(0.03, 0.1, 80, 20)},
     acceptance=[Acceptance(Way("tree", 3, 8), 0.8, 2.0, 8.0, (2.0, 3.0, 3.0))],
     samples={"target": [Sample((Forward(1.0, 4.0, 72.0),), 11.0)]},
@@ -36,7 +52,7 @@ def test_a_profile_is_read_as_it_was_written():
 @pytest.mark.parametrize(
     ("change", "field"),
     [
-        ({"version": 2}, "version"),
+        ({"version": 1}, "version"),
         ({"costs": None}, "costs"),
         ({"seed": "many"}, "seed"),
     ],
@@ -57,12 +73,3 @@ def test_a_known_answer_judges_a_tree():
     assert (verdict.accepted_nodes, verdict.next_token, verdict.recovered) == ((2,), 5, True)
     # The last token is the target's own, even if it was drafted.
     assert known_verdict(tree, (8,)).accepted_nodes == ()
-
-
-def test_regret_compares_with_what_was_tried_as_often():
-    def tried(name, *speeds):
-        return Tried(Way(name), [Try(speed, ()) for speed in speeds])
-
-    ways = [tried("a", 50, 90, 50), tried("b", 45, 40, 44), tried("c", 99)]
-    assert regret(ways, Way("b")) == pytest.approx(1 - 44 / 50)
-    assert regret(ways, Way("a")) == 0

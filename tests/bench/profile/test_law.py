@@ -52,11 +52,10 @@ def test_times_of_other_sizes_are_predicted_from_noisy_ones():
 
 
 def test_errors_are_those_on_settings_that_were_not_fitted_to():
-    odd = fit([*samples(TRUE), Sample((Forward(1, 200, 72),), 1e4)])
-    assert len(odd.errors) == pytest.approx(len(odd.samples) / 4, abs=1)
-    held_out = sorted(odd.samples, key=lambda each: each.forwards)[2::4]
-    without = fit([each for each in odd.samples if each not in held_out])
-    assert without.errors != odd.errors
+    odd = Sample((Forward(1, 16, 264),), 1e4)
+    found = fit([*samples(TRUE), odd])
+    assert len(found.errors) == len(found.samples)  # each was held out once
+    assert max(found.errors) > 0.99  # a law fitted to it would be nearer
 
 
 def test_forwards_that_were_timed_together_tell_what_each_takes():

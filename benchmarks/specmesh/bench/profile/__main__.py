@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Annotated
@@ -10,17 +11,19 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from specmesh.bench.calibrate.pair import prompts_in_halves
+from specmesh import models
 from specmesh.bench.kit.experiment import SEED, TEMPERATURES
 from specmesh.bench.kit.options import Json, Temperatures
 from specmesh.bench.kit.options import Seed as SeedOption
 from specmesh.bench.profile.choose import expectations
 from specmesh.bench.profile.file import Profile
+from specmesh.bench.profile.prompts import parted
 from specmesh.bench.profile.replicas import connected, connected_in
 from specmesh.bench.profile.report import as_json, explanation, show
 from specmesh.bench.profile.run import CONTEXT, NUM_PROMPTS, NUM_TOKENS, Plan, measure
 from specmesh.cli.connection import TlsCa, TlsCert, TlsKey, TokenPath, client_options
 from specmesh.cli.exit_status import ExitStatus
+from specmesh.cli.local.cores import pinned_to
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
 from specmesh.cli.runner import run, until_signalled
 from specmesh.cli.up import (
@@ -76,12 +79,15 @@ def local(
     mesh = LocalMesh(options, Path(mkdtemp(prefix="specmesh-")), _say)
 
     async def work() -> int:
-        async with (
-            mesh,
-            connected_in(mesh.addresses) as replicas,
-            AsyncClient(mesh.address) as client,
-        ):
-            _write(await measure(replicas, client, plan, _say), output)
+        # Else the client would sometimes compete with the target.
+        with pinned_to(mesh.placement.rest):
+            async with (
+                mesh,
+                connected_in(mesh.addresses) as replicas,
+                AsyncClient(mesh.address) as client,
+            ):
+                placed = replace(plan, placement=mesh.placement)
+                _write(await measure(replicas, client, placed, _say), output)
         return ExitStatus.OK
 
     run(until_signalled(work(), mesh.kill))
@@ -162,8 +168,10 @@ def choose(
 def _plan(
     prompts: int, temperatures: list[float] | None, tokens: int, seconds: float, seed: int
 ) -> Plan:
-    texts, _ = prompts_in_halves(2 * prompts)
-    return Plan(texts, tuple(dict.fromkeys(temperatures or TEMPERATURES)), tokens, seconds, seed)
+    texts, _ = parted(models.heldout_prompts(), seed)
+    return Plan(
+        texts[:prompts], tuple(dict.fromkeys(temperatures or TEMPERATURES)), tokens, seconds, seed
+    )
 
 
 def _certificate(ca: Path | None, cert: Path | None, key: Path | None) -> Certificate | None:

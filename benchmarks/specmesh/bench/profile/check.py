@@ -2,28 +2,32 @@
 
 Two things are checked: how far predicted forwards are from measured ones in settings that the
 prediction was not fitted to, and how much slower the strategy chosen by the profile is than the
-best of all that it chose from, each tried over the mesh with prompts that the profile did not see.
+best of all that it chose from, each tried over the mesh with prompts that the profile did not see:
+first all with some of these, then the fastest with others, pass after pass.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import cycle, islice
 from statistics import median
 from typing import Annotated, Any
 
 import typer
 
-from specmesh.bench.calibrate.pair import prompts_in_halves
+from specmesh import models
 from specmesh.bench.kit.bench import Bench, Surroundings, conduct
 from specmesh.bench.kit.experiment import SEED, TEMPERATURES
 from specmesh.bench.kit.options import Json, Seed, Temperatures, Tokens
 from specmesh.bench.kit.tables import make_table, same
 from specmesh.bench.profile.choose import Expectation, expectations
 from specmesh.bench.profile.file import Profile
+from specmesh.bench.profile.prompts import parted
 from specmesh.bench.profile.replicas import connected_in
 from specmesh.bench.profile.report import show
-from specmesh.bench.profile.run import CONTEXT, NUM_PROMPTS, NUM_TOKENS, Plan, measure
+from specmesh.bench.profile.run import CONTEXT, NUM_TOKENS, Plan, measure
 from specmesh.bench.profile.tries import Load, Tried, regret, try_all
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.mesh import MeshOptions
@@ -31,6 +35,12 @@ from specmesh.cli.up import DrafterModels, HeadsFolder, TargetModel, Threads, re
 from specmesh.client import AsyncClient
 
 STREAMS = (1, 8)
+SCREENING = 8
+"""Prompts with which each way is tried once; with few streams, that take longer, with half."""
+_TURNS = 2
+"""Answers of each stream in one pass, at least: while the last ones end, fewer run."""
+
+_COMPARED = ("tokens_per_round", "rounds_per_s", "tokens_per_s")
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -46,18 +56,35 @@ class Check:
     num_tokens: int
     passes: int
 
+    def loads(self, streams: int, temperature: float) -> list[Load]:
+        """One for screening, then one for each pass, which have other prompts than that, and other
+        ones than each other as far as there are enough."""
+        rest = self.prompts[SCREENING:]
+        share = max(1, len(rest) // self.passes)
+        screening = islice(cycle(self.prompts[:SCREENING]), max(streams, SCREENING // 2))
+        passes = (
+            islice(cycle(rest), first, first + max(share, _TURNS * streams))
+            for first in range(0, share * self.passes, share)
+        )
+        return [
+            Load(list(prompts), streams, temperature, self.num_tokens, self.plan.seed)
+            for prompts in (screening, *passes)
+        ]
+
 
 @app.command()
 def main(
     target: TargetModel = None,
     drafter: DrafterModels = None,
     heads: HeadsFolder = None,
-    seconds: Annotated[float, typer.Option(min=1, help="For the profile.")] = 60.0,
+    seconds: Annotated[float, typer.Option(min=1, help="For the profile.")] = 100.0,
     streams: Annotated[
         list[int] | None,
         typer.Option(min=1, help="Several times for several.", show_default="1 and 8"),
     ] = None,
-    prompts: Annotated[int, typer.Option(min=1, help="To try; others are for the profile.")] = 8,
+    prompts: Annotated[
+        int, typer.Option(min=SCREENING + 1, help="To try; others are for the profile.")
+    ] = 32,
     tokens: Tokens = 40,
     passes: Annotated[int, typer.Option(min=1, help="Of the fastest.")] = 3,
     temperature: Temperatures = None,
@@ -69,9 +96,7 @@ def main(
 
     Exits with 1 if texts differ.
     """
-    if prompts < max(streams or STREAMS):
-        raise typer.BadParameter("fewer than are answered at once", param_hint="--prompts")
-    own, others = prompts_in_halves(2 * max(prompts, NUM_PROMPTS))
+    own, others = parted(models.heldout_prompts(), seed)
     temperatures = tuple(dict.fromkeys(temperature or TEMPERATURES))
     check = Check(
         plan=Plan(own, temperatures, NUM_TOKENS, seconds, seed),
@@ -101,7 +126,8 @@ class ProfileBench(Bench):
         check = self._check
         async with self.mesh.running() as client:
             async with connected_in(self.mesh.addresses) as replicas:
-                profile = await measure(replicas, client, check.plan, self.say)
+                plan = replace(check.plan, placement=self.mesh.placement)
+                profile = await measure(replicas, client, plan, self.say)
             show(profile, self.console)
             cases = [each async for each in self._cases(client, profile)]
         identical = all(case["identical"] for case in cases)
@@ -113,6 +139,7 @@ class ProfileBench(Bench):
             "profile_s": profile.seconds,
             "machine": dict(profile.machine),
             "cases": cases,
+            "profile": json.loads(profile.to_json()),
         }
 
     async def _cases(self, client: AsyncClient, profile: Profile) -> AsyncIterator[dict[str, Any]]:
@@ -126,45 +153,48 @@ class ProfileBench(Bench):
                     temperature=temperature,
                     context=CONTEXT,
                 )
-                load = Load(check.prompts, streams, temperature, check.num_tokens, check.plan.seed)
+                loads = check.loads(streams, temperature)
                 ways = [each.acceptance.way for each in expected]
-                tried = await try_all(client, load, ways, ways[0], check.passes)
-                case = _case(load, expected, tried)
+                tried = await try_all(client, loads, ways, ways[0])
+                case = _case(loads[0], expected, tried)
                 self._show(case)
                 yield case
 
     def _show(self, case: Mapping[str, Any]) -> None:
         table = make_table(
             f"{case['streams']} at a time, temperature {case['temperature']:g}: regret "
-            f"{case['regret']:.1%}, predicted speed off by {case['speed_error']:.1%}",
-            *("strategy and options", "tries", "expected", "tokens/s", "same"),
+            f"{case['regret']:.1%}, predicted speed off by {case['tokens_per_s_error']:.1%}",
+            *("strategy and options", "tries", "tokens", "rounds/s", "tokens/s", "same"),
             no_wrap=True,
         )
         for row in case["rows"]:
-            chosen = " (chosen)" if row["chosen"] else ""
+            chosen = "*" if row["chosen"] else ""
             table.add_row(
                 row["way"] + chosen,
                 str(row["tries"]),
-                f"{row['expected_tokens_per_s']:.1f}",
-                f"{row['tokens_per_s']:.1f}",
+                *(f"{row[f'expected_{name}']:.3g}/{row[name]:.3g}" for name in _COMPARED),
                 same(identical=row["identical"]),
             )
+        table.caption = "*: chosen; expected/measured; tokens are those of a round"
         self.console.print(table)
 
 
 def _case(load: Load, expected: Sequence[Expectation], tried: Sequence[Tried]) -> dict[str, Any]:
     """One load: what was chosen, what each way of decoding yielded, and whether texts differ."""
-    speeds = {each.acceptance.way: each.tokens_per_s for each in expected}
+    of_way = {each.acceptance.way: each for each in expected}
     chosen = expected[0].acceptance.way
-    text = tried[0].tries[0].texts
     rows = [
         {
             "way": each.way.text,
             "chosen": each.way == chosen,
-            "tries": len(each.tries),
-            "expected_tokens_per_s": speeds[each.way],
+            "tries": 1 + len(each.finals),
+            "expected_tokens_per_round": of_way[each.way].acceptance.tokens,
+            "tokens_per_round": each.tokens_per_round,
+            "expected_rounds_per_s": of_way[each.way].rounds_per_s,
+            "rounds_per_s": each.rounds_per_s,
+            "expected_tokens_per_s": of_way[each.way].tokens_per_s,
             "tokens_per_s": each.tokens_per_s,
-            "identical": all(one.texts == text for one in each.tries),
+            "identical": _identical(each, tried[0]),
         }
         for each in tried
     ]
@@ -174,15 +204,22 @@ def _case(load: Load, expected: Sequence[Expectation], tried: Sequence[Tried]) -
         "chosen": chosen.text,
         "best": tried[0].way.text,
         "regret": regret(tried, chosen),
-        "speed_error": median(_speed_errors(rows)),
+        **{f"{name}_error": median(_errors(rows, name)) for name in _COMPARED},
         "identical": all(row["identical"] for row in rows),
         "rows": rows,
     }
 
 
-def _speed_errors(rows: Sequence[Mapping[str, Any]]) -> Iterator[float]:
+def _identical(one: Tried, other: Tried) -> bool:
+    """Whether they gave the same texts in all loads that both were tried with."""
+    pairs = ((one.screening, other.screening), *zip(one.finals, other.finals, strict=False))
+    return all(mine.texts == others.texts for mine, others in pairs)
+
+
+def _errors(rows: Sequence[Mapping[str, Any]], name: str) -> Iterator[float]:
+    """By what share each row's expected ``name`` is off."""
     for row in rows:
-        yield abs(row["expected_tokens_per_s"] / row["tokens_per_s"] - 1)
+        yield abs(row[f"expected_{name}"] / row[name] - 1)
 
 
 if __name__ == "__main__":

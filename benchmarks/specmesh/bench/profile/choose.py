@@ -19,8 +19,10 @@ class Expectation:
     """What to expect of one way of decoding."""
 
     acceptance: Acceptance
-    tokens_per_s: float
+    rounds_per_s: float
     """Of all streams together."""
+    tokens_per_s: float
+    """The same."""
     ratio: float
     """To the target alone."""
 
@@ -52,7 +54,7 @@ def expectations(
     candidates = [alone, *nearest(acceptances, temperature)]
     speeds = [tokens_per_s(each, costs, streams, context) for each in candidates]
     found = [
-        Expectation(each, speed, speed / speeds[0])
+        Expectation(each, speed / each.tokens, speed, speed / speeds[0])
         for each, speed in zip(candidates, speeds, strict=True)
     ]
     return sorted(found, key=lambda each: each.tokens_per_s, reverse=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
 from statistics import median
 
 from specmesh.bench.kit.experiment import AUTOREGRESSIVE, HEADS
@@ -38,20 +39,37 @@ MANY = 8
 """Streams with which an orchestrator is busy."""
 
 
+class Drafting(StrEnum):
+    """Who drafts."""
+
+    NOBODY = "nobody"
+    DRAFTER = "drafter"
+    HEADS = "heads"
+
+
 @dataclass(frozen=True, slots=True)
 class Orchestrating:
     """What an orchestrator takes for a round, one round after the other, and whatever else a round
-    takes that is not known of replicas: where processes share cores, that grows with streams."""
+    takes that is not known of replicas."""
 
-    one_ms: float = 0.0
+    strategy: str
+    one_ms: float
     """With one stream."""
-    many_ms: float = 0.0
+    many_ms: float
     """With ``MANY``."""
 
     def ms(self, streams: int) -> float:
         """With so many streams."""
         share = min(1.0, (streams - 1) / (MANY - 1))
         return self.one_ms + share * (self.many_ms - self.one_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Cores:
+    """The processor cores that a service may use, by number, and its threads that compute."""
+
+    numbers: tuple[int, ...]
+    threads: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +84,15 @@ class MeshCosts:
     heads: Law | None = None
     """Of a step of the target's heads; None without any."""
     contention: Contention = Contention()
-    orchestrating: Orchestrating = Orchestrating()
-    """Nothing if no orchestrator was measured."""
+    orchestrating: tuple[Orchestrating, ...] = ()
+    """None if no orchestrator was measured."""
+    cores: Mapping[str, Cores] = field(default_factory=dict)
+    """By role: target, drafter, orchestrator. One that is missing shares its cores with none."""
+
+    def orchestrating_ms(self, strategy: str, streams: int) -> float:
+        """Of a round of ``strategy``; 0 if none was measured."""
+        own = (each.ms(streams) for each in self.orchestrating if each.strategy == strategy)
+        return next(own, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +110,12 @@ class Way:
         options = [f"-o {name}={value}" for name, value in given if value is not None]
         return " ".join((self.strategy, *options))
 
+    @property
+    def drafting(self) -> Drafting:
+        """Who drafts."""
+        others = {AUTOREGRESSIVE: Drafting.NOBODY, HEADS: Drafting.HEADS}
+        return others.get(self.strategy, Drafting.DRAFTER)
+
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
@@ -98,14 +129,9 @@ class Acceptance:
     """That a verification covers."""
     levels: tuple[float, ...] = ()
     """Tokens that go through each of the forwards that draft; for a level that not all rounds
-    reach, as many as there are on average."""
+    reach, as many as there are on average; fewer than 1: it is a forward of one in some rounds."""
     strategy_ms: float = 0.0
     """Of an orchestrator for the strategy's own decisions, and for reading what was drafted."""
-
-    @property
-    def needs_heads(self) -> bool:
-        """Whether the target's heads draft."""
-        return self.way.strategy == HEADS
 
 
 AUTOREGRESSIVE_ROUND = Acceptance(Way(AUTOREGRESSIVE), 0.0, tokens=1.0, nodes=0.0)
@@ -121,14 +147,14 @@ class Round:
     strategy_ms: float = 0.0
 
 
-FIRST_TOKENS = {True: 1, False: 2}
-"""Tokens in a draft's first forward, by whether heads draft: a drafter also reads the last token
-that it drafted itself, heads begin at the target's own."""
+FIRST_TOKENS = {Drafting.DRAFTER: 2, Drafting.HEADS: 1}
+"""Tokens in a draft's first forward: a drafter also reads the last token that it drafted itself,
+heads begin at the target's own."""
 
 
 def mean_round(way: Way, temperature: float, rounds: Sequence[Round]) -> Acceptance:
     """What ``rounds``, at least one, were like on average."""
-    first = FIRST_TOKENS[way.strategy == HEADS]
+    first = FIRST_TOKENS[way.drafting]
     depth = max(max(each.tree.depths) for each in rounds)
     counts = [0.0] * depth
     for each in rounds:

@@ -22,8 +22,8 @@ KNOTS: Final = (1, 2, 3, 4, 8, 16, 32, 64, 128)
 by one."""
 TELLING: Final = 3
 """Fewest samples between two knots."""
-HELD_OUT: Final = 4
-"""Every so manieth setting is held out to judge a fit."""
+FOLDS: Final = 5
+"""Parts of the settings, each of which is held out once to judge a fit (cross-validation)."""
 _CONTEXT_UNIT: Final = 1000.0
 """Contexts count in thousands, so that coefficients are of a size."""
 
@@ -42,7 +42,7 @@ class Forward:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Forwards, one after the other, that together took ``ms``, the median of some repetitions."""
+    """Forwards, one after the other, that together took ``ms``, by some repetitions."""
 
     forwards: tuple[Forward, ...]
     ms: float
@@ -76,8 +76,8 @@ class Law:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A law fitted to all ``samples``, and the relative ``errors`` that one fitted without those
-    held out makes on these."""
+    """A law fitted to all ``samples``, and the relative ``errors`` on each of them, made by a law
+    that was fitted without it."""
 
     law: Law
     samples: tuple[Sample, ...]
@@ -85,7 +85,7 @@ class Fit:
 
     @property
     def median_error(self) -> float:
-        """On settings held out; 0 if there were none."""
+        """On settings not fitted to; 0 if there were too few to tell."""
         return median(self.errors) if self.errors else 0.0
 
 
@@ -93,11 +93,12 @@ def fit(samples: Sequence[Sample], knots: Sequence[int] = KNOTS) -> Fit:
     """Fit a law to ``samples``, at least one, of different settings and with positive times. It has
     those ``knots`` that there are samples enough for."""
     ordered = tuple(sorted(samples, key=lambda each: each.forwards))
-    held_out = ordered[HELD_OUT // 2 :: HELD_OUT]
-    kept = [each for each in ordered if each not in held_out]
-    without = _fitted(kept, knots) if kept else None
-    errors = () if without is None else tuple(error(without, each) for each in held_out)
-    return Fit(_fitted(ordered, knots), ordered, errors)
+    errors: list[float] = []
+    for fold in range(FOLDS if len(ordered) > 1 else 0):
+        kept = [each for number, each in enumerate(ordered) if number % FOLDS != fold]
+        law = _fitted(kept, knots)
+        errors += (error(law, each) for each in ordered[fold::FOLDS])
+    return Fit(_fitted(ordered, knots), ordered, tuple(errors))
 
 
 def error(law: Law, sample: Sample) -> float:

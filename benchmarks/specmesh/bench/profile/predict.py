@@ -1,211 +1,62 @@
-"""How many tokens a second a way of decoding yields: rounds of several streams, played through.
-
-Replicas batch whatever is there when a forward begins, a drafter and a verifier slow each other
-down while both work, and an orchestrator serves one stream at a time. With several streams that has
-no closed form, so it is played through, on a clock of its own, with mean rounds.
-"""
+"""How many tokens a second a way of decoding yields, and what follows for an orchestrator from how
+many rounds it made."""
 
 from __future__ import annotations
 
-import random
-from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from enum import Enum, auto
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
 from typing import Final
 
-from specmesh.bench.profile.costs import (
-    AUTOREGRESSIVE_ROUND,
-    MANY,
-    Acceptance,
-    MeshCosts,
-    Orchestrating,
-)
-from specmesh.bench.profile.law import Forward, Law
+from specmesh.bench.profile.costs import MANY, Acceptance, MeshCosts, Orchestrating
+from specmesh.bench.profile.play import rounds_per_s
 
-_ROUNDS: Final = 40
-"""Of each stream that are counted."""
-_WARM_UP: Final = 8
-"""Of each stream before, until streams have spread."""
 _HALVINGS: Final = 12
-_JITTER: Final = 0.1
-"""By what share forwards vary: without it streams would stay in step for ever."""
-
-
-class _At(Enum):
-    ORCHESTRATOR = auto()
-    DRAFTER = auto()
-    TARGET = auto()
-    HEADS = auto()
-    """On the target's engine, before its forwards."""
-    WAY = auto()
-    """Nobody works on it."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """``amount`` is tokens of a forward, else milliseconds."""
-
-    at: _At
-    amount: float
-
-
-@dataclass(slots=True)
-class _Engine:
-    """What works on one batch at a time; ``left_ms`` is without contention."""
-
-    waiting: deque[tuple[int, _Step]] = field(default_factory=deque)
-    batch: list[int] = field(default_factory=list)
-    left_ms: float = 0.0
 
 
 def tokens_per_s(acceptance: Acceptance, costs: MeshCosts, streams: int, context: float) -> float:
     """Tokens a second of ``streams`` answers together, at a mean ``context`` of so many tokens."""
-    return _Play(acceptance, costs, streams, context).run()
+    ms = costs.orchestrating_ms(acceptance.way.strategy, streams)
+    return acceptance.tokens * rounds_per_s(acceptance, costs, streams, context, ms)
 
 
-def orchestrating(costs: MeshCosts, one: float, many: float, context: float) -> Orchestrating:
-    """What an orchestrator must take for a round if the target alone yields ``one`` token a second
-    with one stream and ``many`` with many, all else being as ``costs`` say."""
-    one_ms, many_ms = (
-        _fitting_ms(costs, streams, speed, context) for streams, speed in ((1, one), (MANY, many))
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """How many rounds a second a way of decoding made through an orchestrator, all streams
+    together."""
+
+    acceptance: Acceptance
+    streams: int
+    """One or ``MANY``."""
+    rounds_per_s: float
+
+
+def orchestrating(
+    costs: MeshCosts, observed: Sequence[Observed], context: float
+) -> tuple[Orchestrating, ...]:
+    """What an orchestrator must take for a round of each strategy if all else is as ``costs`` say:
+    the mean over what was observed of it with one stream and with many."""
+    fitting: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
+    for each in observed:
+        key = each.acceptance.way.strategy, each.streams
+        fitting[key].append(_fitting_ms(costs, each, context))
+    strategies = dict.fromkeys(strategy for strategy, _ in fitting)
+    return tuple(
+        Orchestrating(each, fmean(fitting[each, 1]), fmean(fitting[each, MANY]))
+        for each in strategies
     )
-    return Orchestrating(one_ms, many_ms)
 
 
-def _fitting_ms(costs: MeshCosts, streams: int, speed: float, context: float) -> float:
-    """By halving: the more an orchestrator takes, the fewer tokens a second there are."""
-    low, high = 0.0, 1e3 * streams / speed
+def _fitting_ms(costs: MeshCosts, observed: Observed, context: float) -> float:
+    """By halving: the more an orchestrator takes, the fewer rounds a second there are."""
+    streams = observed.streams
+    low, high = 0.0, 1e3 * streams / observed.rounds_per_s
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        tried = replace(costs, orchestrating=Orchestrating(middle, middle))
-        if tokens_per_s(AUTOREGRESSIVE_ROUND, tried, streams, context) > speed:
+        found = rounds_per_s(observed.acceptance, costs, streams, context, middle)
+        if found > observed.rounds_per_s:
             low = middle
         else:
             high = middle
     return low
-
-
-class _Play:
-    def __init__(
-        self, acceptance: Acceptance, costs: MeshCosts, streams: int, context: float
-    ) -> None:
-        self._acceptance = acceptance
-        self._costs = costs
-        self._streams = streams
-        self._context = context
-        self._steps = tuple(_steps(acceptance, costs, costs.orchestrating.ms(streams)))
-        self._next = [0] * streams
-        self._engines = {each: _Engine() for each in (_At.ORCHESTRATOR, _At.DRAFTER, _At.TARGET)}
-        self._under_way: list[tuple[float, int]] = []
-        """When a stream arrives, and which."""
-        self._dice = random.Random(0)  # noqa: S311 - a prediction must repeat
-        self._now = 0.0
-        self._num_rounds = 0
-
-    def run(self) -> float:
-        for stream in range(self._streams):
-            self._enter(stream)
-        self._until(_WARM_UP * self._streams)
-        began, before = self._now, self._num_rounds
-        self._until((_WARM_UP + _ROUNDS) * self._streams)
-        rounds = self._num_rounds - before
-        return rounds * self._acceptance.tokens / (self._now - began) * 1e3
-
-    def _until(self, num_rounds: int) -> None:
-        while self._num_rounds < num_rounds:
-            for at, engine in self._engines.items():
-                if not engine.batch and engine.waiting:
-                    self._begin(at, engine)
-            self._advance()
-
-    def _enter(self, stream: int) -> None:
-        step = self._steps[self._next[stream]]
-        if step.at is _At.WAY:
-            self._under_way.append((self._now + step.amount, stream))
-            return
-        at = _At.TARGET if step.at is _At.HEADS else step.at
-        self._engines[at].waiting.append((stream, step))
-
-    def _begin(self, at: _At, engine: _Engine) -> None:
-        """Take what is there: a stream at the orchestrator; heads' steps, if there are any; or all
-        that need a forward."""
-        taken = list(engine.waiting)
-        if at is _At.ORCHESTRATOR:
-            taken = taken[:1]
-        elif any(step.at is _At.HEADS for _, step in taken):
-            taken = [each for each in taken if each[1].at is _At.HEADS]
-        engine.waiting = deque(each for each in engine.waiting if each not in taken)
-        engine.batch = [stream for stream, _ in taken]
-        amount = sum(step.amount for _, step in taken)
-        engine.left_ms = self._duration_ms(taken[0][1].at, len(taken), amount)
-
-    def _duration_ms(self, at: _At, calls: int, amount: float) -> float:
-        jitter = 1 + self._dice.uniform(-_JITTER, _JITTER)
-        if at is _At.ORCHESTRATOR:
-            return amount * jitter
-        law, hop = _law(at, self._costs)
-        context = 0.0 if at is _At.HEADS else self._context
-        # Calls are judged one after the other, on the engine's thread.
-        shared_ms = hop * (calls - 1)
-        return law.ms(Forward(calls, max(amount, 1.0), context)) * jitter + shared_ms
-
-    def _advance(self) -> None:
-        """Let the time pass to the next thing that ends."""
-        rates = self._rates()
-        ends = [self._engines[at].left_ms / rate for at, rate in rates.items()]
-        ends += [due - self._now for due, _ in self._under_way]
-        passed = max(0.0, min(ends))
-        self._now += passed
-        arrived = [stream for due, stream in self._under_way if due <= self._now]
-        self._under_way = [each for each in self._under_way if each[0] > self._now]
-        for at, rate in rates.items():
-            engine = self._engines[at]
-            engine.left_ms -= passed * rate
-            if engine.left_ms <= 1e-9:  # noqa: PLR2004 - rounding
-                arrived += engine.batch
-                engine.batch = []
-        for stream in arrived:
-            self._proceed(stream)
-
-    def _rates(self) -> dict[_At, float]:
-        """How fast each engine works that does."""
-        busy = {at for at, engine in self._engines.items() if engine.batch}
-        rates = dict.fromkeys(busy, 1.0)
-        if {_At.DRAFTER, _At.TARGET} <= busy:
-            rates[_At.DRAFTER] = 1 / self._costs.contention.drafter
-            rates[_At.TARGET] = 1 / self._costs.contention.target
-        return rates
-
-    def _proceed(self, stream: int) -> None:
-        self._next[stream] += 1
-        if self._next[stream] == len(self._steps):
-            self._next[stream] = 0
-            self._num_rounds += 1
-        self._enter(stream)
-
-
-def _law(at: _At, costs: MeshCosts) -> tuple[Law, float]:
-    """What forwards take there, and what each call more takes besides."""
-    if at is _At.TARGET:
-        return costs.target, costs.verify_hop.call_ms
-    if at is _At.HEADS:
-        assert costs.heads is not None
-        return costs.heads, 0.0
-    assert costs.drafter is not None
-    return costs.drafter, 0.0
-
-
-def _steps(acceptance: Acceptance, costs: MeshCosts, orchestrator_ms: float) -> Iterator[_Step]:
-    """A round: with a drafter it drafts first, heads draft after the verdict."""
-    yield _Step(_At.ORCHESTRATOR, orchestrator_ms + acceptance.strategy_ms)
-    if acceptance.levels and not acceptance.needs_heads:
-        assert costs.draft_hop is not None
-        yield _Step(_At.WAY, costs.draft_hop.ms(acceptance.nodes))
-        for tokens in acceptance.levels:
-            yield _Step(_At.DRAFTER, tokens)
-    yield _Step(_At.WAY, costs.verify_hop.ms(acceptance.nodes))
-    yield _Step(_At.TARGET, 1 + acceptance.nodes)
-    if acceptance.needs_heads:
-        for tokens in acceptance.levels:
-            yield _Step(_At.HEADS, tokens)

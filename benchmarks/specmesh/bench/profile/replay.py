@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from specmesh.bench.profile.costs import Round, Way
+from specmesh.bench.profile.costs import Drafting, Round, Way
 from specmesh.bench.profile.replicas import Line, Replicas
 from specmesh.cli.local.process import StartError
 from specmesh.decoding.acceptance import Verdict
@@ -78,7 +78,7 @@ async def rounds_of(replicas: Replicas, way: Way, texts: Sequence[Text]) -> list
     """The rounds of ``way`` on ``texts``. Raises StartError."""
 
     async def replay(text: Text) -> list[Round]:
-        replica = replicas.verifier if STRATEGIES[way.strategy].needs_heads else replicas.drafter
+        replica = replicas.verifier if way.drafting is Drafting.HEADS else replicas.drafter
         assert replica is not None
         async with replica.line() as line:
             return await _Replay(text, line, replicas.vocab_size).run(way)
@@ -110,13 +110,14 @@ class _Replay:
             raise StartError(f"a draft makes no sense: {error}") from error
         # The last round is cut short by the answer's end; so is the first of heads by its
         # beginning, before which nothing drafts.
-        return self._rounds[STRATEGIES[way.strategy].needs_heads : -1] or self._rounds
+        first = 1 if way.drafting is Drafting.HEADS else 0
+        return self._rounds[first:-1] or self._rounds
 
     @contextmanager
     def _working(self) -> Iterator[None]:
-        began = time.perf_counter()
+        began = time.thread_time()
         yield
-        self._worked_s += time.perf_counter() - began
+        self._worked_s += time.thread_time() - began
 
     async def _perform(self, commands: Sequence[Command]) -> Event | None:
         """Carry out ``commands``; returns what comes of it, None at the end of the answer."""

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from specmesh.bench.kit.tables import make_table
 from specmesh.bench.profile.choose import Expectation
-from specmesh.bench.profile.costs import MANY
+from specmesh.bench.profile.costs import MANY, MeshCosts
 from specmesh.bench.profile.file import Profile
 from specmesh.bench.profile.law import Forward
 
@@ -21,12 +21,10 @@ _SIZES = ((1, 1), (1, 4), (1, 8), (1, 16), (8, 1), (8, 4))
 def show(profile: Profile, console: Console) -> None:
     """Print what was measured."""
     console.print(_forwards(profile))
+    if profile.costs.orchestrating:
+        console.print(_rounds(profile.costs))
     costs = profile.costs
-    lines = [
-        f"a verification's hop takes {costs.verify_hop.ms(0):.1f} ms",
-        f"what else a round takes {costs.orchestrating.one_ms:.1f} ms with one stream, "
-        f"{costs.orchestrating.many_ms:.1f} ms of each of {MANY} in turn",
-    ]
+    lines = [f"a verification's hop takes {costs.verify_hop.ms(0):.1f} ms"]
     if costs.draft_hop is not None:
         lines[1:1] = [
             f"a draft's {costs.draft_hop.ms(0):.1f} ms",
@@ -53,11 +51,29 @@ def _forwards(profile: Profile) -> Table:
     return table
 
 
+def _rounds(costs: MeshCosts) -> Table:
+    table = make_table(
+        "What else a round takes, in ms",
+        *("strategy", "1 stream", f"{MANY} streams, in turn"),
+    )
+    for each in costs.orchestrating:
+        table.add_row(each.strategy, f"{each.one_ms:.1f}", f"{each.many_ms:.1f}")
+    return table
+
+
 def explanation(expected: Sequence[Expectation], streams: int, temperature: float) -> Table:
     """All that was chosen from, the best first."""
     table = make_table(
         f"{streams} {'stream' if streams == 1 else 'streams'}, temperature {temperature:g}",
-        *("strategy and options", "drafted", "levels", "tokens/call", "tokens/s", "speed-up"),
+        *(
+            "strategy and options",
+            "drafted",
+            "levels",
+            "tokens/round",
+            "rounds/s",
+            "tokens/s",
+            "speed-up",
+        ),
         no_wrap=True,
     )
     for each in expected:
@@ -67,6 +83,7 @@ def explanation(expected: Sequence[Expectation], streams: int, temperature: floa
             f"{acceptance.nodes:.1f}",
             str(len(acceptance.levels)),
             f"{acceptance.tokens:.2f}",
+            f"{each.rounds_per_s:.1f}",
             f"{each.tokens_per_s:.1f}",
             f"{each.ratio:.2f}x",
         )
@@ -83,6 +100,7 @@ def as_json(expected: Sequence[Expectation]) -> list[dict[str, Any]]:
             "nodes": each.acceptance.nodes,
             "levels": len(each.acceptance.levels),
             "tokens_per_call": each.acceptance.tokens,
+            "rounds_per_s": each.rounds_per_s,
             "tokens_per_s": each.tokens_per_s,
             "ratio": each.ratio,
         }

@@ -1,4 +1,4 @@
-"""Measures a mesh: times by setting, contention, hops, acceptance; an answer of the orchestrator's.
+"""Measures a mesh: times by setting, contention, hops, acceptance; answers of the orchestrator's.
 
 Of the time given, shares go to each of these; what can't be cut (the target's own answers, drafts
 along them) comes on top, so that a slow mesh takes longer than asked for.
@@ -6,6 +6,7 @@ along them) comes on top, so that a slow mesh takes longer than asked for.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
 import time
@@ -13,15 +14,14 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import cycle, islice
-from statistics import median
 
-from specmesh.bench.kit.experiment import AUTOREGRESSIVE
 from specmesh.bench.profile.choose import ways
 from specmesh.bench.profile.costs import (
-    MANY,
+    AUTOREGRESSIVE_ROUND,
     Acceptance,
     Contention,
+    Cores,
+    Drafting,
     MeshCosts,
     Round,
     Way,
@@ -29,28 +29,29 @@ from specmesh.bench.profile.costs import (
 )
 from specmesh.bench.profile.file import Accuracy, Model, Profile
 from specmesh.bench.profile.law import Fit
+from specmesh.bench.profile.orchestrated import observe, promising
 from specmesh.bench.profile.predict import orchestrating
-from specmesh.bench.profile.replay import answers, rounds_of
+from specmesh.bench.profile.replay import Text, answers, rounds_of
 from specmesh.bench.profile.replicas import Replica, Replicas
 from specmesh.bench.profile.settings import contexts, drafts, heads_drafts, verifications
 from specmesh.bench.profile.timing import Timer, contention, drafting, heads_drafting, verifying
-from specmesh.bench.profile.tries import Load, attempt
+from specmesh.cli.local.cores import Placement
 from specmesh.cli.local.process import StartError
 from specmesh.client import AsyncClient
 
 TARGET, DRAFTER, HEADS = "target", "drafter", "heads"
-SHARES: Mapping[str, float] = {TARGET: 0.45, DRAFTER: 0.25, HEADS: 0.2, "contention": 0.1}
+SHARES: Mapping[str, float] = {TARGET: 0.4, DRAFTER: 0.27, HEADS: 0.25, "contention": 0.08}
 """Of the time for timing."""
-TIMING = 0.6
-"""The share of all time that is for timing; the rest is for acceptance."""
+TIMING, OBSERVING = 0.5, 0.25
+"""The shares of all time for timing, and for answers of the orchestrator's; the rest is for
+acceptance."""
 CONTEXT = 128
 """Tokens that answers have before them on average, if nobody says otherwise."""
-AT_ONCE = 8
+AT_ONCE = 16
 """Answers along which drafts are made at the same time."""
 NUM_PROMPTS = 32
 NUM_TOKENS = 40
 """Along which drafts are made, and of each answer to them, if nobody says otherwise."""
-_NUM_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,8 @@ class Plan:
     """Of each answer along which drafts are made."""
     seconds: float
     seed: int
+    placement: Placement | None = None
+    """Of a mesh on this machine."""
 
 
 async def measure(
@@ -76,10 +79,12 @@ async def measure(
     timers = await _timed(replicas, plan, say)
     fits = {role: timer.fit() for role, timer in timers.items() if timer.samples()}
     costs = _costs(timers, fits, await _contention(replicas, plan, say))
-    if orchestrator is not None:
-        say("answers of the target alone, through the orchestrator")
-        costs = await _with_orchestrator(orchestrator, costs, plan)
+    if plan.placement is not None:
+        costs = replace(costs, cores=_cores(replicas, plan.placement))
     accepted = await _acceptances(replicas, plan, say)
+    if orchestrator is not None:
+        say("some ways of decoding, through the orchestrator")
+        costs = await _with_orchestrator(orchestrator, costs, accepted, plan)
     return Profile(
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         machine={
@@ -138,18 +143,27 @@ def _costs(
     )
 
 
-async def _with_orchestrator(client: AsyncClient, costs: MeshCosts, plan: Plan) -> MeshCosts:
-    """``costs`` with what rounds of the target alone take on top, with one stream and with many."""
-    alone = Way(AUTOREGRESSIVE)
-    speeds = []
-    for streams in (1, MANY):
-        prompts = list(islice(cycle(plan.prompts), streams))
-        load = Load(prompts, streams, 0.0, plan.num_tokens, plan.seed)
-        await attempt(client, replace(load, num_tokens=1), alone)  # reads the prompts
-        tries = [await attempt(client, load, alone) for _ in range(_NUM_TRIES)]
-        speeds.append(median(each.tokens_per_s for each in tries))
-    one, many = speeds
-    return replace(costs, orchestrating=orchestrating(costs, one, many, CONTEXT))
+def _cores(replicas: Replicas, placement: Placement) -> dict[str, Cores]:
+    """What they may use, by role."""
+    found = {
+        TARGET: Cores(tuple(sorted(placement.verifiers[0])), max(1, replicas.verifier.threads)),
+        "orchestrator": Cores(tuple(sorted(placement.rest))),
+    }
+    if replicas.drafter is not None:
+        own = tuple(sorted(placement.drafter))
+        found[DRAFTER] = Cores(own, max(1, replicas.drafter.threads))
+    return {role: cores for role, cores in found.items() if cores.numbers}
+
+
+async def _with_orchestrator(
+    client: AsyncClient, costs: MeshCosts, accepted: Sequence[Acceptance], plan: Plan
+) -> MeshCosts:
+    """``costs`` with what rounds take on top, by strategy, with one stream and with many."""
+    alone = [replace(AUTOREGRESSIVE_ROUND, temperature=each) for each in plan.temperatures]
+    tried = [*alone, *promising(accepted, costs, CONTEXT)]
+    seconds = plan.seconds * OBSERVING
+    observed = await observe(client, tried, plan.prompts, plan.num_tokens, seconds, plan.seed)
+    return replace(costs, orchestrating=orchestrating(costs, observed, CONTEXT))
 
 
 async def _acceptances(
@@ -162,17 +176,33 @@ async def _acceptances(
         return []
     prompts = await _tokenized(replicas.verifier, plan.prompts)
     rounds: defaultdict[tuple[Way, float], list[Round]] = defaultdict(list)
-    until = time.monotonic() + plan.seconds * (1 - TIMING)
+    until = time.monotonic() + plan.seconds * (1 - TIMING - OBSERVING)
     for first in range(0, len(prompts), AT_ONCE):
         some, seed = prompts[first : first + AT_ONCE], plan.seed + first
         for temperature in plan.temperatures:
             say(f"acceptance at temperature {temperature:g}: answers {first + 1} and on")
             texts = await answers(replicas, some, temperature, plan.num_tokens, seed)
-            for way in candidates:
-                rounds[way, temperature] += await rounds_of(replicas, way, texts)
+            # Heads and drafter don't wait for each other.
+            of_heads = [way for way in candidates if way.drafting is Drafting.HEADS]
+            others = [way for way in candidates if way not in of_heads]
+            await asyncio.gather(
+                *(_replay(replicas, own, texts, rounds, temperature) for own in (of_heads, others))
+            )
         if time.monotonic() >= until:
             break
     return [mean_round(*each, own) for each, own in rounds.items()]
+
+
+async def _replay(
+    replicas: Replicas,
+    candidates: Sequence[Way],
+    texts: Sequence[Text],
+    rounds: Mapping[tuple[Way, float], list[Round]],
+    temperature: float,
+) -> None:
+    """Add rounds of ``candidates``, one after the other."""
+    for way in candidates:
+        rounds[way, temperature].extend(await rounds_of(replicas, way, texts))
 
 
 async def _tokenized(replica: Replica, texts: Sequence[str]) -> list[list[int]]:

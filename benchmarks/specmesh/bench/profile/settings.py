@@ -17,6 +17,8 @@ DRAFT_WIDTHS = (1, 2, 4, 8, 16)
 """Tokens of each level of a draft."""
 DRAFT_DEPTHS = (1, 4)
 HEADS_WIDTHS = (1, 4, 8, 16)
+HEADS_CONTEXTS = 4
+"""Heads don't look at the context, but what their tree is like depends on it."""
 _MOST_TOKENS = 200
 """Of all calls of a setting together: more would take most of the time, and serve few."""
 _ROOM = 64
@@ -64,11 +66,12 @@ def drafts(limit: int) -> list[Setting]:
 def heads_drafts(limit: int, heads_depth: int) -> list[Setting]:
     """Of a target's heads, which draft ``heads_depth`` levels. Several calls draft one level alone:
     below it, each would read as many tokens as its own tree has."""
-    depths = sorted({1, (heads_depth + 1) // 2, heads_depth})
+    context = contexts(limit)[0]
+    depths = sorted({(heads_depth + 1) // 2, heads_depth} - {1})
+    trees = product(range(HEADS_CONTEXTS), HEADS_WIDTHS, depths)
     return [
-        Setting(streams, contexts(limit)[0], width, depth)
-        for streams, width, depth in product(STREAMS, HEADS_WIDTHS, depths)
-        if streams == 1 or (width == 1 and depth == 1)
+        *(Setting(streams, context, 1, 1) for streams in range(1, max(STREAMS) + 1)),
+        *(Setting(1, max(1, context - less), *shape) for less, *shape in trees),
     ]
 
 

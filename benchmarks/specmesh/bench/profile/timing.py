@@ -25,10 +25,13 @@ from specmesh.mesh.v1alpha1 import drafter_pb2, verifier_pb2
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.serving.wire import write_growth, write_sampling, write_stop, write_tree
 
-CALLS = 6
-"""Of each stream in one visit to a setting; the first is not counted."""
-FEWEST = 3
-"""Observations that make a median."""
+CALLS = 4
+"""Of each stream in one visit to a setting; the first is not counted. Few, so that there are more
+visits, at different times."""
+FEWEST = 4
+"""Observations that a setting needs."""
+
+_QUANTILE = 0.25
 
 HEADS_KNOTS = (1, 4, 16, 64)
 """Fewer than for other forwards, since only whole drafts are timed."""
@@ -107,13 +110,14 @@ class Timer:
         return fit(self.samples(), self._knots)
 
     def samples(self) -> list[Sample]:
-        """Medians of what was measured often enough, or of all if nothing was."""
-        medians = [
-            (len(times), Sample(forwards, median(times)))
+        """Of what was measured often enough, or of all if nothing was: the lower quartile of its
+        times, since whatever disturbs a forward makes it longer."""
+        counted = [
+            (len(times), Sample(forwards, float(np.quantile(times, _QUANTILE))))
             for forwards, times in self._forwards.items()
         ]
-        often = [sample for count, sample in medians if count >= FEWEST]
-        return often or [sample for _, sample in medians]
+        often = [sample for count, sample in counted if count >= FEWEST]
+        return often or [sample for _, sample in counted]
 
     def hop(self) -> Hop:
         """What calls take on top of their forwards."""
@@ -167,8 +171,8 @@ def drafting(replica: Replica, seed: int) -> Timer:
     def sized(setting: Setting, timed: Timed) -> tuple[Forward, ...]:
         calls = timed.batch_calls
         widths = (1, *[setting.width] * (setting.depth - 1))
-        # Drafts of one setting go on in step; else the latest forward would have another size.
-        if timed.batch_tokens != calls * widths[-1]:
+        # Calls that are all there go on in step; of others only the latest forward is known.
+        if calls != setting.streams or timed.batch_tokens != calls * widths[-1]:
             return ()
         return tuple(Forward(calls, calls * width, setting.context) for width in widths)
 
@@ -190,7 +194,7 @@ def heads_drafting(replica: Replica, seed: int) -> Timer:
         )
         return await line.verify(prefix, write_tree(TokenTree((), ())), GREEDY, asked)
 
-    def sized(setting: Setting, timed: Timed) -> tuple[Forward, ...]:  # noqa: ARG001
+    def sized(setting: Setting, timed: Timed) -> tuple[Forward, ...]:
         response = timed.messages[0]
         if not response.HasField("next_draft"):
             return ()
@@ -198,7 +202,7 @@ def heads_drafting(replica: Replica, seed: int) -> Timer:
         tree = TokenTree(tuple(response.next_draft.token_ids), tuple(response.next_draft.parents))
         depths = tree.depths
         calls = max(1, response.next_draft.cost.num_batch_calls)
-        if calls > 1 and max(depths) > 1:
+        if calls != setting.streams or (calls > 1 and max(depths) > 1):
             return ()
         counts = [depths.count(depth) for depth in range(max(depths))]
         return tuple(Forward(calls, calls * count, 0) for count in counts)
@@ -207,11 +211,12 @@ def heads_drafting(replica: Replica, seed: int) -> Timer:
 
 
 async def contention(replicas: Replicas, context: int, seconds: float, seed: int) -> Contention:
-    """How much longer forwards take while the other role works without a pause, both as in serving
-    one stream: alone and together take turns."""
+    """How much longer forwards take while the other role works without a pause: alone and together
+    take turns. Calls are long ones, so that few are made meanwhile: whoever makes them may share a
+    core with the replicas."""
     assert replicas.drafter is not None
-    checks = (verifying(replicas.verifier, seed), Setting(1, context, 4))
-    guesses = (drafting(replicas.drafter, seed), Setting(1, context, 1, 4))
+    checks = (verifying(replicas.verifier, seed), Setting(1, context, 32))
+    guesses = (drafting(replicas.drafter, seed), Setting(1, context, 8, 12))
     times: defaultdict[tuple[str, bool], list[float]] = defaultdict(list)
     until = time.monotonic() + seconds
     while True:

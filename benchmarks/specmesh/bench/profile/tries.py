@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
+from typing import Self
 
 from specmesh.bench.profile.costs import Way
-from specmesh.client import AsyncClient
+from specmesh.client import AsyncClient, GenerationStats
 
-FINALISTS = 4
+FINALISTS = 5
 """How many of the fastest are tried again, beside the one chosen."""
 
 
@@ -25,6 +26,10 @@ class Load:
     num_tokens: int
     seed: int
 
+    def at(self, temperature: float) -> Self:
+        """The same at another temperature."""
+        return replace(self, temperature=temperature)
+
 
 @dataclass(frozen=True, slots=True)
 class Try:
@@ -32,7 +37,19 @@ class Try:
 
     tokens_per_s: float
     """While as many answers ran as there are streams."""
+    rounds: int
+    """Verifications of all answers."""
     texts: tuple[tuple[int, ...], ...]
+
+    @property
+    def tokens(self) -> int:
+        """Of all answers."""
+        return sum(map(len, self.texts))
+
+    @property
+    def rounds_per_s(self) -> float:
+        """While as many answers ran as there are streams."""
+        return self.tokens_per_s * self.rounds / self.tokens
 
 
 @dataclass(slots=True)
@@ -40,30 +57,53 @@ class Tried:
     """One way of decoding, tried some times."""
 
     way: Way
-    tries: list[Try] = field(default_factory=list)
+    screening: Try
+    """That decided whether there are others."""
+    finals: list[Try] = field(default_factory=list)
+
+    @property
+    def tries(self) -> Sequence[Try]:
+        """Those that count: a way that is fast in its first try is so by luck as well, so that one
+        counts only if there are no others."""
+        return self.finals or [self.screening]
+
+    @property
+    def rounds_per_s(self) -> float:
+        """The median, for a machine may be busy meanwhile."""
+        return median(each.rounds_per_s for each in self.tries)
+
+    @property
+    def tokens_per_round(self) -> float:
+        """Of all tries together, for it depends on prompts alone."""
+        return sum(each.tokens for each in self.tries) / sum(each.rounds for each in self.tries)
 
     @property
     def tokens_per_s(self) -> float:
-        """The median."""
-        return median(each.tokens_per_s for each in self.tries)
+        """What follows from both."""
+        return self.rounds_per_s * self.tokens_per_round
 
 
 async def try_all(
-    client: AsyncClient, load: Load, ways: Sequence[Way], chosen: Way, passes: int
+    client: AsyncClient, loads: Sequence[Load], ways: Sequence[Way], chosen: Way
 ) -> list[Tried]:
-    """Try each of ``ways``, then ``passes`` times the fastest so far and ``chosen``; they take
-    turns, so that other load on the machine affects all alike. Returns all, the fastest of those
-    tried to the end first. Raises SpecmeshError."""
-    await attempt(client, load, ways[0])  # so that no try pays for the prompts
-    tried = [Tried(way) for way in ways]
-    for each in tried:
-        each.tries.append(await attempt(client, load, each.way))
+    """Try each of ``ways`` with the first load, then the fastest and ``chosen`` with each of the
+    others; they take turns, so that other load on the machine affects all alike. Returns all, the
+    fastest of those tried to the end first. Raises SpecmeshError."""
+    await warm_up(client, loads[0], ways)
+    tried = [Tried(way, await attempt(client, loads[0], way)) for way in ways]
     finalists = _finalists(tried, chosen)
-    for number in range(passes):
+    for number, load in enumerate(loads[1:]):
+        await warm_up(client, load, [each.way for each in finalists])
         for each in finalists[:: 1 if number % 2 else -1]:
-            each.tries.append(await attempt(client, load, each.way))
+            each.finals.append(await attempt(client, load, each.way))
     finalists.sort(key=lambda each: each.tokens_per_s, reverse=True)
     return [*finalists, *(each for each in tried if each not in finalists)]
+
+
+async def warm_up(client: AsyncClient, load: Load, ways: Sequence[Way]) -> None:
+    """Have every replica read the prompts, so that no try pays for that."""
+    for way in {each.strategy: each for each in ways}.values():
+        await attempt(client, replace(load, num_tokens=2), way)
 
 
 def _finalists(tried: Sequence[Tried], chosen: Way) -> list[Tried]:
@@ -74,7 +114,7 @@ def _finalists(tried: Sequence[Tried], chosen: Way) -> list[Tried]:
 def regret(tried: Sequence[Tried], chosen: Way) -> float:
     """By what share ``chosen`` is slower than the fastest of those tried as often."""
     own = next(each for each in tried if each.way == chosen)
-    best = max(each.tokens_per_s for each in tried if len(each.tries) == len(own.tries))
+    best = max(each.tokens_per_s for each in tried if len(each.finals) == len(own.finals))
     return 1 - own.tokens_per_s / best
 
 
@@ -82,6 +122,7 @@ async def attempt(client: AsyncClient, load: Load, way: Way) -> Try:
     """Answer the load's prompts, ``streams`` at a time. Raises SpecmeshError."""
     waiting = list(enumerate(load.prompts))[::-1]
     texts: dict[int, tuple[int, ...]] = {}
+    stats: list[GenerationStats] = []
     arrivals: list[tuple[float, int]] = []
     ends: list[float] = []
 
@@ -101,10 +142,14 @@ async def attempt(client: AsyncClient, load: Load, way: Way) -> Try:
             )
             arrivals.extend([(time.perf_counter(), len(chunk.token_ids)) async for chunk in answer])
             texts[number] = tuple(answer.result.token_ids)
+            stats.append(answer.result.stats)
         ends.append(time.perf_counter())
 
     began = time.perf_counter()
     await asyncio.gather(*(stream() for _ in range(load.streams)))
     until = min(ends)
-    tokens = sum(count for at, count in arrivals if at <= until)
-    return Try(tokens / (until - began), tuple(texts[number] for number in sorted(texts)))
+    return Try(
+        tokens_per_s=sum(count for at, count in arrivals if at <= until) / (until - began),
+        rounds=sum(each.num_verify_calls for each in stats),
+        texts=tuple(texts[number] for number in sorted(texts)),
+    )

@@ -1,0 +1,57 @@
+"""How ways of decoding are tried, and what is concluded from that."""
+
+import pytest
+
+from specmesh.bench.profile.check import Check
+from specmesh.bench.profile.costs import Way
+from specmesh.bench.profile.prompts import parted
+from specmesh.bench.profile.run import Plan
+from specmesh.bench.profile.tries import Tried, Try, regret
+from specmesh.models import Prompt
+
+
+def one(tokens_per_s, rounds=5, tokens=10):
+    return Try(tokens_per_s, rounds, ((7,) * tokens,))
+
+
+def tried(name, screening, *finals):
+    return Tried(Way(name), one(screening), [one(each) for each in finals])
+
+
+def test_regret_compares_with_what_was_tried_as_often():
+    ways = [tried("a", 70, 50, 90, 50), tried("b", 45, 45, 40, 44), tried("c", 99)]
+    assert regret(ways, Way("b")) == pytest.approx(1 - 44 / 50)
+    assert regret(ways, Way("a")) == 0
+
+
+def test_the_try_by_which_a_way_was_selected_does_not_count():
+    assert tried("lucky", 99, 50, 51, 52).tokens_per_s == pytest.approx(51)
+    assert tried("alone", 99).tokens_per_s == pytest.approx(99)
+
+
+def test_speed_is_the_median_of_rounds_times_the_tokens_of_all():
+    found = Tried(Way("a"), one(1), [one(20, 5), one(30, 2), one(2, 5)])
+    assert [each.rounds_per_s for each in found.finals] == pytest.approx([10, 6, 1])
+    assert found.rounds_per_s == pytest.approx(6)
+    assert found.tokens_per_round == pytest.approx(30 / 12)
+    assert found.tokens_per_s == pytest.approx(6 * 30 / 12)
+
+
+@pytest.mark.parametrize("streams", [1, 8])
+def test_finals_have_other_prompts_than_the_screening_and_in_each_pass_others(streams):
+    prompts = [str(number) for number in range(32)]
+    check = Check(Plan((), (0.0,), 40, 60.0, 1), (streams,), prompts, 40, passes=3)
+    screening, *finals = (each.prompts for each in check.loads(streams, 0.0))
+    assert len(finals) == 3
+    assert not set(screening) & set().union(*finals)
+    assert set().union(*finals) == set(prompts[8:])
+    assert all(len(set(each)) == len(each) >= 2 * streams for each in finals)
+
+
+def test_prompts_of_one_file_are_on_one_side():
+    prompts = [Prompt(f"{n // 2}.py", "", f"{n // 2}:{n}") for n in range(20)]
+    own, others = parted(prompts, seed=1)
+    assert sorted(own + others) == sorted(each.text for each in prompts)
+    assert not {each.split(":")[0] for each in own} & {each.split(":")[0] for each in others}
+    assert parted(prompts, seed=1) == (own, others)
+    assert len(own) == len(others) == 10
