@@ -77,7 +77,7 @@ def main(
     target: TargetModel = None,
     drafter: DrafterModels = None,
     heads: HeadsFolder = None,
-    seconds: Annotated[float, typer.Option(min=1, help="For the profile.")] = 100.0,
+    seconds: Annotated[float, typer.Option(min=1, help="For the profile.")] = 120.0,
     streams: Annotated[
         list[int] | None,
         typer.Option(min=1, help="Several times for several.", show_default="1 and 8"),
