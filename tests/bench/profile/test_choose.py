@@ -27,7 +27,7 @@ NO_HOP = Hop(0.0, 0.0, 0.0)
 
 
 def constant(ms, token_ms=0.0):
-    return Law((1.0, 101.0), (ms, ms + 100 * token_ms), 0.0, 0.0, 0.0)
+    return Law((1.0, 101.0), (ms, ms + 100 * token_ms), 0.0, 0.0, 0.0, 0.0)
 
 
 COSTS = MeshCosts(

@@ -21,6 +21,7 @@ TRUE = Law(
     call_ms=1.5,
     call_context_ms=2.0,
     token_context_ms=0.7,
+    start_ms=0.0,
 )
 FORWARDS = [
     Forward(calls, calls * width, context)
@@ -67,6 +68,17 @@ def test_forwards_that_were_timed_together_tell_what_each_takes():
     assert fit(drafts).law.ms(Forward(2, 10, 264)) == pytest.approx(
         TRUE.ms(Forward(2, 10, 264)), rel=0.01
     )
+
+
+def test_what_a_draft_takes_besides_its_forwards_is_told_by_drafts_of_different_depth():
+    level, wide = Forward(1, 1, 72), Forward(1, 8, 72)
+    drafts = [
+        Sample(forwards, 2.0 + TRUE.total_ms(forwards))
+        for forwards in ((level,), (wide,), (level, level, level), (level, wide, wide), (wide,) * 4)
+    ]
+    law = fit(drafts).law
+    assert law.start_ms == pytest.approx(2.0)
+    assert law.total_ms((level, wide)) == pytest.approx(2.0 + TRUE.total_ms((level, wide)))
 
 
 def test_beyond_what_was_measured_the_line_goes_on():

@@ -2,9 +2,10 @@
 
 A forward takes a time that is piecewise linear in its tokens, and may fall as well as rise (another
 kernel takes over); a time for each call more; and for attention one for each token of context, by
-call (its KV is gathered) and by token (it attends). No part is negative. The model is linear in its
-coefficients, so that several forwards that were timed together, such as the levels of a draft, are
-one row; it is fitted by least squares of relative errors.
+call (its KV is gathered) and by token (it attends). Forwards that follow each other at once, as the
+levels of a draft do, take a time besides, all together. No part is negative. The model is linear in
+its coefficients, so that forwards that were timed together are one row; it is fitted by least
+squares of relative errors.
 """
 
 from __future__ import annotations
@@ -51,13 +52,15 @@ class Sample:
 @dataclass(frozen=True, slots=True)
 class Law:
     """The time of a forward in milliseconds: of one call without context, at each of ``knots``,
-    which rise; of a call more; and of 1,000 tokens of context, by call and by token."""
+    which rise; of a call more; of 1,000 tokens of context, by call and by token; and what a draft
+    takes besides its forwards."""
 
     knots: tuple[float, ...]
     at_knots: tuple[float, ...]
     call_ms: float
     call_context_ms: float
     token_context_ms: float
+    start_ms: float
 
     def ms(self, forward: Forward) -> float:
         """The time that ``forward`` takes; never less than nothing."""
@@ -70,8 +73,8 @@ class Law:
         return max(0.0, float(_row(forward, self.knots) @ np.array(coefficients)))
 
     def total_ms(self, forwards: Sequence[Forward]) -> float:
-        """The time of all of them."""
-        return sum(map(self.ms, forwards))
+        """The time of all of them, as one draft."""
+        return self.start_ms + sum(map(self.ms, forwards))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +111,13 @@ def error(law: Law, sample: Sample) -> float:
 
 def _fitted(samples: Sequence[Sample], wanted: Sequence[int]) -> Law:
     knots = _knots(samples, wanted)
+    # Where all have as many forwards, nothing tells a start's time from theirs.
+    start = float(len({len(each.forwards) for each in samples}) > 1)
     rows = np.array(
-        [sum(_row(each, knots) for each in sample.forwards) / sample.ms for sample in samples]
+        [
+            [*sum(_row(each, knots) for each in sample.forwards) / sample.ms, start / sample.ms]
+            for sample in samples
+        ]
     )
     found = nonnegative_least_squares(rows, np.ones(len(rows))).tolist()
     return Law(knots, tuple(found[: len(knots)]), *found[len(knots) :])

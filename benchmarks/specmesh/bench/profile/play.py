@@ -42,10 +42,11 @@ _DRAFTING = (_At.DRAFTER, _At.HEADS)
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """``amount`` is tokens of a forward, else milliseconds."""
+    """``amount`` is tokens of a forward, else milliseconds; with ``starts`` a draft begins."""
 
     at: _At
     amount: float
+    starts: bool = False
 
 
 @dataclass(slots=True)
@@ -128,10 +129,10 @@ class _Play:
             taken = [each for each in taken if each[1].at is _At.HEADS]
         engine.waiting = deque(each for each in engine.waiting if each not in taken)
         engine.batch = [stream for stream, _ in taken]
-        amount = sum(step.amount for _, step in taken)
-        engine.left_ms = self._duration_ms(taken[0][1].at, len(taken), amount)
+        engine.left_ms = self._duration_ms([step for _, step in taken])
 
-    def _duration_ms(self, at: _At, calls: int, amount: float) -> float:
+    def _duration_ms(self, steps: Sequence[_Step]) -> float:
+        at, calls, amount = steps[0].at, len(steps), sum(step.amount for step in steps)
         jitter = 1 + self._dice.uniform(-_JITTER, _JITTER)
         if at is _At.ORCHESTRATOR:
             return amount * jitter
@@ -142,7 +143,8 @@ class _Play:
             self._known[at, forward] = law.ms(forward)
         # Calls are judged one after the other, on the engine's thread.
         shared_ms = hop * (calls - 1)
-        return self._known[at, forward] * jitter + shared_ms
+        start_ms = law.start_ms if any(step.starts for step in steps) else 0.0
+        return (start_ms + self._known[at, forward]) * jitter + shared_ms
 
     def _advance(self) -> None:
         """Let the time pass to the next thing that ends."""
@@ -212,10 +214,13 @@ def _steps(acceptance: Acceptance, costs: MeshCosts, orchestrator_ms: float) -> 
     if acceptance.levels and acceptance.way.drafting is Drafting.DRAFTER:
         assert costs.draft_hop is not None
         yield _Step(_At.WAY, costs.draft_hop.ms(acceptance.nodes))
-        for tokens in acceptance.levels:
-            yield _Step(_At.DRAFTER, tokens)
+        yield from _draft(_At.DRAFTER, acceptance.levels)
     yield _Step(_At.WAY, costs.verify_hop.ms(acceptance.nodes))
     yield _Step(_At.TARGET, 1 + acceptance.nodes)
     if acceptance.way.drafting is Drafting.HEADS:
-        for tokens in acceptance.levels:
-            yield _Step(_At.HEADS, tokens)
+        yield from _draft(_At.HEADS, acceptance.levels)
+
+
+def _draft(at: _At, levels: Sequence[float]) -> Iterator[_Step]:
+    for number, tokens in enumerate(levels):
+        yield _Step(at, tokens, starts=number == 0)

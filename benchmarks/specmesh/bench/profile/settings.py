@@ -15,7 +15,7 @@ CONTEXTS = (72, 392)
 """Tokens before the tree. Not whole blocks: a call always sends its last token."""
 DRAFT_WIDTHS = (1, 2, 4, 8, 16)
 """Tokens of each level of a draft."""
-DRAFT_DEPTHS = (1, 4)
+DRAFT_DEPTH = 4
 HEADS_WIDTHS = (1, 4, 8, 16)
 HEADS_CONTEXTS = 4
 """Heads don't look at the context, but what their tree is like depends on it."""
@@ -53,13 +53,13 @@ def verifications(limit: int) -> list[Setting]:
 
 
 def drafts(limit: int) -> list[Setting]:
-    """Of a drafter whose context has ``limit`` tokens."""
+    """Of a drafter whose context has ``limit`` tokens. The first level is a forward of one token,
+    however wide the draft."""
+    shapes = [(1, 1), *((width, DRAFT_DEPTH) for width in DRAFT_WIDTHS)]
     return [
-        Setting(streams, context, width, depth)
-        for streams, context, width, depth in product(
-            STREAMS, contexts(limit), DRAFT_WIDTHS, DRAFT_DEPTHS
-        )
-        if streams * width <= _MOST_TOKENS // 2
+        Setting(streams, context, *shape)
+        for streams, context, shape in product(STREAMS, contexts(limit), shapes)
+        if streams * shape[0] <= _MOST_TOKENS // 2
     ]
 
 
