@@ -115,10 +115,10 @@ def _fitted(samples: Sequence[Sample], wanted: Sequence[int]) -> Law:
     start = float(len({len(each.forwards) for each in samples}) > 1)
     rows = np.array(
         [
-            [*sum(_row(each, knots) for each in sample.forwards) / sample.ms, start / sample.ms]
+            [*np.sum([_row(each, knots) for each in sample.forwards], axis=0), start]
             for sample in samples
         ]
-    )
+    ) / np.array([[sample.ms] for sample in samples])
     found = nonnegative_least_squares(rows, np.ones(len(rows))).tolist()
     return Law(knots, tuple(found[: len(knots)]), *found[len(knots) :])
 
