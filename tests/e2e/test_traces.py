@@ -26,7 +26,7 @@ from specmesh.traces.trace import Trace
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ARRIVAL_SECONDS = 30.0
-CANCEL_MS = 1000.0
+CANCEL_MS = 250.0
 """How long a cancel may take to reach a replica; far below what a long answer takes."""
 
 GENERATE = "specmesh.v1.GenerationService/Generate"

@@ -162,7 +162,7 @@ async def test_the_deadline_counts_from_when_a_request_was_due():
     transport = FakeTransport(answer)
     await generated(workload(arrivals=Replay((0.0, 0.01)), timeout_s=5.0), transport)
     first, second = (call.timeout_s for call in transport.calls)
-    assert 4.0 < first <= 5.0
+    assert 4.9 < first <= 5.0
     assert first - second > 0.15
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.serving.conftest import RedisServer
 
 TIMEOUT_S = 0.2
-FAIL_FAST_S = 2.0
+FAIL_FAST_S = 0.5
 CLAIM = Claim("s", b"secret", owner="")
 SESSION = Session(CLAIM, model="", request=b"", prompt=(1, 2))
 FIRST, SECOND, THIRD = (Writer(epoch, f"writer {epoch}") for epoch in (1, 2, 3))

@@ -85,7 +85,7 @@ class MeshCosts:
     """Of a step of the target's heads; None without any."""
     contention: Contention = Contention()
     orchestrating: tuple[Orchestrating, ...] = ()
-    """None if no orchestrator was measured."""
+    """By strategy; empty if no orchestrator was measured."""
     cores: Mapping[str, Cores] = field(default_factory=dict)
     """By role: target, drafter, orchestrator. One that is missing shares its cores with none."""
 

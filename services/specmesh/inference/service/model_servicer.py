@@ -51,13 +51,13 @@ class ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
                 description.kv_capacity_tokens if model.pool is None else model.pool.capacity_tokens
             ),
             protocol_revision=PROTOCOL_REVISION,
-            features=features,
+            features=[
+                each
+                for each in features
+                if description.scores_trees or each != model_pb2.MODEL_FEATURE_TREES
+            ],
             heads_depth=description.heads_depth,
         )
-        if not description.scores_trees:
-            self._info.features[:] = [
-                each for each in features if each != model_pb2.MODEL_FEATURE_TREES
-            ]
         if description.interruptible:
             self._info.features.append(model_pb2.MODEL_FEATURE_INTERRUPTION)
         if description.heads_depth:

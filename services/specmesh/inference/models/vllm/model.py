@@ -30,8 +30,9 @@ from specmesh.inference.models.vllm.versions import check_versions
 
 CPU_CACHE_BYTES = 1 << 30
 MAX_BATCH = 64
-CHUNK_TOKENS = 256
 STEP_TOKENS = 1024
+CHUNK_TOKENS = 256
+"""Of one prefix in a step, where others wait: so long waits whoever comes next."""
 
 
 class VllmModel:
@@ -59,12 +60,10 @@ class VllmModel:
         *,
         dtype: str,
         device: str,
-        num_threads: int = 1,
-        cache_bytes: int | None = None,
-        tensor_parallel: int = 1,
-        chat_template: str | None = None,
-        step_tokens: int = STEP_TOKENS,
-        chunk_tokens: int = CHUNK_TOKENS,
+        num_threads: int,
+        cache_bytes: int | None,
+        tensor_parallel: int,
+        chat_template: str | None,
     ) -> VllmModel:
         """Load a local folder or a Hugging Face id; raises ``ModelNotLoadable``.
 
@@ -84,8 +83,8 @@ class VllmModel:
                     context_tokens=description.context_tokens,
                     cache_bytes=cache_bytes,
                     max_batch=MAX_BATCH,
-                    step_tokens=step_tokens,
-                    chunk_tokens=chunk_tokens,
+                    step_tokens=STEP_TOKENS,
+                    chunk_tokens=CHUNK_TOKENS,
                     tensor_parallel=tensor_parallel,
                     num_threads=num_threads,
                 )
