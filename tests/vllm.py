@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,8 @@ needs_vllm = pytest.mark.skipif(not PYTHON.exists(), reason="needs vLLM: make se
 
 START_SECONDS = 300.0
 """To import vLLM takes 20 seconds of a core, the first time far longer."""
+CACHE = ("--cache-bytes", str(8 << 20))
+"""1,600 tokens of the shipped target."""
 
 
 def start_vllm(*flags: str, folder: Path | None = None) -> Process:
@@ -28,3 +32,11 @@ def start_vllm(*flags: str, folder: Path | None = None) -> Process:
 def address_of(replica: Process) -> str:
     """Where it serves; blocks until it does, longer than ``Process.address``."""
     return str(replica.wait_event("serving", START_SECONDS)["address"])
+
+
+@cache
+def shared_replica() -> Process:
+    """The one replica of the shipped target for all tests that do it no harm."""
+    started = start_vllm(*CACHE)
+    atexit.register(started.kill)
+    return started

@@ -1,0 +1,84 @@
+"""Whom the suite is run on: our engine, the simulated one and vLLM, or ``--replica HOST:PORT``."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from tests.conformance.engines import FEW_CASES, Engine, engine_at, load, simulated
+from tests.e2e.processes import Processes
+from tests.vllm import address_of, needs_vllm, shared_replica
+
+from specmesh import models
+
+KINDS = {
+    "verifier": ["ours", "simulated", pytest.param("vllm", marks=needs_vllm)],
+    "drafter": ["ours", "simulated"],
+}
+SHIPPED = {"verifier": models.path(models.TARGET), "drafter": models.path(models.DRAFTER)}
+CACHE = ("--cache-bytes", str(8 << 20))
+"""1,600 tokens of the shipped target: far fewer than the calls of a test hold together."""
+PREFILL = ("--simulated-prefill-ms", "0.1")
+"""Else nobody could tell that a call was taken out of a queue."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--replica", metavar="HOST:PORT", help="an engine to try, and no other")
+    parser.addoption("--model", metavar="FOLDER", help="its model, if that isn't the shipped one")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    for role, kinds in KINDS.items():
+        if role in metafunc.fixturenames:
+            chosen = ["replica"] if metafunc.config.getoption("--replica", None) else kinds
+            metafunc.parametrize(role, chosen, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def processes() -> Iterator[Processes]:
+    with Processes() as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def verifier(request: pytest.FixtureRequest, processes: Processes) -> Engine:
+    """A replica of a target."""
+    return find(request, processes, "verifier")
+
+
+@pytest.fixture(scope="session")
+def drafter(request: pytest.FixtureRequest, processes: Processes) -> Engine:
+    """A drafter."""
+    return find(request, processes, "drafter")
+
+
+def find(request: pytest.FixtureRequest, processes: Processes, role: str) -> Engine:
+    match request.param:
+        case "replica":
+            folder = Path(request.config.getoption("--model", None) or SHIPPED[role])
+            return engine_at(request.config.getoption("--replica"), role, load(folder))
+        case "vllm":
+            return engine_at(address_of(shared_replica()), role, load(SHIPPED[role]))
+        case "ours":
+            process = processes.service(role, "--model", str(SHIPPED[role]), *CACHE)
+            return engine_at(process.address, role, load(SHIPPED[role]), FEW_CASES)
+        case "simulated":
+            process = processes.service(role, "--backend", "simulated", *PREFILL)
+            return engine_at(process.address, role, simulated(role), FEW_CASES)
+    raise AssertionError(request.param)
+
+
+@pytest.fixture
+async def channel(verifier: Engine) -> AsyncIterator[grpc.aio.Channel]:
+    """To the replica."""
+    async with grpc.aio.insecure_channel(verifier.address) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def draft_channel(drafter: Engine) -> AsyncIterator[grpc.aio.Channel]:
+    """To the drafter."""
+    async with grpc.aio.insecure_channel(drafter.address) as opened:
+        yield opened
