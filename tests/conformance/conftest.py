@@ -9,7 +9,7 @@ import grpc
 import pytest
 from tests.conformance.engines import FEW_CASES, Engine, engine_at, load, simulated
 from tests.e2e.processes import Processes
-from tests.vllm import address_of, needs_vllm, shared_replica
+from tests.vllm import CACHE, address_of, needs_vllm, shared_replica
 
 from specmesh import models
 
@@ -18,8 +18,6 @@ KINDS = {
     "drafter": ["ours", "simulated"],
 }
 SHIPPED = {"verifier": models.path(models.TARGET), "drafter": models.path(models.DRAFTER)}
-CACHE = ("--cache-bytes", str(8 << 20))
-"""1,600 tokens of the shipped target: far fewer than the calls of a test hold together."""
 PREFILL = ("--simulated-prefill-ms", "0.1")
 """Else nobody could tell that a call was taken out of a queue."""
 

@@ -4,6 +4,7 @@ from it."""
 from __future__ import annotations
 
 import asyncio
+
 import grpc
 import pytest
 from tests.conformance.calls import GREEDY, refusal, request, verify, violations, whole

@@ -97,7 +97,10 @@ async def test_callers_share_nothing(channel, text, salt):
     assert await told(channel, whole(text, os.urandom(SALT_BYTES))) == (first, 0)
 
 
-async def test_a_guess_at_somebody_elses_next_token_is_told_nothing(verifier, channel, text, salt):
+@pytest.mark.parametrize("named", [whole, by_base])
+async def test_a_guess_at_somebody_elses_next_token_is_told_nothing(
+    verifier, channel, text, salt, named
+):
     """Right or wrong, of all that is within a block."""
     await verify(channel, request(whole(text, salt)))
     block = len(text) // BLOCK_TOKENS * BLOCK_TOKENS - BLOCK_TOKENS
@@ -105,7 +108,8 @@ async def test_a_guess_at_somebody_elses_next_token_is_told_nothing(verifier, ch
         wrong = (text[length] + 1) % verifier.info.vocab_size
         costs = []
         for guess in (text[length], wrong):
-            message = request(whole((*text[:length], guess, 5, 6), salt))
+            message = request(named((*text[:length], guess, 5, 6), salt))
             cost = (await verify(channel, message)).cost
-            costs.append((cost.num_cached_tokens, cost.num_computed_tokens))
+            held = cost.num_cached_tokens, cost.num_computed_tokens
+            costs.append((*held, cost.num_batch_calls, cost.num_batch_tokens))
         assert costs[0] == costs[1]
