@@ -22,11 +22,12 @@ CACHE = ("--cache-bytes", str(6 << 20))
 together."""
 
 
-def start_vllm(*flags: str, folder: Path | None = None) -> Process:
-    """A replica of the model in ``folder``, or of the shipped target, without waiting for it."""
-    target = str(folder or models.path(models.TARGET))
-    options = ("--backend", "vllm", "--model", target, "--port", "0", *flags)
-    command = (str(PYTHON), "-m", "specmesh.verifier", *options)
+def start_vllm(*flags: str, folder: Path | None = None, role: str = "verifier") -> Process:
+    """A verifier, or a drafter, of the model in ``folder`` or the shipped one, without waiting for
+    it."""
+    shipped = models.path(models.TARGET if role == "verifier" else models.DRAFTER)
+    options = ("--backend", "vllm", "--model", str(folder or shipped), "--port", "0", *flags)
+    command = (str(PYTHON), "-m", f"specmesh.{role}", *options)
     return Process("vllm", launch(command, surroundings()))
 
 
@@ -36,8 +37,8 @@ def address_of(replica: Process) -> str:
 
 
 @cache
-def shared_replica() -> Process:
-    """The one replica of the shipped target for all tests that do it no harm."""
-    started = start_vllm(*CACHE)
+def shared_replica(role: str = "verifier") -> Process:
+    """The one for all tests that do it no harm; started once, for that takes long."""
+    started = start_vllm(*CACHE, role=role)
     atexit.register(started.kill)
     return started

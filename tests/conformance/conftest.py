@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import get_args
 
 import grpc
 import pytest
@@ -12,11 +13,9 @@ from tests.e2e.processes import Processes
 from tests.vllm import CACHE, address_of, needs_vllm, shared_replica
 
 from specmesh import models
+from specmesh.drafter.backends import Backend
 
-KINDS = {
-    "verifier": ["ours", "simulated", pytest.param("vllm", marks=needs_vllm)],
-    "drafter": ["ours", "simulated"],
-}
+ENGINES = {"ours": (), "simulated": (), "vllm": needs_vllm}
 SHIPPED = {"verifier": models.path(models.TARGET), "drafter": models.path(models.DRAFTER)}
 PREFILL = ("--simulated-prefill-ms", "0.1")
 """Else nobody could tell that a call was taken out of a queue."""
@@ -25,13 +24,24 @@ PREFILL = ("--simulated-prefill-ms", "0.1")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--replica", metavar="HOST:PORT", help="an engine to try, and no other")
     parser.addoption("--model", metavar="FOLDER", help="its model, if that isn't the shipped one")
+    parser.addoption("--engine", choices=ENGINES, help="the only one to try of those known here")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    for role, kinds in KINDS.items():
+    for role in SHIPPED:
         if role in metafunc.fixturenames:
-            chosen = ["replica"] if metafunc.config.getoption("--replica", None) else kinds
+            chosen = list(_engines(metafunc.config, role))
             metafunc.parametrize(role, chosen, indirect=True, scope="session")
+
+
+def _engines(config: pytest.Config, role: str) -> Iterator[object]:
+    if config.getoption("--replica", None):
+        yield "replica"
+        return
+    for name, marks in ENGINES.items():
+        is_there = name != "vllm" or role == "verifier" or "vllm" in get_args(Backend)
+        if is_there and config.getoption("--engine", None) in {None, name}:
+            yield pytest.param(name, marks=marks)
 
 
 @pytest.fixture(scope="session")
@@ -58,7 +68,7 @@ def find(request: pytest.FixtureRequest, processes: Processes, role: str) -> Eng
             folder = Path(request.config.getoption("--model", None) or SHIPPED[role])
             return engine_at(request.config.getoption("--replica"), role, load(folder))
         case "vllm":
-            return engine_at(address_of(shared_replica()), role, load(SHIPPED[role]))
+            return engine_at(address_of(shared_replica(role)), role, load(SHIPPED[role]))
         case "ours":
             process = processes.service(role, "--model", str(SHIPPED[role]), *CACHE)
             return engine_at(process.address, role, load(SHIPPED[role]), FEW_CASES)
