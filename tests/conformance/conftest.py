@@ -8,7 +8,7 @@ from typing import get_args
 
 import grpc
 import pytest
-from tests.conformance.engines import FEW_CASES, Engine, engine_at, load, simulated
+from tests.conformance.engines import FEW_CASES, Engine, engine_at, load, roles_at, simulated
 from tests.e2e.processes import Processes
 from tests.vllm import CACHE, address_of, needs_vllm, shared_replica
 
@@ -66,7 +66,10 @@ def find(request: pytest.FixtureRequest, processes: Processes, role: str) -> Eng
     match request.param:
         case "replica":
             folder = Path(request.config.getoption("--model", None) or SHIPPED[role])
-            return engine_at(request.config.getoption("--replica"), role, load(folder))
+            address = request.config.getoption("--replica")
+            if role not in roles_at(address):
+                pytest.skip(f"there is no {role} at {address}")
+            return engine_at(address, role, load(folder))
         case "vllm":
             return engine_at(address_of(shared_replica(role)), role, load(SHIPPED[role]))
         case "ours":

@@ -117,7 +117,9 @@ def last_words(process: Process) -> list[str]:
 
 
 def output_of(*command: str | Path) -> str:
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    """What a program writes; vLLM's warnings are not for whoever tries it."""
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return done.stdout
 
 
 def tell(what: str, lines: list[str]) -> None:

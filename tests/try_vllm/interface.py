@@ -83,7 +83,7 @@ def _find(path: str) -> Any:
     module, _, name = path.rpartition(".")
     try:
         return getattr(import_module(module), name, None)
-    except ImportError:
+    except Exception:  # whatever a module of another version raises
         return None
 
 
