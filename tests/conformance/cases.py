@@ -101,6 +101,12 @@ def say(model: LanguageModel, asked: Sequence[Asked]) -> list[Tokens]:
     return [own for group in groups for own in _say_together(model, group)]
 
 
+def half_right(own: Sequence[int], vocab_size: int) -> TokenTree:
+    """Some of the model's ``own`` next tokens, and a wrong one for the one after them."""
+    *right, last = own[:4]
+    return TokenTree.chain([*right, (last + 1) % vocab_size])
+
+
 def rows_of(model: LanguageModel, prefix: Sequence[int], tree: TokenTree) -> Logits:
     """The model's logits ``[nodes + 1, vocab]`` after the prefix and each node of ``tree``."""
     sequence = model.open(prefix, Cancellation(), len(tree))

@@ -19,7 +19,7 @@ from tests.conformance.calls import (
     verify,
     whole,
 )
-from tests.conformance.cases import say
+from tests.conformance.cases import half_right, say
 
 from specmesh.decoding.prefix import SALT_BYTES
 from specmesh.decoding.tree import TokenTree
@@ -49,8 +49,7 @@ async def test_more_sessions_than_the_cache_holds(verifier, channel):
     async def session(text, own, salt):
         committed = list(text)
         while len(committed) < len(text) + len(own):
-            left = own[len(committed) - len(text) :]
-            tree = TokenTree.chain(left[: min(3, len(left) - 1)])
+            tree = half_right(own[len(committed) - len(text) :], verifier.info.vocab_size)
             response = await by_base_or_whole(channel, committed, salt, tree)
             committed += [*tree.tokens_on(response.accepted_nodes), response.next_token_id]
         return tuple(committed[len(text) :])

@@ -7,7 +7,7 @@ import os
 import grpc
 import pytest
 from tests.conformance.calls import GREEDY, by_base, refusal, request, verify, whole
-from tests.conformance.cases import say
+from tests.conformance.cases import half_right, say
 from tests.conformance.engines import Engine
 
 from specmesh.decoding.prefix import BLOCK_TOKENS, SALT_BYTES, PrefixChain
@@ -62,12 +62,12 @@ async def test_a_base_that_is_held_stands_for_its_tokens(channel, text, salt):
 
 
 async def test_a_session_grows_by_what_it_names(verifier, channel, text, salt):
-    """Base and tail alone, round after round on what the round before has left."""
+    """Base and tail alone, round after round on what the round before has left, of which the last
+    is rejected: no KV of it may be taken for that of the token in its place."""
     prefix, sent = list(text[:100]), whole(text[:100], salt)
-    (own,) = say(verifier.reference, [(tuple(prefix), 24, GREEDY)])
+    (own,) = say(verifier.reference, [(tuple(prefix), 40, GREEDY)])
     while len(prefix) < 100 + len(own):
-        left = own[len(prefix) - 100 :]
-        tree = TokenTree.chain(left[: min(5, len(left) - 1)])
+        tree = half_right(own[len(prefix) - 100 :], verifier.info.vocab_size)
         response = await verify(channel, request(sent, tree))
         prefix += [*tree.tokens_on(response.accepted_nodes), response.next_token_id]
         sent = by_base(prefix, salt)
