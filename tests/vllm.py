@@ -17,14 +17,10 @@ needs_vllm = pytest.mark.skipif(not PYTHON.exists(), reason="needs vLLM: make se
 
 START_SECONDS = 300.0
 """To import vLLM takes 20 seconds of a core, the first time far longer."""
-CACHE = ("--cache-bytes", str(6 << 20))
-"""1,200 tokens of the shipped target: its context, and far fewer than the calls of a test hold
-together."""
 
 
-def start_vllm(*flags: str, folder: Path | None = None, role: str = "verifier") -> Process:
-    """A verifier, or a drafter, of the model in ``folder`` or the shipped one, without waiting for
-    it."""
+def start_vllm(*flags: str, role: str = "verifier", folder: Path | None = None) -> Process:
+    """A replica of the model in ``folder``, or of the shipped pair, without waiting for it."""
     shipped = models.path(models.TARGET if role == "verifier" else models.DRAFTER)
     options = ("--backend", "vllm", "--model", str(folder or shipped), "--port", "0", *flags)
     command = (str(PYTHON), "-m", f"specmesh.{role}", *options)
@@ -34,6 +30,11 @@ def start_vllm(*flags: str, folder: Path | None = None, role: str = "verifier") 
 def address_of(replica: Process) -> str:
     """Where it serves; blocks until it does, longer than ``Process.address``."""
     return str(replica.wait_event("serving", START_SECONDS)["address"])
+
+
+CACHE = ("--cache-bytes", str(6 << 20))
+"""1,200 tokens of the shipped target: its context, and far fewer than the calls of a test hold
+together."""
 
 
 @cache

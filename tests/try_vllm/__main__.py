@@ -110,10 +110,16 @@ def conform(address: str) -> bool:
 
 
 def last_words(process: Process) -> list[str]:
-    """What a process that has ended said of why."""
+    """What a process that has ended said of why: where in our backend, and what."""
     lines = [line for line in process.output.splitlines() if line.strip()]
-    errors = [line for line in lines if '"level": "error"' in line]
-    return errors[-NUM_LINES:] or lines[-NUM_LINES:]
+    errors = [json.loads(line) for line in lines if '"level": "error"' in line]
+    if not errors:
+        return lines[-NUM_LINES:]
+    if "exception" not in errors[-1]:
+        return [str(errors[-1].get("reason", errors[-1]["event"]))]
+    raised = errors[-1]["exception"].splitlines()
+    frames = [line.strip() for line in raised if "/inference/models/vllm/" in line]
+    return [*frames[-1:], raised[-1]]
 
 
 def output_of(*command: str | Path) -> str:
