@@ -1,5 +1,5 @@
 """What our side makes of vLLM's steps, also of those that are rare. vLLM itself is scripted here,
-and real in ``test_vllm.py``."""
+and real in ``tests/conformance``."""
 
 import numpy as np
 import pytest

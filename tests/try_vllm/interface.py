@@ -1,0 +1,99 @@
+"""Which of vLLM's names that the backend uses are gone: run in vLLM's environment, prints a list.
+
+What is imported, called by keyword or overridden is read from the backend's sources; what is used
+of objects that vLLM hands out is listed here.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+BACKEND = Path(__file__).parents[2] / "services/specmesh/inference/models/vllm"
+
+MEMBERS = {
+    "vllm.v1.worker.gpu_model_runner.GPUModelRunner": (
+        "_prepare_inputs",
+        "_sample",
+        "sample_tokens",
+    ),
+    "vllm.v1.engine.core.EngineCore": ("add_request", "abort_requests", "collective_rpc"),
+    "vllm.v1.executor.abstract.Executor": ("get_class", "execute_model", "sample_tokens"),
+    "vllm.v1.core.sched.scheduler.Scheduler": ("schedule", "update_from_output"),
+    "vllm.v1.core.sched.output.SchedulerOutput": (
+        "num_scheduled_tokens",
+        "scheduled_new_reqs",
+        "scheduled_cached_reqs",
+    ),
+    "vllm.v1.core.sched.output.CachedRequestData": ("req_ids", "num_computed_tokens"),
+    "vllm.v1.core.sched.output.NewRequestData": ("req_id", "num_computed_tokens"),
+    "vllm.v1.outputs.ModelRunnerOutput": ("pooler_output", "req_id_to_index"),
+    "vllm.v1.request.Request": ("is_finished",),
+}
+
+
+def lost() -> list[str]:
+    """What is missing."""
+    trees = [ast.parse(file.read_text()) for file in sorted(BACKEND.glob("*.py"))]
+    imported = {name: path for tree in trees for name, path in _imported(tree)}
+    missing = [path for path in {*imported.values(), *MEMBERS} if _find(path) is None]
+    for tree in trees:
+        for node in ast.walk(tree):
+            missing += _lost_by(node, imported)
+    for path, names in MEMBERS.items():
+        owner = _find(path)
+        missing += [f"{path}.{name}" for name in names if owner and not _has(owner, name)]
+    return sorted(set(missing))
+
+
+def _imported(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """What is imported of vLLM: names, and where they are."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "vllm":
+            yield from (
+                (each.asname or each.name, f"{node.module}.{each.name}") for each in node.names
+            )
+
+
+def _lost_by(node: ast.AST, imported: dict[str, str]) -> Iterator[str]:
+    """What a call names that isn't a parameter, and a class overrides that isn't there."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        path = imported.get(node.func.id)
+        if path and (owner := _find(path)):
+            known = inspect.signature(owner).parameters
+            if not any(each.kind is each.VAR_KEYWORD for each in known.values()):
+                for keyword in node.keywords:
+                    if keyword.arg and keyword.arg not in known:
+                        yield f"{path}({keyword.arg}=)"
+    if isinstance(node, ast.ClassDef):
+        for base in node.bases:
+            path = imported.get(base.id) if isinstance(base, ast.Name) else None
+            if path and (owner := _find(path)):
+                for each in node.body:
+                    if isinstance(each, ast.FunctionDef) and not _has(owner, each.name):
+                        yield f"{path}.{each.name}"
+
+
+def _find(path: str) -> Any:
+    module, _, name = path.rpartition(".")
+    try:
+        return getattr(import_module(module), name, None)
+    except Exception:  # whatever a module of another version raises
+        return None
+
+
+def _has(owner: Any, name: str) -> bool:
+    """As an attribute, or as a field that a class declares."""
+    declared = {
+        field for each in inspect.getmro(owner) for field in getattr(each, "__annotations__", {})
+    }
+    return hasattr(owner, name) or name in declared
+
+
+if __name__ == "__main__":
+    print(json.dumps(lost()))  # noqa: T201 - for __main__.py
