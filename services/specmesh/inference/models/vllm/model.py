@@ -101,6 +101,7 @@ class VllmModel:
                 description,
                 backend="vllm",
                 interruptible=False,
+                scores_trees=False,  # a request for each path: the best chain is cheaper
                 kv_capacity_tokens=core.capacity_tokens,
             ),
         )
