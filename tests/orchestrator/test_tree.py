@@ -203,7 +203,7 @@ async def test_replicas_that_verify_chains_alone_are_sent_the_best_one(connect, 
     others = [each for each in ALL_FEATURES if each != model_pb2.MODEL_FEATURE_TREES]
     verifier = Verifier(features=others)
     stub = await serve(await connect([verifier], [Drafter()]))
-    asked = request(speculation={"strategy": strategy, "width": 8})
+    asked = request(speculation={"strategy": strategy, "width": 8, "lookahead": 3})
     answer = await collect(stub.Generate(asked))
     assert answer.tokens == alone(asked.sampling)
     assert any(len(call.tree.token_ids) > 1 for call in verifier.requests)
