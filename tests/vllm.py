@@ -17,11 +17,11 @@ START_SECONDS = 300.0
 """To import vLLM takes 20 seconds of a core, the first time far longer."""
 
 
-def start_vllm(*flags: str, folder: Path | None = None) -> Process:
-    """A replica of the model in ``folder``, or of the shipped target, without waiting for it."""
-    target = str(folder or models.path(models.TARGET))
-    options = ("--backend", "vllm", "--model", target, "--port", "0", *flags)
-    command = (str(PYTHON), "-m", "specmesh.verifier", *options)
+def start_vllm(*flags: str, role: str = "verifier", folder: Path | None = None) -> Process:
+    """A replica of the model in ``folder``, or of the shipped pair, without waiting for it."""
+    shipped = models.path(models.TARGET if role == "verifier" else models.DRAFTER)
+    options = ("--backend", "vllm", "--model", str(folder or shipped), "--port", "0", *flags)
+    command = (str(PYTHON), "-m", f"specmesh.{role}", *options)
     return Process("vllm", launch(command, surroundings()))
 
 

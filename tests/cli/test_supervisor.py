@@ -127,6 +127,20 @@ async def test_a_process_that_never_serves_is_given_up(tmp_path, reports):
         await supervisor.start(standin("mute", "--silent"))
 
 
+async def test_a_start_that_takes_long_is_told_of_and_what_it_is_at(
+    supervisor, reports, monkeypatch
+):
+    monkeypatch.setattr("specmesh.cli.local.supervisor.TELL_AFTER_S", 0.5)
+    start = asyncio.create_task(supervisor.start(standin("quick"), standin("mute", "--silent")))
+    async with asyncio.timeout(20):
+        while not (report := await reports.get()).endswith("at: starting"):
+            assert "is still starting after" in report  # before it has said anything
+        while not report.startswith("mute is"):
+            report = await reports.get()
+    start.cancel()
+    await asyncio.wait({start})
+
+
 async def test_stop_ends_the_last_started_first(supervisor, tmp_path):
     await supervisor.start(standin("first"))
     await supervisor.start(standin("second"))

@@ -198,12 +198,12 @@ async def test_a_drafter_that_knows_no_shapes_is_asked_for_a_chain(connect, serv
         assert list(call.tree.parents) == list(range(len(call.tree.token_ids)))
 
 
-@pytest.mark.parametrize("strategy", ["tree", "dsi", "branch-prediction"])
+@pytest.mark.parametrize("strategy", ["tree", "branch-prediction"])
 async def test_replicas_that_verify_chains_alone_are_sent_the_best_one(connect, serve, strategy):
     others = [each for each in ALL_FEATURES if each != model_pb2.MODEL_FEATURE_TREES]
     verifier = Verifier(features=others)
     stub = await serve(await connect([verifier], [Drafter(agreement=0.6)]))
-    asked = request(speculation={"strategy": strategy, "width": 8})
+    asked = request(speculation={"strategy": strategy, "width": 8, "lookahead": 3})
     answer = await collect(stub.Generate(asked))
     assert answer.tokens == alone(asked.sampling)
     assert any(call.tree.token_ids for call in verifier.requests)

@@ -9,14 +9,14 @@ from itertools import count
 from pathlib import Path
 
 from specmesh.cli.local.keeper import Keeper
-from specmesh.cli.local.logs import tail
+from specmesh.cli.local.logs import latest_event
 from specmesh.cli.local.process import Process, ProcessSpec, StartError
 
 TELL_AFTER_S = 10.0
 """A process may take minutes to start, to fetch or read its model: this often it is told that it
 still does."""
-LINE_CHARS = 120
-"""Of its log's latest line."""
+EVENT_CHARS = 100
+"""Of what its log says last."""
 
 
 class Supervisor:
@@ -92,13 +92,10 @@ class Supervisor:
             _, late = await asyncio.wait(starts, timeout=TELL_AFTER_S)
             if not late:
                 return
-            for start in starts:
-                if start in late:
-                    name = start.get_name()
-                    at = tail(self._directory / f"{name}.log", 1)[:LINE_CHARS]
-                    self._report(
-                        f"{name} is still starting after {number * TELL_AFTER_S:g} s: {at}"
-                    )
+            for name in sorted(start.get_name() for start in late):
+                latest = latest_event(self._directory / f"{name}.log")[:EVENT_CHARS]
+                so_far = f"after {number * TELL_AFTER_S:g} s"
+                self._report(f"{name} is still starting {so_far}, at: {latest or 'nothing yet'}")
 
     def _keeper(self, name: str) -> Keeper:
         return next(each for group in self._groups for each in group if each.name == name)
