@@ -226,7 +226,7 @@ async def test_an_idle_replica_that_verifies_trees_is_preferred_for_them(connect
 
 def test_trees_of_a_fixed_shape_keep_the_law():
     """A root with three children, and two levels below the first of them."""
-    goal = Goal(max_tokens=7, width=6, calibrated_trees=CALIBRATED_TREES)
+    goal = Goal(7, width=6, shape=CALIBRATED, calibrated_trees=CALIBRATED_TREES)
     scene = (goal, Capacity(), Chances(short_draft=0.1))
     counts: Counter[tuple[int, ...]] = Counter()
     for text, count in sample("tree", scene, (TARGET, DRAFTERS), num_samples=2_000).items():
