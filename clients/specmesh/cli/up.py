@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Annotated
@@ -149,9 +148,11 @@ def up(
     """Start a mesh on this machine; Ctrl-C drains and ends it, twice kills it."""
 
     async def work() -> int:
-        chosen = real_models(target, drafter, threads, chat_template, heads, backend)
+        chosen = real_models(
+            target, drafter, threads, chat_template, heads, backend, drafter_backend
+        )
         options = MeshOptions(
-            models=replace(chosen, drafter_backend=drafter_backend),
+            models=chosen,
             num_verifiers=verifiers,
             num_confidence=confidence,
             calibration=calibration or shipped_calibration(target, drafter),
@@ -190,6 +191,7 @@ def real_models(
     chat_template: Path | None = None,
     heads: Path | None = None,
     backend: Backend = Backend.TRANSFORMERS,
+    drafter_backend: Backend = Backend.TRANSFORMERS,
 ) -> RealModels:
     """The models named, or those shipped; heads are shipped for the shipped target alone, and run
     in our own engine."""
@@ -201,6 +203,7 @@ def real_models(
         chat_template,
         heads or (models.heads() if has_own else None),
         backend,
+        drafter_backend,
     )
 
 
