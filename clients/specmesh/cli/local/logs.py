@@ -26,6 +26,8 @@ def tail(file: Path, num_lines: int) -> str:
 
 def latest_event(file: Path) -> str:
     """What a process has logged last, in a line; empty if nothing yet."""
+    if not file.exists():
+        return ""
     events = (str(_fields(line).get("event", "")) for line in reversed(_last_lines(file)))
     return next(filter(None, events), "").partition("\n")[0]
 
