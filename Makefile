@@ -32,7 +32,7 @@ $(VLLM)/.ready: pyproject.toml hatch_build.py vllm-overrides.txt $(shell find pr
 	python3 -m venv --clear $(VLLM)
 	$(VLLM)/bin/pip install --quiet --disable-pip-version-check 'uv>=0.8'
 	VIRTUAL_ENV=$(VLLM) $(VLLM)/bin/uv pip install --quiet $${PIP_FIND_LINKS:+--find-links "$$PIP_FIND_LINKS"} \
-		--override vllm-overrides.txt --group vllm --editable '.[inference]'
+		--override vllm-overrides.txt --group vllm --editable '.[local]' $(WEIGHTS)
 	touch $@
 
 demo: $(READY) ## start a mesh, answer prompts with every strategy, compare

@@ -1,4 +1,5 @@
-"""A model that vLLM runs, as a ``LanguageModel``: chains below a prefix, many in one step."""
+"""A model that vLLM runs, as a ``LanguageModel``: trees below a prefix, each path of them a request
+of vLLM's, many in one step."""
 
 from __future__ import annotations
 
@@ -25,6 +26,7 @@ from specmesh.inference.model import (
 )
 from specmesh.inference.models.loading import read_model
 from specmesh.inference.models.vllm.core import Core, CoreOptions, Part
+from specmesh.inference.models.vllm.paths import PathRead, new_paths
 from specmesh.inference.models.vllm.seen import SeenPrefixes
 from specmesh.inference.models.vllm.versions import check_versions
 
@@ -99,7 +101,7 @@ class VllmModel:
                 description,
                 backend="vllm",
                 interruptible=False,
-                scores_trees=False,
+                scores_trees=False,  # a request for each path: the best chain is cheaper
                 kv_capacity_tokens=core.capacity_tokens,
             ),
         )
@@ -133,16 +135,17 @@ class VllmModel:
         began = time.perf_counter()
         parts = self._core.step()
         duration_ms = (time.perf_counter() - began) * 1e3
-        size = ForwardSize(len(parts), sum(len(part.rows) for part in parts.values()))
+        num_calls = len({id(self._sequences[name]) for name in parts})
+        size = ForwardSize(num_calls, sum(len(part.rows) for part in parts.values()))
         for name, part in parts.items():
             sequence = self._sequences[name]
-            sequence.receive(part, size)
+            sequence.receive(name, part, size)
             if part.is_last:
                 del self._sequences[name]
         if parts:
             num_tokens = sum(part.num_computed for part in parts.values())
             kind = _kind(parts.values(), self._core.block_tokens)
-            record_forward(duration_ms, kind, len(parts), num_tokens)
+            record_forward(duration_ms, kind, num_calls, num_tokens)
 
     def begin(self, sequence: VllmSequence, chain: PrefixChain, first_row: int) -> str:
         """Have vLLM compute for ``sequence``; the name under which it does."""
@@ -162,7 +165,7 @@ class VllmModel:
 
 
 class VllmSequence:
-    """A ``SequenceState``: a prefix, and a chain that grows below it."""
+    """A ``SequenceState``: a prefix, and a tree that grows below it, read one path at a time."""
 
     def __init__(self, model: VllmModel, chain: PrefixChain, cancellation: Cancellation) -> None:
         self.cancellation = cancellation
@@ -174,16 +177,13 @@ class VllmSequence:
         self._tree = EMPTY
         self._num_rows = 0
         """Rows that were given: those of so many nodes, node 0 included."""
-        self._name: str | None = None
-        """The request that vLLM has of it, until its rows are taken."""
-        self._rows: Logits | None = None
-        """The rows of that request, and which of them are there."""
-        self._num_there = 0
+        self._reads: dict[str, PathRead] | None = None
+        """By name, the requests that vLLM has of it, until their rows are taken."""
 
     @property
     def is_waiting(self) -> bool:
         """Whether rows are wanted that aren't there."""
-        return self._rows is not None and self._num_there < len(self._rows)
+        return any(not read.is_done for read in (self._reads or {}).values())
 
     def score(self, tree: TokenTree) -> Logits:
         """Logits of the new nodes, after as many steps as the prefix takes."""
@@ -193,51 +193,47 @@ class VllmSequence:
                 return logits
 
     def want(self, tree: TokenTree) -> None:
-        """Ask for the rows of the nodes of ``tree``, a chain, that have not been given."""
-        if self._rows is not None:
+        """Ask for the rows of the nodes of ``tree`` that have not been given."""
+        if self._reads is not None:
             return  # asked before
-        assert tree.is_chain, "vLLM scores chains alone"
-        num_rows = len(tree) + 1 - self._num_rows
-        if num_rows:
-            chain = PrefixChain(self._chain)
-            chain.append(tree.token_ids)
-            self._name = self._model.begin(self, chain, self._first_row)
         self._tree = tree
-        self._rows = np.empty((num_rows, self._model.description.vocab_size), np.float32)
-        self._num_there = 0
+        self._reads = {}
+        for path in new_paths(tree, self._num_rows):
+            chain = PrefixChain(self._chain)
+            chain.append(tree.tokens_on(tree.path(path.leaf)))
+            first_row = len(chain) - len(path.nodes)
+            read = PathRead(path.nodes, first_row, self._model.description.vocab_size)
+            self._reads[self._model.begin(self, chain, first_row)] = read
 
-    def receive(self, part: Part, size: ForwardSize) -> None:
-        """Note what a step did. After vLLM has taken its blocks away, rows come once more."""
-        assert self._rows is not None
+    def receive(self, name: str, part: Part, size: ForwardSize) -> None:
+        """Note what a step did."""
+        assert self._reads is not None
         if not self.num_computed_tokens:
             self.num_cached_tokens = part.start
         self.num_computed_tokens += part.num_computed
         self.latest_forward = size
-        first = max(0, part.start - self._first_row)
-        end = first + len(part.rows)
-        self._rows[first:end] = part.rows
-        self._num_there = end if len(part.rows) else 0
+        self._reads[name].receive(part)
 
     def take(self) -> Logits | None:
         """The rows that were asked for, once all are there."""
         if self.is_waiting:
             return None
-        rows, self._rows, self._name = self._rows, None, None
-        assert rows is not None
-        self._num_rows += len(rows)
+        assert self._reads is not None
+        num_new = len(self._tree) + 1 - self._num_rows
+        rows = np.empty((num_new, self._model.description.vocab_size), np.float32)
+        for read in self._reads.values():
+            rows[[node - self._num_rows for node in read.nodes]] = read.rows
+        self._reads = None
+        self._num_rows += num_new
         return rows
 
     def close(self, keep: Sequence[int]) -> None:
         """End the sequence; vLLM keeps the KV of whole blocks, whatever was accepted."""
-        if self._name is not None:
-            self._model.end(self._name)
+        for name in self._reads or ():
+            self._model.end(name)
         if self._num_rows:
             self._chain.append(self._tree.tokens_on(keep))
             self._model.remember(self._chain)
-
-    @property
-    def _first_row(self) -> int:
-        return len(self._chain) - 1 + self._num_rows
 
 
 def _kind(parts: Collection[Part], block_tokens: int) -> str:
