@@ -12,7 +12,7 @@ import torch
 
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
 from specmesh.inference.model import DeviceLost, Logits, ModelNotLoadable
-from specmesh.inference.models.vllm.rows import FIRST_ROW, ScoringWorker
+from specmesh.inference.models.vllm.rows import ScoringWorker
 
 SCHEDULER = "specmesh.inference.models.vllm.scheduler.ScoringScheduler"
 WORKER = f"{ScoringWorker.__module__}.{ScoringWorker.__qualname__}"
@@ -28,8 +28,7 @@ ENVIRONMENT = {
 """vLLM reads these when it is imported."""
 
 CPU_BLOCK_TOKENS = 32
-"""The least that its attention on CPUs has kernels for. Only whole blocks are found again, so a
-call reads half of one in vain, on average."""
+"""The least that its attention on CPUs has kernels for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,26 +124,11 @@ class Core:
         return int(self._scheduler.cache_config.num_gpu_blocks - 1) * self.block_tokens
 
     def add(self, name: str, chain: PrefixChain, first_row: int) -> None:
-        """Ask for the logits after ``chain[first_row]`` and after all tokens behind it.
+        """Ask for the logits after ``chain[first_row]`` and after all tokens behind it."""
+        from specmesh.inference.models.vllm.scheduler import ScoringRequest
 
-        KV goes by the digests of ``chain``, as in our own engine: callers with different salts
-        share none.
-        """
-        from vllm.sampling_params import SamplingParams
-        from vllm.v1.request import Request
-
-        params = SamplingParams(
-            temperature=0, max_tokens=1, detokenize=False, extra_args={FIRST_ROW: first_row}
-        )
-        each = self.block_tokens // BLOCK_TOKENS
-        digests = chain.digests[each - 1 :: each]
-        self._requests[name] = request = Request(
-            name,
-            list(chain),
-            params,
-            None,
-            block_hasher=lambda request: digests[len(request.block_hashes) :],
-        )
+        request = ScoringRequest(name, chain, first_row, self.block_tokens)
+        self._requests[name] = request
         self._core.add_request(request)
 
     def drop(self, name: str) -> None:
