@@ -3,7 +3,6 @@ own."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,44 +11,11 @@ import torch
 
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
 from specmesh.inference.model import DeviceLost, Logits, ModelNotLoadable
+from specmesh.inference.models.vllm.options import CoreOptions, engine_config
 from specmesh.inference.models.vllm.rows import ScoringWorker
 
 SCHEDULER = "specmesh.inference.models.vllm.scheduler.ScoringScheduler"
 WORKER = f"{ScoringWorker.__module__}.{ScoringWorker.__qualname__}"
-
-ENVIRONMENT = {
-    "VLLM_CONFIGURE_LOGGING": "0",  # its loggers are for ours: standard error is for JSON lines
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_USE_V2_MODEL_RUNNER": "0",  # ``rows`` knows the first
-    # It keeps room in the context for a token that is sampled, which here none is.
-    "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",
-}
-"""vLLM reads these when it is imported."""
-
-CPU_BLOCK_TOKENS = 32
-"""The least that its attention on CPUs has kernels for."""
-
-
-@dataclass(frozen=True, slots=True)
-class CoreOptions:
-    """How a model is to be run.
-
-    ``device_type`` is torch's word. ``cache_bytes`` of memory are for KV (None: what vLLM finds
-    free on a GPU). A step takes up to ``step_tokens``, of one long prefix ``chunk_tokens`` unless
-    it is alone. ``tensor_parallel`` processes share each layer, with ``num_threads`` each.
-    """
-
-    model: str
-    dtype: str
-    device_type: str
-    context_tokens: int
-    cache_bytes: int | None
-    max_batch: int
-    step_tokens: int
-    chunk_tokens: int
-    tensor_parallel: int
-    num_threads: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,39 +37,11 @@ class Core:
 
     def __init__(self, options: CoreOptions) -> None:
         """Load the model; raises ``ModelNotLoadable``, or whatever vLLM raises."""
-        _set_environment(options.num_threads)
         set_num_threads = torch.set_num_threads
-        from vllm.engine.arg_utils import EngineArgs
-        from vllm.platforms import current_platform
+        config = engine_config(options, scheduler_cls=SCHEDULER, worker_extension_cls=WORKER)
         from vllm.v1.engine.core import EngineCore
         from vllm.v1.executor.abstract import Executor
 
-        if current_platform.device_type != options.device_type:
-            raise ModelNotLoadable(
-                f"--device is of type {options.device_type!r}, and the vLLM that is installed "
-                f"computes on {current_platform.device_type!r}"
-            )
-        is_cpu = current_platform.is_cpu()
-        config = EngineArgs(
-            model=options.model,
-            dtype=options.dtype,
-            max_model_len=options.context_tokens + 1,
-            max_num_seqs=options.max_batch,
-            max_num_batched_tokens=options.step_tokens,
-            long_prefill_token_threshold=options.chunk_tokens,
-            kv_cache_memory_bytes=options.cache_bytes,
-            block_size=CPU_BLOCK_TOKENS if is_cpu else None,
-            enforce_eager=is_cpu,  # compiling there takes a compiler and minutes
-            enable_prefix_caching=True,
-            async_scheduling=False,
-            tensor_parallel_size=options.tensor_parallel,
-            distributed_executor_backend="uni" if options.tensor_parallel == 1 else "mp",
-            scheduler_cls=SCHEDULER,
-            worker_extension_cls=WORKER,
-            generation_config="vllm",
-            skip_tokenizer_init=True,
-            use_tqdm_on_load=False,
-        ).create_engine_config()
         self._core = EngineCore(config, Executor.get_class(config), log_stats=False)
         self._core.collective_rpc(ScoringWorker.give_rows.__name__)
         torch.set_num_threads = set_num_threads  # on CPUs it puts a warning there
@@ -163,14 +101,6 @@ class Core:
         if is_last:
             del self._requests[name]
         return Part(start, num_computed, rows.astype(np.float32, copy=False), is_last)
-
-
-def _set_environment(num_threads: int) -> None:
-    """What vLLM and its processes read."""
-    os.environ.update(ENVIRONMENT)
-    # Else each process has to have a NUMA node to itself.
-    os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
-    os.environ["OMP_NUM_THREADS"] = str(num_threads)
 
 
 def _starts(scheduled: Any) -> list[tuple[str, int]]:

@@ -24,7 +24,8 @@ from specmesh.inference.model import (
     ModelNotLoadable,
 )
 from specmesh.inference.models.loading import read_model
-from specmesh.inference.models.vllm.core import Core, CoreOptions, Part
+from specmesh.inference.models.vllm.core import Core, Part
+from specmesh.inference.models.vllm.options import CoreOptions
 from specmesh.inference.models.vllm.seen import SeenPrefixes
 from specmesh.inference.models.vllm.versions import check_versions
 

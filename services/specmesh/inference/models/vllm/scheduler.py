@@ -24,9 +24,7 @@ class ScoringRequest(Request):  # type: ignore[misc] # vLLM is in another enviro
     share none.
     """
 
-    def __init__(
-        self, name: str, chain: PrefixChain, first_row: int, block_tokens: int
-    ) -> None:
+    def __init__(self, name: str, chain: PrefixChain, first_row: int, block_tokens: int) -> None:
         self.chain = chain
         self.first_row = first_row
         self.source: Any | None = None
