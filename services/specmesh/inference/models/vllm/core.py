@@ -3,6 +3,8 @@ own."""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,11 +44,21 @@ class Core:
         from vllm.v1.engine.core import EngineCore
         from vllm.v1.executor.abstract import Executor
 
-        self._core = EngineCore(config, Executor.get_class(config), log_stats=False)
+        try:
+            self._core = EngineCore(config, Executor.get_class(config), log_stats=False)
+        except ValueError as error:
+            if "KV cache" not in str(error):
+                raise
+            raise ModelNotLoadable(
+                f"--cache-bytes has no room for a context of {options.context_tokens} tokens: "
+                f"{error}"
+            ) from error
         self._core.collective_rpc(ScoringWorker.give_rows.__name__)
         torch.set_num_threads = set_num_threads  # on CPUs it puts a warning there
         self._scheduler: Any = self._core.scheduler
         self._requests: dict[str, Any] = {}
+        self._under_way: deque[tuple[Any, Any]] = deque()
+        """Steps, with their results: one, or as many as there are stages of a pipeline."""
 
         self.block_tokens = int(self._scheduler.block_size)
         """How many tokens of KV are found again together."""
@@ -80,20 +92,50 @@ class Core:
         Raises ``DeviceLost`` if it fails: the core is then between two states, and of no more use.
         """
         try:
-            scheduled = self._scheduler.schedule()
-            executor = self._core.model_executor
-            output = executor.execute_model(scheduled)
-            if output is None:
-                output = executor.sample_tokens(None)
-            self._scheduler.update_from_output(scheduled, output)
+            while True:
+                scheduled, output = self._next_step()
+                if scheduled.num_scheduled_tokens:
+                    break
+                if not self._under_way:
+                    raise DeviceLost("vLLM has requests, and computes for none of them")
+        except DeviceLost:
+            raise
         except Exception as error:
             raise DeviceLost(f"vLLM failed: {error!r}") from error
-        if not scheduled.num_scheduled_tokens:
-            raise DeviceLost("vLLM has requests, and computes for none of them")
         return {
             name: self._part(name, start, scheduled.num_scheduled_tokens[name], output)
             for name, start in _starts(scheduled)
+            if name in self._requests  # else it was dropped meanwhile
         }
+
+    def _next_step(self) -> tuple[Any, Any]:
+        """What was scheduled for the oldest step under way, and what came of it.
+
+        Stages of a pipeline work at different steps at the same time.
+        """
+        executor = self._core.model_executor
+        while len(self._under_way) < self._core.batch_queue_size:
+            scheduled = self._scheduler.schedule()
+            result = executor.execute_model(scheduled, non_block=True)
+            if scheduled.num_scheduled_tokens:
+                result = executor.sample_tokens(None, non_block=True)
+            self._under_way.append((scheduled, result))
+            if not scheduled.num_scheduled_tokens:
+                break
+        scheduled, result = self._under_way.popleft()
+        output = result.result()
+        self._scheduler.update_from_output(scheduled, output)
+        return scheduled, output
+
+    def on_failure(self, tell: Callable[[str], None]) -> None:
+        """Have ``tell`` called if one of vLLM's processes dies; its own log says which."""
+        self._core.model_executor.register_failure_callback(
+            lambda: tell("a process of vLLM's has died")
+        )
+
+    def close(self) -> None:
+        """End vLLM's processes."""
+        self._core.shutdown()
 
     def _part(self, name: str, start: int, num_computed: int, output: Any) -> Part:
         rows: Logits = output.pooler_output[output.req_id_to_index[name]].numpy()

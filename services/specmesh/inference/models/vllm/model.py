@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from itertools import count
 
@@ -64,6 +64,7 @@ class VllmModel:
         num_threads: int,
         cache_bytes: int | None,
         tensor_parallel: int,
+        engine_options: str = "",
         chat_template: str | None,
     ) -> VllmModel:
         """Load a local folder or a Hugging Face id; raises ``ModelNotLoadable``.
@@ -88,6 +89,7 @@ class VllmModel:
                     chunk_tokens=CHUNK_TOKENS,
                     tensor_parallel=tensor_parallel,
                     num_threads=num_threads,
+                    engine_options=engine_options,
                 )
             )
         except ModelNotLoadable:
@@ -129,6 +131,14 @@ class VllmModel:
     def find_base(self, base_length: int, digest: bytes) -> PrefixChain | None:
         """The base, if a recent prefix begins with it."""
         return self._seen.find_base(base_length, digest)
+
+    def on_failure(self, tell: Callable[[str], None]) -> None:
+        """Have ``tell`` called with the reason once vLLM computes no more."""
+        self._core.on_failure(tell)
+
+    def close(self) -> None:
+        """End vLLM's processes."""
+        self._core.close()
 
     def _step(self) -> None:
         began = time.perf_counter()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import os
-from collections.abc import Sequence
+import shlex
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -30,7 +31,7 @@ class CoreOptions:
     ``device_type`` is torch's word. ``cache_bytes`` of memory are for KV (None: what vLLM finds
     free on a GPU). A step takes up to ``step_tokens``, of one long prefix ``chunk_tokens`` unless
     it is alone. ``tensor_parallel`` processes share each layer, with ``num_threads`` each.
-    ``engine_options`` are vLLM's own, each as NAME=VALUE, and take precedence.
+    ``engine_options`` are words of vLLM's own command line, and take precedence.
     """
 
     model: str
@@ -43,29 +44,29 @@ class CoreOptions:
     chunk_tokens: int
     tensor_parallel: int
     num_threads: int
-    engine_options: Sequence[str] = ()
+    engine_options: str = ""
 
 
+US = "specmesh, which needs it as it is"
 OURS = {
     "model": "--model",
     "dtype": "--dtype",
     "tensor_parallel_size": "--tensor-parallel-size",
     "kv_cache_memory_bytes": "--cache-bytes",
-    "max_model_len": None,
-    "enable_prefix_caching": None,
-    "async_scheduling": None,
-    "scheduler_cls": None,
-    "worker_cls": None,
-    "worker_extension_cls": None,
-    "generation_config": None,
-    "skip_tokenizer_init": None,
-    "speculative_config": None,
-    "kv_transfer_config": None,
-    "data_parallel_size": None,
-    "enable_lora": None,
+    "max_model_len": US,
+    "enable_prefix_caching": US,
+    "async_scheduling": US,
+    "scheduler_cls": US,
+    "worker_cls": US,
+    "worker_extension_cls": US,
+    "generation_config": US,
+    "skip_tokenizer_init": US,
+    "speculative_config": US,
+    "kv_transfer_config": US,
+    "data_parallel_size": US,
+    "enable_lora": US,
 }
-"""Options of vLLM's that aren't for users: by which of ours they are set, or that we need them as
-they are."""
+"""Options of vLLM's that aren't among ``engine_options``, and what sets them."""
 
 
 def engine_config(options: CoreOptions, **scoring: Any) -> Any:
@@ -107,46 +108,30 @@ def engine_config(options: CoreOptions, **scoring: Any) -> Any:
     return EngineArgs(**{**arguments, **given, **scoring}).create_engine_config()
 
 
-def _given(pairs: Sequence[str]) -> dict[str, Any]:
-    """What users have set, by the names of vLLM's ``EngineArgs``, of the types it has for them."""
-    if not pairs:
+def _given(command_line: str) -> dict[str, Any]:
+    """What users have set, by the names of vLLM's ``EngineArgs``, read by vLLM's own parser."""
+    if not command_line:
         return {}
     from vllm.engine.arg_utils import EngineArgs
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
     class Parser(FlexibleArgumentParser):  # type: ignore[misc] # vLLM is in another environment
         def error(self, message: str) -> NoReturn:
-            raise ModelNotLoadable(f"--engine-option: {message}")
+            raise ModelNotLoadable(f"--engine-options: {message}")
 
-    parser = EngineArgs.add_cli_args(Parser(prog="vllm", add_help=False, allow_abbrev=False))
-    given = {}
-    for pair in pairs:
-        flag, name = _flag(pair)
-        namespace = parser.parse_args([flag])
-        if not hasattr(namespace, name):
-            raise ModelNotLoadable(f"--engine-option: vLLM has no option {pair.partition('=')[0]}")
-        given[name] = getattr(namespace, name)
-    return given
-
-
-def _flag(pair: str) -> tuple[str, str]:
-    """How vLLM's own command line has NAME=VALUE, and its field. Raises ``ModelNotLoadable``."""
-    option, equals, value = pair.partition("=")
-    option = option.removeprefix("--").replace("_", "-")
-    name = option.replace("-", "_")
-    if not option or not equals:
-        raise ModelNotLoadable(f"--engine-option: {pair!r} is not NAME=VALUE")
-    if name in OURS:
-        instead = OURS[name]
+    parser = EngineArgs.add_cli_args(Parser(add_help=False, allow_abbrev=False))
+    for action in parser._actions:
+        action.default = argparse.SUPPRESS  # what isn't given is not in the result
+    try:
+        words = shlex.split(command_line)
+    except ValueError as error:
+        raise ModelNotLoadable(f"--engine-options: {error}") from error
+    given: dict[str, Any] = vars(parser.parse_args(words))
+    for name in given.keys() & OURS.keys():
         raise ModelNotLoadable(
-            f"--engine-option: {option} is set by {instead or 'specmesh as it needs it'}"
+            f"--engine-options: --{name.replace('_', '-')} is set by {OURS[name]}"
         )
-    match value.lower():
-        case "true":
-            return f"--{option}", name
-        case "false":
-            return f"--no-{option}", name
-    return f"--{option}={value}", name
+    return given
 
 
 def _set_environment(num_threads: int) -> None:

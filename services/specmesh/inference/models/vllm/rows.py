@@ -7,7 +7,10 @@ as were scheduled, in place of the last one, and send them back in place of a sa
 
 from __future__ import annotations
 
+import multiprocessing
+import signal
 from collections.abc import Sequence
+from threading import current_thread, main_thread
 from typing import Any
 
 import numpy as np
@@ -41,7 +44,13 @@ class ScoringWorker:
     model_runner: Any
 
     def give_rows(self) -> None:
-        """From here on steps give rows of logits; called once, after the model has been loaded."""
+        """From here on steps give rows of logits; called once, after the model has been loaded.
+
+        A process of vLLM's leaves Ctrl-C, which reaches all processes of a terminal, to the one
+        that serves: that drains first.
+        """
+        if multiprocessing.parent_process() and current_thread() is main_thread():
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         _RowTap(self.model_runner)
 
 

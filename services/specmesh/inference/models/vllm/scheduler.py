@@ -86,8 +86,9 @@ class ScoringScheduler(Scheduler):  # type: ignore[misc] # vLLM is in another en
     def _has_room_for_a_copy(self, request: ScoringRequest) -> bool:
         """Whether there is a block more than ``request`` needs, however little of it is shared:
         else it might wait for ever."""
-        num_blocks = -(-request.num_tokens // self.block_size) + 1
-        return num_blocks <= self.kv_cache_manager.block_pool.get_num_free_blocks()
+        num_blocks: int = -(-request.num_tokens // self.block_size) + 1
+        num_free: int = self.kv_cache_manager.block_pool.get_num_free_blocks()
+        return num_blocks <= num_free
 
     def _free_request(self, request: ScoringRequest, delay_free_blocks: bool = False) -> Any:
         if self.tails is not None and request.num_computed_tokens:

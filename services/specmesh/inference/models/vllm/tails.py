@@ -51,18 +51,23 @@ class Tails:
         this one takes its place: else each call would leave a tail that nobody wants any more, at
         the cost of blocks that somebody does.
         """
+        holders = set()
         for index in reversed(range(-(-len(chain) // self._block_tokens))):
             block = blocks[index]
             if block.block_id in self._registry:
                 break  # and so are those before it
-            if self._registry.add(block.block_id, chain, index) != block.block_id:
+            holder = self._registry.add(block.block_id, chain, index)
+            holders.add(holder)
+            if holder != block.block_id:
                 continue
             if block.block_hash is None:
                 block.set_block_hash(TAIL)
             within = self._registry.tail_within(block.block_id)
             if within is not None:
                 self._drop(within)
-        if source is not None and self._registry.is_tail(source.block_id):
+        if source is None or source.block_id in holders:
+            return
+        if self._registry.is_tail(source.block_id):
             self._drop(source.block_id)
 
     def _drop(self, number: int) -> None:
