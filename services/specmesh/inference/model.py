@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from specmesh.decoding.prefix import PrefixChain
 from specmesh.decoding.tree import TokenTree
-from specmesh.inference.engine.blocks import BlockPool
+from specmesh.inference.engine.kv_counts import KvCounts
 from specmesh.serving.chat_template import ChatTemplate
 
 Logits = npt.NDArray[np.float32]
@@ -138,7 +138,7 @@ class LanguageModel(Protocol):
     """How many requests one forward pass may serve."""
 
     @property
-    def pool(self) -> BlockPool | None:
+    def pool(self) -> KvCounts | None:
         """The blocks that hold its KV, for metrics; None if it keeps none in blocks."""
 
     def open(

@@ -13,6 +13,7 @@ import torch
 
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
 from specmesh.inference.model import DeviceLost, Logits, ModelNotLoadable
+from specmesh.inference.models.vllm.kv_use import KvUse
 from specmesh.inference.models.vllm.options import CoreOptions, engine_config
 from specmesh.inference.models.vllm.rows import ScoringWorker
 
@@ -57,7 +58,7 @@ class Core:
         torch.set_num_threads = set_num_threads  # on CPUs it puts a warning there
         self._scheduler: Any = self._core.scheduler
         self._requests: dict[str, Any] = {}
-        self._under_way: deque[tuple[Any, Any]] = deque()
+        self._under_way: deque[tuple[Any, list[Any]]] = deque()
         """Steps, with their results: one, or as many as there are stages of a pipeline."""
 
         self.block_tokens = int(self._scheduler.block_size)
@@ -67,11 +68,8 @@ class Core:
                 f"vLLM keeps the KV of this model in blocks of {self.block_tokens} tokens, no "
                 f"multiple of {BLOCK_TOKENS}"
             )
-
-    @property
-    def capacity_tokens(self) -> int:
-        """The most tokens that its KV cache holds; vLLM uses the first block for itself."""
-        return int(self._scheduler.cache_config.num_gpu_blocks - 1) * self.block_tokens
+        pool = self._scheduler.kv_cache_manager.block_pool
+        self.kv = KvUse(pool, self.block_tokens, self._scheduler.tails)
 
     def add(self, name: str, chain: PrefixChain, first_row: int) -> None:
         """Ask for the logits after ``chain[first_row]`` and after all tokens behind it."""
@@ -116,14 +114,16 @@ class Core:
         executor = self._core.model_executor
         while len(self._under_way) < self._core.batch_queue_size:
             scheduled = self._scheduler.schedule()
-            result = executor.execute_model(scheduled, non_block=True)
+            results = [executor.execute_model(scheduled, non_block=True)]
             if scheduled.num_scheduled_tokens:
-                result = executor.sample_tokens(None, non_block=True)
-            self._under_way.append((scheduled, result))
+                results.append(executor.sample_tokens(None, non_block=True))
+            self._under_way.append((scheduled, results))
             if not scheduled.num_scheduled_tokens:
                 break
-        scheduled, result = self._under_way.popleft()
-        output = result.result()
+        scheduled, results = self._under_way.popleft()
+        for each in scheduled.scheduled_new_reqs:
+            self.kv.count(len(each.prompt_token_ids), each.num_computed_tokens)
+        *_, output = [each.result() for each in results]
         self._scheduler.update_from_output(scheduled, output)
         return scheduled, output
 

@@ -44,12 +44,12 @@ class VllmModel:
     """
 
     max_batch = MAX_BATCH
-    pool = None
 
     def __init__(self, core: Core, description: ModelDescription) -> None:
         self.description = description
         self._core = core
-        self._seen = SeenPrefixes(core.capacity_tokens)
+        self.pool = core.kv
+        self._seen = SeenPrefixes(core.kv.capacity_tokens)
         self._names = map(str, count())
         self._sequences: dict[str, VllmSequence] = {}
         """Those that vLLM computes for."""
@@ -103,7 +103,6 @@ class VllmModel:
                 backend="vllm",
                 interruptible=False,
                 scores_trees=False,
-                kv_capacity_tokens=core.capacity_tokens,
             ),
         )
 
@@ -111,7 +110,7 @@ class VllmModel:
         self, prefix: Sequence[int], cancellation: Cancellation, room: int = DEFAULT_ROOM_TOKENS
     ) -> VllmSequence:
         """A sequence that waits for vLLM to have room; raises ``TooLarge`` if it never has."""
-        num_tokens, capacity = len(prefix) + room, self._core.capacity_tokens
+        num_tokens, capacity = len(prefix) + room, self._core.kv.capacity_tokens
         if num_tokens > capacity:
             raise TooLarge(num_tokens, capacity)
         return VllmSequence(self, PrefixChain(prefix), cancellation)

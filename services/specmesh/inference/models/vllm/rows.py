@@ -51,7 +51,18 @@ class ScoringWorker:
         """
         if multiprocessing.parent_process() and current_thread() is main_thread():
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _prepare_stage(self.model_runner)
         _RowTap(self.model_runner)
+
+
+def _prepare_stage(runner: Any) -> None:
+    """On CPUs vLLM leaves out the dry run that makes buffers for what a pipeline's stages send."""
+    from vllm.distributed.parallel_state import get_pp_group
+
+    if not get_pp_group().is_first_rank and runner.intermediate_tensors is None:
+        runner.intermediate_tensors = runner.model.make_empty_intermediate_tensors(
+            batch_size=runner.max_num_tokens, dtype=runner.model_config.dtype, device=runner.device
+        )
 
 
 class _RowTap:
