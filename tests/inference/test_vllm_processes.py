@@ -66,9 +66,8 @@ def workers_of(pid: int) -> list[int]:
     """vLLM's processes, below the process ``pid``."""
     found = []
     for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        name = Path(f"/proc/{child}/cmdline").read_bytes()
-        found += [int(child)] if b"VLLM" in name or b"spawn_main" in name else []
-        found += workers_of(int(child))
+        if b"resource_tracker" not in Path(f"/proc/{child}/cmdline").read_bytes():
+            found += [int(child), *workers_of(int(child))]
     return found
 
 
@@ -89,7 +88,7 @@ async def test_two_processes_say_what_our_engine_says_and_their_loss_ends_the_re
         assert await told(process, asked) == [case.verdict for case in asked]
         workers = workers_of(process.pid)
         assert len(workers) >= 2
-        os.kill(workers[-1], signal.SIGKILL)
+        os.kill(workers[0], signal.SIGKILL)
         reason = process.wait_event("broken", SOON_SECONDS)["reason"]
         assert "a process of vLLM's has died" in reason
         assert await asyncio.to_thread(process.wait_exit) == 1

@@ -230,17 +230,18 @@ def turn(num_sessions: int, num_draft_tokens: int, num_rounds: int) -> list[floa
 
 def _options(plan: EnginePlan) -> Any:
     """For vLLM, as the verifier sets them."""
-    from specmesh.inference.models.vllm.model import CHUNK_TOKENS, MAX_BATCH, STEP_TOKENS
+    from specmesh.inference.models.vllm.model import CHUNK_TOKENS, MAX_BATCH, step_tokens_on
     from specmesh.inference.models.vllm.options import CoreOptions
 
+    device_type = torch.device(plan.device).type
     return CoreOptions(
         model=plan.model,
         dtype=plan.dtype,
-        device_type=torch.device(plan.device).type,
+        device_type=device_type,
         context_tokens=NUM_TEXT_TOKENS,
         cache_bytes=CACHE_BYTES,
         max_batch=MAX_BATCH,
-        step_tokens=STEP_TOKENS,
+        step_tokens=step_tokens_on(device_type),
         chunk_tokens=CHUNK_TOKENS,
         tensor_parallel=1,
         num_threads=plan.threads,

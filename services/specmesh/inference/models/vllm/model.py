@@ -25,15 +25,18 @@ from specmesh.inference.model import (
 )
 from specmesh.inference.models.loading import read_model
 from specmesh.inference.models.vllm.core import Core, Part
-from specmesh.inference.models.vllm.options import CoreOptions
+from specmesh.inference.models.vllm.options import CoreOptions, digest_with
+from specmesh.inference.models.vllm.probe import PlainLogits
 from specmesh.inference.models.vllm.seen import SeenPrefixes
 from specmesh.inference.models.vllm.versions import check_versions
 
 CPU_CACHE_BYTES = 1 << 30
 MAX_BATCH = 64
 STEP_TOKENS = 1024
+CPU_STEP_TOKENS = 512
+"""So many tokens take a CPU a long time, and whoever comes next waits for it."""
 CHUNK_TOKENS = 256
-"""Of one prefix in a step, where others wait: so long waits whoever comes next."""
+"""Of one prefix in a step, where others wait."""
 
 
 class VllmModel:
@@ -69,23 +72,27 @@ class VllmModel:
     ) -> VllmModel:
         """Load a local folder or a Hugging Face id; raises ``ModelNotLoadable``.
 
-        transformers reads it first, for its tokenizer and for the digest of its weights: the same
-        as that of a replica with our own engine.
+        transformers reads it first, for its tokenizer, for the digest of its weights, the same as
+        that of a replica with our own engine, and to see that vLLM says the same.
         """
         check_versions()
-        description = read_model(name, dtype, "cpu", None).describe(dtype, None, chat_template)
+        loaded = read_model(name, dtype, "cpu", None)
+        plain = PlainLogits.of(name, loaded.model)
+        description = loaded.describe(dtype, None, chat_template)
+        del loaded
         if cache_bytes is None and device == "cpu":
             cache_bytes = CPU_CACHE_BYTES
+        device_type = torch.device(device).type
         try:
             core = Core(
                 CoreOptions(
                     model=name,
                     dtype=dtype,
-                    device_type=torch.device(device).type,
+                    device_type=device_type,
                     context_tokens=description.context_tokens,
                     cache_bytes=cache_bytes,
                     max_batch=MAX_BATCH,
-                    step_tokens=STEP_TOKENS,
+                    step_tokens=step_tokens_on(device_type),
                     chunk_tokens=CHUNK_TOKENS,
                     tensor_parallel=tensor_parallel,
                     num_threads=num_threads,
@@ -96,15 +103,19 @@ class VllmModel:
             raise
         except Exception as error:
             raise ModelNotLoadable(f"vLLM cannot load {name!r}: {error}") from error
-        return cls(
-            core,
-            replace(
-                description,
-                backend="vllm",
-                interruptible=False,
-                scores_trees=False,
-            ),
+        digest = digest_with(description.weights_digest, engine_options)
+        is_plain = digest == description.weights_digest
+        description = replace(
+            description,
+            weights_digest=digest,
+            backend="vllm",
+            interruptible=False,
+            scores_trees=False,
         )
+        model = cls(core, description)
+        if is_plain:
+            plain.check(model)
+        return model
 
     def open(
         self, prefix: Sequence[int], cancellation: Cancellation, room: int = DEFAULT_ROOM_TOKENS
@@ -248,6 +259,11 @@ class VllmSequence:
     @property
     def _first_row(self) -> int:
         return len(self._chain) - 1 + self._num_rows
+
+
+def step_tokens_on(device_type: str) -> int:
+    """The most tokens of a step, of all requests together."""
+    return CPU_STEP_TOKENS if device_type == "cpu" else STEP_TOKENS
 
 
 def _kind(parts: Collection[Part], block_tokens: int) -> str:

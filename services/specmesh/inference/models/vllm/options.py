@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import shlex
 from dataclasses import dataclass
@@ -67,6 +68,47 @@ OURS = {
     "enable_lora": US,
 }
 """Options of vLLM's that aren't among ``engine_options``, and what sets them."""
+
+
+HARMLESS = {
+    "pipeline_parallel_size",
+    "distributed_executor_backend",
+    "enable_expert_parallel",
+    "gpu_memory_utilization",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "long_prefill_token_threshold",
+    "max_num_partial_prefills",
+    "max_long_partial_prefills",
+    "block_size",
+    "num_gpu_blocks_override",
+    "enforce_eager",
+    "compilation_config",
+    "optimization_level",
+    "attention_backend",
+    "disable_custom_all_reduce",
+    "safetensors_load_strategy",
+    "download_dir",
+    "max_parallel_loading_workers",
+    "seed",
+    "trust_remote_code",
+    "cpu_offload_gb",
+    "nnodes",
+    "node_rank",
+    "master_addr",
+    "master_port",
+}
+"""Options of vLLM's that change nothing that the model says but for rounding."""
+
+
+def digest_with(weights_digest: str, command_line: str) -> str:
+    """``weights_digest``, or another one if options of vLLM's make another model of the weights, as
+    with ``--quantization``."""
+    changes = {name: v for name, v in _given(command_line).items() if name not in HARMLESS}
+    if not changes:
+        return weights_digest
+    named = "\0".join([weights_digest, *(f"{name}={changes[name]!r}" for name in sorted(changes))])
+    return hashlib.sha256(named.encode()).hexdigest()
 
 
 def engine_config(options: CoreOptions, **scoring: Any) -> Any:
