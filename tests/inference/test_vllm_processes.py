@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import subprocess
+from itertools import chain
 from pathlib import Path
 
 import grpc
@@ -65,7 +66,8 @@ async def told(process, asked):
 def workers_of(pid: int) -> list[int]:
     """vLLM's processes, below the process ``pid``."""
     found = []
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    for child in chain.from_iterable((each / "children").read_text().split() for each in threads):
         if b"resource_tracker" not in Path(f"/proc/{child}/cmdline").read_bytes():
             found += [int(child), *workers_of(int(child))]
     return found
