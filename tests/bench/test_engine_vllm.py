@@ -1,5 +1,7 @@
 """What ``specmesh bench engine --backend vllm`` verifies, and its end where there is no vLLM."""
 
+import itertools
+
 from specmesh.bench.engine.plan import PROMPT_TOKENS, EnginePlan
 from specmesh.bench.engine.vllm.measure import Verification
 from specmesh.bench.engine.vllm.report import as_json
@@ -17,7 +19,7 @@ TEXT = list(range(NUM_TEXT_TOKENS))
 def test_a_session_goes_on_behind_what_it_keeps_of_each_draft():
     asked = list(session(TEXT, PROMPT_TOKENS[1], NUM_DRAFT_TOKENS[-1], (1, 2)))
     assert len(asked) == WARM_UP + ROUNDS
-    for ask, following in zip(asked, asked[1:], strict=False):
+    for ask, following in itertools.pairwise(asked):
         assert ask.prefix == TEXT[: len(ask.prefix)]
         assert len(ask.draft) == NUM_DRAFT_TOKENS[-1]
         assert [*ask.prefix, *ask.draft[: ask.num_kept]] == following.prefix[:-1]
