@@ -1,6 +1,8 @@
 """What our side makes of vLLM's steps, also of those that are rare. vLLM itself is scripted here,
 and real in ``tests/conformance``."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -32,7 +34,7 @@ class Script:
     """What vLLM does in step after step: (start, number of tokens, whether they are the last)."""
 
     block_tokens = 32
-    capacity_tokens = 96
+    kv = SimpleNamespace(capacity_tokens=96)
 
     def __init__(self, *steps: tuple[int, int, bool]) -> None:
         self._steps = list(steps)

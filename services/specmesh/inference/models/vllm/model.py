@@ -4,7 +4,7 @@ of vLLM's, many in one step."""
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from itertools import count
 
@@ -25,16 +25,20 @@ from specmesh.inference.model import (
     ModelNotLoadable,
 )
 from specmesh.inference.models.loading import read_model
-from specmesh.inference.models.vllm.core import Core, CoreOptions, Part
+from specmesh.inference.models.vllm.core import Core, Part
+from specmesh.inference.models.vllm.options import CoreOptions, digest_with
 from specmesh.inference.models.vllm.paths import PathRead, new_paths
+from specmesh.inference.models.vllm.probe import PlainLogits
 from specmesh.inference.models.vllm.seen import SeenPrefixes
 from specmesh.inference.models.vllm.versions import check_versions
 
 CPU_CACHE_BYTES = 1 << 30
 MAX_BATCH = 64
 STEP_TOKENS = 1024
+CPU_STEP_TOKENS = 512
+"""So many tokens take a CPU a long time, and whoever comes next waits for it."""
 CHUNK_TOKENS = 256
-"""Of one prefix in a step, where others wait: so long waits whoever comes next."""
+"""Of one prefix in a step, where others wait."""
 
 
 class VllmModel:
@@ -45,12 +49,12 @@ class VllmModel:
     """
 
     max_batch = MAX_BATCH
-    pool = None
 
     def __init__(self, core: Core, description: ModelDescription) -> None:
         self.description = description
         self._core = core
-        self._seen = SeenPrefixes(core.capacity_tokens)
+        self.pool = core.kv
+        self._seen = SeenPrefixes(core.kv.capacity_tokens)
         self._names = map(str, count())
         self._sequences: dict[str, VllmSequence] = {}
         """Those that vLLM computes for."""
@@ -65,52 +69,61 @@ class VllmModel:
         num_threads: int,
         cache_bytes: int | None,
         tensor_parallel: int,
+        engine_options: str = "",
         chat_template: str | None,
     ) -> VllmModel:
         """Load a local folder or a Hugging Face id; raises ``ModelNotLoadable``.
 
-        transformers reads it first, for its tokenizer and for the digest of its weights: the same
-        as that of a replica with our own engine.
+        transformers reads it first, for its tokenizer, for the digest of its weights, the same as
+        that of a replica with our own engine, and to see that vLLM says the same.
         """
         check_versions()
-        description = read_model(name, dtype, "cpu", None).describe(dtype, None, chat_template)
+        loaded = read_model(name, dtype, "cpu", None)
+        plain = PlainLogits.of(name, loaded.model)
+        description = loaded.describe(dtype, None, chat_template)
+        del loaded
         if cache_bytes is None and device == "cpu":
             cache_bytes = CPU_CACHE_BYTES
+        device_type = torch.device(device).type
         try:
             core = Core(
                 CoreOptions(
                     model=name,
                     dtype=dtype,
-                    device_type=torch.device(device).type,
+                    device_type=device_type,
                     context_tokens=description.context_tokens,
                     cache_bytes=cache_bytes,
                     max_batch=MAX_BATCH,
-                    step_tokens=STEP_TOKENS,
+                    step_tokens=step_tokens_on(device_type),
                     chunk_tokens=CHUNK_TOKENS,
                     tensor_parallel=tensor_parallel,
                     num_threads=num_threads,
+                    engine_options=engine_options,
                 )
             )
         except ModelNotLoadable:
             raise
         except Exception as error:
             raise ModelNotLoadable(f"vLLM cannot load {name!r}: {error}") from error
-        return cls(
-            core,
-            replace(
-                description,
-                backend="vllm",
-                interruptible=False,
-                scores_trees=False,  # a request for each path: the best chain is cheaper
-                kv_capacity_tokens=core.capacity_tokens,
-            ),
+        digest = digest_with(description.weights_digest, engine_options)
+        is_plain = digest == description.weights_digest
+        description = replace(
+            description,
+            weights_digest=digest,
+            backend="vllm",
+            interruptible=False,
+            scores_trees=False,  # a request for each path: the best chain is cheaper
         )
+        model = cls(core, description)
+        if is_plain:
+            plain.check(model)
+        return model
 
     def open(
         self, prefix: Sequence[int], cancellation: Cancellation, room: int = DEFAULT_ROOM_TOKENS
     ) -> VllmSequence:
         """A sequence that waits for vLLM to have room; raises ``TooLarge`` if it never has."""
-        num_tokens, capacity = len(prefix) + room, self._core.capacity_tokens
+        num_tokens, capacity = len(prefix) + room, self._core.kv.capacity_tokens
         if num_tokens > capacity:
             raise TooLarge(num_tokens, capacity)
         return VllmSequence(self, PrefixChain(prefix), cancellation)
@@ -130,6 +143,14 @@ class VllmModel:
     def find_base(self, base_length: int, digest: bytes) -> PrefixChain | None:
         """The base, if a recent prefix begins with it."""
         return self._seen.find_base(base_length, digest)
+
+    def on_failure(self, tell: Callable[[str], None]) -> None:
+        """Have ``tell`` called with the reason once vLLM computes no more."""
+        self._core.on_failure(tell)
+
+    def close(self) -> None:
+        """End vLLM's processes."""
+        self._core.close()
 
     def _step(self) -> None:
         began = time.perf_counter()
@@ -234,6 +255,11 @@ class VllmSequence:
         if self._num_rows:
             self._chain.append(self._tree.tokens_on(keep))
             self._model.remember(self._chain)
+
+
+def step_tokens_on(device_type: str) -> int:
+    """The most tokens of a step, of all requests together."""
+    return CPU_STEP_TOKENS if device_type == "cpu" else STEP_TOKENS
 
 
 def _kind(parts: Collection[Part], block_tokens: int) -> str:
