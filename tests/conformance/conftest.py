@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import get_args
 
 import grpc
 import pytest
@@ -13,7 +12,6 @@ from tests.e2e.processes import Processes
 from tests.vllm import CACHE, address_of, needs_vllm, shared_replica
 
 from specmesh import models
-from specmesh.drafter.backends import Backend
 
 ENGINES = {"ours": (), "simulated": (), "vllm": needs_vllm}
 SHIPPED = {"verifier": models.path(models.TARGET), "drafter": models.path(models.DRAFTER)}
@@ -30,17 +28,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     for role in SHIPPED:
         if role in metafunc.fixturenames:
-            chosen = list(_engines(metafunc.config, role))
+            chosen = list(_engines(metafunc.config))
             metafunc.parametrize(role, chosen, indirect=True, scope="session")
 
 
-def _engines(config: pytest.Config, role: str) -> Iterator[object]:
+def _engines(config: pytest.Config) -> Iterator[object]:
     if config.getoption("--replica", None):
         yield "replica"
         return
     for name, marks in ENGINES.items():
-        is_there = name != "vllm" or role == "verifier" or "vllm" in get_args(Backend)
-        if is_there and config.getoption("--engine", None) in {None, name}:
+        if config.getoption("--engine", None) in {None, name}:
             yield pytest.param(name, marks=marks)
 
 

@@ -12,20 +12,19 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
+from tests.conformance.calls import verdict_on
+from tests.conformance.cases import chains
 from tests.forks import surroundings
-from tests.inference.vllm_cases import cases
 from tests.vllm import PYTHON, address_of, needs_vllm, start_vllm
 from transformers import LlamaConfig
 
-from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.inference.models.transformers_model import TransformersModel
-from specmesh.mesh.v1alpha1 import verifier_pb2, verifier_pb2_grpc
-from specmesh.serving.wire import write_sampling, write_tree
 
 pytestmark = needs_vllm
 
 CACHE = ("--cache-bytes", str(8 << 20))
 SOON_SECONDS = 20.0
+VOCAB_SIZE = 60
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +32,7 @@ def folder(tmp_path_factory, save_tiny) -> Path:
     """A model that can be halved, of random weights."""
     folder = tmp_path_factory.mktemp("halved") / "llama"
     config = LlamaConfig(
-        vocab_size=60,
+        vocab_size=VOCAB_SIZE,
         hidden_size=128,
         intermediate_size=96,
         num_hidden_layers=2,
@@ -48,19 +47,9 @@ def folder(tmp_path_factory, save_tiny) -> Path:
     return folder
 
 
-async def verdict_on(channel, case):
-    message = verifier_pb2.VerifyRequest(
-        prefix={"token_ids": case.prefix},
-        tree=write_tree(TokenTree.chain(case.draft) if case.draft else EMPTY),
-        sampling=write_sampling(case.sampling),
-    )
-    response = await verifier_pb2_grpc.VerifierServiceStub(channel).Verify(message, timeout=120)
-    return list(response.accepted_nodes), response.next_token_id
-
-
 async def told(process, asked):
     async with grpc.aio.insecure_channel(address_of(process)) as channel:
-        return await asyncio.gather(*(verdict_on(channel, case) for case in asked))
+        return await asyncio.gather(*(verdict_on(channel, case, VOCAB_SIZE) for case in asked))
 
 
 def workers_of(pid: int) -> list[int]:
@@ -83,11 +72,11 @@ async def test_two_processes_say_what_our_engine_says_and_their_loss_ends_the_re
 ):
     """Also while nobody waits for them."""
     model = TransformersModel.load(str(folder), dtype="float32", device="cpu")
-    texts = np.random.default_rng(9).integers(0, 60, (4, 300)).tolist()
-    asked = list(cases(model, texts, 96))
+    texts = np.random.default_rng(9).integers(0, VOCAB_SIZE, (4, 300)).tolist()
+    asked = [*chains(model, texts, 48, "greedy"), *chains(model, texts, 48, "coupled")]
     process = start_vllm(*CACHE, *options, folder=folder)
     try:
-        assert await told(process, asked) == [case.verdict for case in asked]
+        assert await told(process, asked) == [case.expected for case in asked]
         workers = workers_of(process.pid)
         assert len(workers) >= 2
         os.kill(workers[0], signal.SIGKILL)

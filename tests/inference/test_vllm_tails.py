@@ -1,5 +1,5 @@
 """Which blocks a call goes on in the middle of. vLLM's block pool is scripted here; the real one is
-behind ``test_vllm.py``."""
+behind ``tests/conformance``."""
 
 from dataclasses import dataclass
 
