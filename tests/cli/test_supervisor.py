@@ -216,7 +216,7 @@ async def test_killing_the_supervisor_kills_its_processes(tmp_path):
 KILLED_SUPERVISOR = """
 import asyncio, sys
 from pathlib import Path
-from specmesh.cli.local.logs import latest_event, serving_address
+from specmesh.cli.local.logs import serving_address
 from specmesh.cli.local.process import ProcessSpec
 from specmesh.cli.local.supervisor import Supervisor
 
