@@ -13,9 +13,6 @@ from specmesh.bench.engine.vllm.measure import Verification, Verifications
 from specmesh.bench.engine.vllm.sessions import NUM_DRAFT_TOKENS, ROUNDS
 from specmesh.bench.kit.tables import make_table
 
-LIMIT = 1.15
-"""So many of vLLM's own decoding steps a verification without draft tokens may take."""
-
 
 def as_json(plan: EnginePlan, found: Verifications) -> dict[str, Any]:
     """One object for machines; times in ms, by sessions at once and by draft tokens."""
