@@ -39,7 +39,7 @@ demo: $(READY) ## start a mesh, answer prompts with every strategy, compare
 	$(BIN)/specmesh demo
 
 # They start hundreds of processes: what one has compiled, the next need not.
-test k8s-check: export PYTHONDONTWRITEBYTECODE =
+test k8s-check vllm-check: export PYTHONDONTWRITEBYTECODE =
 
 test: $(READY) ## run all tests
 	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
