@@ -42,7 +42,7 @@ demo: $(READY) ## start a mesh, answer prompts with every strategy, compare
 test k8s-check vllm-check: export PYTHONDONTWRITEBYTECODE =
 
 test: $(READY) ## run all tests
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 schedules: $(READY) ## run the orchestrator through 100,000 schedules on a virtual clock
 	$(BIN)/python -m tests.schedules $(ARGS)

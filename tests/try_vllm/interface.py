@@ -1,7 +1,7 @@
 """Which of vLLM's names that the backend uses are gone: run in vLLM's environment, prints a list.
 
-What is imported, called by keyword or overridden is read from the backend's sources; what is used
-of objects that vLLM hands out is listed here.
+What is imported, called by keyword or called of a base class is read from the backend's sources;
+what is used of objects that vLLM hands out is listed here.
 """
 
 from __future__ import annotations
@@ -89,22 +89,38 @@ def _imported(tree: ast.AST) -> Iterator[tuple[str, str]]:
 
 
 def _lost_by(node: ast.AST, imported: dict[str, str]) -> Iterator[str]:
-    """What a call names that isn't a parameter, and a class overrides that isn't there."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        path = imported.get(node.func.id)
-        if path and (owner := _find(path)):
-            known = inspect.signature(owner).parameters
-            if not any(each.kind is each.VAR_KEYWORD for each in known.values()):
-                for keyword in node.keywords:
-                    if keyword.arg and keyword.arg not in known:
-                        yield f"{path}({keyword.arg}=)"
+    """What a call names that isn't a parameter, and what a class calls of its base that isn't
+    there."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in imported:
+        yield from _unknown_keywords(imported[node.func.id], node)
     if isinstance(node, ast.ClassDef):
         for base in node.bases:
             path = imported.get(base.id) if isinstance(base, ast.Name) else None
             if path and (owner := _find(path)):
-                for each in node.body:
-                    if isinstance(each, ast.FunctionDef) and not _has(owner, each.name):
-                        yield f"{path}.{each.name}"
+                for call in ast.walk(node):
+                    name = _of_base(call)
+                    if name == "__init__":
+                        yield from _unknown_keywords(path, call)
+                    elif name and not _has(owner, name):
+                        yield f"{path}.{name}"
+
+
+def _of_base(node: ast.AST) -> str | None:
+    """The method that it calls by ``super()``, if it does."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.attr if ast.unparse(node.func.value) == "super()" else None
+    return None
+
+
+def _unknown_keywords(path: str, call: Any) -> Iterator[str]:
+    """Those of a ``call`` of what is at ``path``."""
+    if (owner := _find(path)) is None:
+        return
+    known = inspect.signature(owner).parameters
+    if not any(each.kind is each.VAR_KEYWORD for each in known.values()):
+        for keyword in call.keywords:
+            if keyword.arg and keyword.arg not in known:
+                yield f"{path}({keyword.arg}=)"
 
 
 def _find(path: str) -> Any:

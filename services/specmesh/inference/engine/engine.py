@@ -217,11 +217,12 @@ class Engine:
             self._waiting.clear()
         for job in lost:
             job.fail(_engine_broken())
+        self._signals.put(None)  # a thread without jobs ends
 
     def _awaits_job(self) -> bool:
         """Block until a job waits; False if there will be none."""
         while not self._waiting:
-            if self._stopping:
+            if self._stopping or self.is_broken:
                 return False
             self._pulse.rest()
             self._signals.get()
