@@ -3,10 +3,8 @@ behind ``tests/conformance``."""
 
 from dataclasses import dataclass
 
-import pytest
-
 from specmesh.decoding.prefix import SALT_BYTES, PrefixChain
-from specmesh.inference.models.vllm.tails import TAIL, Tails
+from specmesh.inference.models.vllm.tails import TAIL, Beginning, Tails
 
 BLOCK_TOKENS = 32
 TEXT = list(range(100, 200))
@@ -55,24 +53,56 @@ class Pool:
             self.blocks[number].block_hash = None
 
 
+@dataclass
+class Begun:
+    """A call under way."""
+
+    chain: PrefixChain
+    blocks: list[Block]
+    num_sure: int
+    source: Beginning | None = None
+
+
 class Calls:
     """Calls, one after the other, as the scheduler has them."""
 
     def __init__(self, num_blocks=20):
         self.pool = Pool(num_blocks)
         self.tails = Tails(self.pool, BLOCK_TOKENS)
+        self.num_taken_over = 0
 
-    def compute(self, tokens, salt=b"", start=0) -> int:
-        """Computes ``tokens``; how many of those from ``start`` on were there."""
+    def compute(self, tokens, salt=b"", start=0, num_drafted=0) -> int:
+        """Computes ``tokens``, the last of which are a draft; how many of those from ``start`` on
+        were there."""
+        begun = self.begin(tokens, salt, start, num_drafted)
+        self.end(begun)
+        return begun.source.num_shared if begun.source else 0
+
+    def begin(self, tokens, salt=b"", start=0, num_drafted=0):
+        """A call that has its blocks; those before ``start`` are blocks of its own here."""
         chain = PrefixChain(tokens, salt)
         found = self.tails.find(chain, start, len(chain) - 1)
-        source, num_shared = found or (None, 0)
-        blocks = self.pool.get_new_blocks(-(-len(chain) // BLOCK_TOKENS))
-        for block in blocks[: len(chain) // BLOCK_TOKENS]:
+        num_blocks = -(-len(chain) // BLOCK_TOKENS)
+        if found is None:
+            return Begun(chain, self.pool.get_new_blocks(num_blocks), len(chain) - num_drafted)
+        before = self.pool.get_new_blocks(start // BLOCK_TOKENS)
+        self.pool.touch([found.block])
+        if self.tails.take_over(found, chain):
+            self.num_taken_over += 1
+            within = [found.block]
+        else:
+            within = self.pool.get_new_blocks(1)
+            self.pool.free_blocks([found.block])  # once it has been copied
+        rest = self.pool.get_new_blocks(num_blocks - len(before) - 1)
+        blocks = [*before, *within, *rest]
+        return Begun(chain, blocks, len(chain) - num_drafted, found)
+
+    def end(self, begun):
+        """Leave the blocks to others."""
+        for block in begun.blocks[: len(begun.chain) // BLOCK_TOKENS]:
             block.block_hash = b"full"  # as vLLM has it
-        self.tails.keep(blocks, chain, source)
-        self.pool.free_blocks(reversed(blocks))
-        return num_shared
+        self.tails.keep(begun.blocks, begun.chain, begun.num_sure, begun.source)
+        self.pool.free_blocks(reversed(begun.blocks))
 
     def kept(self) -> int:
         return sum(block.block_hash == TAIL for block in self.pool.blocks)
@@ -109,8 +139,9 @@ def test_callers_with_another_salt_find_nothing():
 def test_a_session_leaves_one_tail_however_many_drafts_of_it_are_rejected():
     calls = Calls()
     for length in range(4, 28):
-        calls.compute([*TEXT[:length], 1, 2, 3])
+        calls.compute([*TEXT[:length], 1, 2, 3], num_drafted=3)
     assert calls.kept() == 1
+    assert calls.num_taken_over == 23
     assert calls.compute(TEXT[:30]) == 27
 
 
@@ -125,11 +156,13 @@ def test_a_tail_that_is_part_of_another_is_not_kept():
 def test_sessions_that_part_within_a_block_have_a_tail_each():
     calls = Calls()
     one, other = [*TEXT[:9], 1, 1, 1], [*TEXT[:9], 2, 2, 2]
-    calls.compute(TEXT[:10])
-    calls.compute(other)
+    calls.compute(TEXT[:9])
+    for length in range(10, 13):
+        calls.compute(one[:length], num_drafted=1)
+        calls.compute(other[:length], num_drafted=1)
     found = [calls.compute([*one, 1]), calls.compute([*other, 2])]
-    assert found[0] >= 9
-    assert found[1] >= 9
+    assert found == [12, 12]
+    assert calls.kept() == 2
 
 
 def test_a_block_that_was_handed_out_anew_is_forgotten():
@@ -140,15 +173,42 @@ def test_a_block_that_was_handed_out_anew_is_forgotten():
     assert calls.tails.num_evicted >= 1
 
 
-@pytest.mark.parametrize("in_use", [False, True])
-def test_a_tail_that_has_been_replaced_is_reused_first(in_use):
+def test_a_tail_that_nobody_uses_is_written_on_in():
+    calls = Calls()
+    calls.compute(TEXT[:10])
+    (tail,) = (block for block in calls.pool.blocks if block.block_hash == TAIL)
+    begun = calls.begin(TEXT[:40])
+    assert begun.blocks[0] is tail
+    assert tail.block_hash is None  # until vLLM gives it that of a full block
+    assert calls.tails.find(PrefixChain(TEXT[:12]), 0, 11) == Beginning(tail, 0, 10)
+    calls.end(begun)
+    assert calls.kept() == 1
+    assert calls.compute(TEXT[:BLOCK_TOKENS]) == BLOCK_TOKENS - 1
+
+
+def test_what_a_shorter_call_writes_again_costs_nothing_behind_it():
+    calls = Calls()
+    calls.compute(TEXT[:20])
+    begun = calls.begin(TEXT[:10])
+    assert calls.num_taken_over == 1
+    assert calls.tails.find(PrefixChain(TEXT[:25]), 0, 24) == Beginning(begun.blocks[0], 0, 20)
+
+
+def test_a_tail_that_is_no_draft_is_copied_by_those_who_part_from_it():
+    calls = Calls()
+    calls.compute(TEXT[:20], num_drafted=4)
+    calls.compute([*TEXT[:15], 7, 7])
+    assert calls.num_taken_over == 0
+    assert calls.compute(TEXT[:20]) == 19
+
+
+def test_a_tail_in_use_is_copied_and_reused_first_once_it_is_free():
     calls = Calls(num_blocks=4)
     calls.compute(TEXT[:10])
     (tail,) = (block for block in calls.pool.blocks if block.block_hash == TAIL)
-    if in_use:
-        calls.pool.touch([tail])
+    calls.pool.touch([tail])
     calls.compute(TEXT[:15])
+    assert calls.num_taken_over == 0
     assert tail.block_hash is None
-    if in_use:
-        calls.pool.free_blocks([tail])
+    calls.pool.free_blocks([tail])
     assert calls.pool.free[0] == tail.block_id

@@ -35,6 +35,7 @@ MEMBERS = {
         "register_failure_callback",
     ),
     "vllm.v1.core.sched.scheduler.Scheduler": ("schedule", "update_from_output"),
+    "vllm.v1.core.single_type_kv_cache_manager.FullAttentionManager": ("allocate_new_blocks",),
     "vllm.v1.core.kv_cache_manager.KVCacheManager": ("create_kv_cache_blocks", "get_blocks"),
     "vllm.v1.core.block_pool.BlockPool": (
         "get_new_blocks",

@@ -72,6 +72,10 @@ class BlockRegistry:
         num_shared, block = max(shared, default=(0, 0))
         return (block, num_shared) if num_shared else None
 
+    def num_shared(self, block: int, wanted: Sequence[int]) -> int:
+        """How many tokens at the beginning of ``wanted`` are those of ``block``."""
+        return _num_shared(self._entries[block].tokens, wanted)
+
     def base(self, length: int, digest: bytes) -> PrefixChain | None:
         """The prefix of ``length`` tokens with that ``digest``, if all its blocks are
         registered."""

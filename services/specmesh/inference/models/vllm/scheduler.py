@@ -14,7 +14,7 @@ from vllm.v1.request import Request
 
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
 from specmesh.inference.models.vllm.rows import FIRST_ROW
-from specmesh.inference.models.vllm.tails import Tails
+from specmesh.inference.models.vllm.tails import Beginning, Tails
 
 
 class ScoringRequest(Request):  # type: ignore[misc] # vLLM is in another environment
@@ -27,7 +27,7 @@ class ScoringRequest(Request):  # type: ignore[misc] # vLLM is in another enviro
     def __init__(self, name: str, chain: PrefixChain, first_row: int, block_tokens: int) -> None:
         self.chain = chain
         self.first_row = first_row
-        self.source: Any | None = None
+        self.source: Beginning | None = None
         """The block in whose middle it goes on, if any."""
         params = SamplingParams(
             temperature=0, max_tokens=1, detokenize=False, extra_args={FIRST_ROW: first_row}
@@ -67,6 +67,9 @@ class ScoringScheduler(Scheduler):  # type: ignore[misc] # vLLM is in another en
         """None for models whose layers don't all keep the KV of all tokens."""
         if [type(manager) for manager in managers] == [FullAttentionManager]:
             self.tails = Tails(self.kv_cache_manager.block_pool, managers[0].block_size)
+            self._mid_block = managers[0]._partial_hit_reqs
+            self._allocate = managers[0].allocate_new_blocks
+            managers[0].allocate_new_blocks = self._allocate_new_blocks
 
     def _get_local_prefix_cache_hit(self, request: ScoringRequest) -> Any:
         hit = super()._get_local_prefix_cache_hit(_BeforeRows(request))
@@ -74,14 +77,21 @@ class ScoringScheduler(Scheduler):  # type: ignore[misc] # vLLM is in another en
         if self.tails is None or not self._has_room_for_a_copy(request):
             return hit
         blocks, num_cached, *others = hit
-        found = self.tails.find(request.chain, num_cached, request.first_row)
-        if found is None:
+        source = self.tails.find(request.chain, num_cached, request.first_row)
+        if source is None:
             return hit
-        request.source, num_shared = found
-        blocks = self.kv_cache_manager.create_kv_cache_blocks(
-            ([*blocks.blocks[0], request.source],)
-        )
-        return blocks, num_cached + num_shared, *others
+        request.source = source
+        blocks = self.kv_cache_manager.create_kv_cache_blocks(([*blocks.blocks[0], source.block],))
+        return blocks, num_cached + source.num_shared, *others
+
+    def _allocate_new_blocks(self, name: str, *args: Any, **options: Any) -> Any:
+        """As the manager's own, which would have the block copied that a request goes on in."""
+        if name in self._mid_block:
+            request, tails = self.requests[name], self.tails
+            assert tails is not None
+            if tails.take_over(request.source, request.chain):
+                del self._mid_block[name]
+        return self._allocate(name, *args, **options)
 
     def _has_room_for_a_copy(self, request: ScoringRequest) -> bool:
         """Whether there is a block more than ``request`` needs, however little of it is shared:
@@ -93,7 +103,7 @@ class ScoringScheduler(Scheduler):  # type: ignore[misc] # vLLM is in another en
     def _free_request(self, request: ScoringRequest, delay_free_blocks: bool = False) -> Any:
         if self.tails is not None and request.num_computed_tokens:
             (blocks,) = self.kv_cache_manager.get_blocks(request.request_id).blocks
-            self.tails.keep(blocks, request.computed, request.source)
+            self.tails.keep(blocks, request.computed, request.first_row + 1, request.source)
         return super()._free_request(request, delay_free_blocks)
 
 
