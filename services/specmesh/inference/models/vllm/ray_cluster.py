@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 
 from specmesh.inference.model import ModelNotLoadable
+from specmesh.inference.models.vllm.versions import RAY
 from specmesh.serving.logging import take_over
 
 
@@ -16,15 +17,15 @@ def join_ray(environment: Mapping[str, str]) -> None:
 
     Raises ``ModelNotLoadable`` without Ray, or if there is no way to the cluster.
     """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray
     except ModuleNotFoundError as error:
         raise ModelNotLoadable(
             "--engine-options: --distributed-executor-backend ray needs Ray, and there is none: "
-            "pip install 'specmesh[ray]'"
+            f"pip install 'ray{RAY}'"
         ) from error
     take_over("ray")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         ray.init(
             runtime_env={"env_vars": dict(environment)},
