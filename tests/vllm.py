@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import subprocess
 from functools import cache
 from pathlib import Path
 
@@ -14,6 +15,12 @@ from specmesh import models
 
 PYTHON = Path(__file__).parents[1] / ".venv-vllm/bin/python"
 needs_vllm = pytest.mark.skipif(not PYTHON.exists(), reason="needs vLLM: make setup-vllm")
+
+HAS_RAY = "import sys; from importlib.util import find_spec; sys.exit(find_spec('ray') is None)"
+needs_ray = pytest.mark.skipif(
+    not PYTHON.exists() or subprocess.run([PYTHON, "-c", HAS_RAY], check=False).returncode != 0,
+    reason="needs Ray in vLLM's environment: see docs/vllm.md",
+)
 
 START_SECONDS = 300.0
 """To import vLLM takes 20 seconds of a core, the first time far longer."""

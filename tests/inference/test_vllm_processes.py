@@ -6,16 +6,16 @@ import asyncio
 import os
 import signal
 import subprocess
-from itertools import chain
 from pathlib import Path
 
 import grpc
 import numpy as np
+import psutil
 import pytest
 from tests.conformance.calls import verdict_on
 from tests.conformance.cases import chains
 from tests.forks import surroundings
-from tests.vllm import PYTHON, address_of, needs_vllm, start_vllm
+from tests.vllm import PYTHON, address_of, needs_ray, needs_vllm, start_vllm
 from transformers import LlamaConfig
 
 from specmesh.inference.models.transformers_model import TransformersModel
@@ -53,19 +53,31 @@ async def told(process, asked):
 
 
 def workers_of(pid: int) -> list[int]:
-    """vLLM's processes, below the process ``pid``."""
-    found = []
-    threads = Path(f"/proc/{pid}/task").iterdir()
-    for child in chain.from_iterable((each / "children").read_text().split() for each in threads):
-        if b"resource_tracker" not in Path(f"/proc/{child}/cmdline").read_bytes():
-            found += [int(child), *workers_of(int(child))]
-    return found
+    """vLLM's processes, below the process ``pid``; of Ray's those alone that compute for it."""
+    below = psutil.Process(pid).children(recursive=True)
+    commands = {each.pid: " ".join(each.cmdline()) for each in below}
+    in_ray = [pid for pid, command in commands.items() if command.startswith("ray::CpuWorker")]
+    return in_ray or [pid for pid, line in commands.items() if "resource_tracker" not in line]
+
+
+TENSOR = ("--tensor-parallel-size", "2")
+RAY = pytest.param(
+    (*TENSOR, "--engine-options", "--distributed-executor-backend ray"), id="ray", marks=needs_ray
+)
+
+
+@pytest.fixture(autouse=True)
+def _no_cluster_but_its_own(monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "local")
 
 
 @pytest.mark.parametrize(
     "options",
-    [("--tensor-parallel-size", "2"), ("--engine-options", "--pipeline-parallel-size 2")],
-    ids=["tensor", "pipeline"],
+    [
+        pytest.param(TENSOR, id="tensor"),
+        pytest.param(("--engine-options", "--pipeline-parallel-size 2"), id="pipeline"),
+        RAY,
+    ],
 )
 async def test_two_processes_say_what_our_engine_says_and_their_loss_ends_the_replica(
     folder, options
@@ -78,7 +90,7 @@ async def test_two_processes_say_what_our_engine_says_and_their_loss_ends_the_re
     try:
         assert await told(process, asked) == [case.expected for case in asked]
         workers = workers_of(process.pid)
-        assert len(workers) >= 2
+        assert len(workers) == 2
         os.kill(workers[0], signal.SIGKILL)
         reason = process.wait_event("broken", SOON_SECONDS)["reason"]
         assert "a process of vLLM's has died" in reason
@@ -87,9 +99,10 @@ async def test_two_processes_say_what_our_engine_says_and_their_loss_ends_the_re
         process.kill()
 
 
-async def test_ctrl_c_drains_before_vllms_processes_end(folder):
+@pytest.mark.parametrize("options", [pytest.param(TENSOR, id="tensor"), RAY])
+async def test_ctrl_c_drains_before_vllms_processes_end(folder, options):
     """A terminal sends it to all processes alike."""
-    process = start_vllm(*CACHE, "--tensor-parallel-size", "2", folder=folder)
+    process = start_vllm(*CACHE, *options, folder=folder)
     try:
         address_of(process)
         for pid in workers_of(process.pid):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -66,3 +67,30 @@ def test_library_is_heard_from_warning_up_and_our_own_always():
     quiet = QuietLibraries()
     assert not quiet.filter(record("connected", name="grpc._cython", level=logging.INFO))
     assert all(quiet.filter(record("round")) for _ in range(2))
+
+
+def test_what_a_library_notes_for_itself_is_left_out():
+    assert "_ray_timestamp_ns" not in formatted(record("connected", _ray_timestamp_ns=1))
+
+
+TALKATIVE = """
+import logging, warnings
+library = logging.getLogger("talkative.part")
+library.addHandler(logging.StreamHandler())
+library.propagate = False
+from specmesh.serving.logging import configure, take_over
+configure("info", "verifier", "v-1")
+take_over("talkative")
+library.warning("from the library")
+warnings.warn("from Python")
+"""
+
+
+def test_warnings_and_libraries_with_handlers_of_their_own_are_lines_of_json():
+    done = subprocess.run(
+        [sys.executable, "-c", TALKATIVE], capture_output=True, text=True, timeout=60, check=True
+    )
+    own, warning = map(json.loads, done.stderr.splitlines())
+    assert own["event"] == "from the library"
+    assert "UserWarning: from Python" in warning["event"]
+    assert {each["level"] for each in (own, warning)} == {"warning"}

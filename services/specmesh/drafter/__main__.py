@@ -14,6 +14,7 @@ from specmesh.drafter.backends import Backend, load
 from specmesh.drafter.servicer import DrafterServicer
 from specmesh.inference.model import LanguageModel
 from specmesh.inference.models.simulated_settings import SimulatedDrafterSettings
+from specmesh.inference.models.vllm.settings import VllmSettings
 from specmesh.inference.service.features import DRAFTING
 from specmesh.inference.service.prefixes import PrefixResolver
 from specmesh.inference.service.service import MODEL_SERVICE, InferenceService, InferenceSettings
@@ -22,7 +23,7 @@ from specmesh.serving.command_line import parse
 from specmesh.serving.server import serve
 
 
-class DrafterSettings(InferenceSettings, SimulatedDrafterSettings):
+class DrafterSettings(InferenceSettings, SimulatedDrafterSettings, VllmSettings):
     """Serves a cheap model, which guesses ahead of the target."""
 
     model_config = SettingsConfigDict(env_prefix="SPECMESH_DRAFTER__")
@@ -73,6 +74,7 @@ class DrafterService(InferenceService):
             num_threads=self._drafter.num_threads,
             units=self._drafter.unit_specs,
             simulated=self._drafter,
+            vllm=self._drafter,
         )
 
     def add_servicer(

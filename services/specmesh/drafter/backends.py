@@ -20,6 +20,7 @@ from specmesh.inference.models.context_models import (
 from specmesh.inference.models.digests import digest_of, digest_of_array
 from specmesh.inference.models.ngram import NGram
 from specmesh.inference.models.simulated_settings import SimulatedDrafterSettings
+from specmesh.inference.models.vllm.settings import VllmSettings
 
 Backend = Literal["transformers", "vllm", "ngram", "prompt-lookup", "random", "simulated"]
 
@@ -39,8 +40,11 @@ def load(
     num_threads: int = 1,
     units: Sequence[UnitSpec] | None = None,
     simulated: SimulatedDrafterSettings,
+    vllm: VllmSettings,
 ) -> LanguageModel:
     """Load the drafter of kind ``backend``; raises ``ModelNotLoadable``."""
+    for refusal in vllm.refusals(backend):
+        raise ModelNotLoadable(refusal)
     if backend == "transformers":
         from specmesh.inference.models.transformers_model import TransformersModel
 
@@ -58,7 +62,8 @@ def load(
             device=device,
             num_threads=num_threads,
             cache_bytes=cache_bytes,
-            tensor_parallel=1,
+            tensor_parallel=vllm.tensor_parallel_size,
+            engine_options=vllm.engine_options,
             chat_template=None,
         )
     if backend == "simulated":

@@ -26,6 +26,17 @@ def configure(level: str, role: str, name: str) -> None:
     handler.setFormatter(JsonFormatter(role, name))
     handler.addFilter(QuietLibraries())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.captureWarnings(True)
+
+
+def take_over(library: str) -> None:
+    """Have the loggers of ``library`` log as all others do, where it gave them handlers of its own;
+    it must have been imported."""
+    for name, logger in list(logging.root.manager.loggerDict.items()):
+        is_its = name == library or name.startswith(f"{library}.")
+        if is_its and isinstance(logger, logging.Logger) and logger.handlers:
+            logger.handlers.clear()
+            logger.propagate = True
 
 
 class JsonFormatter(logging.Formatter):
@@ -48,7 +59,11 @@ class JsonFormatter(logging.Formatter):
         if span.is_valid:
             fields["trace_id"] = trace.format_trace_id(span.trace_id)
             fields["span_id"] = trace.format_span_id(span.span_id)
-        fields |= {key: value for key, value in vars(record).items() if key not in _STANDARD_FIELDS}
+        fields |= {
+            key: value
+            for key, value in vars(record).items()
+            if key not in _STANDARD_FIELDS and not key.startswith("_")  # Ray notes some for itself
+        }
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
         return json.dumps(fields, default=str)

