@@ -14,6 +14,7 @@ from tests.k8s.checks import (
     lifecycle,
     metrics,
     network,
+    parts,
     references,
 )
 from tests.k8s.checks.every import CHECKS, Check
@@ -25,6 +26,7 @@ pytestmark = needs_tools
 
 LEADERS = "tensor-parallel-nodes"
 ONE_NODE = "tensor-parallel"
+VLLM = "vllm"
 
 
 def of(kind: str, name: str) -> Callable[[Manifests], Object]:
@@ -212,6 +214,19 @@ BREAKAGES: list[Broken] = [
     (code.images, container("verifier"), ("image",), "specmesh-drafter:0.1.0", "runs 'drafter'"),
     (code.images, container("traces"), ("args",), ["serve", "tracks"], "runs 'tracks'"),
     (code.images, container("redis"), ("image",), "docker.io/valkey/valkey:latest", "VERSION"),
+    # Engines and their GPUs.
+    (parts.engines, settings("verifier"), ("SPECMESH_VERIFIER__BACKEND",), "vllm", "no place for"),
+    (
+        parts.engines,
+        container("verifier"),
+        ("image",),
+        "a/specmesh-verifier-vllm:1",
+        "backend None",
+    ),
+    (
+        *(parts.processes, settings("verifier"), ("SPECMESH_VERIFIER__TENSOR_PARALLEL_SIZE",)),
+        *("2", "2 processes have 1 GPUs"),
+    ),
     # Metrics.
     (
         *(metrics.queries, of("ScaledObject", "verifier"), ("spec", "triggers", 0)),
@@ -334,6 +349,25 @@ def test_torchrun_that_kills_ranks_while_they_drain_is_told(name):
         command[at] = wrong
         (problem,) = lifecycle.grace(built)
         assert "torchrun kills ranks after" in problem
+
+
+@pytest.mark.parametrize("name", [ONE_NODE, LEADERS, VLLM])
+def test_a_target_in_parts_with_little_shared_memory_is_told(name):
+    built = manifests(name)
+    assert list(parts.processes(built)) == []
+    for pod in built.pods:
+        for volume in pod.spec.get("volumes", ()):
+            volume.get("emptyDir", {}).pop("medium", None)
+    problems = list(parts.processes(built))
+    assert problems
+    assert all("8 processes have 64 MiB of /dev/shm" in each for each in problems)
+
+
+def test_a_target_on_vllm_in_fewer_parts_than_gpus_is_told():
+    built = manifests(VLLM)
+    settings("verifier")(built)["SPECMESH_VERIFIER__TENSOR_PARALLEL_SIZE"] = "4"
+    (problem,) = parts.processes(built)
+    assert "4 processes have 8 GPUs" in problem
 
 
 @pytest.mark.parametrize(

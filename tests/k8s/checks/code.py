@@ -29,6 +29,7 @@ STANDARD = {"HF_HUB_OFFLINE", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "POD_NAME", 
 
 IMAGES = {
     **{f"specmesh-{role}": role for role in ROLES},
+    "specmesh-verifier-vllm": "verifier",
     "specmesh-load": "load",
     "specmesh-tools": "",
     "specmesh-demo": "",

@@ -12,6 +12,7 @@ from tests.k8s.checks import (
     lifecycle,
     metrics,
     network,
+    parts,
     references,
 )
 from tests.k8s.manifests import Manifests
@@ -32,6 +33,8 @@ CHECKS: tuple[Check, ...] = (
     code.settings,
     code.images,
     code.models,
+    parts.engines,
+    parts.processes,
     metrics.queries,
     metrics.alerts,
     metrics.scaling,
