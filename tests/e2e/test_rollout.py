@@ -37,7 +37,7 @@ class Mesh:
             return [Replica(processes, role, flags, str(free_port())) for _ in range(count)]
 
         redis = ("--redis-url", redis_url)
-        self.verifiers = replicas("verifier", 3, *SIMULATED, "--simulated-each-ms", "8", *redis)
+        self.verifiers = replicas("verifier", 3, *SIMULATED, "--simulated-each-ms", "30", *redis)
         self.drafters = replicas("drafter", 2, *SIMULATED, "--simulated-each-ms", "1", *redis)
         # Nothing is kept without the target, or the text would depend on who could be asked.
         self.confidence = replicas("confidence", 2, "--threshold", "inf")
