@@ -31,6 +31,8 @@ LONGEST_FIRST = (
     "tests/conformance",
     "tests/orchestrator/test_strategy",
     "tests/orchestrator/test_filter_law",
+    "tests/simulation/test_properties",
+    "tests/training",
     "tests/bench",
     "tests/cli",
     "tests/k8s/test_policies",
