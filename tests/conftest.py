@@ -9,7 +9,7 @@ import sys
 import pytest
 from hypothesis import settings
 
-# There are as many tests at once as cores: more threads than that wait for one another, and spin.
+# There are tests at once for all cores: more threads than that wait for one another, and spin.
 # Read when torch and numpy are first imported, here and in the processes that tests start.
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
