@@ -41,9 +41,8 @@ demo: $(READY) ## start a mesh, answer prompts with every strategy, compare
 # They start hundreds of processes: what one has compiled, the next need not.
 test k8s-check vllm-check: export PYTHONDONTWRITEBYTECODE =
 
-# Three workers for two cores: for a fifth of the time a test waits for something.
 test: $(READY) ## run all tests
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 schedules: $(READY) ## run the orchestrator through 100,000 schedules on a virtual clock
 	$(BIN)/python -m tests.schedules $(ARGS)
