@@ -9,7 +9,7 @@ import sys
 import pytest
 from hypothesis import settings
 
-# There are as many tests at once as cores: more threads than that wait for one another, and spin.
+# There are tests at once for all cores: more threads than that wait for one another, and spin.
 # Read when torch and numpy are first imported, here and in the processes that tests start.
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
@@ -31,6 +31,8 @@ LONGEST_FIRST = (
     "tests/conformance",
     "tests/orchestrator/test_strategy",
     "tests/orchestrator/test_filter_law",
+    "tests/simulation/test_properties",
+    "tests/training",
     "tests/bench",
     "tests/cli",
     "tests/k8s/test_policies",

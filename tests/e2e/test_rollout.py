@@ -37,7 +37,7 @@ class Mesh:
             return [Replica(processes, role, flags, str(free_port())) for _ in range(count)]
 
         redis = ("--redis-url", redis_url)
-        self.verifiers = replicas("verifier", 3, *SIMULATED, "--simulated-each-ms", "8", *redis)
+        self.verifiers = replicas("verifier", 3, *SIMULATED, "--simulated-each-ms", "16", *redis)
         self.drafters = replicas("drafter", 2, *SIMULATED, "--simulated-each-ms", "1", *redis)
         # Nothing is kept without the target, or the text would depend on who could be asked.
         self.confidence = replicas("confidence", 2, "--threshold", "inf")
@@ -56,7 +56,7 @@ class Mesh:
         self.orchestrators = replicas("orchestrator", 2, *flags, *redis, *staying)
         self.orchestrators[1].flags += ("--drain-seconds", "0.1")  # it hands its answers over
         listed = ",".join(each.address for each in self.orchestrators)
-        leaving = ("--drain-delay-seconds", "2")  # longer than an answer takes
+        leaving = ("--drain-delay-seconds", "4")  # longer than an answer takes
         self.gateways = replicas("gateway", 2, "--orchestrators", listed, *leaving)
         self._processes = processes
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -14,8 +13,8 @@ import grpc
 import numpy as np
 import psutil
 import pytest
-from tests.e2e.processes import START_SECONDS, Process, Processes, launch
-from tests.forks import surroundings
+from tests.e2e.processes import START_SECONDS, Process, Processes
+from tests.forks import nursery, surroundings
 from tests.inference.drafting import grow
 from tests.ports import free_port
 from transformers import AutoConfig, Phi3Config
@@ -64,12 +63,12 @@ def group(folders: dict[str, Path]) -> Group:
 
 
 def start_ranks(folder: Path) -> Process:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--nproc-per-node", "2", "-m", "specmesh.verifier", "--port", "0"]
-    command += ["--model", str(folder), "--cache-bytes", str(1 << 20)]
+    arguments = ["--standalone", "--nproc-per-node", "2", "-m", "specmesh.verifier", "--port", "0"]
+    arguments += ["--model", str(folder), "--cache-bytes", str(1 << 20)]
     # Where there is a GPU, transformers would put the ranks there.
     environment = {**surroundings(), "CUDA_VISIBLE_DEVICES": ""}
-    return Process("torchrun", launch(command, environment))
+    torchrun = nursery().start("torch.distributed.run", arguments, environment)
+    return Process("torchrun", torchrun)
 
 
 def find_ranks() -> dict[int, psutil.Process]:

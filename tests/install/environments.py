@@ -26,6 +26,7 @@ from packaging.utils import canonicalize_name
 REPOSITORY = Path(__file__).parents[2]
 OURS = {"specmesh", "specmesh-models"}
 """What is built here."""
+UV = (sys.executable, "-m", "uv")
 
 
 def build_tools(folder: Path, source: Path = REPOSITORY) -> Path:
@@ -36,7 +37,7 @@ def build_tools(folder: Path, source: Path = REPOSITORY) -> Path:
     with FileLock(f"{tools}.lock"):
         if not tools.exists():
             venv.create(tools, with_pip=False)
-            pip(tools, "install", "--quiet", *requires)
+            install(tools, *requires)
     return tools / "bin" / "python"
 
 
@@ -45,28 +46,30 @@ def build_wheel(folder: Path, tools: Path) -> Path:
 
     In place it would write the stubs anew while other tests import them.
     """
-    _hatchling("sdist", folder, REPOSITORY)
-    (packed,) = folder.glob("*.tar.gz")
-    command = [sys.executable, "-m", "pip", "--python", tools, "wheel", "--quiet", "--no-deps"]
-    subprocess.run([*command, "--no-build-isolation", "--wheel-dir", folder, packed], check=True)
+    command = [*UV, "build", "--quiet", "--no-build-isolation", "--python", tools]
+    subprocess.run([*command, "--out-dir", folder, REPOSITORY], check=True)
     (wheel,) = folder.glob("specmesh-*.whl")
     return wheel
 
 
 def build_weights(folder: Path) -> Path:
     """The wheel of the shipped pair."""
-    _hatchling("wheel", folder, REPOSITORY / "services" / "specmesh" / "models")
+    source = REPOSITORY / "services" / "specmesh" / "models"
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel"]
+    subprocess.run([*command, "--directory", folder], cwd=source, check=True, capture_output=True)
     (wheel,) = folder.glob("specmesh_models-*.whl")
     return wheel
 
 
 class Installed:
-    """The wheels, installed by pip in a virtual environment without anything that they need."""
+    """The wheels, installed in a virtual environment without anything that they need; ``compiled``
+    where many programs are to start."""
 
-    def __init__(self, folder: Path, *wheels: Path) -> None:
+    def __init__(self, folder: Path, *wheels: Path, compiled: bool = False) -> None:
         self.folder = folder
         venv.create(folder, with_pip=False)
-        pip(folder, "install", "--quiet", "--no-deps", "--no-index", *map(str, wheels))
+        options = ("--compile-bytecode",) if compiled else ()
+        install(folder, "--no-deps", "--no-index", *options, *map(str, wheels))
         (site,) = folder.glob("lib/python*/site-packages")
         self.specmesh = next(
             each for each in distributions(path=[str(site)]) if each.name == "specmesh"
@@ -113,15 +116,10 @@ class Environment:
 Ended = subprocess.CompletedProcess[str]
 
 
-def _hatchling(target: str, to: Path, source: Path) -> None:
-    command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", to]
-    subprocess.run(command, cwd=source, check=True, capture_output=True)
-
-
-def pip(folder: Path, *arguments: str) -> None:
-    """Run pip for the environment in ``folder``."""
-    command = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python", *arguments]
-    subprocess.run(command, check=True)
+def install(folder: Path, *arguments: str) -> None:
+    """Install in the environment in ``folder``: by uv, in a tenth of the time that pip takes."""
+    python = folder / "bin" / "python"
+    subprocess.run([*UV, "pip", "install", "--quiet", "--python", python, *arguments], check=True)
 
 
 def _all_extras(specmesh: Distribution, extra: str) -> frozenset[str]:

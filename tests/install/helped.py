@@ -13,14 +13,29 @@ import os
 import runpy
 import sys
 from contextlib import suppress
+from importlib import import_module
 from tempfile import TemporaryFile
 
 Helped = tuple[int, str, str]
 """The exit status, standard output and standard error."""
 
+SLOW = (
+    "aiohttp",
+    "cryptography.x509",
+    "grpc",
+    "opentelemetry.sdk.trace",
+    "pydantic_settings",
+    "redis",
+    "rich.markdown",
+    "transformers.models.auto.modeling_auto",
+    "typer",
+)
+"""To import; each where an extra brings it."""
+
 gc.disable()
-with suppress(ModuleNotFoundError):  # not with every extra
-    from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: F401
+for name in SLOW:
+    with suppress(ModuleNotFoundError):
+        import_module(name)
 gc.freeze()
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
-from tests.install.environments import Environment, Installed, build_weights, pip
+from tests.install.environments import Environment, Installed, build_weights, install
 
 from specmesh.client.testing import FakeMesh
 
@@ -90,8 +90,8 @@ def test_a_client_alone_talks_to_a_mesh_with_the_oldest_versions_that_it_allows(
 ):
     oldest_only = folder / "oldest"
     venv.create(oldest_only, with_pip=False)
-    pip(oldest_only, "install", "--quiet", *oldest(client_only))
-    pip(oldest_only, "install", "--quiet", "--no-deps", "--no-index", str(wheel))
+    install(oldest_only, *oldest(client_only))
+    install(oldest_only, "--no-deps", "--no-index", str(wheel))
     (site,) = oldest_only.glob("lib/python*/site-packages")
     size = sum(file.stat().st_size for file in site.rglob("*") if file.is_file())
     with capsys.disabled():

@@ -35,7 +35,7 @@ Make = Callable[[str], Environment]
 def installed(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Iterator[Make]:
     """An environment by the extra it has; each is made once."""
     folder = tmp_path_factory.mktemp("install")
-    yield cache(Installed(folder / "installed", wheel).with_extra)
+    yield cache(Installed(folder / "installed", wheel, compiled=True).with_extra)
     shutil.rmtree(folder)  # a quarter of a gigabyte
 
 

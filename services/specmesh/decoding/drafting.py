@@ -185,8 +185,10 @@ def _fit_for_wire(warped: Distribution) -> Distribution:
     yields the target's distribution for *any* q, as long as the draft tokens were drawn from that
     same q. It costs acceptance, by no more than the probability cut off.
     """
-    kept = np.sort(likeliest(warped.probabilities, MAX_CANDIDATES))
-    token_ids, probabilities = warped.token_ids[kept], warped.probabilities[kept]
+    token_ids, probabilities = warped.token_ids, warped.probabilities
+    if token_ids.size > MAX_CANDIDATES:
+        kept = np.sort(likeliest(probabilities, MAX_CANDIDATES))
+        token_ids, probabilities = token_ids[kept], probabilities[kept]
     steps = np.rint(probabilities * (_STEPS / probabilities.sum()))
     # The remainder, at most half a step a token and perhaps negative, goes to the likeliest.
     steps[steps.argmax()] += _STEPS - steps.sum()
