@@ -1,46 +1,58 @@
-"""How many rounds a second ways of decoding make through the orchestrator: some, to fit to."""
+"""How many rounds a second ways of decoding make through the orchestrator, which is known best of
+those that were tried."""
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import cycle, islice
 from statistics import median
 
-from specmesh.bench.profile.costs import MANY, Acceptance, MeshCosts
-from specmesh.bench.profile.predict import Observed, tokens_per_s
+from specmesh.bench.profile.costs import MANY, Acceptance, MeshCosts, Observed, Way
+from specmesh.bench.profile.predict import tokens_per_s
 from specmesh.bench.profile.tries import Load, attempt, warm_up
 from specmesh.client import AsyncClient
 
+TURNS = 3
+"""Answers of a single stream in one try."""
 
-async def observe(
-    client: AsyncClient,
-    acceptances: Sequence[Acceptance],
-    prompts: Sequence[str],
-    num_tokens: int,
-    seconds: float,
-    seed: int,
-) -> list[Observed]:
-    """Try each of ``acceptances`` with one stream and with many, over and over for about
-    ``seconds``. Raises SpecmeshError."""
-    loads = [
-        Load(list(islice(cycle(prompts), streams)), streams, 0.0, num_tokens, seed)
-        for streams in (1, MANY)
-    ]
-    ways = [each.way for each in acceptances]
-    await warm_up(client, loads[-1], ways)
-    rates: defaultdict[tuple[Acceptance, int], list[float]] = defaultdict(list)
-    until = time.monotonic() + seconds
-    while not rates or time.monotonic() < until:
-        for each in acceptances:
-            for load in loads:
-                tried = await attempt(client, load.at(each.temperature), each.way)
-                rates[each, load.streams].append(tried.rounds_per_s)
-    return [
-        Observed(acceptance, streams, median(found))
-        for (acceptance, streams), found in rates.items()
-    ]
+Case = tuple[Way, float, int]
+"""A way, a temperature, and streams: one or ``MANY``."""
+
+
+class Observations:
+    """Tries of ways of decoding, over and over; what counts is the median."""
+
+    def __init__(
+        self, client: AsyncClient, prompts: Sequence[str], num_tokens: int, seed: int
+    ) -> None:
+        self._client = client
+        self._loads = {
+            streams: Load(list(islice(cycle(prompts), count)), streams, 0.0, num_tokens, seed)
+            for streams, count in ((1, TURNS), (MANY, 2 * MANY))
+        }
+        self._rates: defaultdict[Case, list[float]] = defaultdict(list)
+
+    async def warm_up(self, ways: Collection[Way]) -> None:
+        """Have replicas read the prompts. Raises SpecmeshError."""
+        await warm_up(self._client, self._loads[MANY], list(ways))
+
+    async def observe(self, cases: Collection[Case], seconds: float) -> None:
+        """Try each of ``cases``, at least once, over and over for about ``seconds``, in turns, so
+        that a machine that gets busier affects all alike. Raises SpecmeshError."""
+        until = time.monotonic() + seconds
+        while True:
+            for way, temperature, streams in cases:
+                load = self._loads[streams].at(temperature)
+                tried = await attempt(self._client, load, way)
+                self._rates[way, temperature, streams].append(tried.rounds_per_s)
+            if time.monotonic() >= until:
+                return
+
+    def medians(self) -> tuple[Observed, ...]:
+        """Of all tries so far."""
+        return tuple(Observed(*case, median(found)) for case, found in self._rates.items())
 
 
 def promising(

@@ -60,6 +60,13 @@ class Tried:
     screening: Try
     """That decided whether there are others."""
     finals: list[Try] = field(default_factory=list)
+    counted: Try | None = None
+    """With many prompts, whatever the number of streams: tokens a round don't depend on it."""
+
+    @property
+    def all_tries(self) -> Sequence[Try]:
+        """In the order in which others of the same rank were made."""
+        return [self.screening, *self.finals, *([self.counted] if self.counted else [])]
 
     @property
     def tries(self) -> Sequence[Try]:
@@ -74,8 +81,10 @@ class Tried:
 
     @property
     def tokens_per_round(self) -> float:
-        """Of all tries together, for it depends on prompts alone."""
-        return sum(each.tokens for each in self.tries) / sum(each.rounds for each in self.tries)
+        """Of all tries together, for it depends on prompts alone; if many were counted, of
+        these."""
+        tries = [self.counted] if self.counted else self.tries
+        return sum(each.tokens for each in tries) / sum(each.rounds for each in tries)
 
     @property
     def tokens_per_s(self) -> float:
@@ -98,6 +107,20 @@ async def try_all(
             each.finals.append(await attempt(client, load, each.way))
     finalists.sort(key=lambda each: each.tokens_per_s, reverse=True)
     return [*finalists, *(each for each in tried if each not in finalists)]
+
+
+async def count_all(
+    client: AsyncClient, load: Load, tried: list[Tried], known: dict[Way, Try]
+) -> None:
+    """Have those of ``tried`` that were tried to the end answer ``load`` as well, unless it is
+    ``known`` what comes of it, and sort them anew, the fastest first. Raises SpecmeshError."""
+    finalists = [each for each in tried if each.finals]
+    for each in finalists:
+        if each.way not in known:
+            known[each.way] = await attempt(client, load, each.way)
+        each.counted = known[each.way]
+    finalists.sort(key=lambda each: each.tokens_per_s, reverse=True)
+    tried[: len(finalists)] = finalists
 
 
 async def warm_up(client: AsyncClient, load: Load, ways: Sequence[Way]) -> None:
