@@ -2,11 +2,12 @@
 
 import pytest
 
+from specmesh.bench.profile import tries
 from specmesh.bench.profile.check import Check
 from specmesh.bench.profile.costs import Way
 from specmesh.bench.profile.prompts import parted
 from specmesh.bench.profile.run import Plan
-from specmesh.bench.profile.tries import Tried, Try, regret
+from specmesh.bench.profile.tries import Tried, Try, count_all, regret
 from specmesh.models import Prompt
 
 
@@ -37,6 +38,23 @@ def test_speed_is_the_median_of_rounds_times_the_tokens_of_all():
     assert found.tokens_per_s == pytest.approx(6 * 30 / 12)
 
 
+async def test_tokens_a_round_are_those_of_many_prompts_and_counted_once_for_a_way(monkeypatch):
+    asked = []
+
+    async def attempt(client, load, way):
+        asked.append((load, way.strategy))
+        return one(500.0, rounds=5 if way.strategy == "a" else 2)
+
+    monkeypatch.setattr(tries, "attempt", attempt)
+    ways, known = [tried("a", 70, 50), tried("b", 45, 45), tried("c", 99)], {}
+    await count_all(None, "all", ways, known)
+    await count_all(None, "all", ways, known)
+    assert asked == [("all", "a"), ("all", "b")]
+    assert [each.way.strategy for each in ways] == ["b", "a", "c"]
+    # As many rounds a second as were timed, half as many tokens a round for the one.
+    assert [each.tokens_per_s for each in ways] == pytest.approx([22.5 * 5, 25 * 2, 99])
+
+
 @pytest.mark.parametrize("streams", [1, 8])
 def test_finals_have_other_prompts_than_the_screening_and_in_each_pass_others(streams):
     prompts = [str(number) for number in range(32)]
@@ -44,7 +62,7 @@ def test_finals_have_other_prompts_than_the_screening_and_in_each_pass_others(st
     screening, *finals = (each.prompts for each in check.loads(streams, 0.0))
     assert len(finals) == 3
     assert not set(screening) & set().union(*finals)
-    assert set().union(*finals) == set(prompts[8:])
+    assert set(check.count(0.0).prompts) == set(prompts[8:])
     assert all(len(set(each)) == len(each) >= 2 * streams for each in finals)
 
 

@@ -14,7 +14,7 @@ from specmesh.bench.profile.predict import tokens_per_s
 from specmesh.bench.profile.tries import Load, attempt, warm_up
 from specmesh.client import AsyncClient
 
-TURNS = 3
+TURNS = 2
 """Answers of a single stream in one try."""
 
 Case = tuple[Way, float, int]
@@ -30,7 +30,7 @@ class Observations:
         self._client = client
         self._loads = {
             streams: Load(list(islice(cycle(prompts), count)), streams, 0.0, num_tokens, seed)
-            for streams, count in ((1, TURNS), (MANY, 2 * MANY))
+            for streams, count in ((1, TURNS), (MANY, MANY))
         }
         self._rates: defaultdict[Case, list[float]] = defaultdict(list)
 
