@@ -12,7 +12,7 @@ from specmesh.bench.profile.replay import Text, answers, rounds_of
 from specmesh.bench.profile.replicas import Replica, Replicas
 from specmesh.cli.local.process import StartError
 
-AT_ONCE = 16
+AT_ONCE = 32
 """Answers along which drafts are made at the same time."""
 
 
