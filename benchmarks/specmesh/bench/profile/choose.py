@@ -25,6 +25,8 @@ class Expectation:
     """The same."""
     ratio: float
     """To the target alone."""
+    observed: bool
+    """Whether it was tried through the orchestrator, as others that lead were."""
 
 
 def ways(*, drafter: bool, heads_depth: int) -> tuple[Way, ...]:
@@ -60,7 +62,7 @@ def expectations(
     ]
     speeds = [each.tokens * made for each, made in zip(candidates, rounds, strict=True)]
     found = [
-        Expectation(each, made, speed, speed / speeds[0])
+        Expectation(each, made, speed, speed / speeds[0], corrections.observed(each))
         for each, made, speed in zip(candidates, rounds, speeds, strict=True)
     ]
     return sorted(found, key=lambda each: each.tokens_per_s, reverse=True)

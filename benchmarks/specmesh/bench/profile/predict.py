@@ -58,6 +58,11 @@ class Corrections:
         one, many = (self._at(acceptance, each) for each in (1, MANY))
         return one + min(1.0, (streams - 1) / (MANY - 1)) * (many - one)
 
+    def observed(self, acceptance: Acceptance) -> bool:
+        """Whether it was tried, with any number of streams."""
+        own = (acceptance.way, acceptance.temperature)
+        return any((*own, streams) in self._own for streams in (1, MANY))
+
     def _at(self, acceptance: Acceptance, streams: int) -> float:
         usual = self._usual.get((acceptance.temperature, streams), 1.0)
         return self._own.get((acceptance.way, acceptance.temperature, streams), usual)
