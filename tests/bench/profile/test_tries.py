@@ -7,7 +7,7 @@ from specmesh.bench.profile.check import Check
 from specmesh.bench.profile.costs import Way
 from specmesh.bench.profile.prompts import parted
 from specmesh.bench.profile.run import Plan
-from specmesh.bench.profile.tries import Tried, Try, count_all, regret
+from specmesh.bench.profile.tries import Tried, Try, count_all, regret, steady
 from specmesh.models import Prompt
 
 
@@ -16,7 +16,10 @@ def one(tokens_per_s, rounds=5, tokens=10):
 
 
 def tried(name, screening, *finals):
-    return Tried(Way(name), one(screening), [one(each) for each in finals])
+    found = Tried(Way(name), one(screening), [one(each) for each in finals])
+    if finals:
+        steady([found])
+    return found
 
 
 def test_regret_compares_with_what_was_tried_as_often():
@@ -32,6 +35,7 @@ def test_the_try_by_which_a_way_was_selected_does_not_count():
 
 def test_speed_is_the_median_of_rounds_times_the_tokens_of_all():
     found = Tried(Way("a"), one(1), [one(20, 5), one(30, 2), one(2, 5)])
+    steady([found])
     assert [each.rounds_per_s for each in found.finals] == pytest.approx([10, 6, 1])
     assert found.rounds_per_s == pytest.approx(6)
     assert found.tokens_per_round == pytest.approx(30 / 12)

@@ -42,7 +42,7 @@ SCREENING = 8
 """Prompts with which each way is tried once; with few streams, that take longer, with half."""
 _TURNS = 2
 """Answers of each stream in one pass, at least: while the last ones end, fewer run."""
-_PASS = 8
+_PASS = 4
 """Answers in one pass, at least."""
 
 _COMPARED = ("tokens_per_round", "rounds_per_s", "tokens_per_s")
@@ -93,7 +93,7 @@ def main(
         int, typer.Option(min=SCREENING + 1, help="To try; others are for the profile.")
     ] = NUM_PROMPTS,
     tokens: Tokens = 40,
-    passes: Annotated[int, typer.Option(min=1, help="Of the fastest.")] = 3,
+    passes: Annotated[int, typer.Option(min=1, help="Of the fastest.")] = 8,
     temperature: Temperatures = None,
     seed: Seed = SEED,
     threads: Threads = 1,

@@ -7,22 +7,22 @@ import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from itertools import cycle, islice
-from statistics import median
 
 from specmesh.bench.profile.costs import MANY, Acceptance, MeshCosts, Observed, Way
+from specmesh.bench.profile.polish import polished
 from specmesh.bench.profile.predict import tokens_per_s
 from specmesh.bench.profile.tries import Load, attempt, warm_up
 from specmesh.client import AsyncClient
 
 TURNS = 2
-"""Answers of a single stream in one try."""
+"""Answers of each stream in one try."""
 
 Case = tuple[Way, float, int]
 """A way, a temperature, and streams: one or ``MANY``."""
 
 
 class Observations:
-    """Tries of ways of decoding, over and over; what counts is the median."""
+    """Tries of ways of decoding, in one pass after the other."""
 
     def __init__(
         self, client: AsyncClient, prompts: Sequence[str], num_tokens: int, seed: int
@@ -30,9 +30,13 @@ class Observations:
         self._client = client
         self._loads = {
             streams: Load(list(islice(cycle(prompts), count)), streams, 0.0, num_tokens, seed)
-            for streams, count in ((1, TURNS), (MANY, MANY))
+            for streams, count in ((1, TURNS), (MANY, TURNS * MANY))
         }
-        self._rates: defaultdict[Case, list[float]] = defaultdict(list)
+        self._num_passes = 0
+        self._rates: defaultdict[tuple[float, int], defaultdict[Way, dict[int, float]]] = (
+            defaultdict(lambda: defaultdict(dict))
+        )
+        """Rounds a second, by load, way and pass."""
 
     async def warm_up(self, ways: Collection[Way]) -> None:
         """Have replicas read the prompts. Raises SpecmeshError."""
@@ -46,13 +50,18 @@ class Observations:
             for way, temperature, streams in cases:
                 load = self._loads[streams].at(temperature)
                 tried = await attempt(self._client, load, way)
-                self._rates[way, temperature, streams].append(tried.rounds_per_s)
+                self._rates[temperature, streams][way][self._num_passes] = tried.rounds_per_s
+            self._num_passes += 1
             if time.monotonic() >= until:
                 return
 
-    def medians(self) -> tuple[Observed, ...]:
-        """Of all tries so far."""
-        return tuple(Observed(*case, median(found)) for case, found in self._rates.items())
+    def observed(self) -> tuple[Observed, ...]:
+        """What follows from all tries so far."""
+        return tuple(
+            Observed(way, temperature, streams, speed)
+            for (temperature, streams), speeds in self._rates.items()
+            for way, speed in polished(speeds).items()
+        )
 
 
 def promising(

@@ -49,7 +49,7 @@ class Tries:
         }
         await self._observations.warm_up({each.way for each in tried})
         await self._observations.observe(of_case, seconds)
-        observed = self._observations.medians()
+        observed = self._observations.observed()
         pairs = [(of_case[each.way, each.temperature, each.streams], each) for each in observed]
         return replace(costs, orchestrating=orchestrating(costs, pairs, CONTEXT), observed=observed)
 
@@ -65,7 +65,7 @@ class Tries:
             if not self._accepted.exhausted:
                 await self._accepted.measure(_by_temperature(leading))
             await self._observations.observe(leading, 0.0)
-            costs = replace(costs, observed=self._observations.medians())
+            costs = replace(costs, observed=self._observations.observed())
         return costs
 
     def _leading(self, costs: MeshCosts, temperatures: Sequence[float]) -> Iterable[Case]:

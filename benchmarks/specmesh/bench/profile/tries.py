@@ -6,10 +6,10 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from statistics import median
 from typing import Self
 
 from specmesh.bench.profile.costs import Way
+from specmesh.bench.profile.polish import polished
 from specmesh.client import AsyncClient, GenerationStats
 
 FINALISTS = 5
@@ -60,6 +60,8 @@ class Tried:
     screening: Try
     """That decided whether there are others."""
     finals: list[Try] = field(default_factory=list)
+    final_rounds_per_s: float = 0.0
+    """Those of the finals, at the machine's usual speed."""
     counted: Try | None = None
     """With many prompts, whatever the number of streams: tokens a round don't depend on it."""
 
@@ -76,8 +78,8 @@ class Tried:
 
     @property
     def rounds_per_s(self) -> float:
-        """The median, for a machine may be busy meanwhile."""
-        return median(each.rounds_per_s for each in self.tries)
+        """Of the tries that count."""
+        return self.final_rounds_per_s if self.finals else self.screening.rounds_per_s
 
     @property
     def tokens_per_round(self) -> float:
@@ -105,6 +107,7 @@ async def try_all(
         await warm_up(client, load, [each.way for each in finalists])
         for each in finalists[:: 1 if number % 2 else -1]:
             each.finals.append(await attempt(client, load, each.way))
+    steady(finalists)
     finalists.sort(key=lambda each: each.tokens_per_s, reverse=True)
     return [*finalists, *(each for each in tried if each not in finalists)]
 
@@ -132,6 +135,15 @@ async def warm_up(client: AsyncClient, load: Load, ways: Sequence[Way]) -> None:
 def _finalists(tried: Sequence[Tried], chosen: Way) -> list[Tried]:
     fastest = sorted(tried, key=lambda each: each.tokens_per_s, reverse=True)
     return [each for rank, each in enumerate(fastest) if rank < FINALISTS or each.way == chosen]
+
+
+def steady(finalists: Sequence[Tried]) -> None:
+    """Say of all how fast their finals were, for the machine may have been busy meanwhile."""
+    speeds = {
+        each.way: dict(enumerate(final.rounds_per_s for final in each.finals)) for each in finalists
+    }
+    for way, speed in polished(speeds).items():
+        next(each for each in finalists if each.way == way).final_rounds_per_s = speed
 
 
 def regret(tried: Sequence[Tried], chosen: Way) -> float:
