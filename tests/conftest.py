@@ -28,6 +28,7 @@ LONGEST_FIRST = (
     "tests/schedules",
     "tests/install",
     "tests/inference",
+    "tests/conformance",
     "tests/orchestrator/test_strategy",
     "tests/orchestrator/test_filter_law",
     "tests/bench",

@@ -13,7 +13,7 @@ import psutil
 import pytest
 import redis.asyncio
 
-from specmesh.cli.local.logs import serving_address
+from specmesh.cli.local.logs import latest_event, serving_address
 from specmesh.cli.local.process import PORT, Process, ProcessSpec, StartError
 from specmesh.cli.local.redis import redis_spec
 from specmesh.cli.local.supervisor import Supervisor
@@ -125,6 +125,29 @@ async def test_a_process_that_never_serves_is_given_up(tmp_path, reports):
     )
     with pytest.raises(StartError, match="not ready after 1 s"):
         await supervisor.start(standin("mute", "--silent"))
+
+
+async def test_a_start_that_takes_long_is_told_of_and_what_it_is_at(
+    supervisor, reports, monkeypatch
+):
+    monkeypatch.setattr("specmesh.cli.local.supervisor.TELL_AFTER_S", 0.5)
+    start = asyncio.create_task(supervisor.start(standin("quick"), standin("mute", "--silent")))
+    async with asyncio.timeout(20):
+        while not (report := await reports.get()).endswith("at: starting"):
+            assert "is still starting after" in report  # before it has said anything
+        while not report.startswith("mute is"):
+            report = await reports.get()
+    start.cancel()
+    await asyncio.wait({start})
+
+
+def test_what_a_log_says_last_is_its_latest_event_if_it_has_any(tmp_path):
+    log = tmp_path / "one.log"
+    assert latest_event(log) == ""
+    log.write_text("a warning\n")
+    assert latest_event(log) == ""
+    log.write_text('{"event": "starting"}\n{"event": "loading\\nmuch"}\na warning\n')
+    assert latest_event(log) == "loading"
 
 
 async def test_stop_ends_the_last_started_first(supervisor, tmp_path):

@@ -1,14 +1,17 @@
-"""A mesh whose replicas vLLM computes for says what one with our own engine says."""
+"""A mesh that vLLM computes for, target and drafter, says what one with our own engine says."""
 
 import asyncio
+import random
 from collections.abc import Iterator
 
 import pytest
 from tests.e2e.answers import LONG, all_of, answer, disturbed, said
 from tests.e2e.processes import Process
+from tests.orchestrator.goals import draw_options
 from tests.vllm import address_of, needs_vllm, start_vllm
 
-from specmesh.client import AsyncClient, SpecmeshError
+from specmesh.client import AsyncClient
+from specmesh.orchestrator.strategies import LOSSLESS, STRATEGIES
 
 pytestmark = needs_vllm
 
@@ -18,13 +21,15 @@ SAMPLINGS = (
     {"temperature": 0.8, "seed": 23},
     {"temperature": 0.8, "top_k": 20, "top_p": 0.9, "seed": 5},
 )
-CHAINS = ("autoregressive", "speculative", "dsi", "branch-prediction", "exhaustive")
+WITHOUT_HEADS = [name for name in LOSSLESS if not STRATEGIES[name].needs_heads]
+NUM_RANDOM = 48
 
 
 @pytest.fixture(scope="module")
 def replicas() -> Iterator[list[Process]]:
-    """Two; the second is for a test to kill, the last one."""
+    """Two of the target, the second of which is for the last test to kill, and a drafter."""
     started = [start_vllm(*CACHE) for _ in range(2)]
+    started.append(start_vllm(*CACHE, role="drafter"))
     try:
         for replica in started:
             address_of(replica)
@@ -35,50 +40,90 @@ def replicas() -> Iterator[list[Process]]:
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
-async def test_every_strategy_that_sends_chains_gives_the_same_answer(
-    mesh, processes, client, prompts, replicas, sampling
-):
-    orchestrator = processes.orchestrator(replicas, [mesh.drafter])
+async def test_every_strategy_gives_the_same_answer(processes, client, prompts, replicas, sampling):
+    *verifiers, drafter = replicas
+    orchestrator = processes.orchestrator(verifiers, [drafter])
     options = {**sampling, "max_tokens": 48}
     async with AsyncClient(orchestrator.address) as own:
         for prompt in prompts[:2]:
             expected = await answer(client, prompt, **options, strategy="autoregressive")
             told = await all_of(
-                *(answer(own, prompt, **options, strategy=strategy) for strategy in CHAINS)
+                *(answer(own, prompt, **options, strategy=strategy) for strategy in WITHOUT_HEADS),
+                answer(own, prompt, **options, strategy="tree", width=8),
+                answer(own, prompt, **options, strategy="branch-prediction", width=8),
             )
-            assert [said(each) for each in told] == [said(expected)] * len(CHAINS)
+            assert [said(each) for each in told] == [said(expected)] * len(told)
             assert sum(each.stats.num_accepted_tokens for each in told) > 0
 
 
 async def test_replicas_of_both_engines_serve_one_target(
     mesh, processes, client, prompts, replicas
 ):
-    """They have the same digest: an answer may go from one to the other."""
+    """They have the same digest: an answer may go from one to the other, and what is a tree to one
+    is a chain to the other."""
     both = [replicas[0], mesh.verifiers[0]]
     orchestrator = processes.orchestrator(both, [mesh.drafter])
     options = {"temperature": 0.8, "seed": 7, "max_tokens": 64}
     async with AsyncClient(orchestrator.address) as own:
-        told = await answer(own, prompts[2], **options, strategy="dsi")
+        told = await all_of(
+            answer(own, prompts[2], **options, strategy="dsi"),
+            answer(own, prompts[2], **options, strategy="tree", width=8),
+        )
     expected = await answer(client, prompts[2], **options, strategy="autoregressive")
-    assert said(told) == said(expected)
+    assert [said(each) for each in told] == [said(expected)] * 2
 
 
-async def test_trees_are_refused_by_name(mesh, processes, prompts, replicas):
-    orchestrator = processes.orchestrator(replicas, [mesh.drafter])
-    async with AsyncClient(orchestrator.address) as own:
-        with pytest.raises(SpecmeshError, match="TREES"):
-            await answer(own, prompts[0], strategy="tree", max_tokens=8, temperature=0)
+async def test_a_drafter_says_what_our_own_engine_drafts(mesh, processes, prompts, replicas):
+    """The same target accepts as much of what each has drafted."""
+    options = {"temperature": 0.8, "seed": 3, "max_tokens": 48, "lookahead": 4}
+    stats = []
+    for drafter in (replicas[2], mesh.drafter):
+        orchestrator = processes.orchestrator(mesh.verifiers, [drafter])
+        async with AsyncClient(orchestrator.address) as own:
+            told = await answer(own, prompts[1], **options, strategy="speculative")
+            stats.append((told.stats.num_verified_tokens, told.stats.num_accepted_tokens))
+    assert stats[0] == stats[1]
+    assert stats[0][1] > 0
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS[1:2], ids=str)
-async def test_a_replica_that_is_killed_during_an_answer_does_no_harm(
-    mesh, processes, client, prompts, replicas, sampling
+async def test_random_requests_get_the_targets_answer_while_a_replica_is_killed(
+    processes, client, prompts, replicas
 ):
-    orchestrator = processes.orchestrator(replicas, [mesh.drafter])
-    options = {**LONG, **sampling, "strategy": "dsi"}
+    *verifiers, drafter = replicas
+    orchestrator = processes.orchestrator(verifiers, [drafter])
+    dice = random.Random(21)
+    answered = 0
+    slots = asyncio.Semaphore(4)
+
+    async def one(own, prompt, sampling, options):
+        nonlocal answered
+        async with slots:
+            told = await answer(own, prompt, **sampling, **options)
+        answered += 1
+        if answered == NUM_RANDOM // 3:
+            verifiers[1].kill()
+        expected = await answer(client, prompt, **sampling, strategy="autoregressive")
+        assert said(told) == said(expected), (sampling, options)
+
+    async with AsyncClient(orchestrator.address) as own, asyncio.TaskGroup() as group:
+        for _ in range(NUM_RANDOM):
+            sampling = {**dice.choice(SAMPLINGS), "max_tokens": dice.randint(1, 40)}
+            drawn = {name: value for name, value in draw_options(dice).items() if value is not None}
+            options = {"strategy": dice.choice(WITHOUT_HEADS), **drawn}
+            group.create_task(one(own, dice.choice(prompts), sampling, options))
+    assert answered == NUM_RANDOM
+
+
+async def test_an_answer_goes_on_when_its_replica_is_killed(
+    mesh, processes, client, prompts, replicas
+):
+    """With a replica of our own engine, since that of vLLM takes its time to start."""
+    both = [replicas[0], mesh.verifiers[0]]
+    orchestrator = processes.orchestrator(both, [mesh.drafter])
+    options = {**LONG, "temperature": 0.8, "seed": 23, "strategy": "dsi"}
 
     async def kill():
-        replicas[1].kill()
+        replicas[0].kill()
 
     async with AsyncClient(orchestrator.address) as own, asyncio.timeout(60):
         told = await disturbed(own, prompts[1], kill, **options)

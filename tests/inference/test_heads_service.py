@@ -10,9 +10,10 @@ import grpc
 import numpy as np
 import pytest
 import torch
+from tests.conformance.calls import violations
+from tests.conformance.wrong_fields import VALID
 from tests.inference.drafting import grow
 from tests.inference.random_heads import MAX_DEPTH, save_random_heads
-from tests.inference.test_invalid_requests import VALID, violations
 from tests.inference.test_verify_service import MODES, PREFIX, draft, request, whole
 from transformers import AutoModelForCausalLM
 

@@ -13,7 +13,7 @@ import torch
 from tests.inference.drafting import grow
 
 from specmesh.decoding.acceptance import verify
-from specmesh.decoding.prefix import SALT_BYTES, PrefixChain
+from specmesh.decoding.prefix import PrefixChain
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
 from specmesh.decoding.simulated import SimulatedTarget
 from specmesh.decoding.tree import EMPTY, TokenTree
@@ -170,16 +170,6 @@ async def test_answer_is_the_same_on_any_replica_whatever_it_holds(load, serve, 
     assert answers == [answers[0]] * 5
 
 
-async def test_whole_draft_of_the_target_itself_gets_a_bonus_token(load, serve):
-    levels = list(
-        grow(load().open(PREFIX, NEVER), EMPTY, len(PREFIX), DraftShape((0,), 5, ()), COUPLED)
-    )
-    async with serve(load()) as channel:
-        response = await ask(channel, request(whole(), levels[-1].tree, {}, COUPLED))
-    assert answer(response)[0] == [1, 2, 3, 4, 5]
-    assert response.next_token_kind == verifier_pb2.NEXT_TOKEN_KIND_BONUS
-
-
 async def test_rounds_of_verification_write_the_targets_own_text(load, serve):
     """By base and tail alone, each round on what the round before has left in the cache."""
     alone = list(
@@ -194,22 +184,6 @@ async def test_rounds_of_verification_write_the_targets_own_text(load, serve):
             text += [*tree.tokens_on(response.accepted_nodes), response.next_token_id]
             prefix = by_base(text)
     assert text[len(PREFIX) :][:12] == list(alone[-1].tree.token_ids)
-
-
-@pytest.mark.parametrize("named", [whole, by_base])
-async def test_a_guess_at_somebody_elses_next_token_is_told_nothing(load, serve, named):
-    """Right or wrong, of all that is within a block."""
-    secret = [int(token) for token in np.random.default_rng(8).integers(1, 60, 44)]
-    async with serve(load()) as channel:
-        await ask(channel, request(whole(secret), EMPTY, {}, GREEDY))
-        told = set()
-        for length in range(33, 44):
-            for guess in (secret[length], secret[length] % 59 + 1):
-                prefix = named([*secret[:length], guess, 5, 6])
-                cost = (await ask(channel, request(prefix, EMPTY, {}, GREEDY))).cost
-                told.add((cost.num_cached_tokens, cost.num_computed_tokens))
-                told.add((cost.num_batch_calls, cost.num_batch_tokens))
-    assert told == {(32, 1), (1, 1)}
 
 
 async def test_cost_tells_what_was_held_and_what_was_computed(load, serve):
@@ -235,34 +209,10 @@ async def test_cost_tells_which_calls_shared_a_forward(load, serve):
     assert all(sizes.count(size) % size[0] == 0 for size in sizes)
 
 
-async def test_base_that_the_replica_holds_stands_for_its_tokens(load, serve):
-    async with serve(load()) as channel:
-        first = await ask(channel, request(whole(), EMPTY, {}, COUPLED))
-        second = await ask(channel, request(by_base(), EMPTY, {}, COUPLED))
-    assert answer(second) == answer(first)
-    assert second.cost.num_computed_tokens == 1
-
-
 async def refusal(channel, message) -> grpc.aio.AioRpcError:
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await ask(channel, message)
     return refused.value
-
-
-async def test_unknown_base_is_refused_with_a_reason(load, serve):
-    async with serve(load()) as channel:
-        error = await refusal(channel, request(by_base(), EMPTY, {}, COUPLED))
-        assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
-        assert error_info(error).reason == "PREFIX_UNKNOWN"
-
-
-async def test_digest_of_another_length_is_an_unknown_base(load, serve):
-    message = request(by_base(), EMPTY, {}, COUPLED)
-    message.prefix.base_digest = PrefixChain(PREFIX).digest_at(16)
-    async with serve(load()) as channel:
-        await ask(channel, request(whole(), EMPTY, {}, COUPLED))
-        error = await refusal(channel, message)
-        assert error_info(error).reason == "PREFIX_UNKNOWN"
 
 
 WRITER = Writer(1, "test")
@@ -304,38 +254,3 @@ async def test_model_that_computes_nothing_answers_too(serve):
     async with serve(EmptyModel()) as channel:
         response = await ask(channel, request(whole(), TokenTree.chain([1]), {}, COUPLED))
     assert response.next_token_id < 256
-
-
-async def test_nobody_finds_out_what_was_sent_under_another_salt(load, serve):
-    own, other = b"a" * SALT_BYTES, b"b" * SALT_BYTES
-    length, digest = PrefixChain(PREFIX, own).base()
-    by_own_digest = {"base_length": length, "base_digest": digest, "token_ids": PREFIX[length:]}
-
-    async def verdict(channel, **fields):
-        prefix = tokens_pb2.Prefix(**fields)
-        return await ask(channel, request(prefix, EMPTY, {}, GREEDY))
-
-    async with serve(load()) as channel:
-        first = await verdict(channel, token_ids=PREFIX, salt=own)
-        again = await verdict(channel, salt=own, **by_own_digest)
-        assert first.cost.num_cached_tokens == 0
-        assert again.cost.num_cached_tokens == length
-        for salt in (b"", other):
-            with pytest.raises(grpc.aio.AioRpcError) as raised:
-                await verdict(channel, salt=salt, **by_own_digest)
-            info = error_info(raised.value)
-            assert info is not None
-            assert info.reason == "PREFIX_UNKNOWN"
-            alone = await verdict(channel, token_ids=PREFIX, salt=salt)
-            assert alone.cost.num_cached_tokens == 0
-            assert answer(alone) == answer(first)
-
-
-async def test_a_salt_of_another_length_is_refused(load, serve):
-    async with serve(load()) as channel:
-        prefix = tokens_pb2.Prefix(token_ids=PREFIX, salt=b"short")
-        with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await ask(channel, request(prefix, EMPTY, {}, GREEDY))
-    info = error_info(raised.value)
-    assert info is not None
-    assert dict(info.metadata) == {"field": "prefix.salt"}

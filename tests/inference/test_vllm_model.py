@@ -1,5 +1,7 @@
 """What our side makes of vLLM's steps, also of those that are rare. vLLM itself is scripted here,
-and real in ``test_vllm.py``."""
+and real in ``tests/conformance``."""
+
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from specmesh.inference.engine.blocks import TooLarge
 from specmesh.inference.model import Cancellation, ForwardRequest, ForwardSize, ModelDescription
 from specmesh.inference.models.vllm.core import Part
 from specmesh.inference.models.vllm.model import VllmModel
+from specmesh.inference.models.vllm.paths import Path, new_paths
 
 VOCAB_SIZE = 3
 PREFIX = list(range(40))
@@ -31,7 +34,7 @@ class Script:
     """What vLLM does in step after step: (start, number of tokens, whether they are the last)."""
 
     block_tokens = 32
-    capacity_tokens = 96
+    kv = SimpleNamespace(capacity_tokens=96)
 
     def __init__(self, *steps: tuple[int, int, bool]) -> None:
         self._steps = list(steps)
@@ -91,6 +94,51 @@ def test_a_chain_that_has_grown_is_asked_for_its_new_rows_alone():
     assert positions(sequence.score(DRAFT)) == [40, 41]
     assert list(script.asked.values()) == [(PREFIX, 39), ([*PREFIX, 7, 8], 40)]
     assert sequence.score(DRAFT).shape == (0, VOCAB_SIZE)
+
+
+TREE = TokenTree((7, 8, 9, 5), (0, 0, 1, 1))
+"""7 and 8 below the prefix, 9 and 5 below 7."""
+
+
+def test_paths_lead_through_every_new_node_and_tell_each_once():
+    assert new_paths(TREE, 0) == [Path(2, (0, 2)), Path(3, (1, 3)), Path(4, (4,))]
+    assert new_paths(TREE, 3) == [Path(3, (3,)), Path(4, (4,))]
+    assert new_paths(EMPTY, 0) == [Path(0, (0,))]
+    assert new_paths(TREE, 5) == []
+
+
+class Together(Script):
+    """Does all that it is asked in one step."""
+
+    def step(self) -> dict[str, Part]:
+        parts = {}
+        for name, (tokens, first) in self.asked.items():
+            rows = np.array([tokens[first:]] * VOCAB_SIZE, dtype=np.float32).T
+            parts[name] = Part(32, len(tokens) - 32, rows, is_last=True)
+        self.asked = {}
+        return parts
+
+
+def test_a_tree_is_read_path_by_path_and_its_rows_are_those_of_its_nodes():
+    """Here each row is the token it comes after."""
+    model, sequence = opened(Together())
+    two = TokenTree(TREE.token_ids[:2], TREE.parents[:2])
+    assert positions(sequence.score(two)) == [39, 7, 8]
+    assert sequence.latest_forward == ForwardSize(1, 3)
+    assert positions(sequence.score(TREE)) == [9, 5]
+    assert sequence.num_cached_tokens == 32
+    assert sequence.num_computed_tokens == 9 + 9 + 10 + 10
+    sequence.close(())
+    other = model.open(PREFIX, Cancellation(), 4)
+    assert positions(other.score(TREE)) == [39, 7, 8, 9, 5]
+
+
+def test_all_paths_of_a_call_that_is_no_longer_wanted_are_taken_out():
+    script = Script((0, 16, False))
+    model, sequence = opened(script)
+    assert model.forward([ForwardRequest(sequence, TREE)]) == [None]
+    sequence.close(())
+    assert script.dropped == ["0", "1", "2"]
 
 
 def test_a_call_that_is_no_longer_wanted_is_taken_out():

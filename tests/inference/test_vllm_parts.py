@@ -1,11 +1,16 @@
 """What of the backend vLLM needs no vLLM: its versions, and which rows a step gives."""
 
+import json
+import os
 import re
+import subprocess
+import sys
 import tomllib
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
+from tests.try_vllm import interface
 
 from specmesh.inference.model import ModelNotLoadable
 from specmesh.inference.models.vllm.rows import spans_of
@@ -58,3 +63,24 @@ def test_rows_are_those_from_the_first_that_is_wanted_on():
         starts=[0, 16, 48, 32], num_scheduled=[10, 16, 4, 8], first_rows=[7, 40, 45, 36]
     )
     assert spans == [(7, 10), (26, 26), (26, 30), (34, 38)]
+
+
+def test_what_another_version_lacks_is_told_by_name(tmp_path):
+    """Here all but a class, whose arguments and methods are others."""
+    folder = tmp_path / "vllm/v1"
+    folder.mkdir(parents=True)
+    (folder / "request.py").write_text("class Request:\n    def __init__(self, name): ...\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-P", interface.__file__]
+    done = subprocess.run(command, capture_output=True, check=True, text=True, env=environment)
+    lost = json.loads(done.stdout)
+    request = "vllm.v1.request.Request"
+    assert {f"{request}(block_hasher=)", f"{request}.is_finished"} <= set(lost)
+    assert request not in lost
+    assert "vllm.v1.core.sched.scheduler.Scheduler" in lost
+
+
+def test_of_what_vllm_hands_out_nothing_is_looked_for_that_is_not_used():
+    sources = "".join(file.read_text() for file in interface.BACKEND.glob("*.py"))
+    names = {name for names in interface.MEMBERS.values() for name in names}
+    assert {name for name in names if not re.search(rf"\b{name}\b", sources)} == set()

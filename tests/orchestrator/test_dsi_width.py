@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import grpc
 import numpy as np
 import pytest
 from tests.orchestrator.answers import alone, collect, request
-from tests.orchestrator.model import ALL_FEATURES
 from tests.orchestrator.peers import Drafter, Verifier
 from tests.orchestrator.transcripts import drafted, verified
 
@@ -25,8 +23,6 @@ from specmesh.orchestrator.strategies.base import (
     Verify,
 )
 from specmesh.orchestrator.strategies.dsi import DSI, NUM_CHOICES
-from specmesh.serving.errors import error_info
-from specmesh.v1 import model_pb2
 
 ALONE, CHAIN = 1, 2
 """The first tasks, as in ``test_dsi.py``."""
@@ -146,19 +142,3 @@ async def test_a_mesh_verifies_second_choices_and_says_what_the_target_would(
         assert answer.tokens == alone(asked.sampling)
         parents = [list(call.tree.parents) for call in verifier.requests]
         assert any(each != list(range(len(each))) for each in parents)
-
-
-@pytest.mark.parametrize("strategy", ["dsi", "branch-prediction"])
-async def test_second_choices_are_refused_by_a_target_that_verifies_chains_alone(
-    connect, serve, strategy
-):
-    others = [each for each in ALL_FEATURES if each != model_pb2.MODEL_FEATURE_TREES]
-    stub = await serve(await connect([Verifier(features=others)], [Drafter()]))
-    asked = request(speculation={"strategy": strategy, "width": 8})
-    with pytest.raises(grpc.aio.AioRpcError) as raised:
-        await collect(stub.Generate(asked))
-    info = error_info(raised.value)
-    assert info is not None
-    assert info.metadata["feature"] == "TREES"
-    asked.speculation.ClearField("width")
-    assert (await collect(stub.Generate(asked))).tokens == alone(asked.sampling)

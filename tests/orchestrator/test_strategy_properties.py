@@ -97,6 +97,7 @@ CHANCES = st.builds(
     broken_assessment=st.sampled_from([0.0, 0.3]),
     broken_check=st.sampled_from([0.0, 0.0, 0.1]),
     resumption=st.sampled_from([0.0, 0.0, 0.05]),
+    chains_alone=st.sampled_from([0.0, 0.5, 1.0]),
 )
 
 

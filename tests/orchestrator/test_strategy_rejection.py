@@ -149,6 +149,7 @@ def any_scene(dice: random.Random) -> Scene:
         quick_draft=dice.choice([0.0, 0.5, 0.9]),
         broken_check=dice.choice(rates),
         resumption=dice.choice(rates),
+        chains_alone=dice.choice([0.0, 0.5, 1.0]),
     )
     return goal, capacity, chances
 

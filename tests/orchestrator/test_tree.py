@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-import grpc
 import pytest
 from tests.decoding.test_losslessness import NUM_TOKENS, exact_law, excess
 from tests.orchestrator.answers import alone, collect, request
@@ -46,7 +45,6 @@ from specmesh.orchestrator.strategies.base import (
 )
 from specmesh.orchestrator.strategies.options import CALIBRATED, GROWN
 from specmesh.orchestrator.strategies.tree import Tree
-from specmesh.serving.errors import error_info
 from specmesh.v1 import model_pb2
 
 MEASURED = Capacity(target_s=0.1, drafter_s=0.01, target_token_s=0.002)
@@ -200,21 +198,35 @@ async def test_a_drafter_that_knows_no_shapes_is_asked_for_a_chain(connect, serv
         assert list(call.tree.parents) == list(range(len(call.tree.token_ids)))
 
 
-async def test_replicas_that_verify_chains_alone_are_sent_no_tree(connect, serve):
+@pytest.mark.parametrize("strategy", ["tree", "branch-prediction"])
+async def test_replicas_that_verify_chains_alone_are_sent_the_best_one(connect, serve, strategy):
     others = [each for each in ALL_FEATURES if each != model_pb2.MODEL_FEATURE_TREES]
     verifier = Verifier(features=others)
-    stub = await serve(await connect([verifier], [Drafter()]))
-    with pytest.raises(grpc.aio.AioRpcError) as raised:
-        await collect(stub.Generate(request(speculation={"strategy": "tree"})))
-    info = error_info(raised.value)
-    assert info is not None
-    assert (info.reason, info.metadata["feature"]) == ("UNSUPPORTED_FEATURE", "TREES")
-    assert not verifier.requests
+    stub = await serve(await connect([verifier], [Drafter(agreement=0.6)]))
+    asked = request(speculation={"strategy": strategy, "width": 8, "lookahead": 3})
+    answer = await collect(stub.Generate(asked))
+    assert answer.tokens == alone(asked.sampling)
+    assert any(call.tree.token_ids for call in verifier.requests)
+    for call in verifier.requests:
+        assert list(call.tree.parents) == list(range(len(call.tree.token_ids)))
+
+
+async def test_an_idle_replica_that_verifies_trees_is_preferred_for_them(connect, serve):
+    others = [each for each in ALL_FEATURES if each != model_pb2.MODEL_FEATURE_TREES]
+    chains, trees = Verifier(features=others), Verifier()
+    stub = await serve(await connect([chains, trees], [Drafter()]))
+    asked = request(speculation={"strategy": "tree", "width": 8})
+    answer = await collect(stub.Generate(asked))
+    assert answer.tokens == alone(asked.sampling)
+    parents = [list(call.tree.parents) for call in trees.requests]
+    assert any(each != list(range(len(each))) for each in parents)
+    for call in chains.requests:
+        assert list(call.tree.parents) == list(range(len(call.tree.token_ids)))
 
 
 def test_trees_of_a_fixed_shape_keep_the_law():
     """A root with three children, and two levels below the first of them."""
-    goal = Goal(max_tokens=7, width=6, calibrated_trees=CALIBRATED_TREES)
+    goal = Goal(7, width=6, shape=CALIBRATED, calibrated_trees=CALIBRATED_TREES)
     scene = (goal, Capacity(), Chances(short_draft=0.1))
     counts: Counter[tuple[int, ...]] = Counter()
     for text, count in sample("tree", scene, (TARGET, DRAFTERS), num_samples=2_000).items():

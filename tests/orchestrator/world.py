@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from specmesh.decoding.acceptance import Verdict
+from specmesh.decoding.best_chain import BestChain
 from specmesh.decoding.drafting import Drawn, TopK
 from specmesh.decoding.sampling import Distribution
 from specmesh.decoding.tree import TokenTree
@@ -75,6 +76,8 @@ class Chances:
     """Of a verification; an answer that is given up for that is resumed."""
     resumption: float = 0.0
     """On another orchestrator, at every step."""
+    chains_alone: float = 0.0
+    """Of a replica that is sent the best chain of a tree."""
 
 
 class World:
@@ -198,10 +201,18 @@ class World:
     def _verify(self, command: Verify, tokens: list[int]) -> Event:
         if self._dice.random() < self._chances.broken_check:
             return Failed(command.task)
-        verdict = self._models.verdict(tokens, command)
+        verdict = self._verdict(tokens, command)
         accepted = command.tree.tokens_on(verdict.accepted_nodes)
         drafted = self._next_draft(command, [*tokens, *accepted, verdict.next_token])
         return Verified(command.task, verdict, drafted)
+
+    def _verdict(self, tokens: list[int], command: Verify) -> Verdict:
+        chances = self._chances
+        if not chances.chains_alone or self._dice.random() >= chances.chains_alone:
+            return self._models.verdict(tokens, command)
+        chain = BestChain.of(command.tree, command.distributions)
+        sent = replace(command, tree=chain.tree, distributions=chain.distributions)
+        return chain.in_tree(self._models.verdict(tokens, sent))
 
     def _next_draft(self, command: Verify, tokens: list[int]) -> Drafted | None:
         """What heads draft, as any drafter does; none where they break."""

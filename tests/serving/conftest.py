@@ -22,11 +22,11 @@ class RedisServer:
         self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}"
 
-    def start(self) -> None:
-        """Start it, and return once it accepts connections."""
+    def start(self, *more: str) -> None:
+        """Start it, with ``more`` options, and return once it accepts commands."""
         options = f"--bind 127.0.0.1 --port {self.port} --appendonly yes --appendfsync no"
         self._process = subprocess.Popen(
-            [redis_binary(), *options.split(), "--save", ""],
+            [redis_binary(), *options.split(), "--save", "", *more],
             cwd=self._folder,
             stdout=subprocess.PIPE,
         )

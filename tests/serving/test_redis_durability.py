@@ -13,6 +13,7 @@ from tests.serving.conftest import RedisServer
 
 from specmesh.serving.process import CannotStart
 from specmesh.serving.redis_durability import Severity, judge
+from specmesh.serving.session import StoreUnavailable
 from specmesh.serving.sessions import SessionStore
 from specmesh.serving.store_watch import StoreWatch
 
@@ -137,6 +138,26 @@ async def test_a_redis_that_is_away_is_looked_at_when_it_is_back(
     await until_said(caplog, "")
     await watch.stop()
     assert said(caplog)[0].startswith("appendfsync no")
+
+
+async def test_a_redis_that_still_loads_is_not_judged(
+    store: SessionStore, server: RedisServer, admin: Redis
+) -> None:
+    async with admin.pipeline(transaction=False) as pipeline:
+        for number in range(5_000):
+            pipeline.set(f"key {number}", number)
+        await pipeline.execute()
+    await asyncio.to_thread(server.kill)
+    starting = asyncio.create_task(asyncio.to_thread(server.start, "--key-load-delay", "100"))
+    outcomes = []
+    while not starting.done():
+        try:
+            outcomes += [each.text for each in await store.durability()]
+        except StoreUnavailable as error:
+            outcomes.append(str(error))
+        await asyncio.sleep(0.001)
+    assert any("is loading" in each for each in outcomes)
+    assert not any("appendonly" in each for each in outcomes)
 
 
 async def test_a_service_that_forbids_to_look_is_taken_and_it_is_said(

@@ -15,7 +15,7 @@ from typer import CallbackParam
 from specmesh import models
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
-from specmesh.cli.local.models import DRAFTER_BACKENDS, RealModels
+from specmesh.cli.local.models import DRAFTER_BACKENDS, Backend, RealModels
 from specmesh.cli.local.traces import COLLECTOR, Keep, TraceKeeping, sent_elsewhere
 from specmesh.cli.runner import run, until_signalled
 from specmesh.cli.trace.options import TraceStore
@@ -62,6 +62,10 @@ TreesFile = Annotated[
         show_default="none",
     ),
 ]
+TargetBackend = Annotated[
+    Backend, typer.Option(help="What computes the target; vllm takes an environment with vLLM.")
+]
+DrafterBackend = Annotated[Backend, typer.Option(help="The same for drafters that are models.")]
 ChatTemplate = Annotated[
     Path | None,
     typer.Option(
@@ -120,6 +124,8 @@ def up(
     verifiers: Annotated[int, typer.Option(min=1, help="Replicas of the target.")] = 1,
     target: TargetModel = None,
     drafter: DrafterModels = None,
+    backend: TargetBackend = Backend.TRANSFORMERS,
+    drafter_backend: DrafterBackend = Backend.TRANSFORMERS,
     heads: HeadsFolder = None,
     chat_template: ChatTemplate = None,
     confidence: Annotated[
@@ -142,8 +148,11 @@ def up(
     """Start a mesh on this machine; Ctrl-C drains and ends it, twice kills it."""
 
     async def work() -> int:
+        chosen = real_models(
+            target, drafter, threads, chat_template, heads, backend, drafter_backend
+        )
         options = MeshOptions(
-            models=real_models(target, drafter, threads, chat_template, heads),
+            models=chosen,
             num_verifiers=verifiers,
             num_confidence=confidence,
             calibration=calibration or shipped_calibration(target, drafter),
@@ -181,14 +190,20 @@ def real_models(
     threads: int,
     chat_template: Path | None = None,
     heads: Path | None = None,
+    backend: Backend = Backend.TRANSFORMERS,
+    drafter_backend: Backend = Backend.TRANSFORMERS,
 ) -> RealModels:
-    """The models named, or those shipped; heads are shipped for the shipped target alone."""
+    """The models named, or those shipped; heads are shipped for the shipped target alone, and run
+    in our own engine."""
+    has_own = target is None and backend is Backend.TRANSFORMERS
     return RealModels(
         target or str(models.path(models.TARGET)),
         tuple(drafters or (str(models.path(models.DRAFTER)),)),
         threads,
         chat_template,
-        heads or (None if target else models.heads()),
+        heads or (models.heads() if has_own else None),
+        backend,
+        drafter_backend,
     )
 
 

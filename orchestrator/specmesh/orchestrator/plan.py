@@ -90,8 +90,6 @@ def make_plan(
     if sampling.mode is AcceptanceMode.REJECTION:
         target.require(model_pb2.MODEL_FEATURE_REJECTION_MODE)
     goal = _goal(request, target, len(prompt), defaults, sampling)
-    if STRATEGIES[strategy].makes_trees(goal):
-        target.require(model_pb2.MODEL_FEATURE_TREES)
     return RequestPlan(
         prompt=prompt,
         sampling=sampling,

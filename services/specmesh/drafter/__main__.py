@@ -28,9 +28,11 @@ class DrafterSettings(InferenceSettings, SimulatedDrafterSettings):
     model_config = SettingsConfigDict(env_prefix="SPECMESH_DRAFTER__")
 
     backend: Backend = Field(
-        "transformers", description="what guesses; 'simulated' waits and says known tokens"
+        "transformers",
+        description="what guesses; 'vllm' is the engine of that name, 'simulated' waits and says "
+        "known tokens",
     )
-    model: str = Field("", description="folder or Hugging Face id; for backend transformers")
+    model: str = Field("", description="folder or Hugging Face id; for transformers and vllm")
     tokenizer: str = Field(
         "", description="folder or Hugging Face id of the target's tokenizer; other backends"
     )
@@ -68,6 +70,7 @@ class DrafterService(InferenceService):
             dtype=self._drafter.dtype,
             device=self._drafter.device,
             cache_bytes=self._drafter.cache_bytes,
+            num_threads=self._drafter.num_threads,
             units=self._drafter.unit_specs,
             simulated=self._drafter,
         )

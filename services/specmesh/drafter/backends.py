@@ -21,7 +21,7 @@ from specmesh.inference.models.digests import digest_of, digest_of_array
 from specmesh.inference.models.ngram import NGram
 from specmesh.inference.models.simulated_settings import SimulatedDrafterSettings
 
-Backend = Literal["transformers", "ngram", "prompt-lookup", "random", "simulated"]
+Backend = Literal["transformers", "vllm", "ngram", "prompt-lookup", "random", "simulated"]
 
 TEXT_SUFFIXES = {".py", ".txt", ".md", ".rst", ".json", ".c", ".h", ".js", ".ts", ".go", ".rs"}
 
@@ -36,6 +36,7 @@ def load(
     dtype: str,
     device: str,
     cache_bytes: int | None,
+    num_threads: int = 1,
     units: Sequence[UnitSpec] | None = None,
     simulated: SimulatedDrafterSettings,
 ) -> LanguageModel:
@@ -48,6 +49,18 @@ def load(
         )
     if units is not None:
         raise ModelNotLoadable(f"--units: backend {backend!r} has nothing to divide")
+    if backend == "vllm":
+        from specmesh.inference.models.vllm.model import VllmModel
+
+        return VllmModel.load(
+            model,
+            dtype=dtype,
+            device=device,
+            num_threads=num_threads,
+            cache_bytes=cache_bytes,
+            tensor_parallel=1,
+            chat_template=None,
+        )
     if backend == "simulated":
         return simulated.simulated_drafter()
     loaded = _load_tokenizer(tokenizer)

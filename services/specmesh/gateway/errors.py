@@ -64,7 +64,6 @@ _PARAMS = {
 _FEATURE_PARAMS = {
     "LOGPROBS": "logprobs",
     "REJECTION_MODE": "specmesh.acceptance_mode",
-    "TREES": "specmesh.strategy",
     "HEADS": "specmesh.strategy",
 }
 """By the feature that the target's replicas lack, with reason UNSUPPORTED_FEATURE."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from specmesh.decoding.prefix import PrefixChain
 from specmesh.decoding.tree import TokenTree
-from specmesh.inference.engine.blocks import BlockPool
+from specmesh.inference.engine.kv_counts import KvCounts
 from specmesh.serving.chat_template import ChatTemplate
 
 Logits = npt.NDArray[np.float32]
@@ -138,7 +138,7 @@ class LanguageModel(Protocol):
     """How many requests one forward pass may serve."""
 
     @property
-    def pool(self) -> BlockPool | None:
+    def pool(self) -> KvCounts | None:
         """The blocks that hold its KV, for metrics; None if it keeps none in blocks."""
 
     def open(
@@ -176,3 +176,17 @@ def score_alone(requests: Sequence[ForwardRequest]) -> list[Logits | None]:
     """``LanguageModel.forward`` of a model whose ``max_batch`` is 1."""
     (request,) = requests
     return [request.sequence.score(request.tree)]
+
+
+@runtime_checkable
+class ComputesElsewhere(Protocol):
+    """A model whose forwards run in processes of its own, which may die while nobody waits for
+    them."""
+
+    def on_failure(self, tell: Callable[[str], None]) -> None:
+        """Have ``tell`` called with the reason, from any thread, once it computes no more."""
+        ...
+
+    def close(self) -> None:
+        """End those processes; nothing is asked of it afterwards."""
+        ...

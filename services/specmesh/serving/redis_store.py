@@ -45,6 +45,9 @@ class RedisStore:
     async def durability(self) -> tuple[Finding, ...]:
         """What the server that answers now would lose. Raises StoreUnavailable."""
         info = await self._answer("info", _unless_refused(self._client.info()))
+        if info is not None and info.get("loading"):
+            # Valkey says "aof_enabled:0" until it has read its file.
+            raise StoreUnavailable("Redis is loading what it keeps")
         config: dict[str, str] | None = {}
         for name in CONFIG_NAMES:
             reply = await self._answer("config", _unless_refused(self._client.config_get(name)))

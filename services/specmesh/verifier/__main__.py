@@ -43,6 +43,11 @@ class VerifierSettings(InferenceSettings, SimulatedTargetSettings):
     tensor_parallel_size: int = Field(
         1, ge=1, description="processes of vLLM's that share each layer; our own engine: torchrun"
     )
+    engine_options: str = Field(
+        "",
+        description="further options of vLLM's own command line, such as "
+        "'--pipeline-parallel-size 2 --quantization fp8'",
+    )
     chat_template: Path | None = Field(
         None,
         description="file with a chat template in Jinja, in place of the target's own",
@@ -101,6 +106,8 @@ class VerifierService(InferenceService):
                 yield f"--units: {backend} has nothing to divide"
         if settings.tensor_parallel_size > 1 and settings.backend != "vllm":
             yield "--tensor-parallel-size is for --backend vllm; our own engine runs under torchrun"
+        if settings.engine_options and settings.backend != "vllm":
+            yield "--engine-options is for --backend vllm"
         if settings.heads and ranks is not None:
             yield f"--heads needs the target in one process, not divided among {ranks.count} ranks"
         if settings.heads and settings.units:
@@ -118,6 +125,7 @@ class VerifierService(InferenceService):
             num_threads=self._verifier.num_threads,
             cache_bytes=self._verifier.cache_bytes,
             tensor_parallel=self._verifier.tensor_parallel_size,
+            engine_options=self._verifier.engine_options,
             chat_template=None if file is None else read_template(file),
         )
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Iterator
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -14,13 +18,30 @@ from specmesh.bench.engine.plan import EnginePlan
 from specmesh.bench.engine.report import as_json, show
 from specmesh.bench.engine.run import measure
 from specmesh.bench.kit.options import Device, Dtype, Json, Model, ModelDtype, Threads
+from specmesh.cli.local.process import StartError
 from specmesh.inference.model import ModelNotLoadable
+from specmesh.inference.models.vllm.versions import check_versions
+
+
+class Backend(StrEnum):
+    """Whose forwards are timed."""
+
+    TRANSFORMERS = "transformers"
+    VLLM = "vllm"
+
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 @app.command()
 def main(
+    backend: Annotated[
+        Backend,
+        typer.Option(
+            help="Our own engine beside transformers' generate, or a verifier's vLLM beside its "
+            "own decoding steps and our engine; the latter in vLLM's environment."
+        ),
+    ] = Backend.TRANSFORMERS,
     model: Model = None,
     dtype: ModelDtype = Dtype.FLOAT32,
     device: Device = "cpu",
@@ -58,9 +79,40 @@ def main(
         rounds=rounds,
         seed=seed,
     )
+    with _exit_status():
+        if backend is Backend.VLLM:
+            _vllm(plan, json_=json_)
+        else:
+            _ours(plan, json_=json_)
+
+
+def _ours(plan: EnginePlan, *, json_: bool) -> None:
+    measured = measure(plan, Console(stderr=True))
+    if json_:
+        typer.echo(json.dumps(as_json(plan, measured)))
+    else:
+        show(plan, measured, Console())
+    if plan.dtype == Dtype.FLOAT32 and not measured.identical:
+        raise typer.Exit(1)
+
+
+def _vllm(plan: EnginePlan, *, json_: bool) -> None:
+    check_versions()
+    from specmesh.bench.engine.vllm import measure, report
+
+    found = asyncio.run(measure.measure(plan, Console(stderr=True)))
+    if json_:
+        typer.echo(json.dumps(report.as_json(plan, found)))
+    else:
+        report.show(plan, found, Console())
+
+
+@contextmanager
+def _exit_status() -> Iterator[None]:
+    """Ends the command as its errors say."""
     try:
-        measured = measure(plan, Console(stderr=True))
-    except ModelNotLoadable as error:
+        yield
+    except (ModelNotLoadable, StartError) as error:
         typer.echo(f"specmesh: {error}", err=True)
         raise typer.Exit(2) from error
     except BrokenProcessPool as error:
@@ -68,12 +120,6 @@ def main(
         raise typer.Exit(2) from error
     except KeyboardInterrupt as error:
         raise typer.Exit(130) from error
-    if json_:
-        typer.echo(json.dumps(as_json(plan, measured)))
-    else:
-        show(plan, measured, Console())
-    if dtype is Dtype.FLOAT32 and not measured.identical:
-        raise typer.Exit(1)
 
 
 if __name__ == "__main__":

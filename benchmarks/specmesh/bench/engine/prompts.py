@@ -41,6 +41,11 @@ class Prompts:
         """One prompt of ``length`` tokens."""
         return self._stretch(np.random.default_rng([self._seed, 3]), length)
 
+    def several(self, length: int, count: int) -> list[list[int]]:
+        """``count`` prompts of ``length`` tokens each."""
+        random = np.random.default_rng([self._seed, 4])
+        return [self._stretch(random, length) for _ in range(count)]
+
     def _mixed(self, random: np.random.Generator, count: int) -> list[list[int]]:
         shortest, longest = PROMPT_TOKENS
         return [

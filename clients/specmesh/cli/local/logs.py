@@ -20,12 +20,23 @@ def serving_address(line: str) -> str | None:
 
 def tail(file: Path, num_lines: int) -> str:
     """The last lines of a log, in readable form."""
+    readable = "\n".join(map(_readable, _last_lines(file))).splitlines()
+    return "\n".join(readable[-num_lines:])
+
+
+def latest_event(file: Path) -> str:
+    """What a process has logged last, in a line; empty if nothing yet."""
+    if not file.exists():
+        return ""
+    events = (str(_fields(line).get("event", "")) for line in reversed(_last_lines(file)))
+    return next(filter(None, events), "").partition("\n")[0]
+
+
+def _last_lines(file: Path) -> list[str]:
     with file.open("rb") as log:
         size = log.seek(0, 2)
         log.seek(max(size - _TAIL_BYTES, 0))
-        lines = log.read().decode(errors="replace").splitlines()
-    readable = "\n".join(map(_readable, lines)).splitlines()
-    return "\n".join(readable[-num_lines:])
+        return log.read().decode(errors="replace").splitlines()
 
 
 def _readable(line: str) -> str:

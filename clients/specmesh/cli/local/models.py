@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
 DRAFTER_BACKENDS = ("ngram", "prompt-lookup", "random")
 """Drafters without a model of their own; they use the target's tokenizer."""
+
+
+class Backend(StrEnum):
+    """What computes a model that is loaded from disk or Hugging Face."""
+
+    TRANSFORMERS = "transformers"
+    VLLM = "vllm"
 
 
 class Models(Protocol):
@@ -37,12 +45,17 @@ class RealModels:
     """In place of the target's own, if it has one."""
     heads: Path | None = None
     """Folder of heads that were trained for the target."""
+    backend: Backend = Backend.TRANSFORMERS
+    """What computes the target."""
+    drafter_backend: Backend = Backend.TRANSFORMERS
+    """What computes drafters that are models."""
 
     def verifier(self) -> Sequence[str]:
         """Arguments of a verifier that loads the target."""
         files = (("--chat-template", self.chat_template), ("--heads", self.heads))
         given = (part for flag, file in files if file is not None for part in (flag, str(file)))
-        return ("--model", self.target, "--threads", str(self.threads), *given)
+        model = ("--backend", self.backend, "--model", self.target)
+        return (*model, "--threads", str(self.threads), *given)
 
     def drafters(self) -> Sequence[Sequence[str]]:
         """Arguments of each of the named drafters, in that order."""
@@ -52,7 +65,7 @@ class RealModels:
 
     def _drafter(self, name: str) -> tuple[str, ...]:
         if name not in DRAFTER_BACKENDS:
-            return ("--model", name)
+            return ("--backend", self.drafter_backend, "--model", name)
         corpus = ("--corpus", "stdlib") if name == "ngram" else ()
         return ("--backend", name, "--tokenizer", self.target, *corpus)
 

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import count
 from pathlib import Path
 
 from specmesh.cli.local.keeper import Keeper
+from specmesh.cli.local.logs import latest_event
 from specmesh.cli.local.process import Process, ProcessSpec, StartError
+
+TELL_AFTER_S = 10.0
+"""A process may take minutes to start, to fetch or read its model: this often it is told that it
+still does."""
+EVENT_CHARS = 100
+"""Of what its log says last."""
 
 
 class Supervisor:
     """Starts processes in order, restarts those that die, and ends all in reverse order.
 
-    ``report`` is called with one line for each event after the start. Logs go to
-    ``directory``.
+    ``report`` is called with one line for each event after the start, and while a start takes long.
+    Logs go to ``directory``.
     """
 
     def __init__(
@@ -51,7 +59,8 @@ class Supervisor:
         self._groups.append(group)
         try:
             async with asyncio.TaskGroup() as starts:
-                tasks = [starts.create_task(keeper.start()) for keeper in group]
+                tasks = [starts.create_task(keeper.start(), name=keeper.name) for keeper in group]
+                starts.create_task(self._tell_who_is_late(tasks))
         except* StartError as failures:
             raise failures.exceptions[0] from None
         return [task.result() for task in tasks]
@@ -76,6 +85,17 @@ class Supervisor:
         for group in self._groups:
             for keeper in group:
                 keeper.kill()
+
+    async def _tell_who_is_late(self, starts: Sequence[asyncio.Task[str]]) -> None:
+        """Report, while some of ``starts`` last, how long and what they are at."""
+        for number in count(1):
+            _, late = await asyncio.wait(starts, timeout=TELL_AFTER_S)
+            if not late:
+                return
+            for name in sorted(start.get_name() for start in late):
+                latest = latest_event(self._directory / f"{name}.log")[:EVENT_CHARS]
+                so_far = f"after {number * TELL_AFTER_S:g} s"
+                self._report(f"{name} is still starting {so_far}, at: {latest or 'nothing yet'}")
 
     def _keeper(self, name: str) -> Keeper:
         return next(each for group in self._groups for each in group if each.name == name)

@@ -10,10 +10,12 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 
 import grpc
 import grpc.aio
 
+from specmesh.decoding.best_chain import BestChain
 from specmesh.decoding.bonus import MAX_BONUS_CANDIDATES
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.sampling import AcceptanceMode, Sampling
@@ -100,7 +102,7 @@ class VerifyCalls:
         attempts = Attempts(
             *(self._pool, self._prefix, self._deadline, self._target),
             is_healthy=lambda peer: self._is_healthy(peer, context),
-            wanted=model_pb2.MODEL_FEATURE_HEADS if command.next_draft else None,
+            wanted=_wanted(command),
         )
         with closing(attempts), self._admission.verifying(len(command.tree) + 1):
             while True:
@@ -193,6 +195,10 @@ class VerifyCalls:
         hedge: bool = False,
     ) -> Verified | None:
         """One attempt; None if it failed. Raises if it must not be retried."""
+        chain = None
+        if not (command.tree.is_chain or peer.can(model_pb2.MODEL_FEATURE_TREES)):
+            chain = BestChain.of(command.tree, command.distributions)
+            command = replace(command, tree=chain.tree, distributions=chain.distributions)
         loop = asyncio.get_running_loop()
         began = loop.time()
         num_tokens = context.num_committed + len(command.path) + len(command.tree)
@@ -237,6 +243,8 @@ class VerifyCalls:
             self.num_cached_tokens = response.cost.num_cached_tokens
         self._admit(response, loop.time() - attempts.began)
         self._prefix.seen_by(peer.identity, context.num_committed)
+        if chain is not None:
+            return replace(verified, verdict=chain.in_tree(verified.verdict))
         return verified
 
     def _asked(self, peer: Peer, command: Verify, context: CallContext) -> VerificationRequest:
@@ -332,6 +340,13 @@ class VerifyCalls:
         forward_ms = response.cost.forward_ms + response.next_draft.cost.forward_ms
         spent = Spent.of(seconds * 1e3, response.cost.queue_ms, forward_ms)
         self._admission.verified(len(self._pool.ready), spent)
+
+
+def _wanted(command: Verify) -> model_pb2.ModelFeature.ValueType | None:
+    """What of several idle replicas the best one has."""
+    if command.next_draft:
+        return model_pb2.MODEL_FEATURE_HEADS
+    return None if command.tree.is_chain else model_pb2.MODEL_FEATURE_TREES
 
 
 def _load(cost: cost_pb2.ComputeCost) -> float:

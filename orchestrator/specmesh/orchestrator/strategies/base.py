@@ -129,7 +129,8 @@ class NextDraft:
 
 @dataclass(frozen=True, slots=True)
 class Verify:
-    """Check ``tree``, which hangs from ``path`` (see ``Draft``), against the target.
+    """Check ``tree``, which hangs from ``path`` (see ``Draft``), against the target; where a
+    replica is to be sent chains alone, its best chain.
 
     ``drafting_on`` says that a drafter may have put a token at the bonus token's position by the
     time the verdict comes, so that the verdict is to bring ``Verdict.bonus``. ``next_draft`` is for
@@ -302,19 +303,12 @@ class Strategy(ABC):
     """Whether it has a drafter draft, if there is one."""
     needs_confidence: ClassVar[bool] = False
     """Whether it asks the confidence service."""
-    needs_trees: ClassVar[bool] = False
-    """Whether the target must verify trees, not chains alone, whatever the goal."""
     needs_heads: ClassVar[bool] = False
     """Whether it is pointless if no replica of the target has heads."""
     lossless: ClassVar[bool] = True
     """Whether its answers are the target's own. One whose answers aren't is never a default."""
     options: ClassVar[frozenset[str]] = frozenset({"lookahead"})
     """The fields of ``SpeculationOptions`` that mean something to it (see ``options.py``)."""
-
-    @classmethod
-    def makes_trees(cls, goal: Goal) -> bool:
-        """Whether the target must verify trees to reach ``goal``."""
-        return cls.needs_trees or ("width" in cls.options and goal.width is not None)
 
     @abstractmethod
     def __init__(self, goal: Goal) -> None: ...

@@ -50,7 +50,6 @@ class Heads(Strategy):
     one before."""
 
     needs_drafter = asks_drafter = False
-    needs_trees = True
     needs_heads = True
     options = frozenset({"lookahead", "width"})
 

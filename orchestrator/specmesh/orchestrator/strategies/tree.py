@@ -40,7 +40,6 @@ NUM_CHOICES: Final = 16
 class Tree(DraftThenVerify):
     """Drafts trees whose tokens are worth their time."""
 
-    needs_trees = True
     options = frozenset({"lookahead", "width", "shape"})
 
     def __init__(self, goal: Goal) -> None:

@@ -24,13 +24,17 @@ class Entry:
     parent: bytes
     tokens: Tokens
     digest: bytes | None
-    """None for a partial tail: fewer than ``BLOCK_TOKENS`` tokens."""
+    """None for a partial tail: fewer tokens than a block has."""
 
 
 class BlockRegistry:
-    """Entries by block and by digest; ``add`` registers no tokens twice below one parent."""
+    """Entries by block and by digest; ``add`` registers no tokens twice below one parent.
 
-    def __init__(self) -> None:
+    A full block has ``block_tokens``, a multiple of those of a digest.
+    """
+
+    def __init__(self, block_tokens: int = BLOCK_TOKENS) -> None:
+        self._block_tokens = block_tokens
         self._entries: dict[int, Entry] = {}
         self._by_digest: dict[bytes, int] = {}
         self._children: dict[bytes, list[tuple[Tokens, int]]] = {}
@@ -47,8 +51,8 @@ class BlockRegistry:
         """The blocks registered for the full blocks of ``chain[:num_tokens]``, up to the first
         gap."""
         blocks = []
-        for digest in chain.digests[: num_tokens // BLOCK_TOKENS]:
-            block = self._by_digest.get(digest)
+        for end in range(self._block_tokens, num_tokens + 1, self._block_tokens):
+            block = self._by_digest.get(chain.digest_at(end))
             if block is None:
                 break
             blocks.append(block)
@@ -77,7 +81,7 @@ class BlockRegistry:
             blocks.append((entry.tokens, digest))
             digest = entry.parent
         # What comes before the first block is the salt; a digest there is that of a missing block.
-        if not is_salt(digest) or len(blocks) * BLOCK_TOKENS != length:
+        if not is_salt(digest) or len(blocks) * self._block_tokens != length:
             return None
         return PrefixChain.of_blocks(reversed(blocks), digest)
 
@@ -87,7 +91,7 @@ class BlockRegistry:
         Returns the block that is registered for them: another one if it already holds these tokens,
         or more after them, and then ``block`` is not registered.
         """
-        start, end = index * BLOCK_TOKENS, (index + 1) * BLOCK_TOKENS
+        start, end = index * self._block_tokens, (index + 1) * self._block_tokens
         tokens = tuple(chain[start:end])
         parent = chain.digest_at(start)
         children = self._children.get(parent, [])
@@ -98,7 +102,7 @@ class BlockRegistry:
                 self.discard(block)
             return holder
         self.discard(block)
-        digest = chain.digest_at(end) if len(tokens) == BLOCK_TOKENS else None
+        digest = chain.digest_at(end) if len(tokens) == self._block_tokens else None
         self._put(block, Entry(parent, tokens, digest))
         return block
 

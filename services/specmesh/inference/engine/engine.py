@@ -25,7 +25,13 @@ from typing import Any, TypeVar
 from specmesh.inference.engine.blocks import NoRoom
 from specmesh.inference.engine.job import End, Job, Work
 from specmesh.inference.engine.pulse import LOOK_SECONDS, Pulse
-from specmesh.inference.model import DeviceLost, Interrupted, LanguageModel, Logits
+from specmesh.inference.model import (
+    ComputesElsewhere,
+    DeviceLost,
+    Interrupted,
+    LanguageModel,
+    Logits,
+)
 from specmesh.serving.errors import ResourceExhausted, Unavailable
 
 log = logging.getLogger(__name__)
@@ -156,6 +162,8 @@ class Engine:
         except BaseException as error:  # for whoever waits for the model
             self._loaded.set_exception(error)
             return
+        if isinstance(model, ComputesElsewhere):
+            model.on_failure(self._break)
         self._loaded.set_result(model)
         try:
             while not self.is_broken and (self._running or self._awaits_job()):
@@ -163,6 +171,8 @@ class Engine:
         except BaseException as error:
             log.exception("engine broke")
             self._break(f"the engine's thread died: {error!r}")
+        if isinstance(model, ComputesElsewhere) and not self.is_broken:
+            model.close()
 
     def _step(self, model: LanguageModel) -> None:
         self._pulse.beat()
@@ -196,7 +206,8 @@ class Engine:
         return following
 
     def _break(self, reason: str) -> None:
-        """Fail all jobs and accept no more. Called by the thread as it dies, else by ``broken``."""
+        """Fail all jobs and accept no more. Called by the thread as it dies, else by ``broken`` or
+        by the model."""
         with self._lock:
             if self.is_broken:
                 return
@@ -206,11 +217,12 @@ class Engine:
             self._waiting.clear()
         for job in lost:
             job.fail(_engine_broken())
+        self._signals.put(None)  # a thread without jobs ends
 
     def _awaits_job(self) -> bool:
         """Block until a job waits; False if there will be none."""
         while not self._waiting:
-            if self._stopping:
+            if self._stopping or self.is_broken:
                 return False
             self._pulse.rest()
             self._signals.get()

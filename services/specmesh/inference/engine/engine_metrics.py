@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from opentelemetry.metrics import Observation
 
-from specmesh.inference.engine.blocks import BlockPool
+from specmesh.inference.engine.kv_counts import KvCounts
 from specmesh.serving import conventions as names
 from specmesh.serving.instruments import Count, Level
 
@@ -29,7 +29,7 @@ def record_forward(duration_ms: float, kind: str, num_sequences: int, num_tokens
     _tokens.record(num_tokens)
 
 
-def observe(engine: Engine, pool: BlockPool | None) -> None:
+def observe(engine: Engine, pool: KvCounts | None) -> None:
     """Report the batch, the queue, and the blocks of ``pool`` if there is one."""
     _report(names.JOBS, lambda: engine.num_running)
     _report(names.QUEUE_DEPTH, lambda: engine.queue_depth)

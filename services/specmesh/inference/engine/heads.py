@@ -11,8 +11,8 @@ import numpy as np
 
 from specmesh.decoding.prefix import PrefixChain
 from specmesh.decoding.tree import TokenTree
-from specmesh.inference.engine.blocks import BlockPool
 from specmesh.inference.engine.engine_metrics import record_forward
+from specmesh.inference.engine.kv_counts import KvCounts
 from specmesh.inference.model import (
     DEFAULT_ROOM_TOKENS,
     Cancellation,
@@ -77,7 +77,7 @@ class TargetWithHeads:
         self.max_batch = target.max_batch
 
     @property
-    def pool(self) -> BlockPool | None:
+    def pool(self) -> KvCounts | None:
         """The target's: heads keep no KV."""
         return self._target.pool
 

@@ -28,7 +28,7 @@ _PREFIX_TOKENS = 8
 _COMMON_TOKENS = 16
 _TEXT_TOKENS = 24
 _NEIGHBOUR_TOKENS = 8
-_TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.1}
+TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.1}
 """Bounds the difference of all logits, as a share of their norm. Rounding alone was seen to cause
 2e-6 in float32 and 0.01 in bfloat16; 0.07 where it routed tokens to other experts."""
 _MAX_SPREADS = 4
@@ -51,7 +51,7 @@ def plain_logits(name: str, model: Any) -> Logits:
 
     Raises ``ModelNotLoadable`` if it cannot compute them.
     """
-    tokens = torch.tensor(_texts(model.config), device=model.device)
+    tokens = torch.tensor(texts(model.config), device=model.device)
     try:
         logits: Logits = model(input_ids=tokens, use_cache=False).logits.float().cpu().numpy()
     except Exception as error:
@@ -75,13 +75,13 @@ def check_same(name: str, model: Any, served: _Served, plain: Logits) -> None:
         raise ModelNotLoadable(
             f"{who} does not work with an attention that is not its own: {error!r}"
         ) from error
-    differ = _difference(rows, expected[known])
-    if not differ <= _TOLERANCE[model.dtype]:
+    differ = difference(rows, expected[known])
+    if not differ <= TOLERANCE[model.dtype]:
         raise ModelNotLoadable(
             f"{who} says something else with an attention that is not its own "
             f"(logits differ by {differ:.2%})"
         )
-    spread, moved = _difference(others, rows), _difference(far, rows)
+    spread, moved = difference(others, rows), difference(far, rows)
     if not moved <= _MAX_SPREADS * spread + torch.finfo(model.dtype).eps:
         raise ModelNotLoadable(
             f"{who} says something else to one session when another is at the end of its context "
@@ -105,7 +105,7 @@ def _logits_beside(config: Any, served: _Served) -> list[Logits]:
 
 def _session(config: Any) -> tuple[list[int], TokenTree]:
     """The texts' common first tokens as a prefix, and the rest of both as a tree."""
-    one, other = _texts(config)
+    one, other = texts(config)
     chain = TokenTree.chain(one[_PREFIX_TOKENS:])
     branch = other[_COMMON_TOKENS:]
     following = range(len(chain) + 1, len(chain) + len(branch))
@@ -113,7 +113,7 @@ def _session(config: Any) -> tuple[list[int], TokenTree]:
     return one[:_PREFIX_TOKENS], chain.extend(branch, parents)
 
 
-def _texts(config: Any) -> tuple[list[int], list[int]]:
+def texts(config: Any) -> tuple[list[int], list[int]]:
     """Two texts of equal length with a common beginning."""
     one = _tokens(config, 1, _TEXT_TOKENS)
     other = _tokens(config, 2, _TEXT_TOKENS)
@@ -125,7 +125,7 @@ def _tokens(config: Any, first: int, count: int) -> list[int]:
     return [token % config.vocab_size for token in range(first, first + count)]
 
 
-def _difference(logits: Logits, expected: Logits) -> float:
+def difference(logits: Logits, expected: Logits) -> float:
     """The norm of the difference, as a share of that of all ``expected`` logits: one token routed
     to other experts is no failure."""
     size = max(np.linalg.norm(expected), np.finfo(np.float32).tiny)

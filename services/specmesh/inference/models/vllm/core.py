@@ -3,7 +3,8 @@ own."""
 
 from __future__ import annotations
 
-import os
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,45 +13,12 @@ import torch
 
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
 from specmesh.inference.model import DeviceLost, Logits, ModelNotLoadable
-from specmesh.inference.models.vllm.rows import FIRST_ROW, ScoringWorker
+from specmesh.inference.models.vllm.kv_use import KvUse
+from specmesh.inference.models.vllm.options import CoreOptions, engine_config
+from specmesh.inference.models.vllm.rows import ScoringWorker
 
 SCHEDULER = "specmesh.inference.models.vllm.scheduler.ScoringScheduler"
 WORKER = f"{ScoringWorker.__module__}.{ScoringWorker.__qualname__}"
-
-ENVIRONMENT = {
-    "VLLM_CONFIGURE_LOGGING": "0",  # its loggers are for ours: standard error is for JSON lines
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_USE_V2_MODEL_RUNNER": "0",  # ``rows`` knows the first
-    # It keeps room in the context for a token that is sampled, which here none is.
-    "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",
-}
-"""vLLM reads these when it is imported."""
-
-CPU_BLOCK_TOKENS = 32
-"""The least that its attention on CPUs has kernels for. Only whole blocks are found again, so a
-call reads half of one in vain, on average."""
-
-
-@dataclass(frozen=True, slots=True)
-class CoreOptions:
-    """How a model is to be run.
-
-    ``device_type`` is torch's word. ``cache_bytes`` of memory are for KV (None: what vLLM finds
-    free on a GPU). A step takes up to ``step_tokens``, of one long prefix ``chunk_tokens`` unless
-    it is alone. ``tensor_parallel`` processes share each layer, with ``num_threads`` each.
-    """
-
-    model: str
-    dtype: str
-    device_type: str
-    context_tokens: int
-    cache_bytes: int | None
-    max_batch: int
-    step_tokens: int
-    chunk_tokens: int
-    tensor_parallel: int
-    num_threads: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,44 +40,26 @@ class Core:
 
     def __init__(self, options: CoreOptions) -> None:
         """Load the model; raises ``ModelNotLoadable``, or whatever vLLM raises."""
-        _set_environment(options.num_threads)
         set_num_threads = torch.set_num_threads
-        from vllm.engine.arg_utils import EngineArgs
-        from vllm.platforms import current_platform
+        config = engine_config(options, scheduler_cls=SCHEDULER, worker_extension_cls=WORKER)
         from vllm.v1.engine.core import EngineCore
         from vllm.v1.executor.abstract import Executor
 
-        if current_platform.device_type != options.device_type:
+        try:
+            self._core = EngineCore(config, Executor.get_class(config), log_stats=False)
+        except ValueError as error:
+            if "KV cache" not in str(error):
+                raise
             raise ModelNotLoadable(
-                f"--device is of type {options.device_type!r}, and the vLLM that is installed "
-                f"computes on {current_platform.device_type!r}"
-            )
-        is_cpu = current_platform.is_cpu()
-        config = EngineArgs(
-            model=options.model,
-            dtype=options.dtype,
-            max_model_len=options.context_tokens + 1,
-            max_num_seqs=options.max_batch,
-            max_num_batched_tokens=options.step_tokens,
-            long_prefill_token_threshold=options.chunk_tokens,
-            kv_cache_memory_bytes=options.cache_bytes,
-            block_size=CPU_BLOCK_TOKENS if is_cpu else None,
-            enforce_eager=is_cpu,  # compiling there takes a compiler and minutes
-            enable_prefix_caching=True,
-            async_scheduling=False,
-            tensor_parallel_size=options.tensor_parallel,
-            distributed_executor_backend="uni" if options.tensor_parallel == 1 else "mp",
-            scheduler_cls=SCHEDULER,
-            worker_extension_cls=WORKER,
-            generation_config="vllm",
-            skip_tokenizer_init=True,
-            use_tqdm_on_load=False,
-        ).create_engine_config()
-        self._core = EngineCore(config, Executor.get_class(config), log_stats=False)
+                f"--cache-bytes has no room for a context of {options.context_tokens} tokens: "
+                f"{error}"
+            ) from error
         self._core.collective_rpc(ScoringWorker.give_rows.__name__)
         torch.set_num_threads = set_num_threads  # on CPUs it puts a warning there
         self._scheduler: Any = self._core.scheduler
         self._requests: dict[str, Any] = {}
+        self._under_way: deque[tuple[Any, list[Any]]] = deque()
+        """Steps, with their results: one, or as many as there are stages of a pipeline."""
 
         self.block_tokens = int(self._scheduler.block_size)
         """How many tokens of KV are found again together."""
@@ -118,33 +68,15 @@ class Core:
                 f"vLLM keeps the KV of this model in blocks of {self.block_tokens} tokens, no "
                 f"multiple of {BLOCK_TOKENS}"
             )
-
-    @property
-    def capacity_tokens(self) -> int:
-        """The most tokens that its KV cache holds; vLLM uses the first block for itself."""
-        return int(self._scheduler.cache_config.num_gpu_blocks - 1) * self.block_tokens
+        pool = self._scheduler.kv_cache_manager.block_pool
+        self.kv = KvUse(pool, self.block_tokens, self._scheduler.tails)
 
     def add(self, name: str, chain: PrefixChain, first_row: int) -> None:
-        """Ask for the logits after ``chain[first_row]`` and after all tokens behind it.
+        """Ask for the logits after ``chain[first_row]`` and after all tokens behind it."""
+        from specmesh.inference.models.vllm.scheduler import ScoringRequest
 
-        KV goes by the digests of ``chain``, as in our own engine: callers with different salts
-        share none.
-        """
-        from vllm.sampling_params import SamplingParams
-        from vllm.v1.request import Request
-
-        params = SamplingParams(
-            temperature=0, max_tokens=1, detokenize=False, extra_args={FIRST_ROW: first_row}
-        )
-        each = self.block_tokens // BLOCK_TOKENS
-        digests = chain.digests[each - 1 :: each]
-        self._requests[name] = request = Request(
-            name,
-            list(chain),
-            params,
-            None,
-            block_hasher=lambda request: digests[len(request.block_hashes) :],
-        )
+        request = ScoringRequest(name, chain, first_row, self.block_tokens)
+        self._requests[name] = request
         self._core.add_request(request)
 
     def drop(self, name: str) -> None:
@@ -158,20 +90,52 @@ class Core:
         Raises ``DeviceLost`` if it fails: the core is then between two states, and of no more use.
         """
         try:
-            scheduled = self._scheduler.schedule()
-            executor = self._core.model_executor
-            output = executor.execute_model(scheduled)
-            if output is None:
-                output = executor.sample_tokens(None)
-            self._scheduler.update_from_output(scheduled, output)
+            while True:
+                scheduled, output = self._next_step()
+                if scheduled.num_scheduled_tokens:
+                    break
+                if not self._under_way:
+                    raise DeviceLost("vLLM has requests, and computes for none of them")
+        except DeviceLost:
+            raise
         except Exception as error:
             raise DeviceLost(f"vLLM failed: {error!r}") from error
-        if not scheduled.num_scheduled_tokens:
-            raise DeviceLost("vLLM has requests, and computes for none of them")
         return {
             name: self._part(name, start, scheduled.num_scheduled_tokens[name], output)
             for name, start in _starts(scheduled)
+            if name in self._requests  # else it was dropped meanwhile
         }
+
+    def _next_step(self) -> tuple[Any, Any]:
+        """What was scheduled for the oldest step under way, and what came of it.
+
+        Stages of a pipeline work at different steps at the same time.
+        """
+        executor = self._core.model_executor
+        while len(self._under_way) < self._core.batch_queue_size:
+            scheduled = self._scheduler.schedule()
+            results = [executor.execute_model(scheduled, non_block=True)]
+            if scheduled.num_scheduled_tokens:
+                results.append(executor.sample_tokens(None, non_block=True))
+            self._under_way.append((scheduled, results))
+            if not scheduled.num_scheduled_tokens:
+                break
+        scheduled, results = self._under_way.popleft()
+        for each in scheduled.scheduled_new_reqs:
+            self.kv.count(len(each.prompt_token_ids), each.num_computed_tokens)
+        *_, output = [each.result() for each in results]
+        self._scheduler.update_from_output(scheduled, output)
+        return scheduled, output
+
+    def on_failure(self, tell: Callable[[str], None]) -> None:
+        """Have ``tell`` called if one of vLLM's processes dies; its own log says which."""
+        self._core.model_executor.register_failure_callback(
+            lambda: tell("a process of vLLM's has died")
+        )
+
+    def close(self) -> None:
+        """End vLLM's processes."""
+        self._core.shutdown()
 
     def _part(self, name: str, start: int, num_computed: int, output: Any) -> Part:
         rows: Logits = output.pooler_output[output.req_id_to_index[name]].numpy()
@@ -179,14 +143,6 @@ class Core:
         if is_last:
             del self._requests[name]
         return Part(start, num_computed, rows.astype(np.float32, copy=False), is_last)
-
-
-def _set_environment(num_threads: int) -> None:
-    """What vLLM and its processes read."""
-    os.environ.update(ENVIRONMENT)
-    # Else each process has to have a NUMA node to itself.
-    os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
-    os.environ["OMP_NUM_THREADS"] = str(num_threads)
 
 
 def _starts(scheduled: Any) -> list[tuple[str, int]]:

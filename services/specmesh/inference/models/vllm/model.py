@@ -1,9 +1,10 @@
-"""A model that vLLM runs, as a ``LanguageModel``: chains below a prefix, many in one step."""
+"""A model that vLLM runs, as a ``LanguageModel``: trees below a prefix, each path of them a request
+of vLLM's, many in one step."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from itertools import count
 
@@ -24,15 +25,20 @@ from specmesh.inference.model import (
     ModelNotLoadable,
 )
 from specmesh.inference.models.loading import read_model
-from specmesh.inference.models.vllm.core import Core, CoreOptions, Part
+from specmesh.inference.models.vllm.core import Core, Part
+from specmesh.inference.models.vllm.options import CoreOptions, digest_with
+from specmesh.inference.models.vllm.paths import PathRead, new_paths
+from specmesh.inference.models.vllm.probe import PlainLogits
 from specmesh.inference.models.vllm.seen import SeenPrefixes
 from specmesh.inference.models.vllm.versions import check_versions
 
 CPU_CACHE_BYTES = 1 << 30
 MAX_BATCH = 64
 STEP_TOKENS = 1024
+CPU_STEP_TOKENS = 512
+"""So many tokens take a CPU a long time, and whoever comes next waits for it."""
 CHUNK_TOKENS = 256
-"""Of one prefix in a step, where others wait: so long waits whoever comes next."""
+"""Of one prefix in a step, where others wait."""
 
 
 class VllmModel:
@@ -43,12 +49,12 @@ class VllmModel:
     """
 
     max_batch = MAX_BATCH
-    pool = None
 
     def __init__(self, core: Core, description: ModelDescription) -> None:
         self.description = description
         self._core = core
-        self._seen = SeenPrefixes(core.capacity_tokens)
+        self.pool = core.kv
+        self._seen = SeenPrefixes(core.kv.capacity_tokens)
         self._names = map(str, count())
         self._sequences: dict[str, VllmSequence] = {}
         """Those that vLLM computes for."""
@@ -63,52 +69,61 @@ class VllmModel:
         num_threads: int,
         cache_bytes: int | None,
         tensor_parallel: int,
+        engine_options: str = "",
         chat_template: str | None,
     ) -> VllmModel:
         """Load a local folder or a Hugging Face id; raises ``ModelNotLoadable``.
 
-        transformers reads it first, for its tokenizer and for the digest of its weights: the same
-        as that of a replica with our own engine.
+        transformers reads it first, for its tokenizer, for the digest of its weights, the same as
+        that of a replica with our own engine, and to see that vLLM says the same.
         """
         check_versions()
-        description = read_model(name, dtype, "cpu", None).describe(dtype, None, chat_template)
+        loaded = read_model(name, dtype, "cpu", None)
+        plain = PlainLogits.of(name, loaded.model)
+        description = loaded.describe(dtype, None, chat_template)
+        del loaded
         if cache_bytes is None and device == "cpu":
             cache_bytes = CPU_CACHE_BYTES
+        device_type = torch.device(device).type
         try:
             core = Core(
                 CoreOptions(
                     model=name,
                     dtype=dtype,
-                    device_type=torch.device(device).type,
+                    device_type=device_type,
                     context_tokens=description.context_tokens,
                     cache_bytes=cache_bytes,
                     max_batch=MAX_BATCH,
-                    step_tokens=STEP_TOKENS,
+                    step_tokens=step_tokens_on(device_type),
                     chunk_tokens=CHUNK_TOKENS,
                     tensor_parallel=tensor_parallel,
                     num_threads=num_threads,
+                    engine_options=engine_options,
                 )
             )
         except ModelNotLoadable:
             raise
         except Exception as error:
             raise ModelNotLoadable(f"vLLM cannot load {name!r}: {error}") from error
-        return cls(
-            core,
-            replace(
-                description,
-                backend="vllm",
-                interruptible=False,
-                scores_trees=False,
-                kv_capacity_tokens=core.capacity_tokens,
-            ),
+        digest = digest_with(description.weights_digest, engine_options)
+        is_plain = digest == description.weights_digest
+        description = replace(
+            description,
+            weights_digest=digest,
+            backend="vllm",
+            interruptible=False,
+            scores_trees=False,  # a request for each path: the best chain is cheaper
         )
+        model = cls(core, description)
+        if is_plain:
+            plain.check(model)
+        return model
 
     def open(
         self, prefix: Sequence[int], cancellation: Cancellation, room: int = DEFAULT_ROOM_TOKENS
     ) -> VllmSequence:
         """A sequence that waits for vLLM to have room; raises ``TooLarge`` if it never has."""
-        num_tokens, capacity = len(prefix) + room, self._core.capacity_tokens
+        num_tokens, capacity = len(prefix) + room, self._core.kv.capacity_tokens
         if num_tokens > capacity:
             raise TooLarge(num_tokens, capacity)
         return VllmSequence(self, PrefixChain(prefix), cancellation)
@@ -129,20 +144,29 @@ class VllmModel:
         """The base, if a recent prefix begins with it."""
         return self._seen.find_base(base_length, digest)
 
+    def on_failure(self, tell: Callable[[str], None]) -> None:
+        """Have ``tell`` called with the reason once vLLM computes no more."""
+        self._core.on_failure(tell)
+
+    def close(self) -> None:
+        """End vLLM's processes."""
+        self._core.close()
+
     def _step(self) -> None:
         began = time.perf_counter()
         parts = self._core.step()
         duration_ms = (time.perf_counter() - began) * 1e3
-        size = ForwardSize(len(parts), sum(len(part.rows) for part in parts.values()))
+        num_calls = len({id(self._sequences[name]) for name in parts})
+        size = ForwardSize(num_calls, sum(len(part.rows) for part in parts.values()))
         for name, part in parts.items():
             sequence = self._sequences[name]
-            sequence.receive(part, size)
+            sequence.receive(name, part, size)
             if part.is_last:
                 del self._sequences[name]
         if parts:
             num_tokens = sum(part.num_computed for part in parts.values())
             kind = _kind(parts.values(), self._core.block_tokens)
-            record_forward(duration_ms, kind, len(parts), num_tokens)
+            record_forward(duration_ms, kind, num_calls, num_tokens)
 
     def begin(self, sequence: VllmSequence, chain: PrefixChain, first_row: int) -> str:
         """Have vLLM compute for ``sequence``; the name under which it does."""
@@ -162,7 +186,7 @@ class VllmModel:
 
 
 class VllmSequence:
-    """A ``SequenceState``: a prefix, and a chain that grows below it."""
+    """A ``SequenceState``: a prefix, and a tree that grows below it, read one path at a time."""
 
     def __init__(self, model: VllmModel, chain: PrefixChain, cancellation: Cancellation) -> None:
         self.cancellation = cancellation
@@ -174,16 +198,13 @@ class VllmSequence:
         self._tree = EMPTY
         self._num_rows = 0
         """Rows that were given: those of so many nodes, node 0 included."""
-        self._name: str | None = None
-        """The request that vLLM has of it, until its rows are taken."""
-        self._rows: Logits | None = None
-        """The rows of that request, and which of them are there."""
-        self._num_there = 0
+        self._reads: dict[str, PathRead] | None = None
+        """By name, the requests that vLLM has of it, until their rows are taken."""
 
     @property
     def is_waiting(self) -> bool:
         """Whether rows are wanted that aren't there."""
-        return self._rows is not None and self._num_there < len(self._rows)
+        return any(not read.is_done for read in (self._reads or {}).values())
 
     def score(self, tree: TokenTree) -> Logits:
         """Logits of the new nodes, after as many steps as the prefix takes."""
@@ -193,51 +214,52 @@ class VllmSequence:
                 return logits
 
     def want(self, tree: TokenTree) -> None:
-        """Ask for the rows of the nodes of ``tree``, a chain, that have not been given."""
-        if self._rows is not None:
+        """Ask for the rows of the nodes of ``tree`` that have not been given."""
+        if self._reads is not None:
             return  # asked before
-        assert tree.is_chain, "vLLM scores chains alone"
-        num_rows = len(tree) + 1 - self._num_rows
-        if num_rows:
-            chain = PrefixChain(self._chain)
-            chain.append(tree.token_ids)
-            self._name = self._model.begin(self, chain, self._first_row)
         self._tree = tree
-        self._rows = np.empty((num_rows, self._model.description.vocab_size), np.float32)
-        self._num_there = 0
+        self._reads = {}
+        for path in new_paths(tree, self._num_rows):
+            chain = PrefixChain(self._chain)
+            chain.append(tree.tokens_on(tree.path(path.leaf)))
+            first_row = len(chain) - len(path.nodes)
+            read = PathRead(path.nodes, first_row, self._model.description.vocab_size)
+            self._reads[self._model.begin(self, chain, first_row)] = read
 
-    def receive(self, part: Part, size: ForwardSize) -> None:
-        """Note what a step did. After vLLM has taken its blocks away, rows come once more."""
-        assert self._rows is not None
+    def receive(self, name: str, part: Part, size: ForwardSize) -> None:
+        """Note what a step did."""
+        assert self._reads is not None
         if not self.num_computed_tokens:
             self.num_cached_tokens = part.start
         self.num_computed_tokens += part.num_computed
         self.latest_forward = size
-        first = max(0, part.start - self._first_row)
-        end = first + len(part.rows)
-        self._rows[first:end] = part.rows
-        self._num_there = end if len(part.rows) else 0
+        self._reads[name].receive(part)
 
     def take(self) -> Logits | None:
         """The rows that were asked for, once all are there."""
         if self.is_waiting:
             return None
-        rows, self._rows, self._name = self._rows, None, None
-        assert rows is not None
-        self._num_rows += len(rows)
+        assert self._reads is not None
+        num_new = len(self._tree) + 1 - self._num_rows
+        rows = np.empty((num_new, self._model.description.vocab_size), np.float32)
+        for read in self._reads.values():
+            rows[[node - self._num_rows for node in read.nodes]] = read.rows
+        self._reads = None
+        self._num_rows += num_new
         return rows
 
     def close(self, keep: Sequence[int]) -> None:
         """End the sequence; vLLM keeps the KV of whole blocks, whatever was accepted."""
-        if self._name is not None:
-            self._model.end(self._name)
+        for name in self._reads or ():
+            self._model.end(name)
         if self._num_rows:
             self._chain.append(self._tree.tokens_on(keep))
             self._model.remember(self._chain)
 
-    @property
-    def _first_row(self) -> int:
-        return len(self._chain) - 1 + self._num_rows
+
+def step_tokens_on(device_type: str) -> int:
+    """The most tokens of a step, of all requests together."""
+    return CPU_STEP_TOKENS if device_type == "cpu" else STEP_TOKENS
 
 
 def _kind(parts: Collection[Part], block_tokens: int) -> str:

@@ -7,7 +7,10 @@ as were scheduled, in place of the last one, and send them back in place of a sa
 
 from __future__ import annotations
 
+import multiprocessing
+import signal
 from collections.abc import Sequence
+from threading import current_thread, main_thread
 from typing import Any
 
 import numpy as np
@@ -41,8 +44,25 @@ class ScoringWorker:
     model_runner: Any
 
     def give_rows(self) -> None:
-        """From here on steps give rows of logits; called once, after the model has been loaded."""
+        """From here on steps give rows of logits; called once, after the model has been loaded.
+
+        A process of vLLM's leaves Ctrl-C, which reaches all processes of a terminal, to the one
+        that serves: that drains first.
+        """
+        if multiprocessing.parent_process() and current_thread() is main_thread():
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _prepare_stage(self.model_runner)
         _RowTap(self.model_runner)
+
+
+def _prepare_stage(runner: Any) -> None:
+    """On CPUs vLLM leaves out the dry run that makes buffers for what a pipeline's stages send."""
+    from vllm.distributed.parallel_state import get_pp_group
+
+    if not get_pp_group().is_first_rank and runner.intermediate_tensors is None:
+        runner.intermediate_tensors = runner.model.make_empty_intermediate_tensors(
+            batch_size=runner.max_num_tokens, dtype=runner.model_config.dtype, device=runner.device
+        )
 
 
 class _RowTap:

@@ -29,7 +29,10 @@ def check_versions(version_of: Callable[[str], str] = version) -> None:
             )
 
 
-_ADVICE = "'make setup-vllm' makes an environment for it"
+_ADVICE = (
+    "pip install 'specmesh[vllm]', in an environment of its own; for CPUs, in a checkout of "
+    "specmesh, 'make setup-vllm' makes one"
+)
 
 
 def _found(name: str, version_of: Callable[[str], str]) -> str | None:

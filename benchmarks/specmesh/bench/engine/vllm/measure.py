@@ -1,0 +1,128 @@
+"""Has the programs compute in turns, so that a slow moment of the machine hits all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+import numpy as np
+from rich.console import Console
+
+from specmesh.bench.engine.plan import PROMPT_TOKENS, EnginePlan
+from specmesh.bench.engine.prompts import Prompts
+from specmesh.bench.engine.run import fresh_process
+from specmesh.bench.engine.vllm import programs
+from specmesh.bench.engine.vllm.programs import CACHE_BYTES, Load
+from specmesh.bench.engine.vllm.sessions import NUM_DRAFT_TOKENS, NUM_TEXT_TOKENS, ROUNDS
+from specmesh.cli.local.logs import serving_address
+from specmesh.cli.local.process import PORT, ProcessSpec
+from specmesh.cli.local.supervisor import Supervisor
+
+T = TypeVar("T")
+
+TURN_ROUNDS = 8
+_START_SECONDS = 300.0
+_STOP_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """Median milliseconds of a verification of so many sessions together, by who computes."""
+
+    vllm_ms: float
+    called_ms: float
+    """The same over gRPC."""
+    ours_ms: float
+    own_step_ms: float
+    """A decoding step of vLLM's own, without draft tokens, beside it."""
+
+    @property
+    def of_own_step(self) -> float:
+        """How many of vLLM's own decoding steps a verification takes."""
+        return self.vllm_ms / self.own_step_ms
+
+
+Verifications = Mapping[int, Mapping[int, Verification]]
+"""By number of sessions and of draft tokens."""
+
+
+async def measure(plan: EnginePlan, console: Console) -> Verifications:
+    """Run everything; what is being run shows on ``console``.
+
+    Raises ``ModelNotLoadable``, and ``StartError`` if the verifier's process doesn't serve.
+    """
+    load = _load(plan)
+    async with AsyncExitStack() as stack:
+        directory = Path(stack.enter_context(TemporaryDirectory(prefix="specmesh-engine-")))
+        status = stack.enter_context(console.status("loading the model with vLLM and without"))
+        supervisor = Supervisor(
+            directory,
+            start_timeout_s=_START_SECONDS,
+            stop_timeout_s=_STOP_SECONDS,
+            report=console.print,
+        )
+        stack.push_async_callback(supervisor.stop)
+        decoding, vllm, ours, calls = (stack.enter_context(fresh_process()) for _ in range(4))
+        _, _, _, (address,) = await asyncio.gather(
+            _in(decoding, programs.start_decoding, load),
+            _in(vllm, programs.start_vllm, load),
+            _in(ours, programs.start_ours, load),
+            supervisor.start(_verifier(plan)),
+        )
+        await _in(calls, programs.start_calls, load, address)
+        found: dict[int, dict[int, Verification]] = {}
+        for number in plan.streams:
+            found[number] = {}
+            for drafted in NUM_DRAFT_TOKENS:
+                status.update(f"sessions at once: {number}, draft tokens: {drafted}")
+                found[number][drafted] = await _side_by_side(
+                    number, drafted, decoding=decoding, vllm=vllm, called=calls, ours=ours
+                )
+    return found
+
+
+async def _side_by_side(
+    number: int,
+    drafted: int,
+    *,
+    decoding: ProcessPoolExecutor,
+    **verifying: ProcessPoolExecutor,
+) -> Verification:
+    own: list[float] = []
+    times: dict[str, list[float]] = {name: [] for name in verifying}
+    for _ in range(ROUNDS // TURN_ROUNDS):
+        own += await _in(decoding, programs.turn, number, 0, TURN_ROUNDS)
+        for name, process in verifying.items():
+            times[name] += await _in(process, programs.turn, number, drafted, TURN_ROUNDS)
+    return Verification(
+        own_step_ms=median(own), **{f"{name}_ms": median(found) for name, found in times.items()}
+    )
+
+
+async def _in(process: ProcessPoolExecutor, function: Callable[..., T], *arguments: Any) -> T:
+    return await asyncio.wrap_future(process.submit(function, *arguments))
+
+
+def _load(plan: EnginePlan) -> Load:
+    prompts = Prompts(plan)
+    count = max(plan.streams)
+    lengths = np.random.default_rng([plan.seed, 5]).integers(*PROMPT_TOKENS, count, endpoint=True)
+    return Load(plan, prompts.several(NUM_TEXT_TOKENS, count), lengths.tolist())
+
+
+def _verifier(plan: EnginePlan) -> ProcessSpec:
+    options = (
+        *("--backend", "vllm", "--model", plan.model, "--device", plan.device, "--port", PORT),
+        *("--dtype", plan.dtype, "--threads", str(plan.threads)),
+        *("--cache-bytes", str(CACHE_BYTES)),
+    )
+    command = (sys.executable, "-m", "specmesh.verifier", *options)
+    return ProcessSpec("verifier", command, serving_address)

@@ -1,0 +1,248 @@
+"""Who computes: vLLM as it decodes by itself, vLLM as our verifier has it compute, our engine.
+
+Each is kept in a process of its own, between its turns.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Protocol
+
+import grpc
+import torch
+
+from specmesh.bench.engine.plan import EnginePlan
+from specmesh.bench.engine.vllm.sessions import NUM_TEXT_TOKENS, WARM_UP, Ask, session
+from specmesh.decoding.acceptance import verify
+from specmesh.decoding.prefix import PrefixChain
+from specmesh.decoding.sampling import AcceptanceMode, Sampling
+from specmesh.decoding.tree import EMPTY, TokenTree
+from specmesh.inference.model import Cancellation, ForwardRequest, LanguageModel
+from specmesh.mesh.v1alpha1.tokens_pb2 import Prefix
+from specmesh.mesh.v1alpha1.verifier_pb2 import VerifyRequest
+from specmesh.mesh.v1alpha1.verifier_pb2_grpc import VerifierServiceStub
+from specmesh.serving.wire import write_sampling, write_tree
+
+GREEDY = Sampling(temperature=0, mode=AcceptanceMode.GREEDY)
+CALL_SECONDS = 60.0
+CACHE_BYTES = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a program runs: ``texts``, of each of which a session begins with so many tokens."""
+
+    plan: EnginePlan
+    texts: list[list[int]]
+    num_prompt_tokens: list[int]
+
+
+class Program(Protocol):
+    """Computes for sessions at once, in rounds."""
+
+    def times_ms(self, num_sessions: int, num_draft_tokens: int, num_rounds: int) -> list[float]:
+        """How long each of the next rounds takes; the first ones of all are not among them."""
+        ...
+
+
+class _Rounds:
+    """The sessions of a program, by their number and their draft tokens."""
+
+    def __init__(self, load: Load) -> None:
+        self._load = load
+        self._rounds: dict[tuple[int, int], Iterator[tuple[Ask, ...]]] = {}
+
+    def times_ms(self, num_sessions: int, num_draft_tokens: int, num_rounds: int) -> list[float]:
+        """As ``Program`` says."""
+        key = (num_sessions, num_draft_tokens)
+        if key not in self._rounds:
+            starts = list(zip(self._load.texts, self._load.num_prompt_tokens, strict=True))
+            self._rounds[key] = zip(
+                *(
+                    session(text, length, num_draft_tokens, (number, num_draft_tokens))
+                    for number, (text, length) in enumerate(starts[:num_sessions])
+                ),
+                strict=True,
+            )
+            for asked in islice(self._rounds[key], WARM_UP):
+                self._verify(asked)
+        return [self._verify(asked) for asked in islice(self._rounds[key], num_rounds)]
+
+    @abstractmethod
+    def _verify(self, asked: Sequence[Ask]) -> float:
+        """Verify all of them at once; how long that takes, in milliseconds."""
+
+
+class Verifying(_Rounds):
+    """As the thread of a verifier's engine does it: from tokens to verdicts, without gRPC."""
+
+    def __init__(self, load: Load, model: LanguageModel) -> None:
+        super().__init__(load)
+        self._model = model
+
+    def _verify(self, asked: Sequence[Ask]) -> float:
+        chains = [PrefixChain(each.prefix) for each in asked]  # calls name most of it by digest
+        trees = [_tree(each) for each in asked]
+        began = time.perf_counter()
+        sequences = [
+            self._model.open(chain, Cancellation(), len(tree))
+            for chain, tree in zip(chains, trees, strict=True)
+        ]
+        waiting = dict(enumerate(map(ForwardRequest, sequences, trees)))
+        while waiting:
+            results = zip(list(waiting), self._model.forward(list(waiting.values())), strict=True)
+            for number, logits in results:
+                if logits is not None:
+                    del waiting[number]
+                    verify(trees[number], logits, GREEDY, len(chains[number]))
+                    sequences[number].close(range(1, asked[number].num_kept + 1))
+        return (time.perf_counter() - began) * 1e3
+
+
+class Calling(_Rounds):
+    """As callers have it from a verifier over gRPC, each session by a call of its own."""
+
+    def __init__(self, load: Load, address: str) -> None:
+        super().__init__(load)
+        self._stub = VerifierServiceStub(grpc.insecure_channel(address))
+
+    def _verify(self, asked: Sequence[Ask]) -> float:
+        requests = [
+            VerifyRequest(
+                prefix=Prefix(token_ids=each.prefix),
+                tree=write_tree(_tree(each)),
+                sampling=write_sampling(GREEDY),
+            )
+            for each in asked
+        ]
+        began = time.perf_counter()
+        calls = [self._stub.Verify.future(request, timeout=CALL_SECONDS) for request in requests]
+        for call in calls:
+            call.result()
+        return (time.perf_counter() - began) * 1e3
+
+
+def _tree(ask: Ask) -> TokenTree:
+    return TokenTree.chain(ask.draft) if ask.draft else EMPTY
+
+
+class Decoding:
+    """vLLM alone: a step of its engine core gives each session its next token, greedily."""
+
+    def __init__(self, load: Load) -> None:
+        from vllm.v1.engine.core import EngineCore
+        from vllm.v1.executor.abstract import Executor
+
+        from specmesh.inference.models.vllm.options import engine_config
+
+        self._load = load
+        config = engine_config(_options(load.plan))
+        self._core = EngineCore(config, Executor.get_class(config), log_stats=False)
+        self._num_begun = 0
+
+    def times_ms(self, num_sessions: int, num_draft_tokens: int, num_rounds: int) -> list[float]:
+        """As ``Program`` says; a step has no draft tokens."""
+        assert not num_draft_tokens
+        if num_sessions != self._num_begun:
+            self._begin(num_sessions)
+        return [self._step() for _ in range(num_rounds)]
+
+    def _begin(self, num_sessions: int) -> None:
+        from vllm.sampling_params import SamplingParams
+        from vllm.v1.request import Request
+
+        scheduler = self._core.scheduler
+        self._core.abort_requests(list(scheduler.requests))
+        self._num_begun = num_sessions
+        params = SamplingParams(temperature=0, max_tokens=NUM_TEXT_TOKENS, ignore_eos=True)
+        prompts = zip(self._load.texts, self._load.num_prompt_tokens, strict=True)
+        for number, (text, length) in enumerate(list(prompts)[:num_sessions]):
+            name = f"{num_sessions}, {number}"
+            hasher = self._core.request_block_hasher
+            self._core.add_request(Request(name, text[:length], params, None, block_hasher=hasher))
+        while any(request.num_output_tokens < WARM_UP for request in scheduler.requests.values()):
+            self._step()
+
+    def _step(self) -> float:
+        began = time.perf_counter()
+        self._core.step()
+        return (time.perf_counter() - began) * 1e3
+
+
+_program: list[Program] = []  # of this process
+
+
+def start_decoding(load: Load) -> None:
+    """Have this process run vLLM alone."""
+    _use(load.plan)
+    _program.append(Decoding(load))
+
+
+def start_vllm(load: Load) -> None:
+    """Have this process verify with vLLM."""
+    from specmesh.inference.models.vllm.model import VllmModel
+
+    plan = load.plan
+    _use(plan)
+    model = VllmModel.load(
+        plan.model,
+        dtype=plan.dtype,
+        device=plan.device,
+        num_threads=plan.threads,
+        cache_bytes=CACHE_BYTES,
+        tensor_parallel=1,
+        chat_template=None,
+    )
+    _program.append(Verifying(load, model))
+
+
+def start_ours(load: Load) -> None:
+    """Have this process verify with our engine."""
+    from specmesh.inference.models.transformers_model import TransformersModel
+
+    plan = load.plan
+    _use(plan)
+    model = TransformersModel.load(
+        plan.model, dtype=plan.dtype, device=plan.device, cache_bytes=CACHE_BYTES
+    )
+    _program.append(Verifying(load, model))
+
+
+def _use(plan: EnginePlan) -> None:
+    logging.disable(logging.WARNING)  # vLLM has much to say as it loads
+    torch.set_num_threads(plan.threads)
+
+
+def start_calls(load: Load, address: str) -> None:
+    """Have this process call the verifier at ``address``."""
+    _program.append(Calling(load, address))
+
+
+def turn(num_sessions: int, num_draft_tokens: int, num_rounds: int) -> list[float]:
+    """Rounds of this process's program, in milliseconds each."""
+    return _program[0].times_ms(num_sessions, num_draft_tokens, num_rounds)
+
+
+def _options(plan: EnginePlan) -> Any:
+    """For vLLM, as the verifier sets them."""
+    from specmesh.inference.models.vllm.model import CHUNK_TOKENS, MAX_BATCH, step_tokens_on
+    from specmesh.inference.models.vllm.options import CoreOptions
+
+    device_type = torch.device(plan.device).type
+    return CoreOptions(
+        model=plan.model,
+        dtype=plan.dtype,
+        device_type=device_type,
+        context_tokens=NUM_TEXT_TOKENS,
+        cache_bytes=CACHE_BYTES,
+        max_batch=MAX_BATCH,
+        step_tokens=step_tokens_on(device_type),
+        chunk_tokens=CHUNK_TOKENS,
+        tensor_parallel=1,
+        num_threads=plan.threads,
+    )

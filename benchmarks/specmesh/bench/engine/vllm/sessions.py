@@ -1,0 +1,44 @@
+"""Sessions as a verifier sees them: each call a few tokens after the one before it, wherever that
+is in a block of the KV cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from specmesh.bench.engine.plan import PROMPT_TOKENS
+
+NUM_DRAFT_TOKENS = (0, 1, 2, 4, 8, 16)
+ROUNDS = 40
+"""Timed verifications of each session; of no draft tokens, they meet each place in a block."""
+WARM_UP = 2
+"""Verifications before those: the first reads the prompt."""
+
+NUM_TEXT_TOKENS = PROMPT_TOKENS[1] + (WARM_UP + ROUNDS) * (NUM_DRAFT_TOKENS[-1] + 1)
+"""As far as a session gets at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A draft below a prefix, of which the session goes on with the first ``num_kept`` tokens,
+    whatever the target says."""
+
+    prefix: list[int]
+    draft: list[int]
+    num_kept: int
+
+
+def session(
+    text: Sequence[int], num_prompt_tokens: int, num_draft_tokens: int, seed: Sequence[int]
+) -> Iterator[Ask]:
+    """Verifications along ``text``, of whose drafts a random part is kept."""
+    random = np.random.default_rng(seed)
+    length = num_prompt_tokens
+    for _ in range(WARM_UP + ROUNDS):
+        num_kept = int(random.integers(0, num_draft_tokens, endpoint=True))
+        right = list(text[length : length + num_kept])
+        wrong = [text[0]] * (num_draft_tokens - num_kept)
+        yield Ask(list(text[:length]), right + wrong, num_kept)
+        length += num_kept + 1

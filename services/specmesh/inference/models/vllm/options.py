@@ -1,0 +1,184 @@
+"""How a model is to be run, as vLLM's own configuration."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shlex
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from specmesh.inference.model import ModelNotLoadable
+
+ENVIRONMENT = {
+    "VLLM_CONFIGURE_LOGGING": "0",  # its loggers are for ours: standard error is for JSON lines
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_USE_V2_MODEL_RUNNER": "0",  # ``rows`` knows the first
+    # It keeps room in the context for a token that is sampled, which here none is.
+    "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",
+}
+"""vLLM reads these when it is imported."""
+
+CPU_BLOCK_TOKENS = 32
+"""The least that its attention on CPUs has kernels for."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoreOptions:
+    """How a model is to be run.
+
+    ``device_type`` is torch's word. ``cache_bytes`` of memory are for KV (None: what vLLM finds
+    free on a GPU). A step takes up to ``step_tokens``, of one long prefix ``chunk_tokens`` unless
+    it is alone. ``tensor_parallel`` processes share each layer, with ``num_threads`` each.
+    ``engine_options`` are words of vLLM's own command line, and take precedence.
+    """
+
+    model: str
+    dtype: str
+    device_type: str
+    context_tokens: int
+    cache_bytes: int | None
+    max_batch: int
+    step_tokens: int
+    chunk_tokens: int
+    tensor_parallel: int
+    num_threads: int
+    engine_options: str = ""
+
+
+US = "specmesh, which needs it as it is"
+OURS = {
+    "model": "--model",
+    "dtype": "--dtype",
+    "tensor_parallel_size": "--tensor-parallel-size",
+    "kv_cache_memory_bytes": "--cache-bytes",
+    "max_model_len": US,
+    "enable_prefix_caching": US,
+    "async_scheduling": US,
+    "scheduler_cls": US,
+    "worker_cls": US,
+    "worker_extension_cls": US,
+    "generation_config": US,
+    "skip_tokenizer_init": US,
+    "speculative_config": US,
+    "kv_transfer_config": US,
+    "data_parallel_size": US,
+    "enable_lora": US,
+}
+"""Options of vLLM's that aren't among ``engine_options``, and what sets them."""
+
+
+HARMLESS = {
+    "pipeline_parallel_size",
+    "distributed_executor_backend",
+    "enable_expert_parallel",
+    "gpu_memory_utilization",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "long_prefill_token_threshold",
+    "max_num_partial_prefills",
+    "max_long_partial_prefills",
+    "block_size",
+    "num_gpu_blocks_override",
+    "enforce_eager",
+    "compilation_config",
+    "optimization_level",
+    "attention_backend",
+    "disable_custom_all_reduce",
+    "safetensors_load_strategy",
+    "download_dir",
+    "max_parallel_loading_workers",
+    "seed",
+    "trust_remote_code",
+    "cpu_offload_gb",
+    "nnodes",
+    "node_rank",
+    "master_addr",
+    "master_port",
+}
+"""Options of vLLM's that change nothing that the model says but for rounding."""
+
+
+def digest_with(weights_digest: str, command_line: str) -> str:
+    """``weights_digest``, or another one if options of vLLM's make another model of the weights, as
+    with ``--quantization``."""
+    changes = {name: v for name, v in _given(command_line).items() if name not in HARMLESS}
+    if not changes:
+        return weights_digest
+    named = "\0".join([weights_digest, *(f"{name}={changes[name]!r}" for name in sorted(changes))])
+    return hashlib.sha256(named.encode()).hexdigest()
+
+
+def engine_config(options: CoreOptions, **scoring: Any) -> Any:
+    """vLLM's configuration; ``scoring`` is what makes it give logits.
+
+    Imports vLLM, for which it sets the environment. Raises ``ModelNotLoadable`` for a device that
+    this vLLM isn't for, and for options that it refuses.
+    """
+    _set_environment(options.num_threads)
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.platforms import current_platform
+
+    if current_platform.device_type != options.device_type:
+        raise ModelNotLoadable(
+            f"--device is of type {options.device_type!r}, and the vLLM that is installed "
+            f"computes on {current_platform.device_type!r}"
+        )
+    is_cpu = current_platform.is_cpu()
+    given = _given(options.engine_options)
+    num_processes = options.tensor_parallel * given.get("pipeline_parallel_size", 1)
+    arguments = {
+        "model": options.model,
+        "dtype": options.dtype,
+        "max_model_len": options.context_tokens + 1,
+        "max_num_seqs": options.max_batch,
+        "max_num_batched_tokens": options.step_tokens,
+        "long_prefill_token_threshold": options.chunk_tokens,
+        "kv_cache_memory_bytes": options.cache_bytes,
+        "block_size": CPU_BLOCK_TOKENS if is_cpu else None,
+        "enforce_eager": is_cpu,  # compiling there takes a compiler and minutes
+        "enable_prefix_caching": True,
+        "async_scheduling": False,
+        "tensor_parallel_size": options.tensor_parallel,
+        "distributed_executor_backend": "uni" if num_processes == 1 else "mp",
+        "generation_config": "vllm",
+        "skip_tokenizer_init": True,
+        "use_tqdm_on_load": False,
+    }
+    return EngineArgs(**{**arguments, **given, **scoring}).create_engine_config()
+
+
+def _given(command_line: str) -> dict[str, Any]:
+    """What users have set, by the names of vLLM's ``EngineArgs``, read by vLLM's own parser."""
+    if not command_line:
+        return {}
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    class Parser(FlexibleArgumentParser):  # type: ignore[misc] # vLLM is in another environment
+        def error(self, message: str) -> NoReturn:
+            raise ModelNotLoadable(f"--engine-options: {message}")
+
+    parser = EngineArgs.add_cli_args(Parser(add_help=False, allow_abbrev=False))
+    for action in parser._actions:
+        action.default = argparse.SUPPRESS  # what isn't given is not in the result
+    try:
+        words = shlex.split(command_line)
+    except ValueError as error:
+        raise ModelNotLoadable(f"--engine-options: {error}") from error
+    given: dict[str, Any] = vars(parser.parse_args(words))
+    for name in given.keys() & OURS.keys():
+        raise ModelNotLoadable(
+            f"--engine-options: --{name.replace('_', '-')} is set by {OURS[name]}"
+        )
+    return given
+
+
+def _set_environment(num_threads: int) -> None:
+    """What vLLM and its processes read."""
+    os.environ.update(ENVIRONMENT)
+    # Else each process has to have a NUMA node to itself.
+    os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+    os.environ["OMP_NUM_THREADS"] = str(num_threads)

@@ -1,0 +1,55 @@
+"""A tree as the paths that lead through it: vLLM reads chains alone, so each is a request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from specmesh.decoding.tree import TokenTree
+from specmesh.inference.model import Logits
+from specmesh.inference.models.vllm.core import Part
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """The way down to ``leaf``, for the rows of its last ``nodes``."""
+
+    leaf: int
+    nodes: tuple[int, ...]
+
+
+def new_paths(tree: TokenTree, num_scored: int) -> list[Path]:
+    """Paths that lead through all nodes but the first ``num_scored`` (node 0 counts), each of which
+    is among the ``nodes`` of one of them."""
+    paths: list[Path] = []
+    told: set[int] = set()
+    for leaf in range(num_scored, len(tree) + 1):
+        if not tree.children(leaf):
+            nodes = [each for each in (0, *tree.path(leaf)) if each >= num_scored]
+            paths.append(Path(leaf, tuple(each for each in nodes if each not in told)))
+            told.update(nodes)
+    return paths
+
+
+class PathRead:
+    """The rows of ``nodes``, which vLLM gives from its token ``first_row`` on."""
+
+    def __init__(self, nodes: Sequence[int], first_row: int, vocab_size: int) -> None:
+        self.nodes = nodes
+        self.rows: Logits = np.empty((len(nodes), vocab_size), np.float32)
+        self._first_row = first_row
+        self._num_there = 0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all rows are there."""
+        return self._num_there == len(self.rows)
+
+    def receive(self, part: Part) -> None:
+        """Take in the rows of a step. After vLLM has taken its blocks away, they come once more."""
+        first = max(0, part.start - self._first_row)
+        end = first + len(part.rows)
+        self.rows[first:end] = part.rows
+        self._num_there = end if len(part.rows) else 0

@@ -1,0 +1,44 @@
+"""What ``specmesh bench engine --backend vllm`` verifies, and its end where there is no vLLM."""
+
+import itertools
+
+from specmesh.bench.engine.plan import PROMPT_TOKENS, EnginePlan
+from specmesh.bench.engine.vllm.measure import Verification
+from specmesh.bench.engine.vllm.report import as_json
+from specmesh.bench.engine.vllm.sessions import (
+    NUM_DRAFT_TOKENS,
+    NUM_TEXT_TOKENS,
+    ROUNDS,
+    WARM_UP,
+    session,
+)
+
+TEXT = list(range(NUM_TEXT_TOKENS))
+
+
+def test_a_session_goes_on_behind_what_it_keeps_of_each_draft():
+    asked = list(session(TEXT, PROMPT_TOKENS[1], NUM_DRAFT_TOKENS[-1], (1, 2)))
+    assert len(asked) == WARM_UP + ROUNDS
+    for ask, following in itertools.pairwise(asked):
+        assert ask.prefix == TEXT[: len(ask.prefix)]
+        assert len(ask.draft) == NUM_DRAFT_TOKENS[-1]
+        assert [*ask.prefix, *ask.draft[: ask.num_kept]] == following.prefix[:-1]
+    assert {ask.num_kept for ask in asked} > {0, NUM_DRAFT_TOKENS[-1]}
+
+
+def test_without_drafts_a_session_meets_each_place_in_a_block():
+    lengths = [len(ask.prefix) for ask in session(TEXT, 20, 0, (1, 0))]
+    assert {length % 32 for length in lengths[WARM_UP:]} == set(range(32))
+
+
+def test_what_is_reported_of_a_verification():
+    plan = EnginePlan("m", "float32", "cpu", 1, streams=(1,), num_tokens=4, rounds=1, seed=0)
+    one = Verification(vllm_ms=11.0, called_ms=12.5, ours_ms=22.0, own_step_ms=10.0)
+    found = as_json(plan, {1: {0: one}})["verifications"]["1"]["0"]
+    assert (found["of_own_step"], found["of_ours"], found["service_ms"]) == (1.1, 0.5, 1.5)
+
+
+def test_where_there_is_no_vllm_it_says_how_to_get_it(bench):
+    done = bench("engine", "--backend", "vllm")
+    assert done.exit_code == 2
+    assert "make setup-vllm" in done.stderr

@@ -1,0 +1,62 @@
+"""A target in two parts, in processes of vLLM's, behind an orchestrator."""
+
+import shutil
+
+import torch
+from tests.e2e.answers import all_of, answer, said
+from tests.vllm import address_of, needs_vllm, start_vllm
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from specmesh import models
+from specmesh.client import AsyncClient
+
+pytestmark = needs_vllm
+
+
+def save_target(folder):
+    """Of random weights, since the shipped target's heads can't be halved; with its tokenizer."""
+    shutil.copytree(models.path(models.TARGET), folder)
+    (folder / "model.safetensors").unlink()
+    torch.manual_seed(21)
+    config = LlamaConfig(
+        vocab_size=4096,
+        hidden_size=128,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=64,
+        max_position_embeddings=1024,
+        initializer_range=0.3,
+        bos_token_id=None,
+        eos_token_id=0,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+
+
+async def test_a_target_in_two_parts_gives_the_same_answers(processes, prompts, tmp_path):
+    folder = tmp_path / "target"
+    save_target(folder)
+    divided = start_vllm(
+        "--cache-bytes", str(8 << 20), "--tensor-parallel-size", "2", folder=folder
+    )
+    try:
+        whole = processes.service("verifier", "--model", str(folder))
+        drafter = processes.drafter("--backend", "prompt-lookup", "--tokenizer", str(folder))
+        mesh = processes.orchestrator([whole], [drafter])
+        assert mesh.address
+        address_of(divided)
+        tp = processes.orchestrator([divided], [drafter])
+        async with AsyncClient(mesh.address) as ours, AsyncClient(tp.address) as client:
+            for sampling in ({"temperature": 0}, {"temperature": 0.3, "seed": 9}):
+                options = {**sampling, "max_tokens": 48, "ignore_end_of_text": True}
+                expected = await answer(ours, prompts[0], **options, strategy="autoregressive")
+                told = await all_of(
+                    *(
+                        answer(client, prompts[0], **options, strategy=strategy)
+                        for strategy in ("autoregressive", "speculative", "dsi", "tree")
+                    )
+                )
+                assert [said(each) for each in told] == [said(expected)] * len(told)
+    finally:
+        divided.kill()
