@@ -31,7 +31,7 @@ from specmesh.bench.profile.prompts import parted
 from specmesh.bench.profile.replicas import connected_in
 from specmesh.bench.profile.report import show
 from specmesh.bench.profile.run import NUM_PROMPTS, NUM_TOKENS, SECONDS, Plan, measure
-from specmesh.bench.profile.tries import Load, Tried, Try, count_all, regret, try_all
+from specmesh.bench.profile.tries import Load, Tried, Try, count_all, num_answers, regret, try_all
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.mesh import MeshOptions
 from specmesh.cli.up import DrafterModels, HeadsFolder, TargetModel, Threads, real_models
@@ -40,10 +40,6 @@ from specmesh.client import AsyncClient
 STREAMS = (1, 8)
 SCREENING = 8
 """Prompts with which each way is tried once; with few streams, that take longer, with half."""
-_TURNS = 2
-"""Answers of each stream in one pass, at least: while the last ones end, fewer run."""
-_PASS = 4
-"""Answers in one pass, at least."""
 
 _COMPARED = ("tokens_per_round", "rounds_per_s", "tokens_per_s")
 
@@ -64,7 +60,7 @@ class Check:
     def loads(self, streams: int, temperature: float) -> list[Load]:
         """One for screening, then one for each pass, which have other prompts than that."""
         screening = islice(cycle(self.prompts), max(streams, SCREENING // 2))
-        size = max(_PASS, _TURNS * streams)
+        size = num_answers(streams)
         passes = (
             islice(cycle(self.prompts[SCREENING:]), first, first + size)
             for first in range(0, size * self.passes, size)
@@ -92,7 +88,7 @@ def main(
     prompts: Annotated[
         int, typer.Option(min=SCREENING + 1, help="To try; others are for the profile.")
     ] = NUM_PROMPTS,
-    tokens: Tokens = 40,
+    tokens: Tokens = NUM_TOKENS,
     passes: Annotated[int, typer.Option(min=1, help="Of the fastest.")] = 8,
     temperature: Temperatures = None,
     seed: Seed = SEED,

@@ -8,14 +8,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from itertools import cycle, islice
 
-from specmesh.bench.profile.costs import MANY, Acceptance, MeshCosts, Observed, Way
+from specmesh.bench.profile.costs import Acceptance, MeshCosts, Observed, Way
 from specmesh.bench.profile.polish import polished
 from specmesh.bench.profile.predict import tokens_per_s
-from specmesh.bench.profile.tries import Load, attempt, warm_up
+from specmesh.bench.profile.tries import Load, attempt, num_answers, warm_up
 from specmesh.client import AsyncClient
-
-TURNS = 2
-"""Answers of each stream in one try."""
 
 Case = tuple[Way, float, int]
 """A way, a temperature, and streams: one or ``MANY``."""
@@ -28,32 +25,38 @@ class Observations:
         self, client: AsyncClient, prompts: Sequence[str], num_tokens: int, seed: int
     ) -> None:
         self._client = client
-        self._loads = {
-            streams: Load(list(islice(cycle(prompts), count)), streams, 0.0, num_tokens, seed)
-            for streams, count in ((1, TURNS), (MANY, TURNS * MANY))
-        }
+        self._prompts = cycle(prompts)
+        self._num_tokens = num_tokens
+        self._seed = seed
         self._num_passes = 0
         self._rates: defaultdict[tuple[float, int], defaultdict[Way, dict[int, float]]] = (
             defaultdict(lambda: defaultdict(dict))
         )
         """Rounds a second, by load, way and pass."""
 
-    async def warm_up(self, ways: Collection[Way]) -> None:
-        """Have replicas read the prompts. Raises SpecmeshError."""
-        await warm_up(self._client, self._loads[MANY], list(ways))
-
     async def observe(self, cases: Collection[Case], seconds: float) -> None:
-        """Try each of ``cases``, at least once, over and over for about ``seconds``, in turns, so
-        that a machine that gets busier affects all alike. Raises SpecmeshError."""
+        """Try each of ``cases``, at least once, over and over for about ``seconds``: in turns, so
+        that a machine that gets busier affects all alike, and with other prompts in each pass.
+        Raises SpecmeshError."""
         until = time.monotonic() + seconds
         while True:
+            loads = {
+                streams: self._load(streams)
+                for streams in sorted({streams for _, _, streams in cases})
+            }
+            for load in loads.values():
+                await warm_up(self._client, load, [way for way, *_ in cases])
             for way, temperature, streams in cases:
-                load = self._loads[streams].at(temperature)
-                tried = await attempt(self._client, load, way)
+                tried = await attempt(self._client, loads[streams].at(temperature), way)
                 self._rates[temperature, streams][way][self._num_passes] = tried.rounds_per_s
             self._num_passes += 1
             if time.monotonic() >= until:
                 return
+
+    def _load(self, streams: int) -> Load:
+        """The next prompts."""
+        prompts = list(islice(self._prompts, num_answers(streams)))
+        return Load(prompts, streams, 0.0, self._num_tokens, self._seed)
 
     def observed(self) -> tuple[Observed, ...]:
         """What follows from all tries so far."""

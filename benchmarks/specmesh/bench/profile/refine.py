@@ -47,7 +47,6 @@ class Tries:
             (each.way, each.temperature, streams): each
             for each, streams in product(tried, (1, MANY))
         }
-        await self._observations.warm_up({each.way for each in tried})
         await self._observations.observe(of_case, seconds)
         observed = self._observations.observed()
         pairs = [(of_case[each.way, each.temperature, each.streams], each) for each in observed]

@@ -153,6 +153,11 @@ def regret(tried: Sequence[Tried], chosen: Way) -> float:
     return 1 - own.tokens_per_s / best
 
 
+def num_answers(streams: int) -> int:
+    """In one try of a pass: two of each stream at least, for while the last ones end, fewer run."""
+    return max(4, 2 * streams)
+
+
 async def attempt(client: AsyncClient, load: Load, way: Way) -> Try:
     """Answer the load's prompts, ``streams`` at a time. Raises SpecmeshError."""
     waiting = list(enumerate(load.prompts))[::-1]
