@@ -28,7 +28,7 @@ from specmesh.serving.wire import write_growth, write_sampling, write_stop, writ
 CALLS = 4
 """Of each stream in one visit to a setting; the first is not counted. Few, so that there are more
 visits, at different times."""
-FEWEST = 6
+FEWEST = 12
 """Forwards, or whole drafts, that a setting needs."""
 
 _QUANTILE = 0.25
