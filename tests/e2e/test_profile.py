@@ -12,7 +12,7 @@ from specmesh.cli.local.process import StartError
 
 
 async def test_a_mesh_is_measured_and_a_strategy_chosen(mesh, client, prompts, tmp_path):
-    plan = Plan(prompts[:2], (0.0,), 12, seconds=2.0, seed=1)
+    plan = Plan(prompts[:2], (0.0,), 8, seconds=2.0, seed=1)
     said = []
     async with connected(mesh.verifiers[0].address, mesh.drafter.address) as replicas:
         profile = await measure(replicas, client, plan, said.append)
@@ -21,6 +21,7 @@ async def test_a_mesh_is_measured_and_a_strategy_chosen(mesh, client, prompts, t
     assert min(profile.costs.contention.target, profile.costs.contention.drafter) >= 1
     assert all(1 <= each.tokens <= 1 + each.nodes for each in profile.acceptance)
     assert all(each.forwards[0].tokens >= 1 for each in profile.samples["target"])
+    assert {each.streams for each in profile.costs.observed} == {1, 8}
     file = tmp_path / "profile.json"
     file.write_text(profile.to_json())
     shown = CliRunner().invoke(app, ["choose", str(file), "--streams", "8", "--json"])

@@ -8,7 +8,7 @@ from specmesh import models
 from specmesh.inference.models.heads.folder import load_heads
 from specmesh.inference.models.loading import read_model
 from specmesh.models.corpus import read_sources, split, standard_library
-from specmesh.training.heldout import NUM_PROMPTS, PROMPT_TOKENS
+from specmesh.training.heldout import MOST_PROMPTS, PROMPT_TOKENS
 
 ROOT = models.path(models.TARGET).parent
 MIB = 1024 * 1024
@@ -46,8 +46,8 @@ def test_unknown_model_has_no_path():
 def test_prompts_are_held_out_and_of_the_stated_length():
     held_out = json.loads((ROOT / "held_out_files.json").read_text())
     tokenizer = AutoTokenizer.from_pretrained(models.path(models.TARGET))
-    prompts = models.heldout_prompts()
-    assert len({prompt.text for prompt in prompts}) == NUM_PROMPTS
+    prompts = models.heldout_prompts(MOST_PROMPTS)
+    assert len({prompt.text for prompt in prompts}) == MOST_PROMPTS
     for prompt in prompts:
         assert held_out[prompt.path] == prompt.sha256
         assert PROMPT_TOKENS[0] <= len(tokenizer.encode(prompt.text)) <= PROMPT_TOKENS[1]

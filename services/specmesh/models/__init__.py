@@ -48,7 +48,8 @@ def heads() -> Path | None:
     return folder if folder.is_dir() else None
 
 
-def heldout_prompts() -> list[Prompt]:
-    """Prompts for the demo, tests and benchmarks, 64 to 160 tokens each."""
+def heldout_prompts(number: int = 64) -> list[Prompt]:
+    """The first ``number`` of 256 prompts for the demo, tests and benchmarks, 64 to 160 tokens
+    each. The first 64 are from nearly as many files."""
     entries = json.loads((_FOLDER / "heldout_prompts.json").read_text(encoding="utf-8"))
-    return [Prompt(**entry) for entry in entries]
+    return [Prompt(**entry) for entry in entries[:number]]

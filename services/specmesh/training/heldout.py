@@ -14,30 +14,37 @@ from specmesh.models import Prompt
 from specmesh.models.corpus import SourceFile
 
 NUM_PROMPTS = 64
+"""That acceptance is measured with, and that there must be."""
+MOST_PROMPTS = 256
 PROMPT_TOKENS = (64, 160)
 ATTEMPTS_PER_CUT = 50
 
 
 def choose_prompts(files: Sequence[SourceFile], tokenizer: Tokenizer) -> list[Prompt]:
-    """``NUM_PROMPTS`` prompts of ``PROMPT_TOKENS`` tokens (ends included), cut from all of
-    ``files``.
+    """``MOST_PROMPTS`` different prompts of ``PROMPT_TOKENS`` tokens (ends included), cut from all
+    of ``files`` in turn; fewer if the files hold no more. The first ``NUM_PROMPTS`` are in the
+    order of their paths.
 
     A prompt begins with a line that is not blank and stops at the end of a statement inside a
     block, before the line break: the break and the next line's indentation share a token. Raises
-    ValueError if the files don't hold enough code.
+    ValueError if there are fewer than ``NUM_PROMPTS``.
     """
-    prompts: list[Prompt] = []
+    found: dict[str, Prompt] = {}
     cuts = {file.path: _cuts(file, tokenizer) for file in files}
-    while len(prompts) < NUM_PROMPTS and cuts:
+    before = -1
+    while before < len(found) < MOST_PROMPTS:
+        before = len(found)
         for file in files:
             text = next(cuts[file.path], None) if file.path in cuts else None
             if text is None:
                 cuts.pop(file.path, None)
-            elif len(prompts) < NUM_PROMPTS:
-                prompts.append(Prompt(file.path, file.sha256, text))
+            elif len(found) < MOST_PROMPTS:
+                found.setdefault(text, Prompt(file.path, file.sha256, text))
+    prompts = list(found.values())
     if len(prompts) < NUM_PROMPTS:
         raise ValueError(f"only {len(prompts)} of {NUM_PROMPTS} prompts fit the held-out files")
-    return sorted(prompts, key=lambda prompt: prompt.path)
+    first = sorted(prompts[:NUM_PROMPTS], key=lambda prompt: prompt.path)
+    return [*first, *prompts[NUM_PROMPTS:]]
 
 
 def _cuts(file: SourceFile, tokenizer: Tokenizer) -> Iterator[str]:

@@ -23,7 +23,7 @@ from specmesh.training.card import Provenance, card
 from specmesh.training.drafter import Curriculum, train_drafter
 from specmesh.training.evaluate import Evaluation, evaluate
 from specmesh.training.export import export
-from specmesh.training.heldout import choose_prompts
+from specmesh.training.heldout import NUM_PROMPTS, choose_prompts
 from specmesh.training.optimise import Schedule, optimise
 from specmesh.training.pair import build, language_loss
 from specmesh.training.progress import Stage, watch
@@ -77,7 +77,7 @@ def run(plan: TrainingPlan, console: Console) -> Evaluation:
     teacher = _load(plan.output / TARGET, torch.bfloat16)
     drafter = train_drafter(teacher, data.training, curriculum, console)
     export(drafter, data.tokenizer, plan.output / DRAFTER)
-    evaluation = _measure(plan.output, data, prompts, console)
+    evaluation = _measure(plan.output, data, prompts[:NUM_PROMPTS], console)
     _write_json(plan.output / "heldout_prompts.json", [asdict(prompt) for prompt in prompts])
     _write_json(plan.output / "held_out_files.json", _digests(data.corpus.held_out))
     provenance = Provenance(

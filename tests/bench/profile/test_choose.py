@@ -12,6 +12,7 @@ from specmesh.bench.profile.costs import (
     Cores,
     Hop,
     MeshCosts,
+    Observed,
     Orchestrating,
     Round,
     Way,
@@ -20,7 +21,7 @@ from specmesh.bench.profile.costs import (
 from specmesh.bench.profile.law import Law
 from specmesh.bench.profile.orchestrated import promising
 from specmesh.bench.profile.play import core_share
-from specmesh.bench.profile.predict import Observed, orchestrating, tokens_per_s
+from specmesh.bench.profile.predict import orchestrating, rounds_per_s, tokens_per_s
 from specmesh.decoding.tree import TokenTree
 
 NO_HOP = Hop(0.0, 0.0, 0.0)
@@ -39,6 +40,11 @@ COSTS = MeshCosts(
 def chain(length, tokens, temperature=0.0):
     way = Way("speculative", lookahead=length)
     return Acceptance(way, temperature, tokens, nodes=length, levels=(2.0, *[1.0] * (length - 1)))
+
+
+def observed(acceptance, streams, rounds_per_s):
+    seen = Observed(acceptance.way, acceptance.temperature, streams, rounds_per_s)
+    return acceptance, seen
 
 
 def best(acceptances, costs, streams=1, temperature=0.0):
@@ -108,10 +114,10 @@ def test_streams_are_answered_no_faster_than_the_core_of_target_and_orchestrator
 def test_what_an_orchestrator_takes_follows_from_rounds_that_it_made():
     drafted = chain(2, 1.5)
     seen = [
-        Observed(AUTOREGRESSIVE_ROUND, 1, 20),
-        Observed(AUTOREGRESSIVE_ROUND, 8, 50),
-        Observed(drafted, 1, 16),
-        Observed(drafted, 8, 30),
+        observed(AUTOREGRESSIVE_ROUND, 1, 20),
+        observed(AUTOREGRESSIVE_ROUND, 8, 50),
+        observed(drafted, 1, 16),
+        observed(drafted, 8, 30),
     ]
     alone, with_drafter = orchestrating(COSTS, seen, context=100)
     assert (alone.strategy, with_drafter.strategy) == ("autoregressive", "speculative")
@@ -135,6 +141,26 @@ def test_the_way_with_the_most_tokens_a_second_is_chosen():
     way, found = best(table, COSTS)
     assert way == Way("speculative", 4)  # 2.8 / 56, against 1.7 / 44, 3 / 72 and 1 / 40
     assert found[way].ratio == pytest.approx(2.8 / 56 * 40, rel=0.05)
+
+
+def test_what_was_observed_of_a_way_overrules_the_times_of_its_steps():
+    table = [chain(1, 1.7), chain(4, 2.8), chain(8, 3.0)]
+    slower = {n: 0.5 * rounds_per_s(table[1], COSTS, n, 128) for n in (1, 8)}
+    quick = {n: 1.1 * rounds_per_s(table[2], COSTS, n, 128) for n in (1, 8)}
+    seen = (
+        *(observed(table[1], *each)[1] for each in slower.items()),
+        *(observed(table[2], *each)[1] for each in quick.items()),
+    )
+    costs = replace(COSTS, observed=seen)
+    for streams in (1, 4, 8):
+        before, after = best(table, COSTS, streams)[1], best(table, costs, streams)[1]
+        factors = {
+            way.lookahead: after[way].rounds_per_s / before[way].rounds_per_s for way in before
+        }
+        # One that was not observed is taken to be off as the others are in the median.
+        assert factors == pytest.approx({4: 0.5, 8: 1.1, 1: 0.8, None: 0.8}, rel=0.05)
+    elsewhere = replace(COSTS, observed=[replace(each, temperature=0.8) for each in seen])
+    assert best(table, elsewhere) == best(table, COSTS)
 
 
 def test_the_target_alone_is_chosen_where_drafting_does_not_pay():

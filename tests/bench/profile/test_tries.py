@@ -2,11 +2,12 @@
 
 import pytest
 
+from specmesh.bench.profile import tries
 from specmesh.bench.profile.check import Check
 from specmesh.bench.profile.costs import Way
 from specmesh.bench.profile.prompts import parted
 from specmesh.bench.profile.run import Plan
-from specmesh.bench.profile.tries import Tried, Try, regret
+from specmesh.bench.profile.tries import Tried, Try, count_all, regret, steady
 from specmesh.models import Prompt
 
 
@@ -15,7 +16,10 @@ def one(tokens_per_s, rounds=5, tokens=10):
 
 
 def tried(name, screening, *finals):
-    return Tried(Way(name), one(screening), [one(each) for each in finals])
+    found = Tried(Way(name), one(screening), [one(each) for each in finals])
+    if finals:
+        steady([found])
+    return found
 
 
 def test_regret_compares_with_what_was_tried_as_often():
@@ -31,10 +35,28 @@ def test_the_try_by_which_a_way_was_selected_does_not_count():
 
 def test_speed_is_the_median_of_rounds_times_the_tokens_of_all():
     found = Tried(Way("a"), one(1), [one(20, 5), one(30, 2), one(2, 5)])
+    steady([found])
     assert [each.rounds_per_s for each in found.finals] == pytest.approx([10, 6, 1])
     assert found.rounds_per_s == pytest.approx(6)
     assert found.tokens_per_round == pytest.approx(30 / 12)
     assert found.tokens_per_s == pytest.approx(6 * 30 / 12)
+
+
+async def test_tokens_a_round_are_those_of_many_prompts_and_counted_once_for_a_way(monkeypatch):
+    asked = []
+
+    async def attempt(client, load, way):
+        asked.append((load, way.strategy))
+        return one(500.0, rounds=5 if way.strategy == "a" else 2)
+
+    monkeypatch.setattr(tries, "attempt", attempt)
+    ways, known = [tried("a", 70, 50), tried("b", 45, 45), tried("c", 99)], {}
+    await count_all(None, "all", ways, known)
+    await count_all(None, "all", ways, known)
+    assert asked == [("all", "a"), ("all", "b")]
+    assert [each.way.strategy for each in ways] == ["b", "a", "c"]
+    # As many rounds a second as were timed, half as many tokens a round for the one.
+    assert [each.tokens_per_s for each in ways] == pytest.approx([22.5 * 5, 25 * 2, 99])
 
 
 @pytest.mark.parametrize("streams", [1, 8])
@@ -44,7 +66,7 @@ def test_finals_have_other_prompts_than_the_screening_and_in_each_pass_others(st
     screening, *finals = (each.prompts for each in check.loads(streams, 0.0))
     assert len(finals) == 3
     assert not set(screening) & set().union(*finals)
-    assert set().union(*finals) == set(prompts[8:])
+    assert set(check.count(0.0).prompts) == set(prompts[8:])
     assert all(len(set(each)) == len(each) >= 2 * streams for each in finals)
 
 

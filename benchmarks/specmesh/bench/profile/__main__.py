@@ -17,10 +17,11 @@ from specmesh.bench.kit.options import Json, Temperatures
 from specmesh.bench.kit.options import Seed as SeedOption
 from specmesh.bench.profile.choose import expectations
 from specmesh.bench.profile.file import Profile
+from specmesh.bench.profile.predict import CONTEXT
 from specmesh.bench.profile.prompts import parted
 from specmesh.bench.profile.replicas import connected, connected_in
 from specmesh.bench.profile.report import as_json, explanation, show
-from specmesh.bench.profile.run import CONTEXT, NUM_PROMPTS, NUM_TOKENS, Plan, measure
+from specmesh.bench.profile.run import NUM_PROMPTS, NUM_TOKENS, SECONDS, Plan, measure
 from specmesh.cli.connection import TlsCa, TlsCert, TlsKey, TokenPath, client_options
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.cores import pinned_to
@@ -64,7 +65,7 @@ def local(
     drafter: DrafterModels = None,
     heads: HeadsFolder = None,
     threads: Threads = 1,
-    seconds: Seconds = 60.0,
+    seconds: Seconds = SECONDS,
     prompts: NumPromptsOption = NUM_PROMPTS,
     tokens: NumTokens = NUM_TOKENS,
     temperature: Temperatures = None,
@@ -107,7 +108,7 @@ def mesh(
     cert: TlsCert = None,
     key: TlsKey = None,
     token_file: TokenPath = None,
-    seconds: Seconds = 60.0,
+    seconds: Seconds = SECONDS,
     prompts: NumPromptsOption = NUM_PROMPTS,
     tokens: NumTokens = NUM_TOKENS,
     temperature: Temperatures = None,
@@ -168,7 +169,7 @@ def choose(
 def _plan(
     prompts: int, temperatures: list[float] | None, tokens: int, seconds: float, seed: int
 ) -> Plan:
-    texts, _ = parted(models.heldout_prompts(), seed)
+    texts, _ = parted(models.heldout_prompts(2 * NUM_PROMPTS), seed)
     return Plan(
         texts[:prompts], tuple(dict.fromkeys(temperatures or TEMPERATURES)), tokens, seconds, seed
     )

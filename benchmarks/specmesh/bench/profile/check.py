@@ -3,7 +3,8 @@
 Two things are checked: how far predicted forwards are from measured ones in settings that the
 prediction was not fitted to, and how much slower the strategy chosen by the profile is than the
 best of all that it chose from, each tried over the mesh with prompts that the profile did not see:
-first all with some of these, then the fastest with others, pass after pass.
+first all with some of these, then the fastest with others, pass after pass, for their rounds a
+second, and once with all of these others, for their tokens a round.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from specmesh.bench.kit.experiment import SEED, TEMPERATURES
 from specmesh.bench.kit.options import Json, Seed, Temperatures, Tokens
 from specmesh.bench.kit.tables import make_table, same
 from specmesh.bench.profile.choose import Expectation, expectations
+from specmesh.bench.profile.costs import MANY, Way
 from specmesh.bench.profile.file import Profile
+from specmesh.bench.profile.predict import CONTEXT
 from specmesh.bench.profile.prompts import parted
 from specmesh.bench.profile.replicas import connected_in
 from specmesh.bench.profile.report import show
-from specmesh.bench.profile.run import CONTEXT, NUM_TOKENS, Plan, measure
-from specmesh.bench.profile.tries import Load, Tried, regret, try_all
+from specmesh.bench.profile.run import NUM_PROMPTS, NUM_TOKENS, SECONDS, Plan, measure
+from specmesh.bench.profile.tries import Load, Tried, Try, count_all, num_answers, regret, try_all
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.mesh import MeshOptions
 from specmesh.cli.up import DrafterModels, HeadsFolder, TargetModel, Threads, real_models
@@ -37,8 +40,6 @@ from specmesh.client import AsyncClient
 STREAMS = (1, 8)
 SCREENING = 8
 """Prompts with which each way is tried once; with few streams, that take longer, with half."""
-_TURNS = 2
-"""Answers of each stream in one pass, at least: while the last ones end, fewer run."""
 
 _COMPARED = ("tokens_per_round", "rounds_per_s", "tokens_per_s")
 
@@ -57,19 +58,21 @@ class Check:
     passes: int
 
     def loads(self, streams: int, temperature: float) -> list[Load]:
-        """One for screening, then one for each pass, which have other prompts than that, and other
-        ones than each other as far as there are enough."""
-        rest = self.prompts[SCREENING:]
-        share = max(1, len(rest) // self.passes)
-        screening = islice(cycle(self.prompts[:SCREENING]), max(streams, SCREENING // 2))
+        """One for screening, then one for each pass, which have other prompts than that."""
+        screening = islice(cycle(self.prompts), max(streams, SCREENING // 2))
+        size = num_answers(streams)
         passes = (
-            islice(cycle(rest), first, first + max(share, _TURNS * streams))
-            for first in range(0, share * self.passes, share)
+            islice(cycle(self.prompts[SCREENING:]), first, first + size)
+            for first in range(0, size * self.passes, size)
         )
-        return [
-            Load(list(prompts), streams, temperature, self.num_tokens, self.plan.seed)
-            for prompts in (screening, *passes)
-        ]
+        return [self._load(list(prompts), streams, temperature) for prompts in (screening, *passes)]
+
+    def count(self, temperature: float) -> Load:
+        """All prompts but those for screening, quickly."""
+        return self._load(self.prompts[SCREENING:], MANY, temperature)
+
+    def _load(self, prompts: Sequence[str], streams: int, temperature: float) -> Load:
+        return Load(prompts, streams, temperature, self.num_tokens, self.plan.seed)
 
 
 @app.command()
@@ -77,16 +80,16 @@ def main(
     target: TargetModel = None,
     drafter: DrafterModels = None,
     heads: HeadsFolder = None,
-    seconds: Annotated[float, typer.Option(min=1, help="For the profile.")] = 120.0,
+    seconds: Annotated[float, typer.Option(min=1, help="For the profile.")] = SECONDS,
     streams: Annotated[
         list[int] | None,
         typer.Option(min=1, help="Several times for several.", show_default="1 and 8"),
     ] = None,
     prompts: Annotated[
         int, typer.Option(min=SCREENING + 1, help="To try; others are for the profile.")
-    ] = 32,
-    tokens: Tokens = 40,
-    passes: Annotated[int, typer.Option(min=1, help="Of the fastest.")] = 3,
+    ] = NUM_PROMPTS,
+    tokens: Tokens = NUM_TOKENS,
+    passes: Annotated[int, typer.Option(min=1, help="Of the fastest.")] = 8,
     temperature: Temperatures = None,
     seed: Seed = SEED,
     threads: Threads = 1,
@@ -96,7 +99,7 @@ def main(
 
     Exits with 1 if texts differ.
     """
-    own, others = parted(models.heldout_prompts(), seed)
+    own, others = parted(models.heldout_prompts(2 * NUM_PROMPTS), seed)
     temperatures = tuple(dict.fromkeys(temperature or TEMPERATURES))
     check = Check(
         plan=Plan(own, temperatures, NUM_TOKENS, seconds, seed),
@@ -145,6 +148,7 @@ class ProfileBench(Bench):
     async def _cases(self, client: AsyncClient, profile: Profile) -> AsyncIterator[dict[str, Any]]:
         check = self._check
         for temperature in check.plan.temperatures:
+            counted: dict[Way, Try] = {}
             for streams in check.streams:
                 expected = expectations(
                     profile.acceptance,
@@ -156,6 +160,7 @@ class ProfileBench(Bench):
                 loads = check.loads(streams, temperature)
                 ways = [each.acceptance.way for each in expected]
                 tried = await try_all(client, loads, ways, ways[0])
+                await count_all(client, check.count(temperature), tried, counted)
                 case = _case(loads[0], expected, tried)
                 self._show(case)
                 yield case
@@ -212,7 +217,7 @@ def _case(load: Load, expected: Sequence[Expectation], tried: Sequence[Tried]) -
 
 def _identical(one: Tried, other: Tried) -> bool:
     """Whether they gave the same texts in all loads that both were tried with."""
-    pairs = ((one.screening, other.screening), *zip(one.finals, other.finals, strict=False))
+    pairs = zip(one.all_tries, other.all_tries, strict=False)
     return all(mine.texts == others.texts for mine, others in pairs)
 
 

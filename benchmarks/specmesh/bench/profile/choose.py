@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from specmesh.bench.kit.experiment import HEADS, SPECULATIVE, TREE
 from specmesh.bench.profile.costs import AUTOREGRESSIVE_ROUND, Acceptance, MeshCosts, Way
-from specmesh.bench.profile.predict import tokens_per_s
+from specmesh.bench.profile.predict import Corrections, rounds_per_s
 
 LOOKAHEADS = (1, 2, 4, 8)
 TREES = ((4, 3), (8, 4), (16, 5), (32, 6))
@@ -25,6 +25,8 @@ class Expectation:
     """The same."""
     ratio: float
     """To the target alone."""
+    observed: bool
+    """Whether it was tried through the orchestrator, as others that lead were."""
 
 
 def ways(*, drafter: bool, heads_depth: int) -> tuple[Way, ...]:
@@ -50,12 +52,18 @@ def expectations(
 ) -> list[Expectation]:
     """What to expect of each way of decoding and of the target alone, the best first; acceptance is
     that of the nearest temperature that was measured."""
-    alone = replace(AUTOREGRESSIVE_ROUND, temperature=temperature)
-    candidates = [alone, *nearest(acceptances, temperature)]
-    speeds = [tokens_per_s(each, costs, streams, context) for each in candidates]
+    listed = nearest(acceptances, temperature)
+    near = listed[0].temperature if listed else temperature
+    candidates = [replace(AUTOREGRESSIVE_ROUND, temperature=near), *listed]
+    corrections = Corrections(candidates, costs)
+    rounds = [
+        rounds_per_s(each, costs, streams, context) * corrections.factor(each, streams)
+        for each in candidates
+    ]
+    speeds = [each.tokens * made for each, made in zip(candidates, rounds, strict=True)]
     found = [
-        Expectation(each, speed / each.tokens, speed, speed / speeds[0])
-        for each, speed in zip(candidates, speeds, strict=True)
+        Expectation(each, made, speed, speed / speeds[0], corrections.observed(each))
+        for each, made, speed in zip(candidates, rounds, speeds, strict=True)
     ]
     return sorted(found, key=lambda each: each.tokens_per_s, reverse=True)
 

@@ -48,6 +48,28 @@ class Drafting(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Way:
+    """A strategy and the options that leave it nothing to adapt."""
+
+    strategy: str
+    lookahead: int | None = None
+    width: int | None = None
+
+    @property
+    def text(self) -> str:
+        """As on a command line."""
+        given = (("lookahead", self.lookahead), ("width", self.width))
+        options = [f"-o {name}={value}" for name, value in given if value is not None]
+        return " ".join((self.strategy, *options))
+
+    @property
+    def drafting(self) -> Drafting:
+        """Who drafts."""
+        others = {AUTOREGRESSIVE: Drafting.NOBODY, HEADS: Drafting.HEADS}
+        return others.get(self.strategy, Drafting.DRAFTER)
+
+
+@dataclass(frozen=True, slots=True)
 class Orchestrating:
     """What an orchestrator takes for a round, one round after the other, and whatever else a round
     takes that is not known of replicas."""
@@ -73,6 +95,18 @@ class Cores:
 
 
 @dataclass(frozen=True, slots=True)
+class Observed:
+    """How many rounds a second a way of decoding made through an orchestrator, all streams
+    together."""
+
+    way: Way
+    temperature: float
+    streams: int
+    """One or ``MANY``."""
+    rounds_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class MeshCosts:
     """The times of one replica of each role, in milliseconds."""
 
@@ -88,33 +122,13 @@ class MeshCosts:
     """By strategy; empty if no orchestrator was measured."""
     cores: Mapping[str, Cores] = field(default_factory=dict)
     """By role: target, drafter, orchestrator. One that is missing shares its cores with none."""
+    observed: tuple[Observed, ...] = ()
+    """Ways that were tried, with one stream and with ``MANY``."""
 
     def orchestrating_ms(self, strategy: str, streams: int) -> float:
         """Of a round of ``strategy``; 0 if none was measured."""
         own = (each.ms(streams) for each in self.orchestrating if each.strategy == strategy)
         return next(own, 0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """A strategy and the options that leave it nothing to adapt."""
-
-    strategy: str
-    lookahead: int | None = None
-    width: int | None = None
-
-    @property
-    def text(self) -> str:
-        """As on a command line."""
-        given = (("lookahead", self.lookahead), ("width", self.width))
-        options = [f"-o {name}={value}" for name, value in given if value is not None]
-        return " ".join((self.strategy, *options))
-
-    @property
-    def drafting(self) -> Drafting:
-        """Who drafts."""
-        others = {AUTOREGRESSIVE: Drafting.NOBODY, HEADS: Drafting.HEADS}
-        return others.get(self.strategy, Drafting.DRAFTER)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,46 +1,70 @@
-"""How many rounds a second ways of decoding make through the orchestrator: some, to fit to."""
+"""How many rounds a second ways of decoding make through the orchestrator, which is known best of
+those that were tried."""
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import cycle, islice
-from statistics import median
 
-from specmesh.bench.profile.costs import MANY, Acceptance, MeshCosts
-from specmesh.bench.profile.predict import Observed, tokens_per_s
-from specmesh.bench.profile.tries import Load, attempt, warm_up
+from specmesh.bench.profile.costs import Acceptance, MeshCosts, Observed, Way
+from specmesh.bench.profile.polish import polished
+from specmesh.bench.profile.predict import tokens_per_s
+from specmesh.bench.profile.tries import Load, attempt, num_answers, warm_up
 from specmesh.client import AsyncClient
 
+Case = tuple[Way, float, int]
+"""A way, a temperature, and streams: one or ``MANY``."""
 
-async def observe(
-    client: AsyncClient,
-    acceptances: Sequence[Acceptance],
-    prompts: Sequence[str],
-    num_tokens: int,
-    seconds: float,
-    seed: int,
-) -> list[Observed]:
-    """Try each of ``acceptances`` with one stream and with many, over and over for about
-    ``seconds``. Raises SpecmeshError."""
-    loads = [
-        Load(list(islice(cycle(prompts), streams)), streams, 0.0, num_tokens, seed)
-        for streams in (1, MANY)
-    ]
-    ways = [each.way for each in acceptances]
-    await warm_up(client, loads[-1], ways)
-    rates: defaultdict[tuple[Acceptance, int], list[float]] = defaultdict(list)
-    until = time.monotonic() + seconds
-    while not rates or time.monotonic() < until:
-        for each in acceptances:
-            for load in loads:
-                tried = await attempt(client, load.at(each.temperature), each.way)
-                rates[each, load.streams].append(tried.rounds_per_s)
-    return [
-        Observed(acceptance, streams, median(found))
-        for (acceptance, streams), found in rates.items()
-    ]
+
+class Observations:
+    """Tries of ways of decoding, in one pass after the other."""
+
+    def __init__(
+        self, client: AsyncClient, prompts: Sequence[str], num_tokens: int, seed: int
+    ) -> None:
+        self._client = client
+        self._prompts = cycle(prompts)
+        self._num_tokens = num_tokens
+        self._seed = seed
+        self._num_passes = 0
+        self._rates: defaultdict[tuple[float, int], defaultdict[Way, dict[int, float]]] = (
+            defaultdict(lambda: defaultdict(dict))
+        )
+        """Rounds a second, by load, way and pass."""
+
+    async def observe(self, cases: Collection[Case], seconds: float) -> None:
+        """Try each of ``cases``, at least once, over and over for about ``seconds``: in turns, so
+        that a machine that gets busier affects all alike, and with other prompts in each pass.
+        Raises SpecmeshError."""
+        until = time.monotonic() + seconds
+        while True:
+            loads = {
+                streams: self._load(streams)
+                for streams in sorted({streams for _, _, streams in cases})
+            }
+            for load in loads.values():
+                await warm_up(self._client, load, [way for way, *_ in cases])
+            for way, temperature, streams in cases:
+                tried = await attempt(self._client, loads[streams].at(temperature), way)
+                self._rates[temperature, streams][way][self._num_passes] = tried.rounds_per_s
+            self._num_passes += 1
+            if time.monotonic() >= until:
+                return
+
+    def _load(self, streams: int) -> Load:
+        """The next prompts."""
+        prompts = list(islice(self._prompts, num_answers(streams)))
+        return Load(prompts, streams, 0.0, self._num_tokens, self._seed)
+
+    def observed(self) -> tuple[Observed, ...]:
+        """What follows from all tries so far."""
+        return tuple(
+            Observed(way, temperature, streams, speed)
+            for (temperature, streams), speeds in self._rates.items()
+            for way, speed in polished(speeds).items()
+        )
 
 
 def promising(

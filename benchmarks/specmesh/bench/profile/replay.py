@@ -108,10 +108,9 @@ class _Replay:
                     commands = strategy.handle(event)
         except InvalidField as error:
             raise StartError(f"a draft makes no sense: {error}") from error
-        # The last round is cut short by the answer's end; so is the first of heads by its
-        # beginning, before which nothing drafts.
-        first = 1 if way.drafting is Drafting.HEADS else 0
-        return self._rounds[first:-1] or self._rounds
+        # All of them: the last is cut short by the answer's end, and before the first verification
+        # heads draft nothing, which a client waits for, too.
+        return self._rounds
 
     @contextmanager
     def _working(self) -> Iterator[None]:

@@ -73,6 +73,7 @@ def explanation(expected: Sequence[Expectation], streams: int, temperature: floa
             "rounds/s",
             "tokens/s",
             "speed-up",
+            "tried",
         ),
         no_wrap=True,
     )
@@ -86,6 +87,7 @@ def explanation(expected: Sequence[Expectation], streams: int, temperature: floa
             f"{each.rounds_per_s:.1f}",
             f"{each.tokens_per_s:.1f}",
             f"{each.ratio:.2f}x",
+            "yes" if each.observed else "",
         )
     return table
 
@@ -103,6 +105,7 @@ def as_json(expected: Sequence[Expectation]) -> list[dict[str, Any]]:
             "rounds_per_s": each.rounds_per_s,
             "tokens_per_s": each.tokens_per_s,
             "ratio": each.ratio,
+            "observed": each.observed,
         }
         for each in expected
     ]

@@ -6,52 +6,41 @@ along them) comes on top, so that a slow mesh takes longer than asked for.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import platform
 import time
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from specmesh.bench.profile.accepting import Acceptances
 from specmesh.bench.profile.choose import ways
 from specmesh.bench.profile.costs import (
-    AUTOREGRESSIVE_ROUND,
     Acceptance,
     Contention,
     Cores,
-    Drafting,
     MeshCosts,
-    Round,
-    Way,
-    mean_round,
 )
 from specmesh.bench.profile.file import Accuracy, Model, Profile
 from specmesh.bench.profile.law import Fit
-from specmesh.bench.profile.orchestrated import observe, promising
-from specmesh.bench.profile.predict import orchestrating
-from specmesh.bench.profile.replay import Text, answers, rounds_of
+from specmesh.bench.profile.refine import Tries
 from specmesh.bench.profile.replicas import Replica, Replicas
 from specmesh.bench.profile.settings import contexts, drafts, heads_drafts, verifications
 from specmesh.bench.profile.timing import Timer, contention, drafting, heads_drafting, verifying
 from specmesh.cli.local.cores import Placement
-from specmesh.cli.local.process import StartError
 from specmesh.client import AsyncClient
 
 TARGET, DRAFTER, HEADS = "target", "drafter", "heads"
-SHARES: Mapping[str, float] = {TARGET: 0.4, DRAFTER: 0.27, HEADS: 0.25, "contention": 0.08}
+SHARES: Mapping[str, float] = {TARGET: 0.36, DRAFTER: 0.24, HEADS: 0.32, "contention": 0.08}
 """Of the time for timing."""
-TIMING, OBSERVING = 0.5, 0.25
-"""The shares of all time for timing, and for answers of the orchestrator's; the rest is for
-acceptance."""
-CONTEXT = 128
-"""Tokens that answers have before them on average, if nobody says otherwise."""
-AT_ONCE = 16
-"""Answers along which drafts are made at the same time."""
-NUM_PROMPTS = 32
-NUM_TOKENS = 40
+TIMING, ACCEPTING, OBSERVING, REFINING = 0.3, 0.12, 0.1, 0.48
+"""The shares of all time: for timing, for the acceptance of all ways of decoding, for answers of
+the orchestrator's to fit to, and for a closer look at the ways that lead."""
+NUM_PROMPTS = 128
+NUM_TOKENS = 64
 """Along which drafts are made, and of each answer to them, if nobody says otherwise."""
+SECONDS = 540.0
+"""About how long to measure, if nobody says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +70,7 @@ async def measure(
     costs = _costs(timers, fits, await _contention(replicas, plan, say))
     if plan.placement is not None:
         costs = replace(costs, cores=_cores(replicas, plan.placement))
-    accepted = await _acceptances(replicas, plan, say)
-    if orchestrator is not None:
-        say("some ways of decoding, through the orchestrator")
-        costs = await _with_orchestrator(orchestrator, costs, accepted, plan)
+    accepted, costs = await _tried(replicas, orchestrator, costs, plan, say)
     return Profile(
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         machine={
@@ -155,64 +141,26 @@ def _cores(replicas: Replicas, placement: Placement) -> dict[str, Cores]:
     return {role: cores for role, cores in found.items() if cores.numbers}
 
 
-async def _with_orchestrator(
-    client: AsyncClient, costs: MeshCosts, accepted: Sequence[Acceptance], plan: Plan
-) -> MeshCosts:
-    """``costs`` with what rounds take on top, by strategy, with one stream and with many."""
-    alone = [replace(AUTOREGRESSIVE_ROUND, temperature=each) for each in plan.temperatures]
-    tried = [*alone, *promising(accepted, costs, CONTEXT)]
-    seconds = plan.seconds * OBSERVING
-    observed = await observe(client, tried, plan.prompts, plan.num_tokens, seconds, plan.seed)
-    return replace(costs, orchestrating=orchestrating(costs, observed, CONTEXT))
-
-
-async def _acceptances(
-    replicas: Replicas, plan: Plan, say: Callable[[str], None]
-) -> list[Acceptance]:
-    """Of each way of decoding at each temperature, on as many of the prompts as there is time for,
-    some at once."""
+async def _tried(
+    replicas: Replicas,
+    orchestrator: AsyncClient | None,
+    costs: MeshCosts,
+    plan: Plan,
+    say: Callable[[str], None],
+) -> tuple[list[Acceptance], MeshCosts]:
+    """What ways of decoding yield, and ``costs`` with what the orchestrator takes for them."""
     candidates = ways(drafter=replicas.drafter is not None, heads_depth=replicas.heads_depth)
-    if not candidates:
-        return []
-    prompts = await _tokenized(replicas.verifier, plan.prompts)
-    rounds: defaultdict[tuple[Way, float], list[Round]] = defaultdict(list)
-    until = time.monotonic() + plan.seconds * (1 - TIMING - OBSERVING)
-    for first in range(0, len(prompts), AT_ONCE):
-        some, seed = prompts[first : first + AT_ONCE], plan.seed + first
-        for temperature in plan.temperatures:
-            say(f"acceptance at temperature {temperature:g}: answers {first + 1} and on")
-            texts = await answers(replicas, some, temperature, plan.num_tokens, seed)
-            # Heads and drafter don't wait for each other.
-            of_heads = [way for way in candidates if way.drafting is Drafting.HEADS]
-            others = [way for way in candidates if way not in of_heads]
-            await asyncio.gather(
-                *(_replay(replicas, own, texts, rounds, temperature) for own in (of_heads, others))
-            )
+    accepted = await Acceptances.on(replicas, plan.prompts, plan.num_tokens, plan.seed, say)
+    until = time.monotonic() + plan.seconds * ACCEPTING
+    while candidates and not accepted.exhausted:
+        await accepted.measure(dict.fromkeys(plan.temperatures, candidates))
         if time.monotonic() >= until:
             break
-    return [mean_round(*each, own) for each, own in rounds.items()]
-
-
-async def _replay(
-    replicas: Replicas,
-    candidates: Sequence[Way],
-    texts: Sequence[Text],
-    rounds: Mapping[tuple[Way, float], list[Round]],
-    temperature: float,
-) -> None:
-    """Add rounds of ``candidates``, one after the other."""
-    for way in candidates:
-        rounds[way, temperature].extend(await rounds_of(replicas, way, texts))
-
-
-async def _tokenized(replica: Replica, texts: Sequence[str]) -> list[list[int]]:
-    from tokenizers import Tokenizer
-
-    text = await replica.tokenizer()
-    if not text:
-        raise StartError(f"the target at {replica.address} has no tokenizer to read prompts with")
-    tokenizer = Tokenizer.from_str(text)
-    return [tokenizer.encode(each).ids for each in texts]
+    if orchestrator is not None:
+        tries = Tries(orchestrator, accepted, plan.prompts, plan.num_tokens, plan.seed, say)
+        costs = await tries.fit(costs, plan.temperatures, plan.seconds * OBSERVING)
+        costs = await tries.refine(costs, plan.temperatures, plan.seconds * REFINING)
+    return accepted.means(), costs
 
 
 def _models(replicas: Replicas) -> dict[str, Model]:

@@ -17,7 +17,7 @@ DRAFT_WIDTHS = (1, 2, 4, 8, 16)
 """Tokens of each level of a draft."""
 DRAFT_DEPTH = 4
 HEADS_WIDTHS = (1, 4, 8, 16)
-HEADS_CONTEXTS = 4
+HEADS_CONTEXTS = 3
 """Heads don't look at the context, but what their tree is like depends on it."""
 _MOST_TOKENS = 200
 """Of all calls of a setting together: more would take most of the time, and serve few."""

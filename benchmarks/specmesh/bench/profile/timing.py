@@ -28,8 +28,8 @@ from specmesh.serving.wire import write_growth, write_sampling, write_stop, writ
 CALLS = 4
 """Of each stream in one visit to a setting; the first is not counted. Few, so that there are more
 visits, at different times."""
-FEWEST = 4
-"""Observations that a setting needs."""
+FEWEST = 12
+"""Forwards, or whole drafts, that a setting needs."""
 
 _QUANTILE = 0.25
 
@@ -113,7 +113,8 @@ class Timer:
         """Of what was measured often enough, or of all if nothing was: the lower quartile of its
         times, since whatever disturbs a forward makes it longer."""
         counted = [
-            (len(times), Sample(forwards, float(np.quantile(times, _QUANTILE))))
+            # Each of the calls that share a forward tells of it.
+            (len(times) / forwards[0].calls, Sample(forwards, float(np.quantile(times, _QUANTILE))))
             for forwards, times in self._forwards.items()
         ]
         often = [sample for count, sample in counted if count >= FEWEST]

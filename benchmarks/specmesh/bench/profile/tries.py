@@ -6,10 +6,10 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from statistics import median
 from typing import Self
 
 from specmesh.bench.profile.costs import Way
+from specmesh.bench.profile.polish import polished
 from specmesh.client import AsyncClient, GenerationStats
 
 FINALISTS = 5
@@ -60,6 +60,15 @@ class Tried:
     screening: Try
     """That decided whether there are others."""
     finals: list[Try] = field(default_factory=list)
+    final_rounds_per_s: float = 0.0
+    """Those of the finals, at the machine's usual speed."""
+    counted: Try | None = None
+    """With many prompts, whatever the number of streams: tokens a round don't depend on it."""
+
+    @property
+    def all_tries(self) -> Sequence[Try]:
+        """In the order in which others of the same rank were made."""
+        return [self.screening, *self.finals, *([self.counted] if self.counted else [])]
 
     @property
     def tries(self) -> Sequence[Try]:
@@ -69,13 +78,15 @@ class Tried:
 
     @property
     def rounds_per_s(self) -> float:
-        """The median, for a machine may be busy meanwhile."""
-        return median(each.rounds_per_s for each in self.tries)
+        """Of the tries that count."""
+        return self.final_rounds_per_s if self.finals else self.screening.rounds_per_s
 
     @property
     def tokens_per_round(self) -> float:
-        """Of all tries together, for it depends on prompts alone."""
-        return sum(each.tokens for each in self.tries) / sum(each.rounds for each in self.tries)
+        """Of all tries together, for it depends on prompts alone; if many were counted, of
+        these."""
+        tries = [self.counted] if self.counted else self.tries
+        return sum(each.tokens for each in tries) / sum(each.rounds for each in tries)
 
     @property
     def tokens_per_s(self) -> float:
@@ -96,8 +107,23 @@ async def try_all(
         await warm_up(client, load, [each.way for each in finalists])
         for each in finalists[:: 1 if number % 2 else -1]:
             each.finals.append(await attempt(client, load, each.way))
+    steady(finalists)
     finalists.sort(key=lambda each: each.tokens_per_s, reverse=True)
     return [*finalists, *(each for each in tried if each not in finalists)]
+
+
+async def count_all(
+    client: AsyncClient, load: Load, tried: list[Tried], known: dict[Way, Try]
+) -> None:
+    """Have those of ``tried`` that were tried to the end answer ``load`` as well, unless it is
+    ``known`` what comes of it, and sort them anew, the fastest first. Raises SpecmeshError."""
+    finalists = [each for each in tried if each.finals]
+    for each in finalists:
+        if each.way not in known:
+            known[each.way] = await attempt(client, load, each.way)
+        each.counted = known[each.way]
+    finalists.sort(key=lambda each: each.tokens_per_s, reverse=True)
+    tried[: len(finalists)] = finalists
 
 
 async def warm_up(client: AsyncClient, load: Load, ways: Sequence[Way]) -> None:
@@ -111,11 +137,25 @@ def _finalists(tried: Sequence[Tried], chosen: Way) -> list[Tried]:
     return [each for rank, each in enumerate(fastest) if rank < FINALISTS or each.way == chosen]
 
 
+def steady(finalists: Sequence[Tried]) -> None:
+    """Say of all how fast their finals were, for the machine may have been busy meanwhile."""
+    speeds = {
+        each.way: dict(enumerate(final.rounds_per_s for final in each.finals)) for each in finalists
+    }
+    for way, speed in polished(speeds).items():
+        next(each for each in finalists if each.way == way).final_rounds_per_s = speed
+
+
 def regret(tried: Sequence[Tried], chosen: Way) -> float:
     """By what share ``chosen`` is slower than the fastest of those tried as often."""
     own = next(each for each in tried if each.way == chosen)
     best = max(each.tokens_per_s for each in tried if len(each.finals) == len(own.finals))
     return 1 - own.tokens_per_s / best
+
+
+def num_answers(streams: int) -> int:
+    """In one try of a pass: two of each stream at least, for while the last ones end, fewer run."""
+    return max(4, 2 * streams)
 
 
 async def attempt(client: AsyncClient, load: Load, way: Way) -> Try:
