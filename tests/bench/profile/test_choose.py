@@ -42,8 +42,8 @@ def chain(length, tokens, temperature=0.0):
     return Acceptance(way, temperature, tokens, nodes=length, levels=(2.0, *[1.0] * (length - 1)))
 
 
-def observed(acceptance, streams, rounds_per_s):
-    seen = Observed(acceptance.way, acceptance.temperature, streams, rounds_per_s)
+def observed(acceptance, streams, rounds_per_s, tries=10_000):
+    seen = Observed(acceptance.way, acceptance.temperature, streams, rounds_per_s, tries)
     return acceptance, seen
 
 
@@ -161,6 +161,16 @@ def test_what_was_observed_of_a_way_overrules_the_times_of_its_steps():
         assert factors == pytest.approx({4: 0.5, 8: 1.1, 1: 0.8, None: 0.8}, rel=0.05)
     elsewhere = replace(COSTS, observed=[replace(each, temperature=0.8) for each in seen])
     assert best(table, elsewhere) == best(table, COSTS)
+
+
+@pytest.mark.parametrize(("tries", "factor"), [(1, 1.3**0.2), (4, 1.3**0.5), (100, 1.3)])
+def test_a_way_that_leads_after_few_tries_owes_it_to_luck_too(tries, factor):
+    table = [chain(1, 1.7), chain(4, 2.8), chain(8, 3.0)]
+    as_expected = {each: rounds_per_s(each, COSTS, 1, 128) for each in table}
+    seen = [observed(each, 1, speed)[1] for each, speed in as_expected.items()]
+    seen[1] = observed(table[1], 1, 1.3 * as_expected[table[1]], tries)[1]
+    found = best(table, replace(COSTS, observed=tuple(seen)))[1][table[1].way]
+    assert found.rounds_per_s == pytest.approx(factor * as_expected[table[1]], rel=0.02)
 
 
 def test_the_target_alone_is_chosen_where_drafting_does_not_pay():
