@@ -139,6 +139,15 @@ def test_a_broken_transfer_goes_on_where_it_broke(model, server, tmp_path):
     assert contents(tmp_path / "copy") == contents(model)
 
 
+def test_processes_with_the_same_number_write_one_list(model, tmp_path):
+    """As the containers do that share a volume: in each the first process has the number 1."""
+    sums, copy = Sums.of(model), tmp_path / "copy"
+    copy.mkdir()
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda _: fetching._write(copy / FILE, sums.text.encode()), range(400)))
+    assert contents(copy) == {FILE: sums.text.encode()}
+
+
 @pytest.mark.parametrize("left", [WEIGHTS[:1000], b"of another file", WEIGHTS + b"too much"])
 def test_what_an_earlier_process_left_is_used_or_thrown_away(model, server, tmp_path, left):
     parts = tmp_path / "copy" / "parts"

@@ -20,6 +20,7 @@ from specmesh.inference.models.empty import EmptyModel
 from specmesh.inference.models.simulated import ForwardLatency, SimulatedModel
 from specmesh.inference.models.simulated_settings import SimulatedDrafterSettings
 from specmesh.inference.models.transformers_model import TransformersModel
+from specmesh.inference.models.vllm.settings import VllmSettings
 
 SHIPPED_TOKENIZER = "services/specmesh/models/pycode-0.6m"
 
@@ -127,6 +128,7 @@ def load_guess(backend: str, corpus: str = "", ngram_order: int = 2) -> str:
         device="cpu",
         cache_bytes=None,
         simulated=SimulatedDrafterSettings(),
+        vllm=VllmSettings(),
     ).description.weights_digest
 
 

@@ -19,6 +19,7 @@ from specmesh.inference.model import Cancellation, ModelNotLoadable
 from specmesh.inference.models import transformers_model
 from specmesh.inference.models.simulated_settings import SimulatedDrafterSettings
 from specmesh.inference.models.transformers_model import TransformersModel
+from specmesh.inference.models.vllm.settings import VllmSettings
 
 NEVER = Cancellation()
 TINY = {
@@ -158,6 +159,7 @@ def load_guess(backend: backends.Backend, **settings: object):
         "device": "cpu",
         "cache_bytes": 1 << 16,
         "simulated": SimulatedDrafterSettings(),
+        "vllm": VllmSettings(),
     }
     return backends.load(backend, **(defaults | settings))
 

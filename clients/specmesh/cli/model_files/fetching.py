@@ -68,16 +68,14 @@ def _bring(source: Source, path: str, digest: str, file: Path) -> bool:
     if file.is_file() and sha256_of(file) == digest:
         return False
     file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_name(f".{file.name}.part")
+    part = _part_of(file)
     with _locked(part) as opened:
         # Whoever held the lock before may have brought it.
         if file.is_file() and sha256_of(file) == digest:
             part.unlink(missing_ok=True)
             return False
         _persistently(lambda: _fill(source, path, digest, opened))
-        opened.flush()
-        os.fsync(opened.fileno())
-        part.replace(file)
+        _give_name(opened, part, file)
     return True
 
 
@@ -111,10 +109,18 @@ def _locked(part: Path) -> Iterator[BufferedRandom]:
     while True:
         with part.open("a+b") as opened:
             fcntl.flock(opened, fcntl.LOCK_EX)
-            # Who held the lock may have renamed it.
-            if part.exists() and os.fstat(opened.fileno()).st_ino == part.stat().st_ino:
+            if _is_still(part, opened):
                 yield opened
                 return
+
+
+def _is_still(part: Path, opened: BufferedRandom) -> bool:
+    """Whether ``part`` is the file that was opened. Who held its lock before may have renamed or
+    removed it."""
+    try:
+        return os.fstat(opened.fileno()).st_ino == part.stat().st_ino
+    except FileNotFoundError:
+        return False
 
 
 def _persistently(work: Callable[[], T]) -> T:
@@ -131,6 +137,19 @@ def _persistently(work: Callable[[], T]) -> T:
 
 
 def _write(file: Path, octets: bytes) -> None:
-    fresh = file.with_name(f".{file.name}.{os.getpid()}.new")
-    fresh.write_bytes(octets)
-    fresh.replace(file)
+    part = _part_of(file)
+    with _locked(part) as opened:
+        opened.truncate(0)
+        opened.write(octets)
+        _give_name(opened, part, file)
+
+
+def _part_of(file: Path) -> Path:
+    """What ``file`` is until it is whole."""
+    return file.with_name(f".{file.name}.part")
+
+
+def _give_name(opened: BufferedRandom, part: Path, file: Path) -> None:
+    opened.flush()
+    os.fsync(opened.fileno())
+    part.replace(file)
