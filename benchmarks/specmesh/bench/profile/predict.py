@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from statistics import fmean, median
+from statistics import fmean
 from typing import Final
 
 from specmesh.bench.profile import play
@@ -16,6 +16,7 @@ from specmesh.bench.profile.costs import (
     MeshCosts,
     Observed,
     Orchestrating,
+    Way,
 )
 
 CONTEXT: Final = 128
@@ -23,7 +24,7 @@ CONTEXT: Final = 128
 _HALVINGS: Final = 12
 _PRIOR_TRIES: Final = 4
 """So many tries tell as much of a way as the times of its steps do: on two cores one try, and what
-follows from the steps, are off by 8 and by 4 per cent."""
+follows from the steps, are off by some 8 and 4 per cent."""
 
 
 def tokens_per_s(acceptance: Acceptance, costs: MeshCosts, streams: int, context: float) -> float:
@@ -42,29 +43,28 @@ class Corrections:
     """By what factor ``acceptances`` make more rounds a second than follows from the times of their
     steps.
 
-    Of those that were not observed it is what it is of others in the median. Of those that were,
-    their own factor counts as much as they have tries, and that median as much as
-    ``_PRIOR_TRIES``: a way that leads after a few of them owes it to luck, too.
+    A strategy's is the mean over its ways that were observed, each as often as it was tried; if
+    none was, over those of all strategies. A way's own counts as much as it has tries, and its
+    strategy's as much as ``_PRIOR_TRIES``: who leads or trails after a few owes it to luck, too.
     """
 
     def __init__(self, acceptances: Iterable[Acceptance], costs: MeshCosts) -> None:
         known = {(each.way, each.temperature): each for each in acceptances}
-        found: list[tuple[Observed, float]] = []
-        alike: defaultdict[tuple[float, int], list[float]] = defaultdict(list)
+        self._own: dict[tuple[Way, float, int], _Mean] = defaultdict(_Mean)
+        self._of_strategy: dict[tuple[str, float, int], _Mean] = defaultdict(_Mean)
+        self._of_all: dict[tuple[float, int], _Mean] = defaultdict(_Mean)
         for each in costs.observed:
             acceptance = known.get((each.way, each.temperature))
             if acceptance is None:
                 continue
             factor = each.rounds_per_s / rounds_per_s(acceptance, costs, each.streams, CONTEXT)
-            found.append((each, factor))
-            alike[each.temperature, each.streams].append(factor)
-        self._usual = {load: median(factors) for load, factors in alike.items()}
-        self._own = {
-            (each.way, each.temperature, each.streams): _weighed(
-                factor, each.tries, self._usual[each.temperature, each.streams]
-            )
-            for each, factor in found
-        }
+            load = each.temperature, each.streams
+            for mean in (
+                self._own[each.way, *load],
+                self._of_strategy[each.way.strategy, *load],
+                self._of_all[load],
+            ):
+                mean.add(factor, each.tries)
 
     def factor(self, acceptance: Acceptance, streams: int) -> float:
         """With so many streams; in between one and ``MANY`` on a line."""
@@ -77,14 +77,32 @@ class Corrections:
         return any((*own, streams) in self._own for streams in (1, MANY))
 
     def _at(self, acceptance: Acceptance, streams: int) -> float:
-        usual = self._usual.get((acceptance.temperature, streams), 1.0)
-        return self._own.get((acceptance.way, acceptance.temperature, streams), usual)
+        way, load = acceptance.way, (acceptance.temperature, streams)
+        usual = self._of_strategy.get((way.strategy, *load)) or self._of_all.get(load)
+        if usual is None:
+            return 1.0
+        weighed = _Mean()
+        weighed.add(usual.value, _PRIOR_TRIES)
+        own = self._own.get((way, *load))
+        if own is not None:
+            weighed.add(own.value, own.weight)
+        return weighed.value
 
 
-def _weighed(own: float, tries: int, usual: float) -> float:
-    """The geometric mean, by how much each tells."""
-    share = tries / (tries + _PRIOR_TRIES)
-    return math.exp(share * math.log(own) + (1 - share) * math.log(usual))
+class _Mean:
+    """A geometric mean."""
+
+    def __init__(self) -> None:
+        self.weight = 0
+        self._sum = 0.0
+
+    def add(self, factor: float, weight: int) -> None:
+        self.weight += weight
+        self._sum += weight * math.log(factor)
+
+    @property
+    def value(self) -> float:
+        return math.exp(self._sum / self.weight)
 
 
 def orchestrating(
