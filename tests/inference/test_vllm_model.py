@@ -40,9 +40,13 @@ class Script:
         self._steps = list(steps)
         self.asked: dict[str, tuple[list[int], int]] = {}
         self.dropped: list[str] = []
+        self._num_asked = 0
 
-    def add(self, name: str, chain: PrefixChain, first_row: int) -> None:
+    def add(self, chain: PrefixChain, first_row: int) -> str:
+        name = str(self._num_asked)
+        self._num_asked += 1
         self.asked[name] = (list(chain), first_row)
+        return name
 
     def drop(self, name: str) -> None:
         self.dropped.append(name)

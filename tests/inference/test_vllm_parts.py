@@ -118,7 +118,7 @@ def test_what_another_version_lacks_is_told_by_name(tmp_path):
     done = subprocess.run(command, capture_output=True, check=True, text=True, env=environment)
     lost = json.loads(done.stdout)
     request = "vllm.v1.request.Request"
-    assert {f"{request}(block_hasher=)", f"{request}.is_finished"} <= set(lost)
+    assert {f"{request}(block_hasher=)", f"{request}.update_block_hashes"} <= set(lost)
     assert request not in lost
     assert "vllm.v1.core.sched.scheduler.Scheduler" in lost
 

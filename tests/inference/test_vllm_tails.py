@@ -212,3 +212,31 @@ def test_a_tail_in_use_is_copied_and_reused_first_once_it_is_free():
     assert tail.block_hash is None
     calls.pool.free_blocks([tail])
     assert calls.pool.free[0] == tail.block_id
+
+
+def held(calls, begun):
+    """The blocks of a call that has ended and whose request stays."""
+    blocks = begun.blocks
+    calls.pool.touch(blocks)
+    calls.end(begun)
+    return blocks
+
+
+def test_a_request_writes_over_its_rejected_draft():
+    calls = Calls()
+    blocks = held(calls, calls.begin([*TEXT[:30], 1, 2, 3], num_drafted=3))
+    source = calls.tails.write_over(blocks, num_kept=29, num_shared=30)
+    assert source == Beginning(blocks[0], 0, 29)
+    assert [block.block_hash for block in blocks] == [None, None]
+    assert calls.tails.find(PrefixChain([*TEXT[:30], 1, 2]), 0, 31) == Beginning(blocks[0], 0, 30)
+    calls.tails.keep(blocks, PrefixChain(TEXT[:31]), 31, source)
+    assert calls.tails.find(PrefixChain(TEXT[:40]), 0, 39) == Beginning(blocks[0], 0, 31)
+
+
+def test_blocks_before_what_is_written_over_stay_as_they_are():
+    calls = Calls()
+    blocks = held(calls, calls.begin([*TEXT[:66], 1], num_drafted=1))
+    assert calls.tails.write_over(blocks, num_kept=64, num_shared=64) is None
+    assert [block.block_hash for block in blocks] == [b"full", b"full", None]
+    assert calls.tails.find(PrefixChain(TEXT[:70]), 64, 69) is None
+    assert calls.tails.find(PrefixChain(TEXT[:64]), 32, 63) == Beginning(blocks[1], 32, 31)

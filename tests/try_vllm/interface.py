@@ -19,6 +19,7 @@ BACKEND = Path(__file__).parents[2] / "services/specmesh/inference/models/vllm"
 
 MEMBERS = {
     "vllm.v1.worker.gpu_model_runner.GPUModelRunner": (
+        "_update_states",
         "_prepare_inputs",
         "_sample",
         "sample_tokens",
@@ -35,7 +36,13 @@ MEMBERS = {
         "sample_tokens",
         "register_failure_callback",
     ),
-    "vllm.v1.core.sched.scheduler.Scheduler": ("schedule", "update_from_output"),
+    "vllm.v1.worker.gpu_input_batch.CachedRequestState": ("prompt_token_ids", "output_token_ids"),
+    "vllm.v1.core.sched.scheduler.Scheduler": (
+        "schedule",
+        "update_from_output",
+        "_update_request_with_output",
+        "_handle_stopped_request",
+    ),
     "vllm.v1.core.single_type_kv_cache_manager.FullAttentionManager": ("allocate_new_blocks",),
     "vllm.v1.core.kv_cache_manager.KVCacheManager": ("create_kv_cache_blocks", "get_blocks"),
     "vllm.v1.core.block_pool.BlockPool": (
@@ -55,15 +62,12 @@ MEMBERS = {
         "num_scheduled_tokens",
         "scheduled_new_reqs",
         "scheduled_cached_reqs",
+        "finished_req_ids",
     ),
     "vllm.v1.core.sched.output.CachedRequestData": ("req_ids", "num_computed_tokens"),
-    "vllm.v1.core.sched.output.NewRequestData": (
-        "req_id",
-        "num_computed_tokens",
-        "prompt_token_ids",
-    ),
+    "vllm.v1.core.sched.output.NewRequestData": ("req_id", "num_computed_tokens"),
     "vllm.v1.outputs.ModelRunnerOutput": ("pooler_output", "req_id_to_index"),
-    "vllm.v1.request.Request": ("is_finished",),
+    "vllm.v1.request.Request": ("update_block_hashes",),
 }
 
 

@@ -42,8 +42,8 @@ def chain(length, tokens, temperature=0.0):
     return Acceptance(way, temperature, tokens, nodes=length, levels=(2.0, *[1.0] * (length - 1)))
 
 
-def observed(acceptance, streams, rounds_per_s):
-    seen = Observed(acceptance.way, acceptance.temperature, streams, rounds_per_s)
+def observed(acceptance, streams, rounds_per_s, tries=10_000):
+    seen = Observed(acceptance.way, acceptance.temperature, streams, rounds_per_s, tries)
     return acceptance, seen
 
 
@@ -157,10 +157,32 @@ def test_what_was_observed_of_a_way_overrules_the_times_of_its_steps():
         factors = {
             way.lookahead: after[way].rounds_per_s / before[way].rounds_per_s for way in before
         }
-        # One that was not observed is taken to be off as the others are in the median.
-        assert factors == pytest.approx({4: 0.5, 8: 1.1, 1: 0.8, None: 0.8}, rel=0.05)
+        # Those that were not observed are taken to be off as the others are in the mean.
+        assert factors == pytest.approx({4: 0.5, 8: 1.1, 1: 0.742, None: 0.742}, rel=0.05)
     elsewhere = replace(COSTS, observed=[replace(each, temperature=0.8) for each in seen])
     assert best(table, elsewhere) == best(table, COSTS)
+
+
+@pytest.mark.parametrize(("tries", "factor"), [(1, 1.3**0.2), (4, 1.3**0.5), (100, 1.3)])
+def test_a_way_that_leads_after_few_tries_owes_it_to_luck_too(tries, factor):
+    table = [chain(1, 1.7), chain(4, 2.8), chain(8, 3.0)]
+    as_expected = {each: rounds_per_s(each, COSTS, 1, 128) for each in table}
+    seen = [observed(each, 1, speed)[1] for each, speed in as_expected.items()]
+    seen[1] = observed(table[1], 1, 1.3 * as_expected[table[1]], tries)[1]
+    found = best(table, replace(COSTS, observed=tuple(seen)))[1][table[1].way]
+    assert found.rounds_per_s == pytest.approx(factor * as_expected[table[1]], rel=0.02)
+
+
+@pytest.mark.parametrize(("own", "expected"), [([], 0.7), ([1.4], 0.7**0.8 * 1.4**0.2)])
+def test_a_way_with_few_tries_is_off_as_its_strategy_is(own, expected):
+    tree = Acceptance(Way("tree", 4, 8), 0.0, 3.0, 8, (2.0,) * 4)
+    table = [chain(1, 1.7), chain(4, 2.8), tree]
+    alone = {each: rounds_per_s(each, COSTS, 1, 128) for each in table}
+    seen = [observed(table[1], 1, 0.7 * alone[table[1]]), observed(tree, 1, 1.2 * alone[tree])]
+    seen += [observed(table[0], 1, factor * alone[table[0]], tries=1) for factor in own]
+    costs = replace(COSTS, observed=tuple(each for _, each in seen))
+    found = best(table, costs)[1][table[0].way]
+    assert found.rounds_per_s == pytest.approx(expected * alone[table[0]], rel=0.02)
 
 
 def test_the_target_alone_is_chosen_where_drafting_does_not_pay():

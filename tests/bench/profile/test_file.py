@@ -37,7 +37,7 @@ PROFILE = Profile(
         Contention(1.2, 1.1),
         (Orchestrating("tree", 2.0, 5.0),),
         {"target": Cores((0, 1), 2)},
-        (Observed(Way("tree", 3, 8), 0.8, 8, 55.0),),
+        (Observed(Way("tree", 3, 8), 0.8, 8, 55.0, tries=6),),
     ),
     accuracy={"target": Accuracy(0.03, 0.1, 80, 20)},
     acceptance=[Acceptance(Way("tree", 3, 8), 0.8, 2.0, 8.0, (2.0, 3.0, 3.0))],

@@ -197,6 +197,7 @@ def _case(load: Load, expected: Sequence[Expectation], tried: Sequence[Tried]) -
             "tokens_per_round": each.tokens_per_round,
             "expected_rounds_per_s": of_way[each.way].rounds_per_s,
             "rounds_per_s": each.rounds_per_s,
+            "rounds_per_s_by_pass": [final.rounds_per_s for final in each.finals],
             "expected_tokens_per_s": of_way[each.way].tokens_per_s,
             "tokens_per_s": each.tokens_per_s,
             "identical": _identical(each, tried[0]),

@@ -104,6 +104,8 @@ class Observed:
     streams: int
     """One or ``MANY``."""
     rounds_per_s: float
+    tries: int
+    """By which that is known."""
 
 
 @dataclass(frozen=True, slots=True)

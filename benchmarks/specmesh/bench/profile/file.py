@@ -13,7 +13,7 @@ from specmesh.bench.profile.costs import Acceptance, MeshCosts
 from specmesh.bench.profile.law import Sample
 from specmesh.decoding.errors import InvalidField
 
-VERSION: Final = 3
+VERSION: Final = 4
 
 
 @dataclass(frozen=True, slots=True)

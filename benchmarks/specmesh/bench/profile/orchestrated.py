@@ -61,7 +61,7 @@ class Observations:
     def observed(self) -> tuple[Observed, ...]:
         """What follows from all tries so far."""
         return tuple(
-            Observed(way, temperature, streams, speed)
+            Observed(way, temperature, streams, speed, len(speeds[way]))
             for (temperature, streams), speeds in self._rates.items()
             for way, speed in polished(speeds).items()
         )

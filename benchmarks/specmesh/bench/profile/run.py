@@ -33,13 +33,13 @@ from specmesh.client import AsyncClient
 TARGET, DRAFTER, HEADS = "target", "drafter", "heads"
 SHARES: Mapping[str, float] = {TARGET: 0.36, DRAFTER: 0.24, HEADS: 0.32, "contention": 0.08}
 """Of the time for timing."""
-TIMING, ACCEPTING, OBSERVING, REFINING = 0.3, 0.12, 0.1, 0.48
+TIMING, ACCEPTING, OBSERVING, REFINING = 0.25, 0.1, 0.1, 0.55
 """The shares of all time: for timing, for the acceptance of all ways of decoding, for answers of
 the orchestrator's to fit to, and for a closer look at the ways that lead."""
 NUM_PROMPTS = 128
 NUM_TOKENS = 64
 """Along which drafts are made, and of each answer to them, if nobody says otherwise."""
-SECONDS = 540.0
+SECONDS = 720.0
 """About how long to measure, if nobody says otherwise."""
 
 

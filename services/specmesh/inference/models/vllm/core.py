@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
 from specmesh.inference.model import DeviceLost, Logits, ModelNotLoadable
 from specmesh.inference.models.vllm.kv_use import KvUse
 from specmesh.inference.models.vllm.options import CoreOptions, engine_config
-from specmesh.inference.models.vllm.rows import ScoringWorker
+from specmesh.inference.models.vllm.rows import CALLS, ScoringWorker
 
 SCHEDULER = "specmesh.inference.models.vllm.scheduler.ScoringScheduler"
 WORKER = f"{ScoringWorker.__module__}.{ScoringWorker.__qualname__}"
@@ -57,7 +58,9 @@ class Core:
         self._core.collective_rpc(ScoringWorker.give_rows.__name__)
         torch.set_num_threads = set_num_threads  # on CPUs it puts a warning there
         self._scheduler: Any = self._core.scheduler
+        self._names = map(str, count())
         self._requests: dict[str, Any] = {}
+        """Those whose call is under way."""
         self._under_way: deque[tuple[Any, list[Any]]] = deque()
         """Steps, with their results: one, or as many as there are stages of a pipeline."""
 
@@ -69,18 +72,24 @@ class Core:
                 f"multiple of {BLOCK_TOKENS}"
             )
         pool = self._scheduler.kv_cache_manager.block_pool
-        self.kv = KvUse(pool, self.block_tokens, self._scheduler.tails)
+        self.kv = KvUse(
+            pool, self.block_tokens, self._scheduler.tails, self._scheduler.blocks_of_idle
+        )
 
-    def add(self, name: str, chain: PrefixChain, first_row: int) -> None:
-        """Ask for the logits after ``chain[first_row]`` and after all tokens behind it."""
+    def add(self, chain: PrefixChain, first_row: int) -> str:
+        """Ask for the logits after ``chain[first_row]`` and after all tokens behind it. Returns the
+        name by which parts have it, up to the last."""
         from specmesh.inference.models.vllm.scheduler import ScoringRequest
 
-        request = ScoringRequest(name, chain, first_row, self.block_tokens)
-        self._requests[name] = request
-        self._core.add_request(request)
+        request = self._scheduler.go_on(chain, first_row)
+        if request is None:
+            request = ScoringRequest(next(self._names), chain, first_row, self.block_tokens)
+            self._core.add_request(request)
+        self._requests[request.request_id] = request
+        return str(request.request_id)
 
     def drop(self, name: str) -> None:
-        """Take out a request that is no longer wanted."""
+        """Take out a call that is no longer wanted."""
         if self._requests.pop(name, None) is not None:
             self._core.abort_requests([name])
 
@@ -121,8 +130,10 @@ class Core:
             if not scheduled.num_scheduled_tokens:
                 break
         scheduled, results = self._under_way.popleft()
-        for each in scheduled.scheduled_new_reqs:
-            self.kv.count(len(each.prompt_token_ids), each.num_computed_tokens)
+        calls = getattr(scheduled, CALLS)
+        for name, start in _starts(scheduled):
+            if name in calls:
+                self.kv.count(calls[name].num_tokens, start)
         *_, output = [each.result() for each in results]
         self._scheduler.update_from_output(scheduled, output)
         return scheduled, output
@@ -139,7 +150,7 @@ class Core:
 
     def _part(self, name: str, start: int, num_computed: int, output: Any) -> Part:
         rows: Logits = output.pooler_output[output.req_id_to_index[name]].numpy()
-        is_last = self._requests[name].is_finished()
+        is_last = self._requests[name].is_answered
         if is_last:
             del self._requests[name]
         return Part(start, num_computed, rows.astype(np.float32, copy=False), is_last)

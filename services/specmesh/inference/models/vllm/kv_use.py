@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from specmesh.inference.models.vllm.tails import Tails
@@ -10,9 +12,17 @@ from specmesh.inference.models.vllm.tails import Tails
 class KvUse:
     """A ``KvCounts`` over a ``BlockPool`` of vLLM's; any thread may read it."""
 
-    def __init__(self, pool: Any, block_tokens: int, tails: Tails | None) -> None:
+    def __init__(
+        self,
+        pool: Any,
+        block_tokens: int,
+        tails: Tails | None,
+        blocks_of_idle: Callable[[], Counter[int]],
+    ) -> None:
+        """``blocks_of_idle`` says how many requests of no call have a block."""
         self._pool = pool
         self._tails = tails
+        self._blocks_of_idle = blocks_of_idle
         self.num_looked_up_tokens = 0
         self.num_hit_tokens = 0
         self.num_blocks = int(pool.num_gpu_blocks) - 1
@@ -22,23 +32,25 @@ class KvUse:
     @property
     def num_free(self) -> int:
         """Blocks that hold nothing."""
-        return self._num_unused - self.num_cached
+        return self.num_blocks - self.num_used - self.num_cached
 
     @property
     def num_cached(self) -> int:
         """Blocks that hold what can be found, and evicted."""
-        blocks = self._pool.blocks
-        return sum(block.block_hash is not None and not block.ref_cnt for block in blocks)
+        return sum(
+            num_users == 0 and (block.ref_cnt > 0 or block.block_hash is not None)
+            for block, num_users in self._users()
+        )
 
     @property
     def num_used(self) -> int:
         """Blocks of calls under way."""
-        return self.num_blocks - self._num_unused
+        return sum(num_users > 0 for _, num_users in self._users())
 
     @property
     def num_shared(self) -> int:
         """Blocks of more than one call under way."""
-        return sum(block.ref_cnt > 1 for block in self._pool.blocks)
+        return sum(num_users > 1 for _, num_users in self._users())
 
     @property
     def num_evicted(self) -> int:
@@ -50,6 +62,7 @@ class KvUse:
         self.num_looked_up_tokens += num_looked_up
         self.num_hit_tokens += num_hit
 
-    @property
-    def _num_unused(self) -> int:
-        return int(self._pool.get_num_free_blocks())
+    def _users(self) -> Iterator[tuple[Any, int]]:
+        """Blocks, and of how many calls under way each is."""
+        idle = self._blocks_of_idle()
+        return ((block, block.ref_cnt - idle[block.block_id]) for block in self._pool.blocks[1:])

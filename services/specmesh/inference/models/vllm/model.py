@@ -6,7 +6,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from itertools import count
 
 import numpy as np
 import torch
@@ -55,7 +54,6 @@ class VllmModel:
         self._core = core
         self.pool = core.kv
         self._seen = SeenPrefixes(core.kv.capacity_tokens)
-        self._names = map(str, count())
         self._sequences: dict[str, VllmSequence] = {}
         """Those that vLLM computes for."""
 
@@ -170,8 +168,7 @@ class VllmModel:
 
     def begin(self, sequence: VllmSequence, chain: PrefixChain, first_row: int) -> str:
         """Have vLLM compute for ``sequence``; the name under which it does."""
-        name = next(self._names)
-        self._core.add(name, chain, first_row)
+        name = self._core.add(chain, first_row)
         self._sequences[name] = sequence
         return name
 

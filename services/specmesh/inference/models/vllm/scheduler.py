@@ -5,42 +5,70 @@ It is imported by its name, by vLLM, and where vLLM has been imported: importing
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from typing import Any, Final
 
 from vllm.sampling_params import SamplingParams
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager
-from vllm.v1.request import Request
+from vllm.v1.request import Request, RequestStatus
 
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
-from specmesh.inference.models.vllm.rows import FIRST_ROW
+from specmesh.inference.models.vllm.idle import IdleRequests
+from specmesh.inference.models.vllm.rows import CALLS, Call
 from specmesh.inference.models.vllm.tails import Beginning, Tails
+
+MAX_IDLE: Final = 256
+"""Requests that stay for their session's next call."""
+_PARAMS: Final = SamplingParams(temperature=0, max_tokens=1, detokenize=False)
+"""Those of every request: what vLLM samples is not read."""
 
 
 class ScoringRequest(Request):  # type: ignore[misc] # vLLM is in another environment
-    """A request for the logits after ``chain[first_row]`` and after all tokens behind it.
+    """A request for the logits after ``chain[first_row]`` and after all tokens behind it: one call,
+    and after that another one of the same session.
 
     Its KV goes by the digests of ``chain``, as in our own engine: callers with different salts
     share none.
     """
 
     def __init__(self, name: str, chain: PrefixChain, first_row: int, block_tokens: int) -> None:
-        self.chain = chain
-        self.first_row = first_row
+        self._blocks_per_hash = block_tokens // BLOCK_TOKENS
+        self._begin(chain, first_row)
         self.source: Beginning | None = None
         """The block in whose middle it goes on, if any."""
-        params = SamplingParams(
-            temperature=0, max_tokens=1, detokenize=False, extra_args={FIRST_ROW: first_row}
-        )
-        each = block_tokens // BLOCK_TOKENS
-        digests = chain.digests[each - 1 :: each]
-        super().__init__(
-            name,
-            list(chain),
-            params,
-            None,
-            block_hasher=lambda request: digests[len(request.block_hashes) :],
-        )
+        super().__init__(name, list(chain), _PARAMS, None, block_hasher=_missing_hashes)
+        self.call = Call(first_row, len(chain), [])
+        """What the workers don't know yet."""
+
+    def go_on(self, chain: PrefixChain, first_row: int, num_shared: int) -> None:
+        """Another call: ``chain`` has the first ``num_shared`` tokens, whose KV is there."""
+        self._begin(chain, first_row)
+        new = chain[num_shared:]
+        self.call = Call(first_row, num_shared, new)
+        self._all_token_ids[num_shared:] = new
+        self.prompt_token_ids[num_shared:] = new
+        self.num_prompt_tokens = len(chain)
+        self.num_computed_tokens = num_shared
+        self.block_hashes.clear()
+        self.update_block_hashes()
+        self.status = RequestStatus.RUNNING
+
+    def _begin(self, chain: PrefixChain, first_row: int) -> None:
+        self.chain = chain
+        self.first_row = first_row
+        self.is_answered = False
+        """Whether all rows of the call have been computed."""
+
+    @property
+    def num_sure(self) -> int:
+        """How many of its tokens are none of a draft."""
+        return self.first_row + 1
+
+    @property
+    def hashes(self) -> list[bytes]:
+        """Those of its full blocks."""
+        return list(self.chain.digests[self._blocks_per_hash - 1 :: self._blocks_per_hash])
 
     @property
     def computed(self) -> PrefixChain:
@@ -52,12 +80,19 @@ class ScoringRequest(Request):  # type: ignore[misc] # vLLM is in another enviro
         return chain
 
 
+def _missing_hashes(request: ScoringRequest) -> list[bytes]:
+    return request.hashes[len(request.block_hashes) :]
+
+
 class ScoringScheduler(Scheduler):  # type: ignore[misc] # vLLM is in another environment
     """Takes from the prefix cache no token whose logits are wanted, and all before them.
 
     What a verification has computed of its draft stays cached under the hashes of its blocks, which
     is right whether it was accepted or not; but a call that has the same draft again needs logits,
     which no cache has.
+
+    A request whose call has ended stays (``idle.py``), and the next call of its session goes on in
+    it. Its rejected draft is written over then.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -65,11 +100,112 @@ class ScoringScheduler(Scheduler):  # type: ignore[misc] # vLLM is in another en
         managers = self.kv_cache_manager.coordinator.single_type_managers
         self.tails: Tails | None = None
         """None for models whose layers don't all keep the KV of all tokens."""
+        self.idle: IdleRequests[ScoringRequest] = IdleRequests(managers[0].block_size)
+        self._max_idle = 0
+        self._untold: dict[str, ScoringRequest] = {}
+        """Requests of whose call the workers don't know yet."""
+        self._is_crowded = False
+        """Whether somebody had to wait for a later step."""
         if [type(manager) for manager in managers] == [FullAttentionManager]:
-            self.tails = Tails(self.kv_cache_manager.block_pool, managers[0].block_size)
-            self._mid_block = managers[0]._partial_hit_reqs
-            self._allocate = managers[0].allocate_new_blocks
-            managers[0].allocate_new_blocks = self._allocate_new_blocks
+            self._manager = managers[0]
+            self.tails = Tails(self.kv_cache_manager.block_pool, self._manager.block_size)
+            self._mid_block = self._manager._partial_hit_reqs
+            self._allocate = self._manager.allocate_new_blocks
+            self._manager.allocate_new_blocks = self._allocate_new_blocks
+            # Workers keep more of these requests than their tokens, and connectors read them.
+            if not self.model_uses_mrope and self.connector is None:
+                self._max_idle = MAX_IDLE
+
+    def go_on(self, chain: PrefixChain, first_row: int) -> ScoringRequest | None:
+        """An idle request that this call goes on in, if there is one."""
+        # Those that run come before those that wait.
+        if self._is_crowded or len(self.running) >= self.max_num_running_reqs:
+            return None
+        found = self.idle.find(chain)
+        if found is None:
+            return None
+        request, num_shared = found
+        name, num_kept = request.request_id, min(num_shared, first_row)
+        blocks = self._manager.req_to_blocks[name]
+        num_kept_blocks = num_kept // self._manager.block_size
+        if any(block.ref_cnt > 1 for block in blocks[num_kept_blocks:]):
+            return None  # somebody reads what would be written over
+        self.idle.remove(request)
+        assert self.tails is not None
+        request.source = self.tails.write_over(blocks, num_kept, num_shared)
+        cached = self._manager.num_cached_block
+        cached[name] = min(cached.get(name, 0), num_kept_blocks)
+        request.go_on(chain, first_row, num_kept)
+        self._untold[name] = request
+        self.running.append(request)
+        return request
+
+    def blocks_of_idle(self) -> Counter[int]:
+        """By block, how many idle requests have it; for any thread."""
+        held: Counter[int] = Counter()
+        for request in self.idle.requests():
+            blocks = self._manager.req_to_blocks.get(request.request_id, ())
+            held.update(block.block_id for block in list(blocks))
+        return held
+
+    def add_request(self, request: ScoringRequest) -> None:
+        """As vLLM's own; of the call, workers are told with the first step."""
+        self._untold[request.request_id] = request
+        super().add_request(request)
+
+    def schedule(self, *args: Any, **options: Any) -> Any:
+        """As vLLM's own, with ``CALLS``."""
+        self._make_room()
+        output = super().schedule(*args, **options)
+        self._is_crowded = bool(self.waiting or self.kv_holding_waiting)
+        told = self._untold.keys() & output.num_scheduled_tokens.keys()
+        setattr(output, CALLS, {name: self._untold.pop(name).call for name in told})
+        return output
+
+    def _make_room(self) -> None:
+        """Give up idle requests while what is to be computed may need their blocks."""
+        if not self.idle:
+            return
+        wanted = 0
+        for queue in (self.running, self.waiting, self.kv_holding_waiting):
+            for request in queue:
+                # One more: it may go on in the middle of a block, and have that copied.
+                num_blocks = -(-request.num_tokens // self.block_size) + 1
+                wanted += num_blocks - request.num_computed_tokens // self.block_size
+        pool = self.kv_cache_manager.block_pool
+        wanted += self.kv_cache_manager.watermark_blocks
+        for request in self.idle.requests():
+            if pool.get_num_free_blocks() >= wanted:
+                return
+            self._give_up(request)
+
+    def _give_up(self, request: ScoringRequest) -> None:
+        self.idle.remove(request)
+        self._end(request)
+
+    def _end(self, request: ScoringRequest) -> None:
+        request.status = RequestStatus.FINISHED_STOPPED
+        self._free_request(request)
+
+    def _update_request_with_output(
+        self, request: ScoringRequest, new_token_ids: list[int], **_: Any
+    ) -> tuple[list[int], bool]:
+        """A call ends with its last token: what was "sampled" after it belongs to nobody."""
+        request.is_answered = True
+        return new_token_ids, True
+
+    def _handle_stopped_request(self, request: ScoringRequest) -> bool:
+        """Whether it has ended: it has not if it waits for another call."""
+        if not self._max_idle or request.status != RequestStatus.RUNNING:
+            request.status = RequestStatus.FINISHED_STOPPED
+            return True
+        self._register(request)
+        request.source = None
+        for each in self.idle.add(request):
+            self._end(each)
+        if len(self.idle) > self._max_idle:
+            self._give_up(self.idle.requests()[0])
+        return False
 
     def _get_local_prefix_cache_hit(self, request: ScoringRequest) -> Any:
         hit = super()._get_local_prefix_cache_hit(_BeforeRows(request))
@@ -101,10 +237,16 @@ class ScoringScheduler(Scheduler):  # type: ignore[misc] # vLLM is in another en
         return num_blocks <= num_free
 
     def _free_request(self, request: ScoringRequest, delay_free_blocks: bool = False) -> Any:
-        if self.tails is not None and request.num_computed_tokens:
-            (blocks,) = self.kv_cache_manager.get_blocks(request.request_id).blocks
-            self.tails.keep(blocks, request.computed, request.first_row + 1, request.source)
+        self._untold.pop(request.request_id, None)
+        if request.num_computed_tokens:
+            self._register(request)
         return super()._free_request(request, delay_free_blocks)
+
+    def _register(self, request: ScoringRequest) -> None:
+        """Have other calls go on in the middle of its blocks."""
+        if self.tails is not None:
+            (blocks,) = self.kv_cache_manager.get_blocks(request.request_id).blocks
+            self.tails.keep(blocks, request.computed, request.num_sure, request.source)
 
 
 class _BeforeRows:

@@ -71,6 +71,24 @@ class Tails:
         self._pool.evict_blocks({number})
         return True
 
+    def write_over(self, blocks: Sequence[Any], num_kept: int, num_shared: int) -> Beginning | None:
+        """Have the call that alone uses ``blocks``, as of the one that holds token ``num_kept``,
+        write there from that token on. Its first ``num_shared`` tokens are what was there.
+
+        Returns the block in whose middle it does, if any.
+        """
+        first, num_within = divmod(num_shared, self._block_tokens)
+        if num_within and blocks[first].block_id in self._registry:
+            self._registry.shorten(blocks[first].block_id, num_within)
+            first += 1
+        for block in blocks[first:]:
+            self._registry.discard(block.block_id)
+        first, num_within = divmod(num_kept, self._block_tokens)
+        self._pool.evict_blocks({block.block_id for block in blocks[first:]})
+        if not num_within:
+            return None
+        return Beginning(blocks[first], first * self._block_tokens, num_within)
+
     def keep(
         self, blocks: Sequence[Any], chain: PrefixChain, num_sure: int, source: Beginning | None
     ) -> None:
