@@ -102,6 +102,9 @@ class ScoringScheduler(Scheduler):  # type: ignore[misc] # vLLM is in another en
         """None for models whose layers don't all keep the KV of all tokens."""
         self.idle: IdleRequests[ScoringRequest] = IdleRequests(managers[0].block_size)
         self._max_idle = 0
+        self._unregistered: dict[str, ScoringRequest] = {}
+        """Those idle ones of which ``tails`` doesn't know yet: mostly nobody asks it before they go
+        on."""
         self._untold: dict[str, ScoringRequest] = {}
         """Requests of whose call the workers don't know yet."""
         self._is_crowded = False
@@ -130,6 +133,7 @@ class ScoringScheduler(Scheduler):  # type: ignore[misc] # vLLM is in another en
         num_kept_blocks = num_kept // self._manager.block_size
         if any(block.ref_cnt > 1 for block in blocks[num_kept_blocks:]):
             return None  # somebody reads what would be written over
+        self._unregistered.pop(name, None)
         self.idle.remove(request)
         assert self.tails is not None
         request.source = self.tails.write_over(blocks, num_kept, num_shared)
@@ -199,8 +203,7 @@ class ScoringScheduler(Scheduler):  # type: ignore[misc] # vLLM is in another en
         if not self._max_idle or request.status != RequestStatus.RUNNING:
             request.status = RequestStatus.FINISHED_STOPPED
             return True
-        self._register(request)
-        request.source = None
+        self._unregistered[request.request_id] = request
         for each in self.idle.add(request):
             self._end(each)
         if len(self.idle) > self._max_idle:
@@ -212,6 +215,8 @@ class ScoringScheduler(Scheduler):  # type: ignore[misc] # vLLM is in another en
         request.source = None
         if self.tails is None or not self._has_room_for_a_copy(request):
             return hit
+        while self._unregistered:
+            self._register(self._unregistered.popitem()[1])
         blocks, num_cached, *others = hit
         source = self.tails.find(request.chain, num_cached, request.first_row)
         if source is None:
@@ -238,6 +243,7 @@ class ScoringScheduler(Scheduler):  # type: ignore[misc] # vLLM is in another en
 
     def _free_request(self, request: ScoringRequest, delay_free_blocks: bool = False) -> Any:
         self._untold.pop(request.request_id, None)
+        self._unregistered.pop(request.request_id, None)
         if request.num_computed_tokens:
             self._register(request)
         return super()._free_request(request, delay_free_blocks)
@@ -247,6 +253,7 @@ class ScoringScheduler(Scheduler):  # type: ignore[misc] # vLLM is in another en
         if self.tails is not None:
             (blocks,) = self.kv_cache_manager.get_blocks(request.request_id).blocks
             self.tails.keep(blocks, request.computed, request.num_sure, request.source)
+            request.source = None
 
 
 class _BeforeRows:

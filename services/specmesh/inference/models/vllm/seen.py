@@ -28,8 +28,10 @@ class SeenPrefixes:
         self._blocks: OrderedDict[bytes, _Block] = OrderedDict()
 
     def add(self, chain: PrefixChain) -> None:
-        """Remember the full blocks of ``chain``."""
+        """Remember the full blocks of ``chain``, longer than others if the last one is new."""
         with self._lock:
+            if chain.digests and chain.digests[-1] in self._blocks:
+                return  # and so are those before it
             # The last first: a block is forgotten before its parent, without which it is no use.
             for index in reversed(range(len(chain.digests))):
                 digest = chain.digests[index]

@@ -84,7 +84,9 @@ class Tails:
         for block in blocks[first:]:
             self._registry.discard(block.block_id)
         first, num_within = divmod(num_kept, self._block_tokens)
-        self._pool.evict_blocks({block.block_id for block in blocks[first:]})
+        hashed = {block.block_id for block in blocks[first:] if block.block_hash is not None}
+        if hashed:
+            self._pool.evict_blocks(hashed)
         if not num_within:
             return None
         return Beginning(blocks[first], first * self._block_tokens, num_within)
