@@ -18,7 +18,7 @@ TEXT = list(range(NUM_TEXT_TOKENS))
 
 def test_a_session_goes_on_behind_what_it_keeps_of_each_draft():
     asked = list(session(TEXT, PROMPT_TOKENS[1], NUM_DRAFT_TOKENS[-1], (1, 2)))
-    assert len(asked) == WARM_UP + ROUNDS
+    assert len(asked) == WARM_UP + ROUNDS[NUM_DRAFT_TOKENS[-1]]
     for ask, following in itertools.pairwise(asked):
         assert ask.prefix == TEXT[: len(ask.prefix)]
         assert len(ask.draft) == NUM_DRAFT_TOKENS[-1]

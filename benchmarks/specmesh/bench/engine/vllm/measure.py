@@ -28,7 +28,7 @@ from specmesh.cli.local.supervisor import Supervisor
 
 T = TypeVar("T")
 
-TURN_ROUNDS = 8
+TURN_ROUNDS = 4
 _START_SECONDS = 300.0
 _STOP_SECONDS = 10.0
 
@@ -98,7 +98,7 @@ async def _side_by_side(
 ) -> Verification:
     own: list[float] = []
     times: dict[str, list[float]] = {name: [] for name in verifying}
-    for _ in range(ROUNDS // TURN_ROUNDS):
+    for _ in range(ROUNDS[drafted] // TURN_ROUNDS):
         own += await _in(decoding, programs.turn, number, 0, TURN_ROUNDS)
         for name, process in verifying.items():
             times[name] += await _in(process, programs.turn, number, drafted, TURN_ROUNDS)

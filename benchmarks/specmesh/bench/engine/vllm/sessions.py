@@ -11,12 +11,16 @@ import numpy as np
 from specmesh.bench.engine.plan import PROMPT_TOKENS
 
 NUM_DRAFT_TOKENS = (0, 1, 2, 4, 8, 16)
-ROUNDS = 40
-"""Timed verifications of each session; of no draft tokens, they meet each place in a block."""
+ROUNDS = dict.fromkeys(NUM_DRAFT_TOKENS, 40) | {0: 160}
+"""Timed verifications of each session, by its draft tokens. Without any, they are held against
+vLLM's own steps: they meet each place in a block several times, and a machine's slow moments even
+out."""
 WARM_UP = 2
 """Verifications before those: the first reads the prompt."""
 
-NUM_TEXT_TOKENS = PROMPT_TOKENS[1] + (WARM_UP + ROUNDS) * (NUM_DRAFT_TOKENS[-1] + 1)
+NUM_TEXT_TOKENS = PROMPT_TOKENS[1] + max(
+    (WARM_UP + rounds) * (drafted + 1) for drafted, rounds in ROUNDS.items()
+)
 """As far as a session gets at most."""
 
 
@@ -36,7 +40,7 @@ def session(
     """Verifications along ``text``, of whose drafts a random part is kept."""
     random = np.random.default_rng(seed)
     length = num_prompt_tokens
-    for _ in range(WARM_UP + ROUNDS):
+    for _ in range(WARM_UP + ROUNDS[num_draft_tokens]):
         num_kept = int(random.integers(0, num_draft_tokens, endpoint=True))
         right = list(text[length : length + num_kept])
         wrong = [text[0]] * (num_draft_tokens - num_kept)
