@@ -45,14 +45,14 @@ def test_speed_is_the_median_of_rounds_times_the_tokens_of_all():
 async def test_tokens_a_round_are_those_of_many_prompts_and_counted_once_for_a_way(monkeypatch):
     asked = []
 
-    async def attempt(client, load, way):
+    async def attempt(client, cores, load, way):
         asked.append((load, way.strategy))
         return one(500.0, rounds=5 if way.strategy == "a" else 2)
 
     monkeypatch.setattr(tries, "attempt", attempt)
     ways, known = [tried("a", 70, 50), tried("b", 45, 45), tried("c", 99)], {}
-    await count_all(None, "all", ways, known)
-    await count_all(None, "all", ways, known)
+    await count_all(None, None, "all", ways, known)
+    await count_all(None, None, "all", ways, known)
     assert asked == [("all", "a"), ("all", "b")]
     assert [each.way.strategy for each in ways] == ["b", "a", "c"]
     # As many rounds a second as were timed, half as many tokens a round for the one.

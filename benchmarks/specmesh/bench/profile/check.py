@@ -32,6 +32,7 @@ from specmesh.bench.profile.replicas import connected_in
 from specmesh.bench.profile.report import show
 from specmesh.bench.profile.run import NUM_PROMPTS, NUM_TOKENS, SECONDS, Plan, measure
 from specmesh.bench.profile.tries import Load, Tried, Try, count_all, num_answers, regret, try_all
+from specmesh.bench.profile.watch import CoreWatch
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.mesh import MeshOptions
 from specmesh.cli.up import DrafterModels, HeadsFolder, TargetModel, Threads, real_models
@@ -89,7 +90,7 @@ def main(
         int, typer.Option(min=SCREENING + 1, help="To try; others are for the profile.")
     ] = NUM_PROMPTS,
     tokens: Tokens = NUM_TOKENS,
-    passes: Annotated[int, typer.Option(min=1, help="Of the fastest.")] = 8,
+    passes: Annotated[int, typer.Option(min=1, help="Of the fastest.")] = 12,
     temperature: Temperatures = None,
     seed: Seed = SEED,
     threads: Threads = 1,
@@ -132,7 +133,8 @@ class ProfileBench(Bench):
                 plan = replace(check.plan, placement=self.mesh.placement)
                 profile = await measure(replicas, client, plan, self.say)
             show(profile, self.console)
-            cases = [each async for each in self._cases(client, profile)]
+            async with CoreWatch.of(profile.costs) as cores:
+                cases = [each async for each in self._cases(client, cores, profile)]
         identical = all(case["identical"] for case in cases)
         return 0 if identical else ExitStatus.FAILED, {
             "errors": {role: asdict(each) for role, each in profile.accuracy.items()},
@@ -145,7 +147,9 @@ class ProfileBench(Bench):
             "profile": json.loads(profile.to_json()),
         }
 
-    async def _cases(self, client: AsyncClient, profile: Profile) -> AsyncIterator[dict[str, Any]]:
+    async def _cases(
+        self, client: AsyncClient, cores: CoreWatch, profile: Profile
+    ) -> AsyncIterator[dict[str, Any]]:
         check = self._check
         for temperature in check.plan.temperatures:
             counted: dict[Way, Try] = {}
@@ -159,8 +163,8 @@ class ProfileBench(Bench):
                 )
                 loads = check.loads(streams, temperature)
                 ways = [each.acceptance.way for each in expected]
-                tried = await try_all(client, loads, ways, ways[0])
-                await count_all(client, check.count(temperature), tried, counted)
+                tried = await try_all(client, cores, loads, ways, ways[0])
+                await count_all(client, cores, check.count(temperature), tried, counted)
                 case = _case(loads[0], expected, tried)
                 self._show(case)
                 yield case
@@ -198,6 +202,7 @@ def _case(load: Load, expected: Sequence[Expectation], tried: Sequence[Tried]) -
             "expected_rounds_per_s": of_way[each.way].rounds_per_s,
             "rounds_per_s": each.rounds_per_s,
             "rounds_per_s_by_pass": [final.rounds_per_s for final in each.finals],
+            "core_ms_by_pass": [dict(final.core_ms) for final in each.finals],
             "expected_tokens_per_s": of_way[each.way].tokens_per_s,
             "tokens_per_s": each.tokens_per_s,
             "identical": _identical(each, tried[0]),

@@ -11,7 +11,9 @@ from itertools import cycle, islice
 from specmesh.bench.profile.costs import Acceptance, MeshCosts, Observed, Way
 from specmesh.bench.profile.polish import polished
 from specmesh.bench.profile.predict import tokens_per_s
+from specmesh.bench.profile.stillness import Pace, on_still_cores
 from specmesh.bench.profile.tries import Load, attempt, num_answers, warm_up
+from specmesh.bench.profile.watch import CoreWatch
 from specmesh.client import AsyncClient
 
 Case = tuple[Way, float, int]
@@ -22,17 +24,21 @@ class Observations:
     """Tries of ways of decoding, in one pass after the other."""
 
     def __init__(
-        self, client: AsyncClient, prompts: Sequence[str], num_tokens: int, seed: int
+        self,
+        client: AsyncClient,
+        cores: CoreWatch,
+        prompts: Sequence[str],
+        num_tokens: int,
+        seed: int,
     ) -> None:
         self._client = client
+        self._cores = cores
         self._prompts = cycle(prompts)
         self._num_tokens = num_tokens
         self._seed = seed
         self._num_passes = 0
-        self._rates: defaultdict[tuple[float, int], defaultdict[Way, dict[int, float]]] = (
-            defaultdict(lambda: defaultdict(dict))
-        )
-        """Rounds a second, by load, way and pass."""
+        self._paces: defaultdict[Case, dict[int, Pace]] = defaultdict(dict)
+        """By pass."""
 
     async def observe(self, cases: Collection[Case], seconds: float) -> None:
         """Try each of ``cases``, at least once, over and over for about ``seconds``: in turns, so
@@ -45,10 +51,11 @@ class Observations:
                 for streams in sorted({streams for _, _, streams in cases})
             }
             for load in loads.values():
-                await warm_up(self._client, load, [way for way, *_ in cases])
+                await warm_up(self._client, self._cores, load, [way for way, *_ in cases])
             for way, temperature, streams in cases:
-                tried = await attempt(self._client, loads[streams].at(temperature), way)
-                self._rates[temperature, streams][way][self._num_passes] = tried.rounds_per_s
+                load = loads[streams].at(temperature)
+                tried = await attempt(self._client, self._cores, load, way)
+                self._paces[way, temperature, streams][self._num_passes] = tried.pace
             self._num_passes += 1
             if time.monotonic() >= until:
                 return
@@ -60,9 +67,12 @@ class Observations:
 
     def observed(self) -> tuple[Observed, ...]:
         """What follows from all tries so far."""
+        of_load: defaultdict[tuple[float, int], dict[Way, dict[int, float]]] = defaultdict(dict)
+        for (way, temperature, streams), speeds in on_still_cores(self._paces).items():
+            of_load[temperature, streams][way] = speeds
         return tuple(
             Observed(way, temperature, streams, speed, len(speeds[way]))
-            for (temperature, streams), speeds in self._rates.items()
+            for (temperature, streams), speeds in of_load.items()
             for way, speed in polished(speeds).items()
         )
 

@@ -22,9 +22,9 @@ from specmesh.bench.profile.costs import (
 CONTEXT: Final = 128
 """Tokens that answers have before them on average, if nobody says otherwise."""
 _HALVINGS: Final = 12
-_PRIOR_TRIES: Final = 4
+_PRIOR_TRIES: Final = 2
 """So many tries tell as much of a way as the times of its steps do: on two cores one try, and what
-follows from the steps, are off by some 8 and 4 per cent."""
+follows from the steps, are off by some 5 and 4 per cent."""
 
 
 def tokens_per_s(acceptance: Acceptance, costs: MeshCosts, streams: int, context: float) -> float:

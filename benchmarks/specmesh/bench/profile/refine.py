@@ -14,6 +14,7 @@ from specmesh.bench.profile.choose import expectations
 from specmesh.bench.profile.costs import AUTOREGRESSIVE_ROUND, MANY, MeshCosts, Way
 from specmesh.bench.profile.orchestrated import Case, Observations, promising
 from specmesh.bench.profile.predict import CONTEXT, orchestrating
+from specmesh.bench.profile.watch import CoreWatch
 from specmesh.client import AsyncClient
 
 LEADERS = 4
@@ -26,6 +27,7 @@ class Tries:
     def __init__(
         self,
         client: AsyncClient,
+        cores: CoreWatch,
         accepted: Acceptances,
         prompts: Sequence[str],
         num_tokens: int,
@@ -33,7 +35,7 @@ class Tries:
         say: Callable[[str], None],
     ) -> None:
         self._accepted = accepted
-        self._observations = Observations(client, prompts, num_tokens, seed)
+        self._observations = Observations(client, cores, prompts, num_tokens, seed)
         self._say = say
 
     async def fit(

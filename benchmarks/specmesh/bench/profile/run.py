@@ -27,6 +27,7 @@ from specmesh.bench.profile.refine import Tries
 from specmesh.bench.profile.replicas import Replica, Replicas
 from specmesh.bench.profile.settings import contexts, drafts, heads_drafts, verifications
 from specmesh.bench.profile.timing import Timer, contention, drafting, heads_drafting, verifying
+from specmesh.bench.profile.watch import CoreWatch
 from specmesh.cli.local.cores import Placement
 from specmesh.client import AsyncClient
 
@@ -157,9 +158,11 @@ async def _tried(
         if time.monotonic() >= until:
             break
     if orchestrator is not None:
-        tries = Tries(orchestrator, accepted, plan.prompts, plan.num_tokens, plan.seed, say)
-        costs = await tries.fit(costs, plan.temperatures, plan.seconds * OBSERVING)
-        costs = await tries.refine(costs, plan.temperatures, plan.seconds * REFINING)
+        async with CoreWatch.of(costs) as cores:
+            given = (plan.prompts, plan.num_tokens, plan.seed, say)
+            tries = Tries(orchestrator, cores, accepted, *given)
+            costs = await tries.fit(costs, plan.temperatures, plan.seconds * OBSERVING)
+            costs = await tries.refine(costs, plan.temperatures, plan.seconds * REFINING)
     return accepted.means(), costs
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from specmesh.bench.profile.costs import Way
+from specmesh.bench.profile.costs import Drafting, Way
 from specmesh.bench.profile.polish import polished
+from specmesh.bench.profile.stillness import Pace, on_still_cores
+from specmesh.bench.profile.watch import CoreWatch
 from specmesh.client import AsyncClient, GenerationStats
 
 FINALISTS = 5
@@ -40,6 +42,8 @@ class Try:
     rounds: int
     """Verifications of all answers."""
     texts: tuple[tuple[int, ...], ...]
+    core_ms: Mapping[str, float] = field(default_factory=dict)
+    """As ``Pace`` has it."""
 
     @property
     def tokens(self) -> int:
@@ -51,6 +55,11 @@ class Try:
         """While as many answers ran as there are streams."""
         return self.tokens_per_s * self.rounds / self.tokens
 
+    @property
+    def pace(self) -> Pace:
+        """Of its rounds."""
+        return Pace(self.rounds_per_s, self.core_ms)
+
 
 @dataclass(slots=True)
 class Tried:
@@ -61,7 +70,7 @@ class Tried:
     """That decided whether there are others."""
     finals: list[Try] = field(default_factory=list)
     final_rounds_per_s: float = 0.0
-    """Those of the finals, at the machine's usual speed."""
+    """Those of the finals, at the machine's usual speed on still cores."""
     counted: Try | None = None
     """With many prompts, whatever the number of streams: tokens a round don't depend on it."""
 
@@ -95,41 +104,41 @@ class Tried:
 
 
 async def try_all(
-    client: AsyncClient, loads: Sequence[Load], ways: Sequence[Way], chosen: Way
+    client: AsyncClient, cores: CoreWatch, loads: Sequence[Load], ways: Sequence[Way], chosen: Way
 ) -> list[Tried]:
     """Try each of ``ways`` with the first load, then the fastest and ``chosen`` with each of the
     others; they take turns, so that other load on the machine affects all alike. Returns all, the
     fastest of those tried to the end first. Raises SpecmeshError."""
-    await warm_up(client, loads[0], ways)
-    tried = [Tried(way, await attempt(client, loads[0], way)) for way in ways]
+    await warm_up(client, cores, loads[0], ways)
+    tried = [Tried(way, await attempt(client, cores, loads[0], way)) for way in ways]
     finalists = _finalists(tried, chosen)
     for number, load in enumerate(loads[1:]):
-        await warm_up(client, load, [each.way for each in finalists])
+        await warm_up(client, cores, load, [each.way for each in finalists])
         for each in finalists[:: 1 if number % 2 else -1]:
-            each.finals.append(await attempt(client, load, each.way))
+            each.finals.append(await attempt(client, cores, load, each.way))
     steady(finalists)
     finalists.sort(key=lambda each: each.tokens_per_s, reverse=True)
     return [*finalists, *(each for each in tried if each not in finalists)]
 
 
 async def count_all(
-    client: AsyncClient, load: Load, tried: list[Tried], known: dict[Way, Try]
+    client: AsyncClient, cores: CoreWatch, load: Load, tried: list[Tried], known: dict[Way, Try]
 ) -> None:
     """Have those of ``tried`` that were tried to the end answer ``load`` as well, unless it is
     ``known`` what comes of it, and sort them anew, the fastest first. Raises SpecmeshError."""
     finalists = [each for each in tried if each.finals]
     for each in finalists:
         if each.way not in known:
-            known[each.way] = await attempt(client, load, each.way)
+            known[each.way] = await attempt(client, cores, load, each.way)
         each.counted = known[each.way]
     finalists.sort(key=lambda each: each.tokens_per_s, reverse=True)
     tried[: len(finalists)] = finalists
 
 
-async def warm_up(client: AsyncClient, load: Load, ways: Sequence[Way]) -> None:
+async def warm_up(client: AsyncClient, cores: CoreWatch, load: Load, ways: Sequence[Way]) -> None:
     """Have every replica read the prompts, so that no try pays for that."""
     for way in {each.strategy: each for each in ways}.values():
-        await attempt(client, replace(load, num_tokens=2), way)
+        await attempt(client, cores, replace(load, num_tokens=2), way)
 
 
 def _finalists(tried: Sequence[Tried], chosen: Way) -> list[Tried]:
@@ -139,10 +148,8 @@ def _finalists(tried: Sequence[Tried], chosen: Way) -> list[Tried]:
 
 def steady(finalists: Sequence[Tried]) -> None:
     """Say of all how fast their finals were, for the machine may have been busy meanwhile."""
-    speeds = {
-        each.way: dict(enumerate(final.rounds_per_s for final in each.finals)) for each in finalists
-    }
-    for way, speed in polished(speeds).items():
+    paces = {each.way: dict(enumerate(final.pace for final in each.finals)) for each in finalists}
+    for way, speed in polished(on_still_cores(paces)).items():
         next(each for each in finalists if each.way == way).final_rounds_per_s = speed
 
 
@@ -158,7 +165,7 @@ def num_answers(streams: int) -> int:
     return max(4, 2 * streams)
 
 
-async def attempt(client: AsyncClient, load: Load, way: Way) -> Try:
+async def attempt(client: AsyncClient, cores: CoreWatch, load: Load, way: Way) -> Try:
     """Answer the load's prompts, ``streams`` at a time. Raises SpecmeshError."""
     waiting = list(enumerate(load.prompts))[::-1]
     texts: dict[int, tuple[int, ...]] = {}
@@ -180,16 +187,22 @@ async def attempt(client: AsyncClient, load: Load, way: Way) -> Try:
                 max_tokens=load.num_tokens,
                 ignore_end_of_text=True,
             )
-            arrivals.extend([(time.perf_counter(), len(chunk.token_ids)) async for chunk in answer])
+            arrivals.extend([(time.monotonic(), len(chunk.token_ids)) async for chunk in answer])
             texts[number] = tuple(answer.result.token_ids)
             stats.append(answer.result.stats)
-        ends.append(time.perf_counter())
+        ends.append(time.monotonic())
 
-    began = time.perf_counter()
+    began = time.monotonic()
     await asyncio.gather(*(stream() for _ in range(load.streams)))
     until = min(ends)
     return Try(
         tokens_per_s=sum(count for at, count in arrivals if at <= until) / (until - began),
         rounds=sum(each.num_verify_calls for each in stats),
         texts=tuple(texts[number] for number in sorted(texts)),
+        core_ms=_of_those_who_work(way, cores.core_ms(began, until)),
     )
+
+
+def _of_those_who_work(way: Way, core_ms: Mapping[str, float]) -> dict[str, float]:
+    drafts = way.drafting is Drafting.DRAFTER
+    return {role: ms for role, ms in core_ms.items() if drafts or role != Drafting.DRAFTER}
