@@ -67,6 +67,15 @@ def test_what_is_wrong_with_a_file_is_named(change, field):
         Profile.from_json("no")
 
 
+@pytest.mark.parametrize("field", ["rounds_per_s", "tries"])
+def test_ways_without_rounds_or_tries_are_refused(field):
+    edited = json.loads(PROFILE.to_json())
+    edited["costs"]["observed"][0][field] = 0
+    with pytest.raises(InvalidField) as refused:
+        Profile.from_json(json.dumps(edited))
+    assert refused.value.field == f"costs.observed.0.{field}"
+
+
 def test_a_known_answer_judges_a_tree():
     tree = TokenTree((7, 8, 9), (0, 0, 2))
     verdict = known_verdict(tree, (8, 9, 4))

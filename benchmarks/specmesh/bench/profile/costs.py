@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from statistics import median
 
+from pydantic import PositiveFloat, PositiveInt
+
 from specmesh.bench.kit.experiment import AUTOREGRESSIVE, HEADS
 from specmesh.bench.profile.law import Law
 from specmesh.decoding.tree import TokenTree
@@ -103,8 +105,8 @@ class Observed:
     temperature: float
     streams: int
     """One or ``MANY``."""
-    rounds_per_s: float
-    tries: int
+    rounds_per_s: PositiveFloat
+    tries: PositiveInt
     """By which that is known."""
 
 
@@ -139,7 +141,7 @@ class Acceptance:
 
     way: Way
     temperature: float
-    tokens: float
+    tokens: PositiveFloat
     """That a verification yields, the target's own included."""
     nodes: float
     """That a verification covers."""

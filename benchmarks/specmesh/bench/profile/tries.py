@@ -16,6 +16,8 @@ from specmesh.client import AsyncClient, GenerationStats
 
 FINALISTS = 5
 """How many of the fastest are tried again, beside the one chosen."""
+_SCREENING = -1
+"""The pass before the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +71,8 @@ class Tried:
     screening: Try
     """That decided whether there are others."""
     finals: list[Try] = field(default_factory=list)
-    final_rounds_per_s: float = 0.0
-    """Those of the finals, at the machine's usual speed on still cores."""
+    rounds_per_s: float = 0.0
+    """Of the tries that count, at the machine's usual speed on still cores."""
     counted: Try | None = None
     """With many prompts, whatever the number of streams: tokens a round don't depend on it."""
 
@@ -86,9 +88,10 @@ class Tried:
         return self.finals or [self.screening]
 
     @property
-    def rounds_per_s(self) -> float:
-        """Of the tries that count."""
-        return self.final_rounds_per_s if self.finals else self.screening.rounds_per_s
+    def paces(self) -> dict[int, Pace]:
+        """Of the tries that count, by pass."""
+        first = 0 if self.finals else _SCREENING
+        return {number: each.pace for number, each in enumerate(self.tries, first)}
 
     @property
     def tokens_per_round(self) -> float:
@@ -111,12 +114,13 @@ async def try_all(
     fastest of those tried to the end first. Raises SpecmeshError."""
     await warm_up(client, cores, loads[0], ways)
     tried = [Tried(way, await attempt(client, cores, loads[0], way)) for way in ways]
+    steady(tried)
     finalists = _finalists(tried, chosen)
     for number, load in enumerate(loads[1:]):
         await warm_up(client, cores, load, [each.way for each in finalists])
         for each in finalists[:: 1 if number % 2 else -1]:
             each.finals.append(await attempt(client, cores, load, each.way))
-    steady(finalists)
+    steady(tried)
     finalists.sort(key=lambda each: each.tokens_per_s, reverse=True)
     return [*finalists, *(each for each in tried if each not in finalists)]
 
@@ -146,11 +150,11 @@ def _finalists(tried: Sequence[Tried], chosen: Way) -> list[Tried]:
     return [each for rank, each in enumerate(fastest) if rank < FINALISTS or each.way == chosen]
 
 
-def steady(finalists: Sequence[Tried]) -> None:
-    """Say of all how fast their finals were, for the machine may have been busy meanwhile."""
-    paces = {each.way: dict(enumerate(final.pace for final in each.finals)) for each in finalists}
-    for way, speed in polished(on_still_cores(paces)).items():
-        next(each for each in finalists if each.way == way).final_rounds_per_s = speed
+def steady(tried: Sequence[Tried]) -> None:
+    """Say of all how fast their tries were, for the machine may have been busy meanwhile."""
+    speeds = polished(on_still_cores({each.way: each.paces for each in tried}))
+    for each in tried:
+        each.rounds_per_s = speeds[each.way]
 
 
 def regret(tried: Sequence[Tried], chosen: Way) -> float:

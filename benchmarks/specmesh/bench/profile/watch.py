@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 import time
 from collections import defaultdict
@@ -19,15 +20,16 @@ from types import TracebackType
 from typing import Self
 
 from specmesh.bench.profile.costs import MeshCosts
+from specmesh.cli.local.process import StartError
 
 _PAUSE_S = 0.05
 _WORK = 15_000
-"""Additions, half a millisecond of Python: a hundredth of a core's time."""
+"""Additions: half a millisecond of Python."""
 
 
 class CoreWatch:
     """Times a fixed piece of work on the cores of each role, over and over, in a process of its
-    own. Of no role's cores, nothing is watched."""
+    own. Of no role's cores, nothing is watched. Entering raises StartError."""
 
     def __init__(self, cores: Mapping[str, Collection[int]]) -> None:
         self._cores = cores
@@ -49,7 +51,8 @@ class CoreWatch:
                 *command, stdout=asyncio.subprocess.PIPE
             )
             for _ in numbers:
-                await self._read_one()
+                if not await self._read_one():
+                    raise StartError(f"nothing watches cores {numbers}")
             self._reading = asyncio.create_task(self._read())
         return self
 
@@ -101,6 +104,7 @@ class CoreWatch:
 
 def _watch(cores: Collection[int]) -> None:
     """Print a core's number, the time and how long the work took there, until nobody reads it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with whoever reads
     with suppress(BrokenPipeError):
         while True:
             for number in cores:
