@@ -12,6 +12,7 @@ from specmesh.bench.engine.vllm.sessions import (
     WARM_UP,
     session,
 )
+from specmesh.bench.engine.vllm.waiting import Waits
 
 TEXT = list(range(NUM_TEXT_TOKENS))
 
@@ -34,8 +35,11 @@ def test_without_drafts_a_session_meets_each_place_in_a_block():
 def test_what_is_reported_of_a_verification():
     plan = EnginePlan("m", "float32", "cpu", 1, streams=(1,), num_tokens=4, rounds=1, seed=0)
     one = Verification(vllm_ms=11.0, called_ms=12.5, ours_ms=22.0, own_step_ms=10.0)
-    found = as_json(plan, {1: {0: one}})["verifications"]["1"]["0"]
+    waits = Waits(1024, 250.0, 14.0, 120.0, 240.0, 130.0, 260.0)
+    told = as_json(plan, {1: {0: one}}, waits)
+    found = told["verifications"]["1"]["0"]
     assert (found["of_own_step"], found["of_ours"], found["service_ms"]) == (1.1, 0.5, 1.5)
+    assert (told["waits"]["step_ms"], told["waits"]["longest_queued_ms"]) == (250.0, 240.0)
 
 
 def test_where_there_is_no_vllm_it_says_how_to_get_it(bench):

@@ -100,11 +100,11 @@ def _vllm(plan: EnginePlan, *, json_: bool) -> None:
     check_versions()
     from specmesh.bench.engine.vllm import measure, report
 
-    found = asyncio.run(measure.measure(plan, Console(stderr=True)))
+    found, waits = asyncio.run(measure.measure(plan, Console(stderr=True)))
     if json_:
-        typer.echo(json.dumps(report.as_json(plan, found)))
+        typer.echo(json.dumps(report.as_json(plan, found, waits)))
     else:
-        report.show(plan, found, Console())
+        report.show(plan, found, waits, Console())
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -38,18 +39,29 @@ def digest_of_weights(model: Any, config: Any, *, wanted: bool) -> str:
     """SHA-256 in hex over a transformers model as it was loaded, and over its configuration.
 
     A model in parts has the digest of the whole one: all ranks must call this, for each contributes
-    its part of every tensor. One on which it isn't ``wanted`` gets "". It takes about a second for
-    each GiB and core.
+    its part of every tensor. One on which it isn't ``wanted`` gets "".
     """
+    whole = (
+        (name, tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor)
+        for name, tensor in sorted(model.state_dict().items())
+    )
+    if wanted:
+        return digest_of_tensors(whole, config)
+    for _ in whole:
+        pass
+    return ""
+
+
+def digest_of_tensors(tensors: Iterable[tuple[str, Any]], config: Any) -> str:
+    """SHA-256 in hex over torch's ``tensors`` with their names, which are sorted, and over a
+    configuration. It takes about a second for each GiB and core."""
     found = hashlib.sha256(json.dumps(_relevant(config.to_dict()), sort_keys=True).encode())
     with ThreadPoolExecutor() as threads:
-        for name, tensor in sorted(model.state_dict().items()):
-            whole = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-            if wanted:
-                found.update(f"{name} {whole.dtype} {tuple(whole.shape)} ".encode())
-                for piece in threads.map(_sha256, _pieces(whole)):
-                    found.update(piece)
-    return found.hexdigest() if wanted else ""
+        for name, tensor in tensors:
+            found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
+            for piece in threads.map(_sha256, _pieces(tensor)):
+                found.update(piece)
+    return found.hexdigest()
 
 
 def _relevant(value: Any) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,13 +23,73 @@ from specmesh.inference.models.tensor_parallel import Ranks
 
 
 @dataclass(frozen=True, slots=True)
-class LoadedModel:
-    """A model as transformers loads it, before anything is replaced in it."""
+class ModelFiles:
+    """What is read of any model: its configuration and its tokenizer."""
 
     name: str
     config: Any
-    model: Any
     tokenizer: Any
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether its weights are stored in fewer bits than they are computed with."""
+        return getattr(self.config, "quantization_config", None) is not None
+
+    def load(
+        self, dtype: str, device: str, ranks: Ranks | None, attention: str = "sdpa"
+    ) -> LoadedModel:
+        """With its weights, or, with ``ranks``, this rank's part of them. Raises
+        ``ModelNotLoadable``.
+
+        ``attention`` is one of transformers' own. With "sdpa" all models look theirs up by name, so
+        that ours can take its place; "eager" alone computes whatever a model asks of it, such as a
+        cap on scores.
+        """
+        division = {}
+        with _naming(self.name):
+            if ranks is not None:
+                division["distributed_config"] = ranks.division(self.name, self.config, device)
+            model: Any = AutoModelForCausalLM.from_pretrained(
+                self.name,
+                dtype=getattr(torch, dtype),
+                attn_implementation=attention,
+                **division,
+            )
+        return LoadedModel(self.name, self.config, self.tokenizer, model)
+
+    def describe_as(
+        self,
+        *,
+        generation_config: Any,
+        num_parameters: int,
+        weights_digest: str,
+        dtype: str,
+        chat_template: str | None,
+        **others: Any,
+    ) -> ModelDescription:
+        """What peers are told of the model; ``others`` are more fields. ``chat_template`` stands in
+        for the model's own."""
+        ids = generation_config.eos_token_id
+        return ModelDescription(
+            name=Path(self.name).name if Path(self.name).exists() else self.name,
+            vocab_size=self.config.vocab_size,
+            context_tokens=self.config.max_position_embeddings,
+            end_of_text_ids=() if ids is None else (ids,) if isinstance(ids, int) else tuple(ids),
+            tokenizer_json=self.tokenizer.backend_tokenizer.to_str(),
+            num_parameters=num_parameters,
+            weights_digest=weights_digest,
+            dtype=dtype,
+            revision=extract_commit_hash(cached_file(self.name, CONFIG_NAME), None) or "",
+            chat_template=template_of(self.name, self.tokenizer, chat_template),
+            **others,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel(ModelFiles):
+    """A model as transformers loads it, before anything is replaced in it."""
+
+    model: Any
 
     def check_supported(self) -> None:
         """Raise ``ModelNotLoadable`` for a model that the engine can't run."""
@@ -47,25 +109,17 @@ class LoadedModel:
     def describe(
         self, dtype: str, ranks: Ranks | None, chat_template: str | None
     ) -> ModelDescription:
-        """What peers are told of the model; its digest is that of the weights as they are now.
-
-        ``chat_template`` stands in for the model's own.
-        """
-        return ModelDescription(
-            name=Path(self.name).name if Path(self.name).exists() else self.name,
-            vocab_size=self.config.vocab_size,
-            context_tokens=self.config.max_position_embeddings,
-            end_of_text_ids=self._end_of_text_ids(),
-            tokenizer_json=self.tokenizer.backend_tokenizer.to_str(),
+        """What peers are told of the model; its digest is that of the weights as they are now."""
+        return self.describe_as(
+            generation_config=self.model.generation_config,
             num_parameters=self.model.num_parameters(),
             backend="transformers",
             weights_digest=digest_of_weights(
                 self.model, self.config, wanted=ranks is None or ranks.rank == 0
             ),
             dtype=dtype,
-            revision=extract_commit_hash(cached_file(self.name, CONFIG_NAME), None) or "",
+            chat_template=chat_template,
             interruptible=ranks is None,  # ranks must not disagree where to stop
-            chat_template=template_of(self.name, self.tokenizer, chat_template),
         )
 
     def move_to(self, device: str) -> None:
@@ -75,11 +129,17 @@ class LoadedModel:
         except (AssertionError, ImportError, RuntimeError) as error:
             raise ModelNotLoadable(f"cannot put {self.name!r} on {device!r}: {error}") from error
 
-    def _end_of_text_ids(self) -> tuple[int, ...]:
-        ids = self.model.generation_config.eos_token_id
-        if ids is None:
-            return ()
-        return (ids,) if isinstance(ids, int) else tuple(ids)
+
+def read_files(name: str) -> ModelFiles:
+    """Read what a folder or a Hugging Face id says of its model, but for the weights.
+
+    Raises ``ModelNotLoadable``.
+    """
+    # Standard error is for JSON lines.
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    with _naming(name):
+        config = AutoConfig.from_pretrained(name)
+        return ModelFiles(name, config, AutoTokenizer.from_pretrained(name))
 
 
 def read_model(name: str, dtype: str, device: str, ranks: Ranks | None) -> LoadedModel:
@@ -87,22 +147,14 @@ def read_model(name: str, dtype: str, device: str, ranks: Ranks | None) -> Loade
 
     Raises ``ModelNotLoadable``.
     """
-    # Standard error is for JSON lines.
-    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    return read_files(name).load(dtype, device, ranks)
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Say of which model reading failed."""
     try:
-        config = AutoConfig.from_pretrained(name)
-        division = {}
-        if ranks is not None:
-            division["distributed_config"] = ranks.division(name, config, device)
-        model: Any = AutoModelForCausalLM.from_pretrained(
-            name,
-            dtype=getattr(torch, dtype),
-            # Without it some models look no attention up by name, and never call ours.
-            attn_implementation="sdpa",
-            **division,
-        )
-        tokenizer = AutoTokenizer.from_pretrained(name)
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        yield
+    except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
         kind = "a folder" if Path(name).exists() else "a Hugging Face id (it is no folder)"
         raise ModelNotLoadable(f"cannot load {name!r} as {kind}: {error}") from error
-    return LoadedModel(name, config, model, tokenizer)

@@ -22,6 +22,7 @@ from specmesh.bench.engine.run import fresh_process
 from specmesh.bench.engine.vllm import programs
 from specmesh.bench.engine.vllm.programs import CACHE_BYTES, Load
 from specmesh.bench.engine.vllm.sessions import NUM_DRAFT_TOKENS, NUM_TEXT_TOKENS, ROUNDS
+from specmesh.bench.engine.vllm.waiting import Waits, measure_waits
 from specmesh.cli.local.logs import serving_address
 from specmesh.cli.local.process import PORT, ProcessSpec
 from specmesh.cli.local.supervisor import Supervisor
@@ -54,7 +55,7 @@ Verifications = Mapping[int, Mapping[int, Verification]]
 """By number of sessions and of draft tokens."""
 
 
-async def measure(plan: EnginePlan, console: Console) -> Verifications:
+async def measure(plan: EnginePlan, console: Console) -> tuple[Verifications, Waits]:
     """Run everything; what is being run shows on ``console``.
 
     Raises ``ModelNotLoadable``, and ``StartError`` if the verifier's process doesn't serve.
@@ -78,6 +79,8 @@ async def measure(plan: EnginePlan, console: Console) -> Verifications:
             supervisor.start(_verifier(plan)),
         )
         await _in(calls, programs.start_calls, load, address)
+        status.update("verifications while a prefix is read")
+        waits = await _in(calls, measure_waits, load, address)
         found: dict[int, dict[int, Verification]] = {}
         for number in plan.streams:
             found[number] = {}
@@ -86,7 +89,7 @@ async def measure(plan: EnginePlan, console: Console) -> Verifications:
                 found[number][drafted] = await _side_by_side(
                     number, drafted, decoding=decoding, vllm=vllm, called=calls, ours=ours
                 )
-    return found
+    return found, waits
 
 
 async def _side_by_side(

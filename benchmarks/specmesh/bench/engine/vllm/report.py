@@ -11,11 +11,13 @@ from rich.console import Console
 from specmesh.bench.engine.plan import PROMPT_TOKENS, EnginePlan
 from specmesh.bench.engine.vllm.measure import Verification, Verifications
 from specmesh.bench.engine.vllm.sessions import NUM_DRAFT_TOKENS, ROUNDS
+from specmesh.bench.engine.vllm.waiting import Waits
 from specmesh.bench.kit.tables import make_table
 
 
-def as_json(plan: EnginePlan, found: Verifications) -> dict[str, Any]:
-    """One object for machines; times in ms, by sessions at once and by draft tokens."""
+def as_json(plan: EnginePlan, found: Verifications, waits: Waits) -> dict[str, Any]:
+    """One object for machines; times in ms, of verifications by sessions at once and by draft
+    tokens."""
     return {
         "setting": {
             "backend": "vllm",
@@ -27,6 +29,7 @@ def as_json(plan: EnginePlan, found: Verifications) -> dict[str, Any]:
             str(sessions): {str(drafted): _fields(each) for drafted, each in row.items()}
             for sessions, row in found.items()
         },
+        "waits": asdict(waits),
     }
 
 
@@ -42,7 +45,7 @@ def _fields(each: Verification) -> dict[str, float]:
     }
 
 
-def show(plan: EnginePlan, found: Verifications, console: Console) -> None:
+def show(plan: EnginePlan, found: Verifications, waits: Waits, console: Console) -> None:
     """Print the same for people."""
     console.print(
         f"{Path(plan.model).name}, {plan.dtype} on {plan.device}, threads: {plan.threads}; "
@@ -62,3 +65,19 @@ def show(plan: EnginePlan, found: Verifications, console: Console) -> None:
         ratios = [f"{each.of_own_step:.2f}x" for each in row.values()]
         table.add_row("vLLM, of its own step", *ratios)
         console.print(table)
+    table = make_table(
+        f"A verification while a prefix of {waits.num_prefix_tokens} tokens is read, over gRPC",
+        "ms",
+        "median",
+        "longest",
+    )
+    for name, *times in (
+        ("queued", waits.queued_ms, waits.longest_queued_ms),
+        ("answered", waits.answered_ms, waits.longest_answered_ms),
+    ):
+        table.add_row(name, *(f"{each:.1f}" for each in times))
+    console.print(table)
+    console.print(
+        f"Alone it takes {waits.alone_ms:.1f} ms, and a step of the prefix {waits.step_ms:.1f}.",
+        highlight=False,
+    )

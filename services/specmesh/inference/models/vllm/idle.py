@@ -37,6 +37,8 @@ class IdleRequests(Generic[R]):
         self._by_digest: defaultdict[bytes, list[R]] = defaultdict(list)
         self._by_name: dict[str, R] = {}
         """The first has been idle for the longest time."""
+        self._digests: dict[str, bytes] = {}
+        """By name, those under which they are found."""
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -47,12 +49,14 @@ class IdleRequests(Generic[R]):
 
     def add(self, request: R) -> list[R]:
         """Returns those whose place it takes: all that was sure of them is its beginning."""
-        alike = self._by_digest[self._digest_of(request)]
+        digest = request.chain.digest_at(self._start_of(request))
+        alike = self._by_digest.get(digest, ())
         replaced = [each for each in alike if self._num_shared(each, request.chain) is not None]
         for each in replaced:
             self.remove(each)
-        self._by_digest[self._digest_of(request)].append(request)
+        self._by_digest[digest].append(request)
         self._by_name[request.request_id] = request
+        self._digests[request.request_id] = digest
         return replaced
 
     def find(self, chain: PrefixChain) -> tuple[R, int] | None:
@@ -69,7 +73,7 @@ class IdleRequests(Generic[R]):
     def remove(self, request: R) -> None:
         """It is idle no more."""
         del self._by_name[request.request_id]
-        digest = self._digest_of(request)
+        digest = self._digests.pop(request.request_id)
         self._by_digest[digest].remove(request)
         if not self._by_digest[digest]:
             del self._by_digest[digest]
@@ -81,14 +85,13 @@ class IdleRequests(Generic[R]):
         num_shared = start + _num_equal(request.chain[start:], chain[start:])
         return num_shared if num_shared >= request.num_sure else None
 
-    def _digest_of(self, request: R) -> bytes:
-        return request.chain.digest_at(self._start_of(request))
-
     def _start_of(self, request: R) -> int:
         return request.num_sure // self._block_tokens * self._block_tokens
 
 
 def _num_equal(tokens: Sequence[int], others: Sequence[int]) -> int:
+    if tokens == others[: len(tokens)]:
+        return len(tokens)
     for index, (token, other) in enumerate(zip(tokens, others, strict=False)):
         if token != other:
             return index

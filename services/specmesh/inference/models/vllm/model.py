@@ -17,17 +17,19 @@ from specmesh.inference.engine.engine_metrics import record_forward
 from specmesh.inference.model import (
     DEFAULT_ROOM_TOKENS,
     Cancellation,
+    DeviceLost,
     ForwardRequest,
     ForwardSize,
     Logits,
     ModelDescription,
     ModelNotLoadable,
 )
-from specmesh.inference.models.loading import read_model
+from specmesh.inference.models.loading import read_files
 from specmesh.inference.models.vllm.core import Core, Part
 from specmesh.inference.models.vllm.options import CoreOptions, digest_with
 from specmesh.inference.models.vllm.paths import PathRead, new_paths
 from specmesh.inference.models.vllm.probe import PlainLogits
+from specmesh.inference.models.vllm.quantized import describe_quantized
 from specmesh.inference.models.vllm.seen import SeenPrefixes
 from specmesh.inference.models.vllm.versions import check_versions
 
@@ -73,13 +75,11 @@ class VllmModel:
         """Load a local folder or a Hugging Face id; raises ``ModelNotLoadable``.
 
         transformers reads it first, for its tokenizer, for the digest of its weights, the same as
-        that of a replica with our own engine, and to see that vLLM says the same.
+        that of a replica with our own engine, and to see that vLLM says the same; of a quantized
+        model it reads no weights (``quantized.py``).
         """
         check_versions()
-        loaded = read_model(name, dtype, "cpu", None)
-        plain = PlainLogits.of(name, loaded.model)
-        description = loaded.describe(dtype, None, chat_template)
-        del loaded
+        description, plain = _read(name, dtype, chat_template)
         if cache_bytes is None and device == "cpu":
             cache_bytes = CPU_CACHE_BYTES
         device_type = torch.device(device).type
@@ -104,7 +104,7 @@ class VllmModel:
         except Exception as error:
             raise ModelNotLoadable(f"vLLM cannot load {name!r}: {error}") from error
         digest = digest_with(description.weights_digest, engine_options)
-        is_plain = digest == description.weights_digest
+        is_same = digest == description.weights_digest
         description = replace(
             description,
             weights_digest=digest,
@@ -113,8 +113,11 @@ class VllmModel:
             scores_trees=False,  # a request for each path: the best chain is cheaper
         )
         model = cls(core, description)
-        if is_plain:
-            plain.check(model)
+        if is_same and plain is not None:
+            try:
+                plain.check(model)
+            except DeviceLost as error:
+                raise ModelNotLoadable(f"vLLM cannot compute {name!r}: {error}") from error
         return model
 
     def open(
@@ -220,8 +223,8 @@ class VllmSequence:
             chain = PrefixChain(self._chain)
             chain.append(tree.tokens_on(tree.path(path.leaf)))
             first_row = len(chain) - len(path.nodes)
-            read = PathRead(path.nodes, first_row, self._model.description.vocab_size)
-            self._reads[self._model.begin(self, chain, first_row)] = read
+            name = self._model.begin(self, chain, first_row)
+            self._reads[name] = PathRead(path.nodes, first_row)
 
     def receive(self, name: str, part: Part, size: ForwardSize) -> None:
         """Note what a step did."""
@@ -237,12 +240,13 @@ class VllmSequence:
         if self.is_waiting:
             return None
         assert self._reads is not None
-        num_new = len(self._tree) + 1 - self._num_rows
-        rows = np.empty((num_new, self._model.description.vocab_size), np.float32)
-        for read in self._reads.values():
-            rows[[node - self._num_rows for node in read.nodes]] = read.rows
-        self._reads = None
-        self._num_rows += num_new
+        reads, self._reads = list(self._reads.values()), None
+        first, self._num_rows = self._num_rows, len(self._tree) + 1
+        if len(reads) == 1:
+            return reads[0].rows
+        rows = np.empty((self._num_rows - first, self._model.description.vocab_size), np.float32)
+        for read in reads:
+            rows[[node - first for node in read.nodes]] = read.rows
         return rows
 
     def close(self, keep: Sequence[int]) -> None:
@@ -252,6 +256,19 @@ class VllmSequence:
         if self._num_rows:
             self._chain.append(self._tree.tokens_on(keep))
             self._model.remember(self._chain)
+
+
+def _read(
+    name: str, dtype: str, chat_template: str | None
+) -> tuple[ModelDescription, PlainLogits | None]:
+    """What the model is, and what transformers says with it, if it can. What transformers has of it
+    is gone afterwards, so that vLLM has the memory."""
+    files = read_files(name)
+    if files.is_quantized:
+        return describe_quantized(files, dtype, chat_template), None
+    loaded = files.load(dtype, "cpu", None, attention="eager")
+    plain = PlainLogits.of(name, loaded.model)
+    return loaded.describe(dtype, None, chat_template), plain
 
 
 def step_tokens_on(device_type: str) -> int:

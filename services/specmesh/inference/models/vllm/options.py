@@ -147,7 +147,7 @@ def engine_config(options: CoreOptions, **scoring: Any) -> Any:
         "max_model_len": options.context_tokens + 1,
         "max_num_seqs": options.max_batch,
         "max_num_batched_tokens": options.step_tokens,
-        "long_prefill_token_threshold": options.chunk_tokens,
+        "long_prefill_token_threshold": min(options.chunk_tokens, options.context_tokens),
         "kv_cache_memory_bytes": options.cache_bytes,
         "block_size": CPU_BLOCK_TOKENS if is_cpu else None,
         "enforce_eager": is_cpu,  # compiling there takes a compiler and minutes

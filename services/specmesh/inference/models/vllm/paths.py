@@ -23,33 +23,34 @@ class Path:
 def new_paths(tree: TokenTree, num_scored: int) -> list[Path]:
     """Paths that lead through all nodes but the first ``num_scored`` (node 0 counts), each of which
     is among the ``nodes`` of one of them."""
+    if tree.is_chain:
+        nodes = tuple(range(num_scored, len(tree) + 1))
+        return [Path(len(tree), nodes)] if nodes else []
     paths: list[Path] = []
     told: set[int] = set()
     for leaf in range(num_scored, len(tree) + 1):
         if not tree.children(leaf):
-            nodes = [each for each in (0, *tree.path(leaf)) if each >= num_scored]
-            paths.append(Path(leaf, tuple(each for each in nodes if each not in told)))
-            told.update(nodes)
+            new = [each for each in (0, *tree.path(leaf)) if each >= num_scored]
+            paths.append(Path(leaf, tuple(each for each in new if each not in told)))
+            told.update(new)
     return paths
 
 
 class PathRead:
     """The rows of ``nodes``, which vLLM gives from its token ``first_row`` on."""
 
-    def __init__(self, nodes: Sequence[int], first_row: int, vocab_size: int) -> None:
+    def __init__(self, nodes: Sequence[int], first_row: int) -> None:
         self.nodes = nodes
-        self.rows: Logits = np.empty((len(nodes), vocab_size), np.float32)
+        self.rows: Logits = np.empty((0, 0), np.float32)
+        """Those that are there."""
         self._first_row = first_row
-        self._num_there = 0
 
     @property
     def is_done(self) -> bool:
         """Whether all rows are there."""
-        return self._num_there == len(self.rows)
+        return len(self.rows) == len(self.nodes)
 
     def receive(self, part: Part) -> None:
         """Take in the rows of a step. After vLLM has taken its blocks away, they come once more."""
         first = max(0, part.start - self._first_row)
-        end = first + len(part.rows)
-        self.rows[first:end] = part.rows
-        self._num_there = end if len(part.rows) else 0
+        self.rows = np.concatenate([self.rows[:first], part.rows]) if first else part.rows

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from specmesh.decoding.tree import TokenTree
@@ -17,6 +18,8 @@ from specmesh.inference.model import Cancellation, LanguageModel, Logits, ModelN
 from specmesh.inference.models.probe import TOLERANCE, difference, plain_logits, texts
 
 _PREFIX_TOKENS = 8
+_ACCEPTED_TOKENS, _REJECTED_TOKENS = 2, 2
+"""Of the first draft."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +37,28 @@ class PlainLogits:
         return cls(name, model.dtype, texts(model.config), list(plain_logits(name, model)))
 
     def check(self, served: LanguageModel) -> None:
-        """Raise ``ModelNotLoadable`` unless ``served`` says the same to prefixes with chains."""
+        """Raise ``ModelNotLoadable`` unless ``served`` says the same, by two calls for each text:
+        the second goes on behind the first one's draft, of which a part was rejected."""
         for text, expected in zip(self.texts, self.logits, strict=True):
-            prefix, chain = text[:_PREFIX_TOKENS], TokenTree.chain(text[_PREFIX_TOKENS:])
-            sequence = served.open(prefix, Cancellation(), len(chain))
-            try:
-                logits = sequence.score(chain)
-            finally:
-                sequence.close(())
+            draft = text[_PREFIX_TOKENS : _PREFIX_TOKENS + _ACCEPTED_TOKENS]
+            first = _rows(served, text[:_PREFIX_TOKENS], [*draft, *text[:_REJECTED_TOKENS]])
+            known = len(first) - _REJECTED_TOKENS
+            committed = _PREFIX_TOKENS + known
+            second = _rows(served, text[:committed], text[committed:])
+            logits = np.concatenate([first[:known], second])
             differ = difference(logits, expected[_PREFIX_TOKENS - 1 :])
             if not differ <= TOLERANCE[self.dtype]:
                 raise ModelNotLoadable(
                     f"vLLM computes something else of {self.name!r} than transformers does "
                     f"(logits differ by {differ:.2%})"
                 )
+
+
+def _rows(served: LanguageModel, prefix: Sequence[int], draft: Sequence[int]) -> Logits:
+    """The logits after ``prefix`` and after each token of ``draft``."""
+    chain = TokenTree.chain(draft)
+    sequence = served.open(prefix, Cancellation(), len(chain))
+    try:
+        return sequence.score(chain)
+    finally:
+        sequence.close(())

@@ -99,7 +99,8 @@ class ScoringScheduler(Scheduler):  # type: ignore[misc] # vLLM is in another en
         super().__init__(*args, **options)
         managers = self.kv_cache_manager.coordinator.single_type_managers
         self.tails: Tails | None = None
-        """None for models whose layers don't all keep the KV of all tokens."""
+        """None for models whose layers don't all keep the KV of all tokens, and where vLLM cannot
+        go on from what was computed."""
         self.idle: IdleRequests[ScoringRequest] = IdleRequests(managers[0].block_size)
         self._max_idle = 0
         self._unregistered: dict[str, ScoringRequest] = {}
@@ -109,7 +110,8 @@ class ScoringScheduler(Scheduler):  # type: ignore[misc] # vLLM is in another en
         """Requests of whose call the workers don't know yet."""
         self._is_crowded = False
         """Whether somebody had to wait for a later step."""
-        if [type(manager) for manager in managers] == [FullAttentionManager]:
+        keeps_all = [type(manager) for manager in managers] == [FullAttentionManager]
+        if keeps_all and self.cache_config.enable_prefix_caching:
             self._manager = managers[0]
             self.tails = Tails(self.kv_cache_manager.block_pool, self._manager.block_size)
             self._mid_block = self._manager._partial_hit_reqs

@@ -1,0 +1,104 @@
+"""How long a verification waits while the replica reads a long prefix of somebody else's."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import grpc
+import numpy as np
+import torch
+
+from specmesh.bench.engine.vllm.programs import CALL_SECONDS, GREEDY, Load
+from specmesh.decoding.prefix import SALT_BYTES
+from specmesh.mesh.v1alpha1.tokens_pb2 import Prefix
+from specmesh.mesh.v1alpha1.verifier_pb2 import VerifyRequest, VerifyResponse
+from specmesh.mesh.v1alpha1.verifier_pb2_grpc import VerifierServiceStub
+from specmesh.serving.wire import write_sampling
+
+NUM_STEPS = 2
+"""That the prefix takes."""
+_SHORT_TOKENS = 64
+_NUM_WAITS = 80
+_NUM_ALONE = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Milliseconds over gRPC: of verifications without draft that come at any time while a new
+    prefix of ``num_prefix_tokens`` is read, which takes ``NUM_STEPS`` of the longest steps."""
+
+    num_prefix_tokens: int
+    step_ms: float
+    """The longest step, in the median."""
+    alone_ms: float
+    """A verification while nothing else is computed, in the median."""
+    queued_ms: float
+    """Until its own forward begins, in the median."""
+    longest_queued_ms: float
+    answered_ms: float
+    """Until it is answered, in the median."""
+    longest_answered_ms: float
+
+
+def measure_waits(load: Load, address: str) -> Waits:
+    """Ask the verifier at ``address``, which has nothing else to do."""
+    from specmesh.inference.models.vllm.model import step_tokens_on
+
+    size = step_tokens_on(torch.device(load.plan.device).type)
+    calls = _Calls(address, load.texts[0], NUM_STEPS * size)
+    alone = [calls.verify()[1] for _ in range(_NUM_ALONE)]
+    steps = [calls.read(size) for _ in range(_NUM_ALONE)]
+    step_ms = median(steps)
+    dice = np.random.default_rng(load.plan.seed)
+    waits = [calls.wait(dice.uniform(0, NUM_STEPS * step_ms)) for _ in range(_NUM_WAITS)]
+    queued, answered = zip(*waits, strict=True)
+    return Waits(
+        num_prefix_tokens=calls.num_prefix_tokens,
+        step_ms=step_ms,
+        alone_ms=median(alone),
+        queued_ms=median(queued),
+        longest_queued_ms=max(queued),
+        answered_ms=median(answered),
+        longest_answered_ms=max(answered),
+    )
+
+
+class _Calls:
+    """A session, and somebody else's prefixes, of which nothing is cached."""
+
+    def __init__(self, address: str, text: Sequence[int], num_prefix_tokens: int) -> None:
+        self._stub = VerifierServiceStub(grpc.insecure_channel(address))
+        self._text = text
+        self.num_prefix_tokens = min(num_prefix_tokens, len(text))
+
+    def verify(self) -> tuple[float, float]:
+        """Of the session: how long it was queued, and how long it took."""
+        request = _request(Prefix(token_ids=self._text[:_SHORT_TOKENS]))
+        began = time.perf_counter()
+        response = self._stub.Verify(request, timeout=CALL_SECONDS)
+        return response.cost.queue_ms, (time.perf_counter() - began) * 1e3
+
+    def read(self, num_tokens: int) -> float:
+        """How long it takes to read a new prefix of so many tokens."""
+        cost: VerifyResponse = self._begin(num_tokens).result()
+        return cost.cost.forward_ms
+
+    def wait(self, after_ms: float) -> tuple[float, float]:
+        """What ``verify`` takes so long after a new prefix has come."""
+        reading = self._begin(self.num_prefix_tokens)
+        time.sleep(after_ms / 1e3)
+        found = self.verify()
+        reading.result()
+        return found
+
+    def _begin(self, num_tokens: int) -> grpc.Future:
+        prefix = Prefix(token_ids=self._text[:num_tokens], salt=os.urandom(SALT_BYTES))
+        return self._stub.Verify.future(_request(prefix), timeout=CALL_SECONDS)
+
+
+def _request(prefix: Prefix) -> VerifyRequest:
+    return VerifyRequest(prefix=prefix, sampling=write_sampling(GREEDY))
