@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 import grpc
 import numpy as np
@@ -84,8 +85,8 @@ class _Calls:
 
     def read(self, num_tokens: int) -> float:
         """How long it takes to read a new prefix of so many tokens."""
-        cost: VerifyResponse = self._begin(num_tokens).result()
-        return cost.cost.forward_ms
+        response: VerifyResponse = self._begin(num_tokens).result()
+        return response.cost.forward_ms
 
     def wait(self, after_ms: float) -> tuple[float, float]:
         """What ``verify`` takes so long after a new prefix has come."""
@@ -95,7 +96,7 @@ class _Calls:
         reading.result()
         return found
 
-    def _begin(self, num_tokens: int) -> grpc.Future:
+    def _begin(self, num_tokens: int) -> Any:
         prefix = Prefix(token_ids=self._text[:num_tokens], salt=os.urandom(SALT_BYTES))
         return self._stub.Verify.future(_request(prefix), timeout=CALL_SECONDS)
 
