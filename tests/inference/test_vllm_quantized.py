@@ -118,6 +118,7 @@ def test_the_digest_is_that_of_the_tensors_whatever_files_they_are_in(folder, tm
     for number in range(3):
         part = {name: tensors[name] for name in sorted(tensors)[number::3]}
         save_file(part, divided / f"model-{number}-of-3.safetensors")
+    save_file(tensors, divided / "consolidated.safetensors")
     assert described(divided).weights_digest == described(folder).weights_digest
 
 

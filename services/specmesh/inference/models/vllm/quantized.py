@@ -23,6 +23,8 @@ from specmesh.inference.models.digests import digest_of_tensors
 from specmesh.inference.models.loading import ModelFiles
 
 _WEIGHTS = "*.safetensors"
+_AGAIN = "consolidated*"
+"""The same weights once more, in Mistral's own format."""
 
 
 def describe_quantized(
@@ -48,8 +50,9 @@ def describe_quantized(
 
 def _folder_of(name: str) -> Path:
     """Where its weights lie; those of a Hugging Face id are fetched, as vLLM would."""
-    folder = Path(name)
-    return folder if folder.exists() else Path(snapshot_download(name, allow_patterns=_WEIGHTS))
+    if Path(name).exists():
+        return Path(name)
+    return Path(snapshot_download(name, allow_patterns=_WEIGHTS, ignore_patterns=_AGAIN))
 
 
 def _stored(folder: Path) -> Iterator[tuple[str, Any]]:
@@ -58,6 +61,7 @@ def _stored(folder: Path) -> Iterator[tuple[str, Any]]:
         files = [
             stack.enter_context(safe_open(path, framework="pt"))
             for path in sorted(folder.glob(_WEIGHTS))
+            if not path.match(_AGAIN)
         ]
         if not files:
             raise FileNotFoundError(f"there are no {_WEIGHTS} in it")
