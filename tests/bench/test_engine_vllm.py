@@ -12,7 +12,7 @@ from specmesh.bench.engine.vllm.sessions import (
     WARM_UP,
     session,
 )
-from specmesh.bench.engine.vllm.waiting import Waits
+from specmesh.bench.engine.vllm.waiting import PrefixWaits
 
 TEXT = list(range(NUM_TEXT_TOKENS))
 
@@ -35,7 +35,7 @@ def test_without_drafts_a_session_meets_each_place_in_a_block():
 def test_what_is_reported_of_a_verification():
     plan = EnginePlan("m", "float32", "cpu", 1, streams=(1,), num_tokens=4, rounds=1, seed=0)
     one = Verification(vllm_ms=11.0, called_ms=12.5, ours_ms=22.0, own_step_ms=10.0)
-    waits = Waits(1024, 250.0, 14.0, 120.0, 240.0, 130.0, 260.0)
+    waits = PrefixWaits(1024, 250.0, 14.0, 120.0, 240.0, 130.0, 260.0)
     told = as_json(plan, {1: {0: one}}, waits)
     found = told["verifications"]["1"]["0"]
     assert (found["of_own_step"], found["of_ours"], found["service_ms"]) == (1.1, 0.5, 1.5)

@@ -22,7 +22,7 @@ from specmesh.bench.engine.run import fresh_process
 from specmesh.bench.engine.vllm import programs
 from specmesh.bench.engine.vllm.programs import CACHE_BYTES, Load
 from specmesh.bench.engine.vllm.sessions import NUM_DRAFT_TOKENS, NUM_TEXT_TOKENS, ROUNDS
-from specmesh.bench.engine.vllm.waiting import Waits, measure_waits
+from specmesh.bench.engine.vllm.waiting import PrefixWaits, measure_waits
 from specmesh.cli.local.logs import serving_address
 from specmesh.cli.local.process import PORT, ProcessSpec
 from specmesh.cli.local.supervisor import Supervisor
@@ -55,7 +55,7 @@ Verifications = Mapping[int, Mapping[int, Verification]]
 """By number of sessions and of draft tokens."""
 
 
-async def measure(plan: EnginePlan, console: Console) -> tuple[Verifications, Waits]:
+async def measure(plan: EnginePlan, console: Console) -> tuple[Verifications, PrefixWaits]:
     """Run everything; what is being run shows on ``console``.
 
     Raises ``ModelNotLoadable``, and ``StartError`` if the verifier's process doesn't serve.

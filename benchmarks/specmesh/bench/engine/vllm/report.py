@@ -11,11 +11,11 @@ from rich.console import Console
 from specmesh.bench.engine.plan import PROMPT_TOKENS, EnginePlan
 from specmesh.bench.engine.vllm.measure import Verification, Verifications
 from specmesh.bench.engine.vllm.sessions import NUM_DRAFT_TOKENS, ROUNDS
-from specmesh.bench.engine.vllm.waiting import Waits
+from specmesh.bench.engine.vllm.waiting import PrefixWaits
 from specmesh.bench.kit.tables import make_table
 
 
-def as_json(plan: EnginePlan, found: Verifications, waits: Waits) -> dict[str, Any]:
+def as_json(plan: EnginePlan, found: Verifications, waits: PrefixWaits) -> dict[str, Any]:
     """One object for machines; times in ms, of verifications by sessions at once and by draft
     tokens."""
     return {
@@ -45,7 +45,7 @@ def _fields(each: Verification) -> dict[str, float]:
     }
 
 
-def show(plan: EnginePlan, found: Verifications, waits: Waits, console: Console) -> None:
+def show(plan: EnginePlan, found: Verifications, waits: PrefixWaits, console: Console) -> None:
     """Print the same for people."""
     console.print(
         f"{Path(plan.model).name}, {plan.dtype} on {plan.device}, threads: {plan.threads}; "

@@ -28,7 +28,7 @@ _NUM_ALONE = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Waits:
+class PrefixWaits:
     """Milliseconds over gRPC: of verifications without draft that come at any time while a new
     prefix of ``num_prefix_tokens`` is read, which takes ``NUM_STEPS`` of the longest steps."""
 
@@ -45,19 +45,19 @@ class Waits:
     longest_answered_ms: float
 
 
-def measure_waits(load: Load, address: str) -> Waits:
+def measure_waits(load: Load, address: str) -> PrefixWaits:
     """Ask the verifier at ``address``, which has nothing else to do."""
     from specmesh.inference.models.vllm.model import step_tokens_on
 
     size = step_tokens_on(torch.device(load.plan.device).type)
-    calls = _Calls(address, load.texts[0], NUM_STEPS * size)
+    calls = _Asking(address, load.texts[0], NUM_STEPS * size)
     alone = [calls.verify()[1] for _ in range(_NUM_ALONE)]
     steps = [calls.read(size) for _ in range(_NUM_ALONE)]
     step_ms = median(steps)
     dice = np.random.default_rng(load.plan.seed)
     waits = [calls.wait(dice.uniform(0, NUM_STEPS * step_ms)) for _ in range(_NUM_WAITS)]
     queued, answered = zip(*waits, strict=True)
-    return Waits(
+    return PrefixWaits(
         num_prefix_tokens=calls.num_prefix_tokens,
         step_ms=step_ms,
         alone_ms=median(alone),
@@ -68,7 +68,7 @@ def measure_waits(load: Load, address: str) -> Waits:
     )
 
 
-class _Calls:
+class _Asking:
     """A session, and somebody else's prefixes, of which nothing is cached."""
 
     def __init__(self, address: str, text: Sequence[int], num_prefix_tokens: int) -> None:
