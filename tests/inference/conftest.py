@@ -122,9 +122,10 @@ class Plain:
     """A model alone: no cache, no mask, no batch; in double precision, so that differences are
     the rounding of what it is compared with, whatever the processor."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, attention: str = "sdpa") -> None:
         self.architecture = folder.name
-        self._model = AutoModelForCausalLM.from_pretrained(folder).double().eval()
+        model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation=attention)
+        self._model = model.double().eval()
         self._known: dict[tuple[int, ...], np.ndarray] = {}
 
     def after(self, tokens: Sequence[int]) -> np.ndarray:

@@ -14,7 +14,7 @@ from tests.conformance.calls import request, verify, whole
 from tests.e2e.processes import Process
 from tests.inference.conftest import VOCAB_SIZE, Plain
 from tests.vllm import address_of, needs_vllm, start_vllm
-from transformers import Gemma3TextConfig, MistralConfig, PreTrainedConfig
+from transformers import Gemma2Config, Gemma3TextConfig, MistralConfig, PreTrainedConfig
 
 from specmesh.decoding.tree import EMPTY, TokenTree
 
@@ -41,6 +41,9 @@ CONFIGS: dict[str, Callable[[], PreTrainedConfig]] = {
     "all layers": lambda: MistralConfig(**SHAPE, num_hidden_layers=2),
     "some layers": lambda: Gemma3TextConfig(
         **SHAPE, num_hidden_layers=3, layer_types=ALTERNATING, query_pre_attn_scalar=64
+    ),
+    "capped scores": lambda: Gemma2Config(
+        **SHAPE, num_hidden_layers=2, attn_logit_softcapping=2.0, query_pre_attn_scalar=64
     ),
 }
 NUM_SESSIONS = 4
@@ -83,7 +86,7 @@ def own_text(plain: Plain, prompt: list[int], length: int) -> list[int]:
 async def test_sessions_grow_far_beyond_the_window(saved, replicas, kind):
     """By drafts that are right, wrong or right in part, beside one another, and their beginnings
     are asked for once more at the end, when their KV is cached, or evicted."""
-    plain = Plain(saved[kind])
+    plain = Plain(saved[kind], "eager")
     dice = np.random.default_rng(5)
     common = dice.integers(1, VOCAB_SIZE, 20).tolist()
     prompts = [[*common, *dice.integers(1, VOCAB_SIZE, 12).tolist()] for _ in range(NUM_SESSIONS)]

@@ -12,7 +12,7 @@ from specmesh.inference.engine.blocks import TooLarge
 from specmesh.inference.model import Cancellation, ForwardRequest, ForwardSize, ModelDescription
 from specmesh.inference.models.vllm.core import Part
 from specmesh.inference.models.vllm.model import VllmModel
-from specmesh.inference.models.vllm.paths import Path, new_paths
+from specmesh.inference.models.vllm.paths import Path, PathRead, new_paths
 
 VOCAB_SIZE = 3
 PREFIX = list(range(40))
@@ -109,6 +109,40 @@ def test_paths_lead_through_every_new_node_and_tell_each_once():
     assert new_paths(TREE, 3) == [Path(3, (3,)), Path(4, (4,))]
     assert new_paths(EMPTY, 0) == [Path(0, (0,))]
     assert new_paths(TREE, 5) == []
+
+
+CHAIN = TokenTree.chain([7, 8, 9])
+
+
+@pytest.mark.parametrize(
+    ("num_scored", "paths"),
+    [(0, [Path(3, (0, 1, 2, 3))]), (2, [Path(3, (2, 3))]), (4, [])],
+)
+def test_of_a_chain_the_new_nodes_are_one_path(num_scored, paths):
+    assert new_paths(CHAIN, num_scored) == paths
+
+
+def part(start: int, rows: list[int]) -> Part:
+    return Part(start, len(rows), np.array([rows], np.float32).T, is_last=False)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [part(40, [0, 1, 2])],
+        [part(38, [0]), part(41, [1, 2])],
+        [part(40, [9]), part(32, []), part(40, [0, 1, 2])],
+        [part(40, [9, 9]), part(32, [0]), part(41, [1]), part(42, [2])],
+    ],
+    ids=["at once", "in two", "taken away", "taken away, then one by one"],
+)
+def test_rows_come_in_any_number_of_steps_and_again(steps):
+    read = PathRead((0, 1, 2), first_row=40)
+    for each in steps:
+        assert not read.is_done
+        read.receive(each)
+    assert read.is_done
+    assert read.rows[:, 0].tolist() == [0, 1, 2]
 
 
 class Together(Script):

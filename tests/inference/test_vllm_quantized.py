@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tests.conformance.calls import request, verify, whole
 from tests.e2e.processes import Process
+from tests.inference.conftest import Plain
 from tests.vllm import address_of, needs_vllm, start_vllm
 from transformers import LlamaConfig
 
@@ -44,6 +45,9 @@ SCHEME = {
 }
 """Eight bits for weights, by output channel, and for what they are multiplied with, by token."""
 LARGEST = 127
+NUM_MOST = 60
+"""Of 72 tokens."""
+FEW_TOKENS = 5
 
 
 CONFIG = LlamaConfig(
@@ -118,7 +122,11 @@ def test_the_digest_is_that_of_the_tensors_whatever_files_they_are_in(folder, tm
     for number in range(3):
         part = {name: tensors[name] for name in sorted(tensors)[number::3]}
         save_file(part, divided / f"model-{number}-of-3.safetensors")
-    save_file(tensors, divided / "consolidated.safetensors")
+    files = {
+        name: f"model-{number % 3}-of-3.safetensors" for number, name in enumerate(sorted(tensors))
+    }
+    (divided / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}))
+    save_file({"left": torch.ones(3)}, divided / "left-over.safetensors")
     assert described(divided).weights_digest == described(folder).weights_digest
 
 
@@ -158,7 +166,11 @@ def replica(folder) -> Iterator[Process]:
 
 
 @needs_vllm
-async def test_a_draft_is_judged_by_what_the_replica_says_token_by_token(replica, folder):
+async def test_a_draft_is_judged_by_what_the_replica_says_token_by_token(
+    replica, folder, plain_folder
+):
+    """And that is nearly what the model says in 32 bits."""
+    plain, told_tokens, num_same = Plain(plain_folder), set(), 0
     async with grpc.aio.insecure_channel(address_of(replica)) as channel:
         stub = model_service_pb2_grpc.ModelServiceStub(channel)
         told = (await stub.GetModel(model_service_pb2.GetModelRequest())).model
@@ -173,3 +185,10 @@ async def test_a_draft_is_judged_by_what_the_replica_says_token_by_token(replica
             response = await verify(channel, request(whole(prefix), TokenTree.chain(draft)))
             assert list(response.accepted_nodes) == [1, 2, 3, 4]
             assert response.next_token_id == own[4]
+            told_tokens.update(own)
+            num_same += sum(
+                int(plain.after([*prefix, *own[:index]]).argmax()) == token
+                for index, token in enumerate(own)
+            )
+    assert len(told_tokens) > FEW_TOKENS
+    assert num_same > NUM_MOST

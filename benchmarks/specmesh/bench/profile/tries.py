@@ -72,7 +72,8 @@ class Tried:
     """That decided whether there are others."""
     finals: list[Try] = field(default_factory=list)
     rounds_per_s: float = 0.0
-    """Of the tries that count, at the machine's usual speed on still cores."""
+    """Of the tries that count. Where there are several, at the machine's usual speed on still
+    cores."""
     counted: Try | None = None
     """With many prompts, whatever the number of streams: tokens a round don't depend on it."""
 

@@ -29,7 +29,7 @@ _WORK = 15_000
 
 class CoreWatch:
     """Times a fixed piece of work on the cores of each role, over and over, in a process of its
-    own. Of no role's cores, nothing is watched. Entering raises StartError."""
+    own; without any cores there is none. Entering raises StartError."""
 
     def __init__(self, cores: Mapping[str, Collection[int]]) -> None:
         self._cores = cores
@@ -52,6 +52,7 @@ class CoreWatch:
             )
             for _ in numbers:
                 if not await self._read_one():
+                    await self._end()
                     raise StartError(f"nothing watches cores {numbers}")
             self._reading = asyncio.create_task(self._read())
         return self
@@ -66,8 +67,13 @@ class CoreWatch:
             self._reading.cancel()
             with suppress(asyncio.CancelledError):
                 await self._reading
+            await self._end()
+
+    async def _end(self) -> None:
+        assert self._process is not None
+        with suppress(ProcessLookupError):
             self._process.kill()
-            await self._process.wait()
+        await self._process.wait()
 
     @property
     def pid(self) -> int | None:
@@ -76,7 +82,9 @@ class CoreWatch:
 
     def core_ms(self, began: float, ended: float) -> dict[str, float]:
         """What the work took between these times of the monotonic clock, or the last time before,
-        on average over the cores of each role."""
+        on average over the cores of each role. Raises StartError if nothing times it any more."""
+        if self._reading is not None and self._reading.done():
+            raise StartError("the process that watches the cores has ended")
         return {
             role: fmean(self._of_core(number, began, ended) for number in own)
             for role, own in self._cores.items()

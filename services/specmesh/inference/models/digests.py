@@ -1,9 +1,10 @@
 """One digest of all that determines a model's answers: equal for models with the same answers.
 
-It covers the weights as they are served, rounded to their number type, and the configuration with
-all its defaults (RoPE, norms, activations, sizes). It leaves out what changes answers by rounding
-alone (torch's version, the device, how many ranks share a model), and from where and from how many
-files the weights were read. The tokenizer has a fingerprint of its own.
+It covers the weights as they are served, rounded to their number type (quantized ones as they are
+stored), and the configuration with all its defaults (RoPE, norms, activations, sizes). It leaves
+out what changes answers by rounding alone (torch's version, the device, how many ranks share a
+model), and from where and from how many files the weights were read. The tokenizer has a
+fingerprint of its own.
 """
 
 from __future__ import annotations
@@ -53,8 +54,9 @@ def digest_of_weights(model: Any, config: Any, *, wanted: bool) -> str:
 
 
 def digest_of_tensors(tensors: Iterable[tuple[str, Any]], config: Any) -> str:
-    """SHA-256 in hex over torch's ``tensors`` with their names, which are sorted, and over a
-    configuration. It takes about a second for each GiB and core."""
+    """SHA-256 in hex over torch's ``tensors``, which come in the order of their names, and over a
+    configuration. One core takes about a second for each GiB; cores share tensors that are longer
+    than ``PIECE_BYTES``."""
     found = hashlib.sha256(json.dumps(_relevant(config.to_dict()), sort_keys=True).encode())
     with ThreadPoolExecutor() as threads:
         for name, tensor in tensors:

@@ -33,7 +33,7 @@ class ModelFiles:
     @property
     def is_quantized(self) -> bool:
         """Whether its weights are stored in fewer bits than they are computed with."""
-        return getattr(self.config, "quantization_config", None) is not None
+        return bool(quantizations_of(self.config))
 
     def load(
         self, dtype: str, device: str, ranks: Ranks | None, attention: str = "sdpa"
@@ -70,10 +70,11 @@ class ModelFiles:
         """What peers are told of the model; ``others`` are more fields. ``chat_template`` stands in
         for the model's own."""
         ids = generation_config.eos_token_id
+        config = self.config.get_text_config()
         return ModelDescription(
             name=Path(self.name).name if Path(self.name).exists() else self.name,
-            vocab_size=self.config.vocab_size,
-            context_tokens=self.config.max_position_embeddings,
+            vocab_size=config.vocab_size,
+            context_tokens=config.max_position_embeddings,
             end_of_text_ids=() if ids is None else (ids,) if isinstance(ids, int) else tuple(ids),
             tokenizer_json=self.tokenizer.backend_tokenizer.to_str(),
             num_parameters=num_parameters,
@@ -128,6 +129,13 @@ class LoadedModel(ModelFiles):
             self.model.to(device)
         except (AssertionError, ImportError, RuntimeError) as error:
             raise ModelNotLoadable(f"cannot put {self.name!r} on {device!r}: {error}") from error
+
+
+def quantizations_of(config: Any) -> list[tuple[Any, str]]:
+    """Where ``config`` says how weights are quantized: parts of it, and their fields."""
+    fields = ("quantization_config", "compression_config")
+    parts = {id(part): part for part in (config, config.get_text_config())}.values()
+    return [(part, field) for part in parts for field in fields if getattr(part, field, None)]
 
 
 def read_files(name: str) -> ModelFiles:

@@ -20,8 +20,8 @@ from specmesh.mesh.v1alpha1.verifier_pb2 import VerifyRequest, VerifyResponse
 from specmesh.mesh.v1alpha1.verifier_pb2_grpc import VerifierServiceStub
 from specmesh.serving.wire import write_sampling
 
-NUM_STEPS = 2
-"""That the prefix takes."""
+_NUM_STEPS = 2
+"""How many of the longest steps the prefix takes, if the texts are that long."""
 _SHORT_TOKENS = 64
 _NUM_WAITS = 80
 _NUM_ALONE = 20
@@ -30,7 +30,7 @@ _NUM_ALONE = 20
 @dataclass(frozen=True, slots=True)
 class PrefixWaits:
     """Milliseconds over gRPC: of verifications without draft that come at any time while a new
-    prefix of ``num_prefix_tokens`` is read, which takes ``NUM_STEPS`` of the longest steps."""
+    prefix of ``num_prefix_tokens`` is read."""
 
     num_prefix_tokens: int
     step_ms: float
@@ -50,12 +50,13 @@ def measure_waits(load: Load, address: str) -> PrefixWaits:
     from specmesh.inference.models.vllm.model import step_tokens_on
 
     size = step_tokens_on(torch.device(load.plan.device).type)
-    calls = _Asking(address, load.texts[0], NUM_STEPS * size)
+    calls = _Asking(address, load.texts[0], _NUM_STEPS * size)
     alone = [calls.verify()[1] for _ in range(_NUM_ALONE)]
     steps = [calls.read(size) for _ in range(_NUM_ALONE)]
     step_ms = median(steps)
+    reading_ms = median(calls.read(calls.num_prefix_tokens) for _ in range(_NUM_ALONE))
     dice = np.random.default_rng(load.plan.seed)
-    waits = [calls.wait(dice.uniform(0, NUM_STEPS * step_ms)) for _ in range(_NUM_WAITS)]
+    waits = [calls.wait(dice.uniform(0, reading_ms)) for _ in range(_NUM_WAITS)]
     queued, answered = zip(*waits, strict=True)
     return PrefixWaits(
         num_prefix_tokens=calls.num_prefix_tokens,

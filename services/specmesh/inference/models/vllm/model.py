@@ -75,7 +75,7 @@ class VllmModel:
         """Load a local folder or a Hugging Face id; raises ``ModelNotLoadable``.
 
         transformers reads it first, for its tokenizer, for the digest of its weights, the same as
-        that of a replica with our own engine, and to see that vLLM says the same; of a quantized
+        that of a replica with our own engine, and to see that vLLM says the same. Of a quantized
         model it reads no weights (``quantized.py``).
         """
         check_versions()
@@ -261,12 +261,14 @@ class VllmSequence:
 def _read(
     name: str, dtype: str, chat_template: str | None
 ) -> tuple[ModelDescription, PlainLogits | None]:
-    """What the model is, and what transformers says with it, if it can. What transformers has of it
-    is gone afterwards, so that vLLM has the memory."""
+    """What the model is, and what transformers says with it, None if it is quantized. What
+    transformers has of it is gone afterwards, so that vLLM has the memory."""
     files = read_files(name)
     if files.is_quantized:
         return describe_quantized(files, dtype, chat_template), None
-    loaded = files.load(dtype, "cpu", None, attention="eager")
+    # "sdpa" leaves caps on scores out, "eager" overflows in float16.
+    is_capped = getattr(files.config, "attn_logit_softcapping", None)
+    loaded = files.load(dtype, "cpu", None, attention="eager" if is_capped else "sdpa")
     plain = PlainLogits.of(name, loaded.model)
     return loaded.describe(dtype, None, chat_template), plain
 

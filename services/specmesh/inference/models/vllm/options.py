@@ -156,6 +156,9 @@ def engine_config(options: CoreOptions, **scoring: Any) -> Any:
         "tensor_parallel_size": options.tensor_parallel,
         "distributed_executor_backend": "uni" if num_processes == 1 else "mp",
         "generation_config": "vllm",
+        # Else it reads Mistral's own files where there are any, which are not those of the digest.
+        "config_format": "hf",
+        "load_format": "hf",
         "skip_tokenizer_init": True,
         "use_tqdm_on_load": False,
     }

@@ -53,4 +53,5 @@ class PathRead:
     def receive(self, part: Part) -> None:
         """Take in the rows of a step. After vLLM has taken its blocks away, they come once more."""
         first = max(0, part.start - self._first_row)
+        assert first <= len(self.rows)
         self.rows = np.concatenate([self.rows[:first], part.rows]) if first else part.rows

@@ -19,7 +19,8 @@ from specmesh.inference.models.probe import TOLERANCE, difference, plain_logits,
 
 _PREFIX_TOKENS = 8
 _ACCEPTED_TOKENS, _REJECTED_TOKENS = 2, 2
-"""Of the first draft."""
+"""How many tokens of the first call's draft the second one goes on with, and how many it doesn't.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +42,14 @@ class PlainLogits:
         the second goes on behind the first one's draft, of which a part was rejected."""
         for text, expected in zip(self.texts, self.logits, strict=True):
             draft = text[_PREFIX_TOKENS : _PREFIX_TOKENS + _ACCEPTED_TOKENS]
-            first = _rows(served, text[:_PREFIX_TOKENS], [*draft, *text[:_REJECTED_TOKENS]])
-            known = len(first) - _REJECTED_TOKENS
-            committed = _PREFIX_TOKENS + known
-            second = _rows(served, text[:committed], text[committed:])
-            logits = np.concatenate([first[:known], second])
-            differ = difference(logits, expected[_PREFIX_TOKENS - 1 :])
+            room = max(0, len(text) - _PREFIX_TOKENS - len(draft))  # contexts may be that short
+            rejected = text[: min(room, _REJECTED_TOKENS)]
+            rows = _rows(served, text[:_PREFIX_TOKENS], [*draft, *rejected])[: len(draft) + 1]
+            committed = _PREFIX_TOKENS + len(rows)
+            if committed <= len(text):
+                others = _rows(served, text[:committed], text[committed:])
+                rows = np.concatenate([rows, others])
+            differ = difference(rows, expected[_PREFIX_TOKENS - 1 :])
             if not differ <= TOLERANCE[self.dtype]:
                 raise ModelNotLoadable(
                     f"vLLM computes something else of {self.name!r} than transformers does "

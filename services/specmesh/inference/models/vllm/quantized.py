@@ -8,7 +8,8 @@ and there is nothing to hold vLLM's logits against.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,15 @@ import torch
 from huggingface_hub import snapshot_download
 from safetensors import SafetensorError, safe_open
 from transformers import AutoModelForCausalLM, GenerationConfig
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME
 
 from specmesh.inference.model import ModelDescription, ModelNotLoadable
 from specmesh.inference.models.digests import digest_of_tensors
-from specmesh.inference.models.loading import ModelFiles
+from specmesh.inference.models.loading import ModelFiles, quantizations_of
 
 _WEIGHTS = "*.safetensors"
-_AGAIN = "consolidated*"
-"""The same weights once more, in Mistral's own format."""
+_ELSEWHERE = "*/*"
+"""Files in folders of a repository, which vLLM doesn't read."""
 
 
 def describe_quantized(
@@ -32,9 +34,9 @@ def describe_quantized(
 ) -> ModelDescription:
     """What peers are told of the model. Raises ``ModelNotLoadable``."""
     try:
-        digest = digest_of_tensors(_stored(_folder_of(files.name)), files.config)
         num_parameters = _num_parameters(files.config)
-    except (OSError, ValueError, SafetensorError) as error:
+        digest = digest_of_tensors(_stored(_weights_of(files.name)), files.config)
+    except (OSError, ValueError, KeyError, AttributeError, RuntimeError, SafetensorError) as error:
         raise ModelNotLoadable(
             f"cannot read the quantized weights of {files.name!r}: {error}"
         ) from error
@@ -48,21 +50,31 @@ def describe_quantized(
     )
 
 
-def _folder_of(name: str) -> Path:
-    """Where its weights lie; those of a Hugging Face id are fetched, as vLLM would."""
-    if Path(name).exists():
-        return Path(name)
-    return Path(snapshot_download(name, allow_patterns=_WEIGHTS, ignore_patterns=_AGAIN))
+def _weights_of(name: str) -> list[Path]:
+    """The files that vLLM reads: those that an index names, or else all. Those of a Hugging Face id
+    are fetched."""
+    folder = Path(name)
+    if folder.exists():
+        listed = _listed_in(folder)
+    else:
+        folder = Path(snapshot_download(name, allow_patterns=SAFE_WEIGHTS_INDEX_NAME))
+        listed = _listed_in(folder)
+        wanted = listed or [_WEIGHTS]
+        snapshot_download(name, allow_patterns=wanted, ignore_patterns=_ELSEWHERE)
+    return [folder / each for each in listed] if listed else sorted(folder.glob(_WEIGHTS))
 
 
-def _stored(folder: Path) -> Iterator[tuple[str, Any]]:
+def _listed_in(folder: Path) -> list[str]:
+    index = folder / SAFE_WEIGHTS_INDEX_NAME
+    if not index.exists():
+        return []
+    return sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+
+
+def _stored(paths: Sequence[Path]) -> Iterator[tuple[str, Any]]:
     """All tensors by their names, sorted, from however many files."""
     with ExitStack() as stack:
-        files = [
-            stack.enter_context(safe_open(path, framework="pt"))
-            for path in sorted(folder.glob(_WEIGHTS))
-            if not path.match(_AGAIN)
-        ]
+        files = [stack.enter_context(safe_open(path, framework="pt")) for path in paths]
         if not files:
             raise FileNotFoundError(f"there are no {_WEIGHTS} in it")
         holders = [(name, file) for file in files for name in file.keys()]  # noqa: SIM118
@@ -73,7 +85,8 @@ def _stored(folder: Path) -> Iterator[tuple[str, Any]]:
 def _num_parameters(config: Any) -> int:
     """Of the same model with weights as they are computed with."""
     plain = copy.deepcopy(config)
-    del plain.quantization_config
+    for part, field in quantizations_of(plain):
+        delattr(part, field)
     with torch.device("meta"):
         model: Any = AutoModelForCausalLM.from_config(plain)  # type: ignore[no-untyped-call]
     return int(model.num_parameters())
