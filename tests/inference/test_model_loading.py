@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import pytest
@@ -75,6 +76,16 @@ def test_folder_whose_weights_are_cut_off_is_named(tmp_path, folders):
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
     with pytest.raises(ModelNotLoadable, match=str(folder)):
+        load(folder)
+
+
+@pytest.mark.usefixtures("_offline")
+def test_a_package_that_a_model_needs_is_named(tmp_path, folders):
+    folder = shutil.copytree(folders["llama"], tmp_path / "quantized")
+    file = folder / "config.json"
+    quantized = {"quant_method": "compressed-tensors", "format": "int-quantized"}
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"quantization_config": quantized}))
+    with pytest.raises(ModelNotLoadable, match=f"{folder}.*compressed-tensors.* is required"):
         load(folder)
 
 

@@ -3,12 +3,14 @@
 import asyncio
 import os
 import random
+import signal
 import time
 
 import pytest
 
 from specmesh.bench.profile.stillness import Pace, on_still_cores
 from specmesh.bench.profile.watch import CoreWatch
+from specmesh.cli.local.process import StartError
 
 SPEEDS = {"speculative": 40.0, "tree": 36.0, "heads": 50.0}
 POWERS = {"target": 0.7, "drafter": 0.3}
@@ -72,6 +74,14 @@ async def test_the_watch_times_work_on_each_roles_cores_and_ends_with_the_block(
     assert before != during
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+async def test_old_times_are_not_told_once_nothing_watches_any_more():
+    async with CoreWatch({"target": [min(os.sched_getaffinity(0))]}) as watch:
+        os.kill(watch.pid, signal.SIGKILL)
+        await asyncio.wait_for(watch._reading, 5)
+        with pytest.raises(StartError, match="has ended"):
+            watch.core_ms(0.0, time.monotonic())
 
 
 async def test_without_cores_nothing_is_watched():
