@@ -37,6 +37,35 @@ from specmesh.v1 import generation_pb2 as pb
 TEXT = "".join(f"{token} " for token in TOKENS)
 
 
+async def test_an_error_brings_what_was_received_and_carries_it_on(serve):
+    fake = await serve(FakeOrchestrator([breaks_after(4)], [rest_of_answer(4)]))
+    async with AsyncClient(fake.address, max_resumes=0) as client:
+        with pytest.raises(Unavailable) as caught:
+            await client.complete("hello")
+        received = caught.value.session
+        assert (received.session_id, received.text) == ("s-1", "100 101 102 103 ")
+        assert (await client.resume(received)).text == TEXT
+
+
+async def test_an_error_before_the_answer_has_begun_brings_nothing(serve):
+    fake = await serve(FakeOrchestrator([refuses(grpc.StatusCode.NOT_FOUND)]))
+    async with AsyncClient(fake.address) as client:
+        with pytest.raises(NotFound) as caught:
+            await client.complete("hello")
+    assert caught.value.session is None
+
+
+async def test_a_stream_that_nobody_has_read_has_no_text():
+    stream = AsyncClient().generate("hello")
+    with pytest.raises(RuntimeError, match="the stream has not been read"):
+        _ = stream.text
+    blocking = Client().generate("hello")
+    with pytest.raises(RuntimeError, match="the stream has not been read"):
+        _ = blocking.text
+    with pytest.raises(RuntimeError, match="the stream has not been read"):
+        _ = blocking.token_ids
+
+
 async def test_an_answer_is_carried_on_by_another_client_from_what_was_saved(serve):
     fake = await serve(FakeOrchestrator([breaks_after(4)], [rest_of_answer(4)]))
     async with AsyncClient(fake.address, max_resumes=0) as client:
@@ -91,9 +120,9 @@ def test_a_session_that_nobody_has_is_not_found():
         with pytest.raises(NotFound):
             client.resume(nobody).complete()
         with pytest.raises(NotFound):
-            client.get_session("no-such", b"")
+            client.get_session(SavedSession("no-such", b""))
         with pytest.raises(NotFound):
-            client.cancel_session("no-such", b"")
+            client.cancel_session(SavedSession("no-such", b""))
 
 
 def test_a_session_is_looked_up_and_cancelled():
@@ -104,15 +133,15 @@ def test_a_session_is_looked_up_and_cancelled():
             with pytest.raises(Unavailable):
                 stream.complete()
         saved = stream.session
-        found = client.get_session(saved.session_id, saved.resume_token)
+        found = client.get_session(saved)
         assert (found.state, found.text, found.token_ids) == (
             SessionState.ACTIVE,
             "one two ",
             (0, 1),
         )
         assert found.finish_reason is None
-        client.cancel_session(saved.session_id, saved.resume_token)
-        found = client.get_session(saved.session_id, saved.resume_token)
+        client.cancel_session(saved)
+        found = client.get_session(saved)
         assert found.state is SessionState.CANCELLED
         with pytest.raises(SessionCancelled):
             client.resume(saved).complete()
@@ -123,7 +152,7 @@ def test_a_finished_session_says_why():
         mesh.answer("all")
         stream = client.generate("count")
         stream.complete()
-        found = client.get_session(stream.session.session_id, stream.session.resume_token)
+        found = client.get_session(stream.session)
     assert (found.state, found.finish_reason) == (SessionState.FINISHED, FinishReason.STOP)
     assert found.expire_time.tzinfo is not None
 
@@ -177,7 +206,7 @@ async def test_a_chat_reaches_the_server_as_messages(serve):
     async with AsyncClient(fake.address) as client:
         await client.chat(messages, template_arguments={"enable_thinking": False}, max_tokens=3)
         await client.chat(messages, continue_final_message=True)
-        with pytest.raises(TypeError, match="role and content"):
+        with pytest.raises(TypeError, match="has 'role' and 'content'"):
             client.chat([{"role": "user", "text": "hi"}])
     first, second = (each.chat for each in fake.requests)
     assert [(each.role, each.content) for each in first.messages] == [("user", "hi")]

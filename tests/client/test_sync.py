@@ -44,7 +44,7 @@ def test_it_has_the_calls_and_the_keywords_of_the_asynchronous_one():
 def test_chunks_come_as_they_are_said_and_properties_tell_of_them_at_any_time(mesh, client):
     mesh.answer(*WORDS)
     stream = client.generate("count")
-    assert (stream.text, stream.session_id, stream.seed, stream.stats) == ("", "", None, None)
+    assert (stream.session_id, stream.seed, stream.stats) == ("", None, None)
     for number, chunk in enumerate(stream):
         assert chunk.text == WORDS[number]
         assert stream.text == "".join(WORDS[: number + 1])

@@ -11,7 +11,6 @@ import typer
 from rich.console import Console
 
 from specmesh.cli.connection import (
-    DEFAULT_TARGET,
     Targets,
     TlsCa,
     TlsCert,
@@ -37,6 +36,7 @@ from specmesh.cli.request import (
 )
 from specmesh.cli.runner import explain
 from specmesh.client import ChatMessage, Client, SpecmeshError
+from specmesh.client.addresses import DEFAULT_TARGET
 
 HELP = "/reset begins anew, /exit or Ctrl-D ends, Ctrl-C stops an answer"
 

@@ -10,9 +10,16 @@ from typing import Annotated, Any
 import typer
 
 from specmesh.client import Tls, TokenFile
+from specmesh.client.addresses import with_port
 from specmesh.client.credentials import is_loopback
 
-DEFAULT_TARGET = "127.0.0.1:50051"
+
+def _with_ports(targets: Sequence[str]) -> list[str]:
+    try:
+        return list(map(with_port, targets))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
 
 Targets = Annotated[
     list[str],
@@ -20,6 +27,7 @@ Targets = Annotated[
         "--target",
         "-t",
         envvar="SPECMESH_TARGET",
+        callback=_with_ports,
         help="Orchestrator, host:port; repeat it for several.",
     ),
 ]

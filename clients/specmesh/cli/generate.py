@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from specmesh.cli.connection import (
-    DEFAULT_TARGET,
     Targets,
     TlsCa,
     TlsCert,
@@ -33,6 +32,7 @@ from specmesh.cli.request import (
 )
 from specmesh.cli.runner import run
 from specmesh.client import AsyncClient, Filter
+from specmesh.client.addresses import DEFAULT_TARGET
 
 
 def generate(

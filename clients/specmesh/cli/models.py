@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from specmesh.cli.connection import (
-    DEFAULT_TARGET,
     Targets,
     TlsCa,
     TlsCert,
@@ -21,6 +20,7 @@ from specmesh.cli.connection import (
 from specmesh.cli.model_files.commands import fetch, sums, verify
 from specmesh.cli.runner import run
 from specmesh.client import AsyncClient, Model, ServedModel, Strategy
+from specmesh.client.addresses import DEFAULT_TARGET
 
 app = typer.Typer(name="models", add_completion=False)
 app.command()(fetch)

@@ -23,6 +23,7 @@ from specmesh.client.answers import (
     TokenLogprob,
     TokenLogprobs,
 )
+from specmesh.client.chats import ChatMessage
 from specmesh.client.client import (
     AsyncClient,
 )
@@ -61,7 +62,6 @@ from specmesh.client.hooks import (
 )
 from specmesh.client.requests import (
     AcceptanceMode,
-    ChatMessage,
     ChatOptions,
     GenerateOptions,
     TemplateOptions,

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Any, Self, Unpack
 
 import grpc
 
+from specmesh.client.addresses import targets_or_default
 from specmesh.client.answers import ChatPrompt, GenerationResult, ServedModel, served_model_from
 from specmesh.client.batches import answer_all
 from specmesh.client.channels import ChannelSettings, Metadata
+from specmesh.client.chats import ChatMessage
 from specmesh.client.credentials import Tls, TokenSource, is_loopback
 from specmesh.client.errors import SpecmeshError
 from specmesh.client.hooks import Hooks
 from specmesh.client.recovery import Limits
 from specmesh.client.requests import (
-    ChatMessage,
     ChatOptions,
     GenerateOptions,
     Prompt,
@@ -36,6 +37,10 @@ from specmesh.v1 import served_model_pb2, session_pb2, tokenizer_pb2
 
 class AsyncClient:
     """Talks to a mesh through one or more orchestrators (``host:port``).
+
+    Without ``targets`` it calls those that the environment variable SPECMESH_TARGET names,
+    separated by spaces, or else ``127.0.0.1:50051``; a target without a port has 50051. Raises
+    ValueError for a target that is no address, such as a URL.
 
     Calls start at the targets in turn. One that can't be reached is passed over; where all are
     unreachable or overloaded, a start is made again ``max_retries`` times, with growing pauses
@@ -66,8 +71,7 @@ class AsyncClient:
         max_resumes: int = 12,
         hooks: Hooks | None = None,
     ) -> None:
-        if not targets:
-            raise ValueError("a client needs at least one target, host:port")
+        targets = targets_or_default(targets)
         remote = [target for target in targets if not is_loopback(target)]
         if token is not None and tls is None and remote and not send_token_in_clear_text:
             raise ValueError(
@@ -90,22 +94,23 @@ class AsyncClient:
         self._mesh = Mesh(targets, settings)
 
     def generate(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> GenerationStream:
-        """The answer to ``prompt``, text or token ids, as a stream.
+        """Return the answer to ``prompt``, text or token ids, as a stream that is still to be read.
 
-        Raises TypeError for an option that there isn't and ValueError for a value that no request
-        can hold; what the server refuses comes from the stream, as InvalidRequest.
+        Raises TypeError for an unknown option or a value of the wrong type and ValueError for one
+        that no request can hold; what the server refuses comes from the stream, as
+        InvalidRequest.
         """
         return self._stream(generate_request(prompt, options), None, options.get("timeout_s"))
 
     def chat(
         self,
-        messages: Sequence[ChatMessage | Mapping[str, str]],
+        messages: Sequence[ChatMessage | Mapping[str, Any]],
         **options: Unpack[ChatOptions],
     ) -> GenerationStream:
         """The model's next message, by its own chat template, as a stream.
 
-        Raises as `generate` does, and TypeError for a message with other keys than role and
-        content.
+        The content of a message is its text, or a list of text parts as OpenAI's clients write
+        them. Raises as `generate` does.
         """
         chat = chat_message(messages, options)
         return self._stream(generate_request(chat, options), None, options.get("timeout_s"))
@@ -143,9 +148,14 @@ class AsyncClient:
         """
         return self._stream(pb.GenerateRequest.FromString(saved.request), saved, timeout_s)
 
-    async def get_session(self, session_id: str, resume_token: bytes) -> Session:
-        """How far an answer has got. Raises NotFound, or Unavailable without the store."""
-        request = session_pb2.GetSessionRequest(session_id=session_id, resume_token=resume_token)
+    async def get_session(self, saved: SavedSession) -> Session:
+        """Look up how far an answer has got; ``saved`` is what `resume` takes.
+
+        Raises NotFound, or Unavailable without the store.
+        """
+        request = session_pb2.GetSessionRequest(
+            session_id=saved.session_id, resume_token=saved.resume_token
+        )
         response = await self._call(
             lambda target, timeout, metadata: target.generation.GetSession(
                 request, timeout=timeout, metadata=metadata
@@ -153,12 +163,14 @@ class AsyncClient:
         )
         return session_from(response.session)
 
-    async def cancel_session(self, session_id: str, resume_token: bytes) -> None:
+    async def cancel_session(self, saved: SavedSession) -> None:
         """End an answer, whoever reads it: its stream ends with SessionCancelled.
 
-        Raises NotFound, or Unavailable without the store.
+        ``saved`` is what `resume` takes. Raises NotFound, or Unavailable without the store.
         """
-        request = session_pb2.CancelSessionRequest(session_id=session_id, resume_token=resume_token)
+        request = session_pb2.CancelSessionRequest(
+            session_id=saved.session_id, resume_token=saved.resume_token
+        )
         await self._call(
             lambda target, timeout, metadata: target.generation.CancelSession(
                 request, timeout=timeout, metadata=metadata
@@ -195,7 +207,7 @@ class AsyncClient:
 
     async def apply_chat_template(
         self,
-        messages: Sequence[ChatMessage | Mapping[str, str]],
+        messages: Sequence[ChatMessage | Mapping[str, Any]],
         *,
         model: str = "",
         **template: Unpack[TemplateOptions],

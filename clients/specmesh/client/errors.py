@@ -34,8 +34,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import grpc
+
+if TYPE_CHECKING:
+    from specmesh.client.sessions import SavedSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,11 @@ class SpecmeshError(Exception):
     ``code`` is the gRPC status. ``reason`` (empty if the server gave none) and ``metadata``
     are the machine-readable part of the server's answer: decide by them, never by the text.
     ``retry_after_s`` is how long to wait before calling again, if the server said so.
+    ``session`` is what was received of an answer that had begun, with its ``text`` and
+    ``session_id``; ``client.resume(error.session)`` carries it on.
     """
+
+    session: SavedSession | None = None
 
     def __init__(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 from google.protobuf.message import Message
@@ -26,4 +27,17 @@ def _check(message: type[Message], name: str, value: object) -> None:
     try:
         message(**{name: value})
     except (TypeError, ValueError) as error:
-        raise type(error)(f"{name}: {error}") from None
+        raise type(error)(f"{name}: {_reason(message, name, value, error)}") from None
+
+
+def _reason(message: type[Message], name: str, value: object, error: Exception) -> str:
+    """Say what is wrong with ``value``: of a text that is none, Protobuf says nothing."""
+    field = message.DESCRIPTOR.fields_by_name[name]
+    if field.type != field.TYPE_STRING:
+        return str(error)
+    if field.is_repeated and isinstance(value, Sequence):
+        wrong = next((each for each in value if not isinstance(each, str)), value)
+        expected = "strings"
+    else:
+        wrong, expected = value, "a string"
+    return str(error) if isinstance(wrong, str) else f"expected {expected}, got {wrong!r}"

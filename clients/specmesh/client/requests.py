@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, TypedDict
 
+from specmesh.client.chats import ChatMessage, chat_turn
 from specmesh.client.filled import filled
+from specmesh.client.option_names import check_names
 from specmesh.client.speculation import Filter, speculation_options
 from specmesh.v1 import chat_pb2, sampling_pb2
 from specmesh.v1 import generation_pb2 as pb
@@ -53,14 +54,6 @@ def sampling_parameters(
 
 Prompt = str | Sequence[int]
 """Text, which the orchestrator tokenizes, or token ids, taken as they are."""
-
-
-@dataclass(frozen=True, slots=True)
-class ChatMessage:
-    """One message of a chat; ``role`` is usually "system", "user" or "assistant"."""
-
-    role: str
-    content: str
 
 
 class GenerateOptions(TypedDict, total=False):
@@ -109,19 +102,14 @@ class ChatOptions(GenerateOptions, TemplateOptions, total=False):
 
 
 def chat_message(
-    messages: Sequence[ChatMessage | Mapping[str, str]], options: TemplateOptions | ChatOptions
+    messages: Sequence[ChatMessage | Mapping[str, Any]], options: TemplateOptions | ChatOptions
 ) -> chat_pb2.Chat:
-    """Raises TypeError for a message with other keys than role and content, and ValueError for
-    arguments that JSON can't say."""
+    """Raises TypeError for what is no message, or no text in one, with its place, and ValueError
+    for arguments that JSON can't say."""
     goes_on = options.get("continue_final_message", False)
     begins = options.get("add_generation_prompt")
     chat = chat_pb2.Chat(
-        messages=[
-            chat_pb2.ChatMessage(role=each.role, content=each.content)
-            if isinstance(each, ChatMessage)
-            else chat_pb2.ChatMessage(**_checked(each))
-            for each in messages
-        ],
+        messages=[chat_turn(f"messages[{at}]", each) for at, each in enumerate(messages)],
         add_generation_prompt=not goes_on if begins is None else begins,
         continue_final_message=goes_on,
     )
@@ -129,12 +117,8 @@ def chat_message(
     return chat
 
 
-def _checked(message: Mapping[str, str]) -> Mapping[str, str]:
-    if set(message) != {"role", "content"}:
-        raise TypeError(f"a message has role and content, not {', '.join(sorted(message))}")
-    return message
-
-
+_GENERATE_OPTIONS = GenerateOptions.__annotations__
+_OPTIONS = {**_GENERATE_OPTIONS, **TemplateOptions.__annotations__}
 _ELSEWHERE = {"timeout_s", *TemplateOptions.__annotations__}
 """Keywords that are no part of the request, or of the chat in it."""
 
@@ -142,13 +126,14 @@ _ELSEWHERE = {"timeout_s", *TemplateOptions.__annotations__}
 def generate_request(
     prompt: Prompt | chat_pb2.Chat, options: GenerateOptions | ChatOptions
 ) -> pb.GenerateRequest:
-    """The message for ``options``; the client's own are passed over.
+    """Build the message for ``options``; the client's own are passed over.
 
-    Raises TypeError for an option that there isn't and ValueError for a value that no request
-    can hold.
+    Raises TypeError for an unknown option or a value of the wrong type, and ValueError for one
+    that no request can hold.
     """
+    check_names(options, _OPTIONS if isinstance(prompt, chat_pb2.Chat) else _GENERATE_OPTIONS)
     if isinstance(options.get("stop_strings"), str):  # a sequence, too: of its characters
-        raise TypeError("stop_strings is a sequence of strings, not one string")
+        raise TypeError("stop_strings: expected strings, got one string")
     given: dict[str, Any] = {
         name: value
         for name, value in options.items()
@@ -181,7 +166,12 @@ def generate_request(
         request.text = prompt
     elif isinstance(prompt, chat_pb2.Chat):
         request.chat.CopyFrom(prompt)
+    elif isinstance(prompt, bytes | bytearray) or not isinstance(prompt, Iterable):
+        kind = type(prompt).__name__
+        raise TypeError(f"prompt: expected text or token ids, got {kind}")
     else:
-        request.tokens.ids.extend(prompt)
-        request.tokens.SetInParent()
+        try:
+            request.tokens.CopyFrom(pb.TokenIds(ids=prompt))
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"prompt: {error}") from None
     return request

@@ -18,6 +18,7 @@ from specmesh.client.answers import (
     stats_from,
 )
 from specmesh.client.channels import Endpoint
+from specmesh.client.errors import SpecmeshError
 from specmesh.client.hooks import Ended
 from specmesh.client.resumable import Asked, ResumableCall
 from specmesh.client.sessions import SavedSession
@@ -31,7 +32,8 @@ class GenerationStream:
     The request is sent with the first step of the iteration. Leaving the loop early, or
     cancelling the task in it, cancels all work behind it; ``async with`` does so at the end
     of its block at the latest. Raises a SpecmeshError if the answer can't be completed; the
-    chunks that came before stay valid, and the properties tell of them at any time.
+    chunks that came before stay valid, and the properties tell of them at any time, as does the
+    ``session`` of the error.
     """
 
     def __init__(self, targets: Callable[[], Iterator[Endpoint]], asked: Asked) -> None:
@@ -43,12 +45,17 @@ class GenerationStream:
 
     @property
     def text(self) -> str:
-        """The text so far."""
+        """The text read so far, after what was saved of an answer that is carried on.
+
+        Raises RuntimeError before the first step of reading, which sends the request.
+        """
+        self._check_begun()
         return "".join(self._answer.texts)
 
     @property
     def token_ids(self) -> tuple[int, ...]:
-        """The tokens so far."""
+        """The tokens read so far; as `text`."""
+        self._check_begun()
         return tuple(self._answer.token_ids)
 
     @property
@@ -122,6 +129,8 @@ class GenerationStream:
                     return
         except Exception as raised:
             error = raised
+            if isinstance(raised, SpecmeshError):
+                raised.session = self.session
             span.failed(raised)
             raise
         except (asyncio.CancelledError, GeneratorExit):
@@ -131,6 +140,10 @@ class GenerationStream:
             call.cancel()
             span.end()
             self._asked.hooks.ended(Ended(self.session_id, self._result, error))
+
+    def _check_begun(self) -> None:
+        if self._call is None and self._asked.saved is None:
+            raise RuntimeError("the stream has not been read: nothing has been asked yet")
 
     async def _whole(self) -> GenerationResult:
         if self._result is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Self, TypedDict, Unpack
+from typing import Any, Self, TypedDict, Unpack
 
 import grpc
 
@@ -18,12 +18,12 @@ from specmesh.client.answers import (
 )
 from specmesh.client.background import background
 from specmesh.client.channels import Metadata
+from specmesh.client.chats import ChatMessage
 from specmesh.client.client import AsyncClient
 from specmesh.client.credentials import Tls, TokenSource
 from specmesh.client.errors import SpecmeshError
 from specmesh.client.hooks import Hooks
 from specmesh.client.requests import (
-    ChatMessage,
     ChatOptions,
     GenerateOptions,
     Prompt,
@@ -62,12 +62,12 @@ class BlockingStream:
 
     @property
     def text(self) -> str:
-        """The text so far."""
+        """The text read so far. Raises RuntimeError before the first step of reading."""
         return self._stream.text
 
     @property
     def token_ids(self) -> tuple[int, ...]:
-        """The tokens so far."""
+        """The tokens read so far. Raises RuntimeError before the first step of reading."""
         return self._stream.token_ids
 
     @property
@@ -155,7 +155,7 @@ class Client:
 
     def chat(
         self,
-        messages: Sequence[ChatMessage | Mapping[str, str]],
+        messages: Sequence[ChatMessage | Mapping[str, Any]],
         **options: Unpack[ChatOptions],
     ) -> BlockingStream:
         """See `AsyncClient.chat`."""
@@ -180,13 +180,13 @@ class Client:
         """See `AsyncClient.resume`."""
         return BlockingStream(self._client.resume(saved, timeout_s=timeout_s))
 
-    def get_session(self, session_id: str, resume_token: bytes) -> Session:
+    def get_session(self, saved: SavedSession) -> Session:
         """See `AsyncClient.get_session`."""
-        return background.run(self._client.get_session(session_id, resume_token))
+        return background.run(self._client.get_session(saved))
 
-    def cancel_session(self, session_id: str, resume_token: bytes) -> None:
+    def cancel_session(self, saved: SavedSession) -> None:
         """See `AsyncClient.cancel_session`."""
-        background.run(self._client.cancel_session(session_id, resume_token))
+        background.run(self._client.cancel_session(saved))
 
     def tokenize(
         self, text: str, *, add_special_tokens: bool = True, model: str = ""
@@ -206,7 +206,7 @@ class Client:
 
     def apply_chat_template(
         self,
-        messages: Sequence[ChatMessage | Mapping[str, str]],
+        messages: Sequence[ChatMessage | Mapping[str, Any]],
         *,
         model: str = "",
         **template: Unpack[TemplateOptions],

@@ -11,7 +11,8 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from specmesh.cli.connection import DEFAULT_TARGET, Targets, TlsCa, TlsCert, TlsKey, TokenPath
+from specmesh.cli.connection import Targets, TlsCa, TlsCert, TlsKey, TokenPath
+from specmesh.client.addresses import DEFAULT_TARGET
 from specmesh.client.speculation import STRATEGY_OPTIONS
 from specmesh.load import durations, lengths
 from specmesh.load.commands.inapplicable import refuse_inapplicable

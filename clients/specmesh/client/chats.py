@@ -1,0 +1,51 @@
+"""Messages of a chat, as callers write them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from specmesh.v1 import chat_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMessage:
+    """One message of a chat; ``role`` is usually "system", "user" or "assistant"."""
+
+    role: str
+    content: str
+
+
+def chat_turn(place: str, message: ChatMessage | Mapping[str, Any]) -> chat_pb2.ChatMessage:
+    """Build the message. Raises TypeError, with its ``place``, for what is none."""
+    if isinstance(message, ChatMessage):
+        role, content = message.role, message.content
+    elif isinstance(message, Mapping):
+        if set(message) != {"role", "content"}:
+            keys = ", ".join(map(repr, sorted(message))) or "nothing"
+            raise TypeError(f"{place}: a message has 'role' and 'content', not {keys}")
+        role, content = message["role"], message["content"]
+    else:
+        raise TypeError(f"{place}: expected a ChatMessage or a mapping, got {message!r}")
+    if not isinstance(role, str):
+        raise TypeError(f"{place}.role: expected a string, got {role!r}")
+    return chat_pb2.ChatMessage(role=role, content=_text(f"{place}.content", content))
+
+
+def _text(place: str, content: object) -> str:
+    """The text of ``content``, which may be a list of text parts as OpenAI's clients write it."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list | tuple):
+        raise TypeError(f"{place}: expected a string or text parts, got {content!r}")
+    return "".join(_text_of_part(f"{place}[{at}]", part) for at, part in enumerate(content))
+
+
+def _text_of_part(place: str, part: object) -> str:
+    if not isinstance(part, Mapping) or part.get("type") != "text":
+        kind = part.get("type") if isinstance(part, Mapping) else part
+        raise TypeError(f"{place}: expected a part of type 'text', got {kind!r}")
+    if set(part) != {"type", "text"} or not isinstance(part["text"], str):
+        raise TypeError(f"{place}: a text part has 'type' and 'text', a string")
+    return str(part["text"])

@@ -1,0 +1,122 @@
+"""Arguments that are wrong are refused before anything is sent, by their names."""
+
+import pytest
+
+from specmesh.client import AsyncClient, ChatMessage
+from specmesh.client.addresses import DEFAULT_TARGET, targets_or_default, with_port
+from specmesh.client.chats import chat_turn
+
+CLIENT = AsyncClient()
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("localhost", "localhost:50051"),
+        ("mesh.example:443", "mesh.example:443"),
+        ("10.0.0.7", "10.0.0.7:50051"),
+        ("::1", "[::1]:50051"),
+        ("[::1]", "[::1]:50051"),
+        ("[::1]:7", "[::1]:7"),
+        ("dns:///mesh.svc", "dns:///mesh.svc:50051"),
+        ("dns:///mesh.svc:7", "dns:///mesh.svc:7"),
+        ("dns://10.0.0.2/mesh.svc", "dns://10.0.0.2/mesh.svc:50051"),
+        ("dns:mesh.svc", "dns:mesh.svc:50051"),
+        ("unix:/run/mesh.sock", "unix:/run/mesh.sock"),
+        ("ipv4:10.0.0.7:1,10.0.0.8:1", "ipv4:10.0.0.7:1,10.0.0.8:1"),
+    ],
+)
+def test_a_target_without_a_port_has_the_orchestrators(target, expected):
+    assert with_port(target) == expected
+    assert with_port(expected) == expected
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("http://mesh", "target 'http://mesh' is a URL; .* such as mesh:50051"),
+        ("https://mesh:8000/v1", "is a URL; .* such as mesh:50051"),
+        ("", "target '' has no host"),
+        (":50051", "has no host"),
+        (" mesh", "has no host"),
+        ("mesh:", "'' is no port"),
+        ("mesh:grpc", "'grpc' is no port, which is 1 to 65535"),
+        ("mesh:70000", "'70000' is no port"),
+        ("dns:///", "has no host"),
+    ],
+)
+def test_what_is_no_address_is_refused_when_the_client_is_made(target, message):
+    with pytest.raises(ValueError, match=message):
+        AsyncClient(target)
+
+
+def test_without_targets_the_environment_names_them(monkeypatch):
+    monkeypatch.delenv("SPECMESH_TARGET", raising=False)
+    assert targets_or_default(()) == (DEFAULT_TARGET,)
+    monkeypatch.setenv("SPECMESH_TARGET", "a b:7")
+    assert targets_or_default(()) == ("a:50051", "b:7")
+    assert targets_or_default(("c",)) == ("c:50051",)
+    monkeypatch.setenv("SPECMESH_TARGET", "http://a")
+    with pytest.raises(ValueError, match="is a URL"):
+        AsyncClient()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"temprature": 0}, "no option 'temprature'; did you mean 'temperature'?"),
+        ({"stop": ["."]}, "no option 'stop'; did you mean 'stop_strings'?"),
+        ({"max_new_tokens": 1}, "did you mean 'max_tokens'?"),
+        ({"timeout": 1}, "did you mean 'timeout_s'?"),
+        ({"n": 2}, "no option 'n': ask once for each answer, or use generate_many"),
+        ({"min_p": 0.1}, "no option 'min_p'; there are: .*lookahead.*temperature"),
+        ({"add_generation_prompt": True}, "no option 'add_generation_prompt'"),
+        ({"stop_strings": "."}, "stop_strings: expected strings, got one string"),
+        ({"stop_strings": ["a", 1]}, "stop_strings: expected strings, got 1"),
+        ({"model": 5}, "model: expected a string, got 5"),
+        ({"predictor": 5}, "predictor: expected a string, got 5"),
+    ],
+)
+def test_an_option_that_is_wrong_is_named(options, message):
+    with pytest.raises(TypeError, match=message):
+        CLIENT.generate("a", **options)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "error", "message"),
+    [
+        (None, TypeError, "prompt: expected text or token ids, got NoneType"),
+        (b"ab", TypeError, "prompt: expected text or token ids, got bytes"),
+        (["a"], TypeError, "prompt: "),
+        ([-1], ValueError, "prompt: "),
+    ],
+)
+def test_a_prompt_is_text_or_token_ids(prompt, error, message):
+    with pytest.raises(error, match=message):
+        CLIENT.generate(prompt)
+
+
+def test_text_parts_are_one_text():
+    parts = [{"type": "text", "text": "a "}, {"type": "text", "text": "b"}]
+    turn = chat_turn("messages[0]", {"role": "user", "content": parts})
+    assert turn == chat_turn("messages[0]", ChatMessage("user", "a b"))
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ({"role": "user", "content": 5}, r"messages\[0\].content: expected a string or text parts"),
+        ({"role": "user", "content": ["a"]}, r"messages\[0\].content\[0\]: .* got 'a'"),
+        (
+            {"role": "user", "content": [{"type": "image_url", "image_url": {}}]},
+            r"messages\[0\].content\[0\]: expected a part of type 'text', got 'image_url'",
+        ),
+        ({"role": "user", "content": [{"type": "text"}]}, "a text part has 'type' and 'text'"),
+        ({"role": 1, "content": "a"}, r"messages\[0\].role: expected a string, got 1"),
+        ({"role": "user"}, r"messages\[0\]: a message has 'role' and 'content', not 'role'"),
+        (5, r"messages\[0\]: expected a ChatMessage or a mapping, got 5"),
+    ],
+)
+def test_a_message_that_is_none_is_named(message, expected):
+    with pytest.raises(TypeError, match=expected):
+        CLIENT.chat([message])
