@@ -193,6 +193,22 @@ BREAKAGES: list[Broken] = [
         *(hardening.resources, container("drafter"), ("resources", "limits", "memory"), "9Gi"),
         "up to 9Gi",
     ),
+    (
+        *(hardening.disk, container("drafter"), ("resources", "requests", "ephemeral-storage")),
+        *("512Mi", "asks for"),
+    ),
+    (
+        *(hardening.disk, pod("traces"), ("volumes", 1, "emptyDir", "sizeLimit")),
+        *("2Gi", "may fill"),
+    ),
+    (
+        *(code.patience, container("verifier"), ("readinessProbe", "failureThreshold")),
+        *(1, "fails once"),
+    ),
+    (
+        *(code.patience, container("gateway"), ("readinessProbe", "timeoutSeconds")),
+        *(GONE, "waits for a second"),
+    ),
     # The code.
     (
         *(code.probes, container("verifier"), ("livenessProbe", "grpc", "service"), "live"),
@@ -262,6 +278,16 @@ BREAKAGES: list[Broken] = [
         *({"query": 'sum(specmesh_requests_running{namespace="other"})'}, "of namespace"),
     ),
     (
+        *(metrics.queries, of("ScaledObject", "orchestrator"), ("spec", "triggers", 0, "metadata")),
+        *(
+            {
+                "query": 'sum(specmesh_requests_running{namespace="specmesh"})'
+                ' / sum(specmesh_requests_room{role="x"})'
+            },
+            "other namespaces",
+        ),
+    ),
+    (
         *(metrics.alerts, of("PrometheusRule", "specmesh")),
         *(("spec", "groups", 0, "rules", 0, "expr"), "specmesh_none > 0", "exports specmesh_none"),
     ),
@@ -279,6 +305,10 @@ BREAKAGES: list[Broken] = [
     (
         *(network.policies, of("NetworkPolicy", "orchestrator"), ("spec", "ingress", 0, "from")),
         *([{"namespaceSelector": {}}], "strangers may reach grpc of orchestrator"),
+    ),
+    (
+        *(network.policies, of("NetworkPolicy", "gateway"), ("spec", "ingress", 0, "from")),
+        *(GONE, "strangers may reach http of gateway"),
     ),
     (
         *(network.policies, of("NetworkPolicy", "verifier"), ("spec", "ingress", 0, "ports")),
