@@ -1,6 +1,6 @@
 """The scripts of the components redis-sentinel and redis-sentinel-tls, run as their pods would run
-them. The Valkey of the tests is built without TLS: with it they run on Debian's Redis, and on Valkey
-with the passwords alone.
+them. The Valkey of the tests is built without TLS: with TLS they run on Debian's Redis, and on
+Valkey with the passwords alone.
 
 Each pod has an address of its own on the loopback interface, and the names of the Service are in an
 /etc/hosts that only these processes see.
