@@ -30,13 +30,15 @@ def combinations() -> dict[str, tuple[str, ...]]:
     with them, and each component alone with as little as it takes."""
     found = {
         f"{transport} {store} all": (
-            *("gateway", "gpu", "models", "load", "tracing", "monitoring", store, transport),
+            *("gateway", "gpu", "models", "load", _over(transport, "tracing"), "monitoring"),
+            *(_over(transport, store), transport),
             *("autoscaling", "autoscaling-gateway", "network-policy"),
             *(["network-policy-managed-redis"] if store == "redis-managed" else ()),
         )
         for transport in TRANSPORTS
         for store in STORES
     }
+    found["gateway with tokens"] = (*("gateway", "plaintext", "network-policy", "gateway-tokens"),)
     found |= {f"{store} alone": (store, "plaintext") for store in STORES}
     found |= {f"{extra} alone": (extra, "plaintext") for extra in EXTRAS}
     found["models are fetched"] = (
@@ -44,6 +46,13 @@ def combinations() -> dict[str, tuple[str, ...]]:
     )
     found["nothing"] = ("plaintext",)
     return found
+
+
+def _over(transport: str, component: str) -> str:
+    """The component that does the same over TLS, where the transport is."""
+    secure = f"{component}-tls"
+    is_there = (K8S / "components" / secure).is_dir()
+    return secure if transport != "plaintext" and is_there else component
 
 
 COMBINATIONS = combinations()

@@ -25,7 +25,11 @@ from specmesh.traces.collector.settings import CollectorSettings
 
 PROBES = {"startupProbe": STARTUP, "readinessProbe": READINESS, "livenessProbe": LIVENESS}
 MIN_FAILURES = 2
-STANDARD = {"HF_HUB_OFFLINE", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "POD_NAME", "POD_IP"}
+STANDARD = {
+    *("HF_HUB_OFFLINE", "POD_NAME", "POD_IP", "REDIS_PASSWORD"),
+    *("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_CERTIFICATE"),
+    *("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", "OTEL_EXPORTER_OTLP_CLIENT_KEY"),
+}
 """Variables of other programs, and such as only the manifests use."""
 
 IMAGES = {

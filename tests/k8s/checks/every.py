@@ -43,5 +43,6 @@ CHECKS: tuple[Check, ...] = (
     metrics.monitored,
     network.policies,
     certificates.certificates,
+    certificates.clear_text,
     collector.collector,
 )
