@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import yaml
 from tests.k8s.manifests import Manifests
@@ -29,13 +30,15 @@ def combinations() -> dict[str, tuple[str, ...]]:
     with them, and each component alone with as little as it takes."""
     found = {
         f"{transport} {store} all": (
-            *("gateway", "gpu", "models", "load", "tracing", "monitoring", store, transport),
-            *("autoscaling", "network-policy"),
+            *("gateway", "gpu", "models", "load", _over(transport, "tracing"), "monitoring"),
+            *(_over(transport, store), transport),
+            *("autoscaling", "autoscaling-gateway", "network-policy"),
             *(["network-policy-managed-redis"] if store == "redis-managed" else ()),
         )
         for transport in TRANSPORTS
         for store in STORES
     }
+    found["gateway with tokens"] = (*("gateway", "plaintext", "network-policy", "gateway-tokens"),)
     found |= {f"{store} alone": (store, "plaintext") for store in STORES}
     found |= {f"{extra} alone": (extra, "plaintext") for extra in EXTRAS}
     found["models are fetched"] = (
@@ -43,6 +46,13 @@ def combinations() -> dict[str, tuple[str, ...]]:
     )
     found["nothing"] = ("plaintext",)
     return found
+
+
+def _over(transport: str, component: str) -> str:
+    """The component that does the same over TLS, where the transport is."""
+    secure = f"{component}-tls"
+    is_there = (K8S / "components" / secure).is_dir()
+    return secure if transport != "plaintext" and is_there else component
 
 
 COMBINATIONS = combinations()
@@ -55,6 +65,11 @@ def rendered(name: str) -> str:
     """The YAML of an overlay or combination."""
     if name not in COMBINATIONS:
         return kustomize(K8S / "overlays" / name)
+    return _rendered(COMBINATIONS[name], {})
+
+
+def _rendered(components: Sequence[str], more: Mapping[str, Any]) -> str:
+    """The YAML of the base with these components and more fields of an overlay."""
     with TemporaryDirectory() as folder:
         # kustomize takes relative paths only, and follows links in none.
         here = Path(folder).resolve()
@@ -62,15 +77,21 @@ def rendered(name: str) -> str:
         def path(part: str) -> str:
             return os.path.relpath(K8S.resolve() / part, here)
 
-        together = {
+        overlay = {
             "apiVersion": "kustomize.config.k8s.io/v1beta1",
             "kind": "Kustomization",
             "namespace": "specmesh",
             "resources": [path("base")],
-            "components": [path(f"components/{each}") for each in COMBINATIONS[name]],
+            "components": [path(f"components/{each}") for each in components],
+            **more,
         }
-        (here / "kustomization.yaml").write_text(yaml.safe_dump(together))
+        (here / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
         return kustomize(here)
+
+
+def together(components: Sequence[str], more: Mapping[str, Any]) -> Manifests:
+    """The objects of the base with these components and more fields of an overlay."""
+    return Manifests(yaml.safe_load_all(_rendered(components, more)))
 
 
 def every_object(names: Sequence[str] = NAMES) -> list[str]:

@@ -114,12 +114,12 @@ BREAKAGES: list[Broken] = [
         *(("SPECMESH_GATEWAY__ORCHESTRATORS",), "dns:///orchestrator:50052", "no port 50052"),
     ),
     (
-        *(references.addresses, settings("verifier"), ("REDIS_URL",)),
-        *("redis+sentinel://redis-0.redys:26379/specmesh", "'redys'"),
+        *(references.addresses, container("verifier"), ("env", 1, "value")),
+        *("rediss+sentinel://redis-0.redys:26379/specmesh", "'redys'"),
     ),
     (
-        *(references.addresses, settings("verifier"), ("REDIS_URL",)),
-        *("redis+sentinel://radis-0.redis:26379/specmesh", "no StatefulSet 'radis'"),
+        *(references.addresses, container("verifier"), ("env", 1, "value")),
+        *("rediss+sentinel://radis-0.redis:26379/specmesh", "no StatefulSet 'radis'"),
     ),
     (
         *(references.addresses, settings("load"), ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",)),
@@ -193,6 +193,22 @@ BREAKAGES: list[Broken] = [
         *(hardening.resources, container("drafter"), ("resources", "limits", "memory"), "9Gi"),
         "up to 9Gi",
     ),
+    (
+        *(hardening.disk, container("drafter"), ("resources", "requests", "ephemeral-storage")),
+        *("512Mi", "asks for"),
+    ),
+    (
+        *(hardening.disk, pod("traces"), ("volumes", 1, "emptyDir", "sizeLimit")),
+        *("2Gi", "may fill"),
+    ),
+    (
+        *(code.patience, container("verifier"), ("readinessProbe", "failureThreshold")),
+        *(1, "fails once"),
+    ),
+    (
+        *(code.patience, container("gateway"), ("readinessProbe", "timeoutSeconds")),
+        *(GONE, "waits for a second"),
+    ),
     # The code.
     (
         *(code.probes, container("verifier"), ("livenessProbe", "grpc", "service"), "live"),
@@ -203,7 +219,10 @@ BREAKAGES: list[Broken] = [
     (code.settings, settings("verifier"), ("SPECMESH_VERIFIER__THREAD",), "1", "no setting SPEC"),
     (code.settings, settings("drafter"), ("SPECMESH_VERIFIER__THREADS",), "1", "no setting SPEC"),
     (code.settings, settings("verifier"), ("SPECMESH_VERIFIER__DTYPE",), "int3", "--dtype"),
-    (code.settings, settings("orchestrator"), ("REDIS_URL",), "tcp://redis:6379", "--redis-url"),
+    (
+        *(code.settings, container("orchestrator"), ("env", 1, "value"), "tcp://redis:6379"),
+        "--redis-url",
+    ),
     (code.settings, settings("gateway"), ("SPECMESH_GATEWAY__MESH_CA",), GONE, "--mesh-cert"),
     (code.settings, settings("traces"), ("SPECMESH_TRACES__PORT",), "1", "no setting SPEC"),
     (code.settings, settings("load"), ("SPECMESH_TARGETS",), "a:1", "no setting SPECMESH_TARGETS"),
@@ -262,6 +281,16 @@ BREAKAGES: list[Broken] = [
         *({"query": 'sum(specmesh_requests_running{namespace="other"})'}, "of namespace"),
     ),
     (
+        *(metrics.queries, of("ScaledObject", "orchestrator"), ("spec", "triggers", 0, "metadata")),
+        *(
+            {
+                "query": 'sum(specmesh_requests_running{namespace="specmesh"})'
+                ' / sum(specmesh_requests_room{role="x"})'
+            },
+            "other namespaces",
+        ),
+    ),
+    (
         *(metrics.alerts, of("PrometheusRule", "specmesh")),
         *(("spec", "groups", 0, "rules", 0, "expr"), "specmesh_none > 0", "exports specmesh_none"),
     ),
@@ -279,6 +308,10 @@ BREAKAGES: list[Broken] = [
     (
         *(network.policies, of("NetworkPolicy", "orchestrator"), ("spec", "ingress", 0, "from")),
         *([{"namespaceSelector": {}}], "strangers may reach grpc of orchestrator"),
+    ),
+    (
+        *(network.policies, of("NetworkPolicy", "gateway"), ("spec", "ingress", 0, "from")),
+        *(GONE, "strangers may reach http of gateway"),
     ),
     (
         *(network.policies, of("NetworkPolicy", "verifier"), ("spec", "ingress", 0, "ports")),
@@ -313,6 +346,19 @@ BREAKAGES: list[Broken] = [
         *(certificates.certificates, of("Certificate", "orchestrator"), ("spec", "dnsNames")),
         *(["orchestrator.specmesh.internal"], "as clients call it"),
     ),
+    (
+        *(certificates.certificates, of("Certificate", "redis"), ("spec", "uris")),
+        *(["spiffe://specmesh.internal/specmesh/verifier"], "have no identity"),
+    ),
+    (
+        *(certificates.clear_text, container("verifier"), ("env", 1, "value")),
+        *("redis://redis:6379", "REDIS_URL is redis://redis:6379: in clear text"),
+    ),
+    (
+        *(certificates.clear_text, settings("load"), ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",)),
+        *("http://otel-collector:4317", "in clear text"),
+    ),
+    (certificates.clear_text, collector_config, ("tls.yaml",), "{}", "exporter otlp/traces sends"),
     (
         *(certificates.certificates, of("Certificate", "gateway")),
         *(("spec", "issuerRef", "name"), "x", "no Issuer 'x'"),

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+import yaml
+from tests.k8s.checks import metrics
 from tests.k8s.checks.every import CHECKS
-from tests.k8s.rendering import NAMES, manifests
-from tests.k8s.tools import needs_tools
+from tests.k8s.rendering import NAMES, manifests, together
+from tests.k8s.tools import REPOSITORY, needs_tools
 
 pytestmark = needs_tools
 
@@ -15,3 +19,17 @@ def test_it_hangs_together(name):
     built = manifests(name)
     assert built.pods
     assert [problem for check in CHECKS for problem in check(built)] == []
+
+
+def test_scalers_of_another_namespace_ask_for_its_series_as_the_docs_say():
+    (shown,) = re.findall(
+        r"```yaml\n(namespace: mesh-b\n.*?)```",
+        (REPOSITORY / "docs/kubernetes.md").read_text(),
+        re.DOTALL,
+    )
+    components = ("gateway", "autoscaling", "autoscaling-gateway", "plaintext")
+    built = together(components, yaml.safe_load(shown))
+    assert list(built.of("Namespace")) == ["mesh-b"]
+    assert len(list(metrics.triggers(built))) > 1
+    assert list(metrics.queries(built)) == []
+    assert list(metrics.queries(together(components, {"namespace": "mesh-b"})))

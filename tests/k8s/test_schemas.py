@@ -87,7 +87,7 @@ def test_scalers_become_valid_autoscalers(tmp_path):
                 },
             }
         )
-    assert len(scalers) == 3
+    assert len(scalers) == 4
     file = tmp_path / "scalers.yaml"
     file.write_text(yaml.safe_dump_all(scalers))
     assert problems(file) == []
@@ -113,7 +113,7 @@ def test_promtool_accepts_the_queries_of_scalers(tmp_path):
         {"record": f"trigger:{number}", "expr": query}
         for number, (_, _, query) in enumerate(triggers(manifests(FULL)))
     ]
-    assert len(recorded) == 7
+    assert len(recorded) == 8
     file = tmp_path / "queries.yaml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "triggers", "rules": recorded}]}))
     done = subprocess.run(

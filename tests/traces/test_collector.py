@@ -3,12 +3,15 @@
 import gzip
 import json
 import signal
+import ssl
 import subprocess
 import sys
 import time
+from datetime import timedelta
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+import grpc
 import pytest
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
@@ -18,6 +21,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from tests.traces.otlp import answer
 
+from specmesh.serving.certs.folder import bearers, make
 from specmesh.traces.formats.otlp import to_line
 from specmesh.traces.store.query import Query
 from specmesh.traces.store.reader import StoreReader
@@ -37,7 +41,8 @@ class Collector:
             stderr=subprocess.PIPE,
             text=True,
         )
-        self.said = json.loads(self.process.stderr.readline())
+        lines = map(json.loads, self.process.stderr)
+        self.said = next(line for line in lines if "address" in line)
 
     def post(self, body, media, **headers):
         names = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -159,3 +164,53 @@ def test_what_it_cannot_start_with_is_said(tmp_path, collector):
         assert ended.returncode == 1
         *_, line = ended.stderr.splitlines()  # gRPC may log a line of its own
         assert said in json.loads(line)["reason"]
+
+
+def test_over_tls_it_takes_spans_from_those_whom_its_ca_has_signed(tmp_path):
+    certs = tmp_path / "certs"
+    known = bearers("test.internal", (), (), {"traces": ["localhost"]})
+    make(certs, "test.internal", known, timedelta(days=1), force=False)
+    tls = [f"--tls-{name}={certs / file}" for name, file in TLS_FILES.items()]
+    collector = Collector(tmp_path / "traces.sqlite", "--keep", "all", *tls)
+    try:
+        port = collector.said["address"].rpartition(":")[2]
+        ca, key, chain = ((certs / TLS_FILES[name]).read_bytes() for name in ("ca", "key", "cert"))
+        trusted = grpc.ssl_channel_credentials(ca, key, chain)
+        sent = export_over_tls(f"localhost:{port}", trusted)
+        context = ssl.create_default_context(cafile=certs / "ca.pem")
+        web = f"https://localhost:{collector.said['http'].rpartition(':')[2]}/v1/traces"
+        body = ExportTraceServiceRequest(resource_spans=answer(1)).SerializeToString()
+        request = Request(web, data=body, headers={"content-type": "application/x-protobuf"})
+        with pytest.raises(OSError, match=r"(?i)certificate required|reset|eof|closed"):
+            urlopen(request, timeout=5, context=context).close()
+        context.load_cert_chain(certs / "orchestrator.pem", certs / "orchestrator-key.pem")
+        urlopen(request, timeout=5, context=context).close()
+        assert collector.stored(2) == {sent, 1}
+    finally:
+        collector.stop()
+
+
+TLS_FILES = {"cert": "traces.pem", "key": "traces-key.pem", "ca": "ca.pem"}
+
+
+def export_over_tls(endpoint, credentials):
+    provider = TracerProvider()
+    exporter = OTLPSpanExporter(endpoint=f"https://{endpoint}", credentials=credentials)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    span = provider.get_tracer("test").start_span("root")
+    span.end()
+    provider.shutdown()
+    return span.get_span_context().trace_id
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (("--tls-cert", "a.pem"), "go together"),
+        (("--tls-ca", "a.pem"), "needs --tls-cert"),
+    ],
+)
+def test_half_of_tls_is_refused(flags, told):
+    done = subprocess.run((*COMMAND, *flags), capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert told in done.stderr

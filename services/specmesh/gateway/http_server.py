@@ -15,8 +15,8 @@ from specmesh.gateway.leaving import Leaving
 from specmesh.gateway.mesh import Mesh
 from specmesh.gateway.settings import GatewaySettings
 from specmesh.serving.health import Health
-from specmesh.serving.identity.certificates import TlsFiles, watched_certificate
 from specmesh.serving.identity.plaintext import check_plaintext
+from specmesh.serving.identity.ssl_context import renewed_context
 from specmesh.serving.identity.watched import UnusableFile
 from specmesh.serving.process import CannotStart
 
@@ -132,33 +132,3 @@ class HttpServer:
         except (UnusableFile, ssl.SSLError) as error:
             raise CannotStart(str(error)) from error
         return lambda *_: context
-
-
-def renewed_context(files: TlsFiles, *, require_clients: bool) -> ssl.SSLContext:
-    """TLS of a port: each new connection has what ``files`` hold at the moment.
-
-    Raises ``UnusableFile`` and SSLError.
-    """
-    certificate = watched_certificate(files)
-    known = certificate.current()
-    context = _context(files, require_clients=require_clients)
-    newest = context
-
-    def on_hello(connection: ssl.SSLObject, *_: object) -> None:
-        nonlocal known, newest
-        if (now := certificate.current()) is not known:
-            newest = _context(files, require_clients=require_clients)
-            known = now
-        connection.context = newest
-
-    context.sni_callback = on_hello
-    return context
-
-
-def _context(files: TlsFiles, *, require_clients: bool) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(files.cert, files.key)
-    if require_clients and files.ca is not None:
-        context.load_verify_locations(files.ca)
-        context.verify_mode = ssl.CERT_REQUIRED
-    return context

@@ -2,11 +2,37 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
+from tests.k8s.checks import collector
 from tests.k8s.manifests import ROLES, Manifests
 
 from specmesh.serving.identity.roles import CLIENT, host_of, role_of
+
+SERVICES = ("redis", "otel-collector", "traces")
+"""Servers that are no role of the mesh."""
+_CLEAR = re.compile(r"^(redis(\+sentinel)?|http)://")
+
+
+def clear_text(manifests: Manifests) -> Iterator[str]:
+    """Where processes of the mesh speak TLS, nothing that they send goes in clear text."""
+    settings = [
+        (pod, manifests.environment(container))
+        for pod in manifests.pods
+        for container in pod.containers
+    ]
+    if not any(name.endswith("TLS_CERT") for _, found in settings for name in found):
+        return
+    for pod, found in settings:
+        for name, value in found.items():
+            if _CLEAR.match(value):
+                yield f"{pod}: {name} is {value}: in clear text, beside TLS"
+    for name, config in manifests.of("ConfigMap").items():
+        if name.startswith("otel-collector"):
+            for exporter, each in collector.merged(config)["exporters"].items():
+                if each.get("tls", {}).get("insecure"):
+                    yield f"{name}: exporter {exporter} sends in clear text, beside TLS"
 
 
 def certificates(manifests: Manifests) -> Iterator[str]:
@@ -15,6 +41,12 @@ def certificates(manifests: Manifests) -> Iterator[str]:
         spec = certificate["spec"]
         if spec.get("isCA"):
             continue
+        if spec["issuerRef"]["name"] not in manifests.of("Issuer"):
+            yield f"Certificate {name}: there is no Issuer {spec['issuerRef']['name']!r}"
+        if name in SERVICES:
+            if spec.get("uris") or name not in spec["dnsNames"]:
+                yield f"Certificate {name}: must be for {name} and have no identity"
+            continue
         role = name if name in ROLES else CLIENT
         if [role_of(uri) for uri in spec["uris"]] != [role]:
             yield f"Certificate {name}: its one URI must say the role {role}, not {spec['uris']}"
@@ -22,5 +54,3 @@ def certificates(manifests: Manifests) -> Iterator[str]:
             yield f"Certificate {name}: must be for {host_of(role)}"
         if role in {"orchestrator", "gateway"} and role not in spec["dnsNames"]:
             yield f"Certificate {name}: must be for {role}, as clients call it"
-        if spec["issuerRef"]["name"] not in manifests.of("Issuer"):
-            yield f"Certificate {name}: there is no Issuer {spec['issuerRef']['name']!r}"

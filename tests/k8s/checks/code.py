@@ -24,7 +24,12 @@ from specmesh.serving.health import LIVENESS, READINESS, STARTUP
 from specmesh.traces.collector.settings import CollectorSettings
 
 PROBES = {"startupProbe": STARTUP, "readinessProbe": READINESS, "livenessProbe": LIVENESS}
-STANDARD = {"HF_HUB_OFFLINE", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "POD_NAME", "POD_IP"}
+MIN_FAILURES = 2
+STANDARD = {
+    *("HF_HUB_OFFLINE", "POD_NAME", "POD_IP", "REDIS_PASSWORD"),
+    *("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_CERTIFICATE"),
+    *("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", "OTEL_EXPORTER_OTLP_CLIENT_KEY"),
+}
 """Variables of other programs, and such as only the manifests use."""
 
 IMAGES = {
@@ -62,6 +67,17 @@ def probes(manifests: Manifests) -> Iterator[str]:
             wanted = {"port": pod.ports.get("probe"), "service": service}
             if asked != wanted:
                 yield f"{pod}: {kind} must ask {wanted}, not {asked}"
+
+
+def patience(manifests: Manifests) -> Iterator[str]:
+    """One answer that is late takes no pod out: on a busy node all would be out together."""
+    for pod in manifests.pods:
+        for container in pod.containers:
+            probe = container.get("readinessProbe")
+            if probe is not None and probe.get("failureThreshold", 3) < MIN_FAILURES:
+                yield f"{pod}: is taken out by a readinessProbe that fails once"
+            if "grpc" in (probe or {}) and probe.get("timeoutSeconds", 1) <= 1:
+                yield f"{pod}: its readinessProbe waits for a second"
 
 
 def settings(manifests: Manifests) -> Iterator[str]:

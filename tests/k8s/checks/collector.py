@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
 import yaml
-from tests.k8s.manifests import Manifests
+from tests.k8s.manifests import Manifests, Object
 
 
 def collector(manifests: Manifests) -> Iterator[str]:
@@ -13,7 +14,7 @@ def collector(manifests: Manifests) -> Iterator[str]:
     for name, config in manifests.of("ConfigMap").items():
         if not name.startswith("otel-collector"):
             continue
-        read = yaml.safe_load(config["data"]["config.yaml"])
+        read = merged(config)
         for pipeline, parts in read["service"]["pipelines"].items():
             for kind, used in parts.items():
                 for part in set(used) - read[kind].keys():
@@ -24,6 +25,21 @@ def collector(manifests: Manifests) -> Iterator[str]:
         missing = {"status_code", "latency"} - {policy["type"] for policy in policies}
         yield from (f"{name}: no policy keeps traces by {kind}" for kind in sorted(missing))
         yield from _ports(manifests, read)
+
+
+def merged(config: Object) -> Object:
+    """Merge the Collector's files as it does itself, a later one over those before."""
+    files = ("config.yaml", "tls.yaml")
+    read = [yaml.safe_load(config["data"][file]) for file in files if file in config["data"]]
+    return functools.reduce(_merge, read)
+
+
+def _merge(first: Object, second: Object) -> Object:
+    found = dict(first)
+    for name, value in second.items():
+        both = isinstance(value, dict) and isinstance(first.get(name), dict)
+        found[name] = _merge(first[name], value) if both else value
+    return found
 
 
 def _ports(manifests: Manifests, read: dict) -> Iterator[str]:

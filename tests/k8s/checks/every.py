@@ -29,7 +29,9 @@ CHECKS: tuple[Check, ...] = (
     lifecycle.rollouts,
     hardening.restricted,
     hardening.resources,
+    hardening.disk,
     code.probes,
+    code.patience,
     code.settings,
     code.images,
     code.models,
@@ -41,5 +43,6 @@ CHECKS: tuple[Check, ...] = (
     metrics.monitored,
     network.policies,
     certificates.certificates,
+    certificates.clear_text,
     collector.collector,
 )

@@ -49,6 +49,29 @@ def _outside(pod: Pod) -> Iterator[str]:
             yield f"{pod}: may fill its node's disk: {volume['name']} has no sizeLimit"
 
 
+_UNITS = {"Mi": 2**20, "Gi": 2**30}
+
+
+def disk(manifests: Manifests) -> Iterator[str]:
+    """Pods go where their node has the disk that they may fill."""
+    for pod in manifests.pods:
+        asked = [_bytes(each["resources"].get("requests", {})) for each in pod.containers]
+        volumes = [each["emptyDir"] for each in pod.spec.get("volumes", ()) if "emptyDir" in each]
+        filled = sum(
+            _quantity(each["sizeLimit"]) for each in volumes if each.get("medium") != "Memory"
+        )
+        if filled > max(asked):
+            yield f"{pod}: may fill {filled} bytes of disk, but asks for {max(asked)}"
+
+
+def _bytes(requests: Object) -> int:
+    return _quantity(requests.get("ephemeral-storage", "0Mi"))
+
+
+def _quantity(text: str) -> int:
+    return int(text[:-2]) * _UNITS[text[-2:]]
+
+
 def resources(manifests: Manifests) -> Iterator[str]:
     """Every container says what it takes; memory that it was not promised would get it killed."""
     for pod in manifests.pods:

@@ -65,9 +65,7 @@ def triggers(manifests: Manifests) -> Iterator[tuple[str, str, str]]:
 
 def queries(manifests: Manifests) -> Iterator[str]:
     """Scalers ask for series that there are, of the role and the namespace that they mean."""
-    namespaces = {
-        each["metadata"]["name"] for each in manifests.objects if each["kind"] == "Namespace"
-    }
+    namespaces = list(manifests.of("Namespace"))
     for where, role, query in triggers(manifests):
         for series, labels in selected(query):
             if series not in _exported():
@@ -80,10 +78,14 @@ def queries(manifests: Manifests) -> Iterator[str]:
                 yield f"{where}: {asked[0]} doesn't export {series}"
             elif not asked and not {role, "orchestrator"} & recording(series):
                 yield f"{where}: neither {role} nor orchestrators export {series}"
-            if {*_NAMESPACE.findall(inside)} != namespaces:
-                yield f"{where}: {series} must be of namespace {namespaces}"
-        if not _SELECTOR.findall(query):
+        selectors = _SELECTOR.findall(query)
+        if not selectors:
             yield f"{where}: asks for nothing"
+        # Named once, so that an overlay can replace it; what has none is matched by namespace.
+        if _NAMESPACE.findall(query) != namespaces:
+            yield f"{where}: must be of namespace {namespaces}"
+        elif len(selectors) > 1 and query.count("sum by (namespace)") < len(selectors):
+            yield f"{where}: takes series of other namespaces, too"
 
 
 def alerts(manifests: Manifests) -> Iterator[str]:

@@ -75,8 +75,11 @@ def arrows(manifests: Manifests) -> set[Allowed]:
     }
     # Replication, the votes of Sentinels; what the Collector hands on; a generator's own spans.
     wanted |= {("redis", "redis"), ("otel-collector", "traces"), ("load", "otel-collector")}
-    # The door is open to everybody.
-    wanted |= {(each.name, "gateway") for each in ELSEWHERE}
+    wanted |= {("clients elsewhere", "gateway")}
+    if "gateway" in pods and "SPECMESH_GATEWAY__TOKENS" in manifests.environment(
+        pods["gateway"].containers[-1]
+    ):
+        wanted |= {(each.name, "gateway") for each in ELSEWHERE}
     found = {
         Allowed(caller, callee, port)
         for caller, callee in wanted

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from tests.k8s.checks.certificates import SERVICES
 from tests.k8s.manifests import ROLES, Manifests, Object, Pod, selects
 from tests.k8s.tools import REPOSITORY
 
@@ -15,7 +16,7 @@ DOCUMENTED = {
     for name in re.findall(
         r"create secret \S+ ([\w$-]+)", (REPOSITORY / "docs/kubernetes.md").read_text()
     )
-    for role in (*ROLES, "load")
+    for role in (*ROLES, "load", *SERVICES)
 }
 """Secrets that the docs say how to make."""
 

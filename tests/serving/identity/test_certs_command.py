@@ -57,6 +57,19 @@ def test_a_named_client_has_an_identity_of_its_own(folder: Path):
     assert uri == "spiffe://specmesh.internal/specmesh/alice/client"
 
 
+def test_a_server_that_is_no_role_has_its_names_and_no_identity(tmp_path: Path):
+    out = tmp_path / "certs"
+    services = ("--service", "redis=redis,redis-0.redis", "--service", "traces")
+    certs("--out", out, *services)
+    for name, hosts in (("redis", ["redis", "redis-0.redis"]), ("traces", ["traces"])):
+        assert names(read(out, name), x509.DNSName) == hosts
+        assert names(read(out, name), x509.UniformResourceIdentifier) == []
+    before = read(out, "redis")
+    certs("--out", out, "--renew")
+    assert read(out, "redis").serial_number != before.serial_number
+    assert names(read(out, "redis"), x509.DNSName) == ["redis", "redis-0.redis"]
+
+
 def test_keys_are_for_their_owner_alone(folder: Path):
     keys = [*folder.glob("*-key.pem")]
     assert len(keys) == len(ROLES) + 2
@@ -103,6 +116,11 @@ def test_renewed_are_the_certificates_for_the_same_bearers_and_not_the_ca(folder
         ("--client", "alice", "--client", "alice-key"),
         ("--host", "münchen.example"),
         ("--host", ""),
+        ("--service", "verifier=redis"),
+        ("--service", "client-alice"),
+        ("--service", "ca"),
+        ("--service", "redis=a,,b"),
+        ("--service", "../x"),
     ],
 )
 def test_what_makes_no_sense_is_refused(arguments: tuple[str, ...], tmp_path: Path):

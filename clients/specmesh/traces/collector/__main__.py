@@ -7,13 +7,17 @@ import logging
 import os
 import signal
 import socket
+import ssl
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 
 import uvicorn
 
 from specmesh.serving.command_line import parse
+from specmesh.serving.identity.certificates import TlsFiles
+from specmesh.serving.identity.ssl_context import renewed_context
+from specmesh.serving.identity.watched import UnusableFile
 from specmesh.serving.logging import configure
 from specmesh.traces.collector import otlp_grpc
 from specmesh.traces.collector.buffer import BufferLimits, TraceBuffer
@@ -44,7 +48,7 @@ async def collect(settings: CollectorSettings) -> int:
         async with _receiving(settings, storing.take):
             writing = asyncio.create_task(storing.run())
             await stop.wait()
-    except (StoreError, OSError) as error:
+    except (StoreError, OSError, UnusableFile) as error:
         log.error("cannot start", extra={"reason": str(error)})
         return 1
     writing.cancel()
@@ -57,15 +61,17 @@ async def collect(settings: CollectorSettings) -> int:
 
 @asynccontextmanager
 async def _receiving(settings: CollectorSettings, take: Take) -> AsyncIterator[None]:
-    """Both receivers, for as long as the block runs. Raises OSError if one can't listen."""
+    """Both receivers, for as long as the block runs. Raises OSError if one can't listen, and
+    UnusableFile for files of TLS."""
     with socket.create_server((settings.host, settings.http_port)) as listener:
         address = f"{settings.host}:{settings.grpc_port}"
-        server, port = await otlp_grpc.start(take, address)
+        server, port = await otlp_grpc.start(take, address, settings.tls)
         config = uvicorn.Config(
             make_app(take),
             log_config=None,
             access_log=False,
             timeout_graceful_shutdown=_GRACE_S,
+            ssl_context_factory=_context(settings.tls),
         )
         web = _WebServer(config)
         serving = asyncio.create_task(web.serve([listener]))
@@ -82,6 +88,13 @@ async def _receiving(settings: CollectorSettings, take: Take) -> AsyncIterator[N
         finally:
             web.should_exit = True
             await asyncio.gather(server.stop(_GRACE_S), serving)
+
+
+def _context(tls: TlsFiles | None) -> Callable[..., ssl.SSLContext] | None:
+    if tls is None:
+        return None
+    context = renewed_context(tls, require_clients=tls.ca is not None)
+    return lambda *_: context
 
 
 class _WebServer(uvicorn.Server):

@@ -15,6 +15,12 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
 )
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
+from specmesh.serving.identity.certificates import (
+    TlsFiles,
+    server_credentials,
+    watched_certificate,
+)
+
 Take = Callable[[Iterable[ResourceSpans]], None]
 """Receives the spans of a message; must not block."""
 
@@ -36,8 +42,13 @@ class _TraceService(TraceServiceServicer):
         return ExportTraceServiceResponse()
 
 
-async def start(take: Take, address: str) -> tuple[grpc.aio.Server, int]:
-    """A server at ``address`` (host:port, 0 for any free port) and its port. Raises OSError."""
+async def start(
+    take: Take, address: str, tls: TlsFiles | None = None
+) -> tuple[grpc.aio.Server, int]:
+    """Start a server at ``address`` (host:port, 0 for any free port); returns it and its port.
+
+    Raises OSError, and UnusableFile for files of TLS.
+    """
     options = (
         ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
         ("grpc.so_reuseport", 0),
@@ -45,7 +56,13 @@ async def start(take: Take, address: str) -> tuple[grpc.aio.Server, int]:
     server = grpc.aio.server(options=options, compression=grpc.Compression.NoCompression)
     add_TraceServiceServicer_to_server(_TraceService(take), server)  # type: ignore[no-untyped-call]
     try:
-        port = server.add_insecure_port(address)
+        if tls is None:
+            port = server.add_insecure_port(address)
+        else:
+            credentials = server_credentials(
+                watched_certificate(tls), require_clients=tls.ca is not None
+            )
+            port = server.add_secure_port(address, credentials)
     except RuntimeError as error:
         raise OSError(f"cannot listen on {address}: {error}") from error
     await server.start()

@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from specmesh.serving.certs.authority import CA_DAYS
-from specmesh.serving.certs.folder import KEY, FolderError, bearers, make, renew
+from specmesh.serving.certs.folder import CA, KEY, FolderError, bearers, make, renew
+from specmesh.serving.identity.roles import CLIENT, ROLES
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -36,6 +37,14 @@ def main(
         list[str] | None,
         typer.Option(help="A client with an identity of its own; may be repeated."),
     ] = None,
+    service: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=HOST,...",
+            help="A server that is no role of the mesh, such as Redis or the trace collector, and "
+            "the names at which it is called; may be repeated.",
+        ),
+    ] = None,
     trust_domain: Annotated[
         str, typer.Option(help="Whose identities they are, the host of their SPIFFE ids.")
     ] = "specmesh.internal",
@@ -51,10 +60,13 @@ def main(
     """Make a development CA and a certificate for each role of a mesh."""
     if renew_ and force:
         raise typer.BadParameter("--renew and --force exclude each other")
-    if renew_ and (host or client):
-        raise typer.BadParameter("--renew changes neither hosts nor clients")
+    if renew_ and (host or client or service):
+        raise typer.BadParameter("--renew changes neither hosts, clients nor services")
     certified = bearers(
-        _name(trust_domain), [_host(h) for h in host or ()], [_client(c) for c in client or ()]
+        _name(trust_domain),
+        [_host(h) for h in host or ()],
+        [_client(c) for c in client or ()],
+        dict(map(_service, service or ())),
     )
     valid = timedelta(days=days)
     try:
@@ -80,6 +92,13 @@ def _client(name: str) -> str:
     if f"-{name}.pem".endswith(KEY):
         raise typer.BadParameter(f"{name!r}: its certificate would overwrite another's key")
     return _name(name)
+
+
+def _service(text: str) -> tuple[str, list[str]]:
+    name, _, hosts = text.partition("=")
+    if name in ROLES or name.startswith(f"{CLIENT}-") or name == CA:
+        raise typer.BadParameter(f"{name!r} has a certificate already")
+    return _client(name), [_host(each) for each in (hosts or name).split(",")]
 
 
 def _name(name: str) -> str:

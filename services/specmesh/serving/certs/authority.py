@@ -25,7 +25,10 @@ CLOCK_SKEW = timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True)
 class Bearer:
-    """Whom a certificate is for: a SPIFFE id, and the host names and addresses it answers at."""
+    """Whom a certificate is for: a SPIFFE id, and the host names and addresses it answers at.
+
+    A server that is no role of the mesh, such as Redis, has no SPIFFE id.
+    """
 
     common_name: str
     spiffe_id: str
@@ -39,9 +42,9 @@ class Bearer:
             names = certificate.extensions.get_extension_for_class(
                 x509.SubjectAlternativeName
             ).value
-            (spiffe_id,) = names.get_values_for_type(x509.UniformResourceIdentifier)
+            (spiffe_id,) = names.get_values_for_type(x509.UniformResourceIdentifier) or [""]
         except (ValueError, x509.ExtensionNotFound):
-            raise ValueError("the certificate names no bearer with a SPIFFE id") from None
+            raise ValueError("the certificate names no bearer of ours") from None
         addresses = names.get_values_for_type(x509.IPAddress)
         hosts = [*names.get_values_for_type(x509.DNSName), *map(str, addresses)]
         return cls(str(common_name.value), spiffe_id, hosts)
@@ -112,8 +115,8 @@ class Authority:
 
 
 def _alternative_names(bearer: Bearer) -> x509.SubjectAlternativeName:
-    spiffe_id = x509.UniformResourceIdentifier(bearer.spiffe_id)
-    return x509.SubjectAlternativeName([spiffe_id, *map(_host, bearer.hosts)])
+    ids = [x509.UniformResourceIdentifier(bearer.spiffe_id)] if bearer.spiffe_id else []
+    return x509.SubjectAlternativeName([*ids, *map(_host, bearer.hosts)])
 
 
 def _host(host: str) -> x509.GeneralName:

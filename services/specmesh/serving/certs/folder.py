@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
+from types import MappingProxyType
 
 from cryptography import x509
 
@@ -22,8 +23,14 @@ class FolderError(Exception):
     """The folder holds what must not be overwritten, or not what is needed."""
 
 
-def bearers(trust_domain: str, hosts: Sequence[str], clients: Sequence[str]) -> dict[str, Bearer]:
-    """Who gets a certificate, by the name of its files: every role, and the named clients."""
+def bearers(
+    trust_domain: str,
+    hosts: Sequence[str],
+    clients: Sequence[str],
+    services: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> dict[str, Bearer]:
+    """Tell who gets a certificate, by the name of its files: every role, the named clients, and
+    ``services``, servers that are no role of the mesh, with their host names."""
     found = {
         role: Bearer(
             role,
@@ -35,6 +42,7 @@ def bearers(trust_domain: str, hosts: Sequence[str], clients: Sequence[str]) -> 
     for name in clients:
         bearer = Bearer(name, spiffe_id(trust_domain, CLIENT, name))
         found[f"{CLIENT}-{name}"] = bearer
+    found |= {name: Bearer(name, "", names) for name, names in services.items()}
     return found
 
 
