@@ -76,7 +76,7 @@ MAY_IMPORT = {
     "traces": own("traces", "serving"),
     "cli": own("cli", "client", "simulation", "traces", "models"),
     "simulation": own("simulation", "traces", "orchestrator", "serving", "decoding"),
-    "load": own("load", "cli", "client"),
+    "load": own("load", "cli", "client", "serving"),
     "bench": own(
         *("bench", "load", "cli", "client", "simulation", "traces", "orchestrator"),
         *("inference", "models", "serving", "decoding", "mesh", "v1"),

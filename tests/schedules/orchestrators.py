@@ -155,7 +155,7 @@ class _Channels:
     def __init__(self, network: Network) -> None:
         self._network = network
 
-    def open(self, address: str) -> Any:
+    def open(self, address: str, *, calm: bool = False) -> Any:
         return self._network.channel(address)
 
 

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 
 
 def main() -> None:
     """Run the command line; without its packages, say how to get them."""
+    if sys.argv[1:2] == ["serve"]:
+        _end_on_signals()
     try:
         from specmesh.cli.app import app
     except ModuleNotFoundError as error:
         sys.exit(f"specmesh: {error.name} is not installed: pip install 'specmesh[cli]'")
     app()
+
+
+def _end_on_signals() -> None:
+    """Let SIGTERM and SIGINT end the process while it imports what it needs: nothing has begun that
+    would have to end first. The first process of a container would otherwise ignore them."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: os._exit(0))

@@ -1,12 +1,11 @@
 """Traces that begin here, so that a slow request can be looked up: ``specmesh trace show ID``.
 
-With an OTLP endpoint in the environment the spans of the generator and of the SDK go there; without
-one only the ids travel with the request, and the servers' spans are the trace.
+The spans of the generator and of the SDK are sent as the environment asks, by an OTLP endpoint;
+without one only the ids travel with the request, and the servers' spans are the trace.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -16,20 +15,20 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 
-_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+from specmesh.serving.exporters import span_exporter
+
 _ids = RandomIdGenerator()
 
 
 @contextmanager
 def exporting() -> Iterator[None]:
-    """Send the spans of the block to the endpoint of the environment, if it names one."""
-    if not any(map(os.environ.get, _ENDPOINTS)):
+    """Send the spans of the block as the environment asks. Raises `UnsupportedExporter`."""
+    exporter = span_exporter()
+    if exporter is None:
         yield
         return
-    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
-
     provider = TracerProvider(resource=Resource.create({"service.name": "specmesh-load"}))
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    provider.add_span_processor(BatchSpanProcessor(exporter))
     trace.set_tracer_provider(provider)
     try:
         yield

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from specmesh.serving import logging as json_logging
+from specmesh.serving.exporters import UnsupportedExporter
 from specmesh.serving.health import Health
 from specmesh.serving.probe_port import ProbePort
 from specmesh.serving.scrape import Scrape
@@ -59,7 +60,11 @@ async def run_process(settings: ProcessSettings, role: str, make: Callable[[], L
     """
     json_logging.configure(settings.log_level, role, settings.name)
     scrape = None if settings.metrics_at is None else Scrape()
-    telemetry = configure(role, settings.name, scrape)
+    try:
+        telemetry = configure(role, settings.name, scrape)
+    except UnsupportedExporter as error:
+        log.error("cannot start", extra={"reason": str(error)})
+        return 1
     status = 1
     try:
         server = make()

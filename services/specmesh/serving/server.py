@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol, cast, runtime_checkable
@@ -98,6 +100,15 @@ class Breakable(Protocol):
 
     async def broken(self) -> str:
         """Return why, once no call can be answered any more; never otherwise."""
+
+
+@runtime_checkable
+class Hanging(Protocol):
+    """A service that may leave threads behind which can't be told to end."""
+
+    @property
+    def hangs(self) -> bool:
+        """Whether it has left any."""
 
 
 class Server:
@@ -250,4 +261,10 @@ async def serve(settings: ServerSettings, service: Service) -> int:
         CALLS_ACTIVE.observe(lambda: [Observation(server.num_running)])
         return server
 
-    return await run_process(settings, service.role, make)
+    status = await run_process(settings, service.role, make)
+    if isinstance(service, Hanging) and service.hangs:
+        # The interpreter would wait for its threads, and may crash beneath them.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    return status

@@ -1,13 +1,12 @@
 """OpenTelemetry: exporters of the process, and the spans and durations of calls to other services.
 
-Without an OTLP endpoint in the environment, and without a port for metrics, nothing here costs or
+Unless the environment asks for an exporter, and without a port for metrics, nothing here costs or
 sends anything. Names are those of ``serving.conventions``.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -19,8 +18,6 @@ from importlib.metadata import PackageNotFoundError, version
 import grpc.aio
 from opentelemetry import metrics, propagate, trace
 from opentelemetry.context import Context
-from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
-from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
@@ -31,6 +28,7 @@ from opentelemetry.util.types import AttributeValue
 
 from specmesh.serving import conventions as names
 from specmesh.serving.conventions import CANCELLED, ERROR_TYPE, RPC_STATUS
+from specmesh.serving.exporters import metric_exporter, span_exporter
 from specmesh.serving.scrape import Scrape
 
 FLUSH_SECONDS = 2.0
@@ -70,11 +68,11 @@ class Telemetry:
 
 
 def configure(role: str, instance: str, scrape: Scrape | None = None) -> Telemetry:
-    """Send traces and metrics to where ``OTEL_EXPORTER_OTLP_*ENDPOINT`` says, if it says so, and
-    have metrics ready for ``scrape``.
+    """Send traces and metrics as the environment asks (`exporters`), and have metrics ready for
+    ``scrape``.
 
     Sampling, headers and intervals follow the other standard ``OTEL_*`` variables. To be
-    called once a process.
+    called once a process. Raises `UnsupportedExporter`.
     """
     resource = Resource.create(
         {
@@ -83,19 +81,18 @@ def configure(role: str, instance: str, scrape: Scrape | None = None) -> Telemet
             names.SERVICE_VERSION: _version(),
         }
     )
+    spans_to, metrics_to = span_exporter(), metric_exporter()
     pipelines = []
-    if _endpoint_set("TRACES"):
-        span_exporter = OTLPSpanExporter()
+    if spans_to is not None:
         tracer_provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-        tracer_provider.add_span_processor(BatchSpanProcessor(span_exporter))
+        tracer_provider.add_span_processor(BatchSpanProcessor(spans_to))
         trace.set_tracer_provider(tracer_provider)
-        pipelines.append(_Pipeline(tracer_provider.shutdown, span_exporter.shutdown))
+        pipelines.append(_Pipeline(tracer_provider.shutdown, spans_to.shutdown))
     readers: list[MetricReader] = [] if scrape is None else [scrape.reader]
     give_up: Callable[[], None] = lambda: None  # noqa: E731
-    if _endpoint_set("METRICS"):
-        metric_exporter = OTLPMetricExporter()
-        readers.append(PeriodicExportingMetricReader(metric_exporter))
-        give_up = metric_exporter.shutdown
+    if metrics_to is not None:
+        readers.append(PeriodicExportingMetricReader(metrics_to))
+        give_up = metrics_to.shutdown
     if readers:
         meter_provider = MeterProvider(readers, resource=resource, shutdown_on_exit=False)
         metrics.set_meter_provider(meter_provider)
@@ -108,11 +105,6 @@ def _version() -> str:
         return version("specmesh")
     except PackageNotFoundError:  # run from its sources
         return "unknown"
-
-
-def _endpoint_set(signal: str) -> bool:
-    names = ("OTEL_EXPORTER_OTLP_ENDPOINT", f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT")
-    return any(os.environ.get(name) for name in names)
 
 
 def tracing_enabled() -> bool:
@@ -167,9 +159,7 @@ def client_span(
     else:
         span.set_attribute(RPC_STATUS, status)
     finally:
-        _client_duration.record(
-            time.perf_counter() - began, _call_attributes(method, address, status)
-        )
+        _client_duration.record(time.perf_counter() - began, _call_attributes(method, status))
         span.end()
 
 
@@ -185,8 +175,9 @@ def _callee(method: str, address: str) -> dict[str, str | int]:
 
 
 @lru_cache(maxsize=1024)
-def _call_attributes(method: str, address: str, status: str) -> dict[str, str | int]:
-    attributes = _callee(method, address) | {RPC_STATUS: status}
+def _call_attributes(method: str, status: str) -> dict[str, str]:
+    """Of a duration. Not the address: replicas come and go, and series stay for ever."""
+    attributes = {names.RPC_SYSTEM: names.GRPC, names.RPC_METHOD: method, RPC_STATUS: status}
     if status in {grpc.StatusCode.OK.name, grpc.StatusCode.CANCELLED.name}:
         return attributes
     return attributes | {ERROR_TYPE: status}

@@ -54,6 +54,10 @@ def sending_to(address: str) -> Mapping[str, str]:
     which then decides: no span may be left out before."""
     return {
         "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"http://{address}",
+        # Whatever is set for other programs: these spans are for the collector of this mesh.
+        "OTEL_SDK_DISABLED": "false",
+        "OTEL_TRACES_EXPORTER": "otlp",
+        "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc",
         "OTEL_TRACES_SAMPLER": "always_on",
         "OTEL_BSP_SCHEDULE_DELAY": "1000",
         "OTEL_BSP_MAX_QUEUE_SIZE": "16384",

@@ -24,6 +24,7 @@ from specmesh.load.trace_files import TraceEntry, read_trace
 from specmesh.load.transport import Door
 from specmesh.load.variations import Variation
 from specmesh.load.workload import Extent, Workload
+from specmesh.serving.exporters import UnsupportedExporter, check_environment
 
 DEFAULT_DURATION_S = 30.0
 
@@ -34,6 +35,11 @@ def plan_of(asked: LoadOptions, rate: float | None) -> Plan:
     """The run that ``asked`` describes, at ``rate`` conversations a second. Raises
     BadParameter."""
     entries = None if asked.trace is None else _read(read_trace, asked.trace, "--trace")
+    if asked.trace_slowest:
+        try:
+            check_environment()
+        except UnsupportedExporter as error:
+            raise typer.BadParameter(str(error), param_hint="--trace-slowest") from None
     workload = Workload(
         arrivals=_arrivals(asked, rate, entries),
         conversations=_conversations(asked, entries),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Protocol
 
@@ -30,6 +31,15 @@ CHANNEL_OPTIONS = (
     ("grpc.enable_http_proxy", 0),  # a proxy is for the way out, not within a mesh
     ("grpc.enable_retries", 0),  # the pool resends to another replica instead
 )
+CALM_OPTIONS = tuple(
+    # Servers allow a ping every five minutes unless they say otherwise.
+    (name, 310_000 if name == "grpc.keepalive_time_ms" else value)
+    for name, value in CHANNEL_OPTIONS
+)
+"""For a peer that took the pings of `CHANNEL_OPTIONS` for an attack. If it freezes, only the
+deadlines of calls and hedging tell."""
+TOO_MANY_PINGS = "Too many pings"
+"""The message of a call that such a peer has broken off."""
 RETIRE_SECONDS = 60.0
 """How long calls of a connection that is no longer used may go on: as long as the longest may."""
 
@@ -41,8 +51,8 @@ class Channels(Protocol):
     def version(self) -> object:
         """Another object once channels opened from now on differ from those before."""
 
-    def open(self, address: str) -> grpc.aio.Channel:
-        """A channel to ``address``, host:port."""
+    def open(self, address: str, *, calm: bool = False) -> grpc.aio.Channel:
+        """Open a channel to ``address``, host:port; a ``calm`` one hardly pings."""
 
 
 class PlainChannels:
@@ -50,9 +60,9 @@ class PlainChannels:
 
     version = None
 
-    def open(self, address: str) -> grpc.aio.Channel:
-        """A channel to ``address``, host:port."""
-        return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+    def open(self, address: str, *, calm: bool = False) -> grpc.aio.Channel:
+        """Open a channel to ``address``, host:port; a ``calm`` one hardly pings."""
+        return grpc.aio.insecure_channel(address, options=_options(calm=calm))
 
 
 class TlsChannels:
@@ -67,18 +77,24 @@ class TlsChannels:
         """Our certificate of the moment: a channel keeps what it was opened with."""
         return self._certificate.current()
 
-    def open(self, address: str) -> grpc.aio.Channel:
-        """A channel to ``address``, host:port."""
-        return role_channel(address, self._role, self._certificate.current(), CHANNEL_OPTIONS)
+    def open(self, address: str, *, calm: bool = False) -> grpc.aio.Channel:
+        """Open a channel to ``address``, host:port; a ``calm`` one hardly pings."""
+        certificate = self._certificate.current()
+        return role_channel(address, self._role, certificate, _options(calm=calm))
+
+
+def _options(*, calm: bool) -> Sequence[tuple[str, int]]:
+    return CALM_OPTIONS if calm else CHANNEL_OPTIONS
 
 
 class Connection:
     """A channel to one replica and the calls kept open on it."""
 
-    def __init__(self, channels: Channels, address: str) -> None:
+    def __init__(self, channels: Channels, address: str, *, calm: bool = False) -> None:
         self._channels = channels
         self._version = channels.version
-        self.channel = channels.open(address)
+        self.is_calm = calm
+        self.channel = channels.open(address, calm=calm)
 
     @cached_property
     def verifications(self) -> StreamPool[VerifyEachRequest, VerifyEachResponse]:

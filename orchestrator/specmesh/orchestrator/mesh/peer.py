@@ -15,7 +15,12 @@ from specmesh.mesh.v1alpha1 import model_service_pb2, model_service_pb2_grpc
 from specmesh.mesh.v1alpha1.confidence_pb2 import AssessEachRequest, AssessEachResponse
 from specmesh.mesh.v1alpha1.drafter_pb2 import DraftEachRequest, DraftEachResponse
 from specmesh.mesh.v1alpha1.verifier_pb2 import VerifyEachRequest, VerifyEachResponse
-from specmesh.orchestrator.mesh.connection import Channels, Connection, PlainChannels
+from specmesh.orchestrator.mesh.connection import (
+    TOO_MANY_PINGS,
+    Channels,
+    Connection,
+    PlainChannels,
+)
 from specmesh.orchestrator.mesh.stream_pool import StreamPool
 from specmesh.serving import conventions as names
 from specmesh.serving.chat_template import ChatTemplate
@@ -67,6 +72,7 @@ class Peer:
         self.address = address
         self._channels = channels or PlainChannels()
         self._connection = Connection(self._channels, address)
+        self._bears_pings = True
         self._replaced: set[asyncio.Task[None]] = set()
         """Connections of former certificates, whose last calls are ending."""
         self.model: PeerModel | None = None
@@ -221,20 +227,36 @@ class Peer:
             await asyncio.sleep(RECONNECT_SECONDS)
 
     def _renew(self) -> None:
-        """Use certificates that have changed, now that the connection is lost or is not made yet.
+        """Use certificates that have changed, and pings that the peer bears, now that the
+        connection is lost or is not made yet.
 
         One that holds is kept: its calls go on under the certificates with which it began.
         """
-        if self._connection.is_current:
+        calm = not self._bears_pings
+        if self._connection.is_current and self._connection.is_calm == calm:
             return
-        former, self._connection = self._connection, Connection(self._channels, self.address)
+        newest = Connection(self._channels, self.address, calm=calm)
+        former, self._connection = self._connection, newest
         retiring = asyncio.create_task(former.retire())
         self._replaced.add(retiring)
         retiring.add_done_callback(self._replaced.discard)
 
     def _away(self, error: grpc.aio.AioRpcError) -> None:
-        """Log why the peer does not answer, once for each reason in a row."""
+        """Log why the peer does not answer, once for each reason in a row, and ping it less if it
+        minds."""
         reason = error.details() or error.code().name
+        if reason == TOO_MANY_PINGS and self._bears_pings:
+            self._bears_pings = False
+            log.warning(
+                "peer refuses keepalive pings",
+                extra={
+                    **self.log_fields,
+                    "effect": "it is pinged every five minutes instead, so that it is noticed late "
+                    "if it freezes",
+                    "remedy": "its server must set grpc.http2.min_ping_interval_without_data_ms "
+                    "to 5000 or less",
+                },
+            )
         if reason != self._away_for:
             log.info("peer away", extra={**self.log_fields, "reason": reason})
         self._away_for = reason

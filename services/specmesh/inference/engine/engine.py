@@ -75,6 +75,11 @@ class Engine:
         return await asyncio.wrap_future(self._loaded)
 
     @property
+    def is_loading(self) -> bool:
+        """Whether the model is still being loaded."""
+        return not self._loaded.done()
+
+    @property
     def queue_depth(self) -> int:
         """How many jobs wait to be started."""
         return len(self._waiting)
@@ -118,12 +123,13 @@ class Engine:
     def stop(self) -> None:
         """End the thread after the jobs queued before; cancelled ones do not run.
 
-        A broken thread is not waited for: it may hang.
+        A broken thread is not waited for, since it may hang; nor is one that still loads the model,
+        since nothing can break that off.
         """
         with self._lock:
             self._stopping = True
         self._signals.put(None)
-        if not self.is_broken:
+        if not self.is_broken and not self.is_loading:
             self._thread.join()
 
     def _enqueue(self, work: Work[T]) -> Job[T]:

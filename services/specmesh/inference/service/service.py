@@ -151,6 +151,11 @@ class InferenceService(ABC):
         """Whether no call will be answered any more."""
         return hasattr(self, "_engine") and self._engine.is_broken
 
+    @property
+    def hangs(self) -> bool:
+        """Whether a thread goes on that can't be told to end: it loads the model."""
+        return hasattr(self, "_engine") and self._engine.is_loading
+
     async def broken(self) -> str:
         """Return why, once the engine is broken."""
         return await self._engine.broken()

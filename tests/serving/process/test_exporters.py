@@ -1,0 +1,110 @@
+"""The standard variables of OpenTelemetry are obeyed, or refused by name at the start."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+from opentelemetry.exporter.otlp.proto.http import metric_exporter as metrics_over_http
+from opentelemetry.exporter.otlp.proto.http import trace_exporter as spans_over_http
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from specmesh.serving.exporters import UnsupportedExporter, metric_exporter, span_exporter
+
+if TYPE_CHECKING:
+    from tests.serving.process.conftest import Connect, Launch
+
+ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
+OVER_GRPC = (OTLPSpanExporter, OTLPMetricExporter)
+OVER_HTTP = (spans_over_http.OTLPSpanExporter, metrics_over_http.OTLPMetricExporter)
+NONE = (type(None), type(None))
+
+
+def chosen(monkeypatch, environment):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    return span_exporter(), metric_exporter()
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, NONE),
+        (ENDPOINT, OVER_GRPC),
+        ({"OTEL_TRACES_EXPORTER": "otlp", "OTEL_METRICS_EXPORTER": "otlp"}, OVER_GRPC),
+        (ENDPOINT | {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}, OVER_HTTP),
+        (
+            ENDPOINT | {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf"},
+            (OVER_HTTP[0], OVER_GRPC[1]),
+        ),
+        (ENDPOINT | {"OTEL_TRACES_EXPORTER": "none"}, (NONE[0], OVER_GRPC[1])),
+        ({"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://127.0.0.1:1"}, (NONE[0], OVER_GRPC[1])),
+        (ENDPOINT | {"OTEL_SDK_DISABLED": "true"}, NONE),
+    ],
+)
+def test_the_environment_chooses_the_exporters(monkeypatch, environment, expected):
+    found = chosen(monkeypatch, environment)
+    try:
+        assert tuple(map(type, found)) == expected
+    finally:
+        for each in found:
+            if each is not None:
+                each.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("environment", "told"),
+    [
+        ({"OTEL_TRACES_EXPORTER": "console"}, "OTEL_TRACES_EXPORTER=console: it can be otlp"),
+        ({"OTEL_METRICS_EXPORTER": "prometheus"}, "--metrics-address serves Prometheus"),
+        (
+            ENDPOINT | {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"},
+            "OTEL_EXPORTER_OTLP_PROTOCOL=http/json: it can be grpc or http/protobuf",
+        ),
+    ],
+)
+def test_what_there_is_not_is_refused_by_name(monkeypatch, environment, told):
+    with pytest.raises(UnsupportedExporter, match=told):
+        chosen(monkeypatch, environment)
+
+
+async def test_a_process_that_is_asked_for_another_exporter_does_not_start(launch: Launch):
+    process = await launch(env={"OTEL_TRACES_EXPORTER": "zipkin"}, until="cannot start")
+    assert process.log[-1]["reason"].startswith("OTEL_TRACES_EXPORTER=zipkin")
+    assert await process.ended() == 1
+
+
+async def test_spans_arrive_over_http(launch: Launch, connect: Connect):
+    arrived: asyncio.Future[tuple[str, bytes]] = asyncio.get_running_loop().create_future()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        (length,) = (
+            int(line.partition(":")[2])
+            for line in head.lower().splitlines()
+            if line.startswith("content-length:")
+        )
+        body = await reader.readexactly(length)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+        writer.close()
+        if head.startswith("POST /v1/traces ") and not arrived.done():
+            arrived.set_result((head, body))
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        environment = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}",
+            "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+            "OTEL_METRICS_EXPORTER": "none",
+            "OTEL_BSP_SCHEDULE_DELAY": "20",
+        }
+        process = await launch(env=environment)
+        await connect(process.address).verify()
+        async with asyncio.timeout(20):
+            _, body = await arrived
+    (part,) = ExportTraceServiceRequest.FromString(body).resource_spans
+    assert [span.name for scope in part.scope_spans for span in scope.spans]
