@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from specmesh.bench.plan.__main__ import app
 from specmesh.bench.plan.predict import Counts, Times, predict
-from specmesh.bench.plan.report import processes, recommended
+from specmesh.bench.plan.report import processes, recommended, table
 from specmesh.bench.plan.search import plan
 from specmesh.bench.plan.setting import Setting, default_objectives
 from specmesh.load.lengths import Fixed as Length
@@ -154,3 +154,13 @@ def test_as_many_orchestrators_as_their_work_fills_with_room_left():
     assert processes(replace(found, orchestrator_cores=0.1)) == 1
     assert processes(replace(found, orchestrator_cores=0.71)) == 2
     assert processes(replace(found, orchestrator_cores=7.0)) == 10
+
+
+def test_it_says_what_is_wrong_with_a_verifier_less():
+    found = plan(SETTING, "autoregressive")
+    lines = str(table(SETTING, [found], 0.1).caption).splitlines()
+    assert any(line.startswith("autoregressive with 1 fewer: ") for line in lines)
+    busy = replace(found.best, attained=1.0, is_stable=False)
+    assert busy.fault(0.95) == "a role is over 95% busy, so queues grow"
+    missed = replace(found.best, attained=0.5)
+    assert missed.fault(0.95) == "only 50% of the answers are within the objectives"

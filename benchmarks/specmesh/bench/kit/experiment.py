@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from specmesh.bench.kit.progress import progress
 from specmesh.cli.local.models import RealModels
 from specmesh.client import AsyncClient, Filter, GenerationResult, GenerationStream
 from specmesh.orchestrator.strategies import LOSSLESS, STRATEGIES
@@ -121,16 +121,13 @@ class Experiment:
                     yield await self._time(client, number, each, temperature)
 
     async def runs(self, client: AsyncClient, console: Console) -> list[Run]:
-        """Warm up and make the runs, with a progress bar."""
-        await self.warm_up(client)
+        """Warm up and make the runs, and show their progress."""
         runs: list[Run] = []
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-        # Drawn between the runs only: drawing takes the core that the client needs.
-        with Progress(*columns, console=console, auto_refresh=False, transient=True) as progress:
-            task = progress.add_task("Measuring", total=self.num_runs)
+        with progress("answers", self.num_runs, console) as advance:
+            await self.warm_up(client)
             async for run in self.measure(client):
                 runs.append(run)
-                progress.update(task, advance=1, refresh=True)
+                advance()
         return runs
 
     async def _time(

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from specmesh.bench.kit.options import Json
+from specmesh.bench.kit.progress import tracked
 from specmesh.bench.kit.strategy_options import GivenOptions, read_options
 from specmesh.bench.plan.report import as_json, table
 from specmesh.bench.plan.search import plan
@@ -25,7 +26,6 @@ from specmesh.bench.simulate.options import (
     require_heads,
     strategy_names,
 )
-from specmesh.bench.simulate.output import tracked
 from specmesh.bench.simulate.parallel import spread
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.load import lengths
@@ -94,12 +94,17 @@ def main(
         ),
     ] = None,
     target_token_ms: Annotated[
-        float,
+        float | None,
         typer.Option(
-            min=0, callback=finite, help="On top, for each token in a forward after the first."
+            min=0,
+            callback=finite,
+            help="On top, for each token in a forward after the first.",
+            show_default="a hundredth of --target-ms",
         ),
-    ] = 0.0,
-    batch: Annotated[int, typer.Option(min=1, help="Calls that may share a forward.")] = 1,
+    ] = None,
+    batch: Annotated[
+        int, typer.Option(min=1, help="Calls that may share a forward; 64 in our engines.")
+    ] = 64,
     acceptance: Annotated[
         float, typer.Option(min=0, max=1, callback=finite, help="Of draft tokens.")
     ] = 0.8,
@@ -144,16 +149,18 @@ def main(
     workers: Workers = CORES,
     json_: Json = False,
 ) -> None:
-    """How many verifiers and drafters a load needs, by simulation: the smallest mesh of each
-    strategy whose users get what they are promised, and the same with one verifier less.
+    """Find how many verifiers and drafters a load needs, by simulation.
 
-    The strategies themselves run, on a virtual clock, against replicas that take calls first come
-    first served. Exits with 1 if no mesh meets the objectives.
+    For each strategy it prints the smallest mesh whose users get what they are promised and whose
+    queues don't grow, and what is wrong with one verifier less. The strategies themselves run, on
+    a virtual clock, against replicas that take calls first come first served. Exits with 1 if no
+    mesh meets the objectives.
     """
     names = strategy or list(_STRATEGIES)
     require_heads(names, heads_ms)
+    token_ms = target_ms / 100 if target_token_ms is None else target_token_ms
     target = Fixed(
-        target_ms / 1e3, None if first_ms is None else first_ms / 1e3, token_s=target_token_ms / 1e3
+        target_ms / 1e3, None if first_ms is None else first_ms / 1e3, token_s=token_ms / 1e3
     )
     setting = Setting(
         target=target,

@@ -94,7 +94,13 @@ class Prediction:
 
     def meets(self, share: float) -> bool:
         """Whether ``share`` of the answers are within the objectives, and the queues are stable."""
-        return self.attained >= share and self.is_stable
+        return not self.fault(share)
+
+    def fault(self, share: float) -> str:
+        """Why it doesn't do for ``share`` of the answers; empty if it does."""
+        if self.attained < share:
+            return f"only {self.attained:.0%} of the answers are within the objectives"
+        return "" if self.is_stable else f"a role is over {MOST_BUSY:.0%} busy, so queues grow"
 
 
 def predict(setting: Setting, strategy: str, counts: Counts) -> Prediction:

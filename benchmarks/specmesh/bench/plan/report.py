@@ -78,7 +78,7 @@ def table(setting: Setting, planned: Sequence[Planned], drafter_cost: float) -> 
             continue
         made.add_row(each.strategy, *_cells(each.best))
         if each.fewer is not None:
-            made.add_row("  one verifier less", *_cells(each.fewer), style="dim")
+            made.add_row(f"  {setting.cells} fewer", *_cells(each.fewer), style="dim")
     best = recommended(planned, drafter_cost)
     if best is None:
         made.caption = "No mesh meets that; an answer alone takes what is shown."
@@ -89,6 +89,10 @@ def table(setting: Setting, planned: Sequence[Planned], drafter_cost: float) -> 
             f"{best.best.drafters}, orchestrators: {processes(best.best)}; and one more of each, "
             "so that one may fail."
         )
+    for each in planned:
+        if each.best is not None and each.fewer is not None:
+            fault = each.fewer.fault(setting.attain)
+            made.caption += f"\n{each.strategy} with {setting.cells} fewer: {fault}."
     if setting.cells > 1:
         made.caption += f"\nSimulated as {setting.cells} cells, each with its share of all."
     return made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
@@ -15,6 +16,7 @@ from specmesh import models
 from specmesh.bench.kit.experiment import SEED, TEMPERATURES
 from specmesh.bench.kit.options import Json, Temperatures
 from specmesh.bench.kit.options import Seed as SeedOption
+from specmesh.bench.kit.progress import duration, lines
 from specmesh.bench.profile.choose import expectations
 from specmesh.bench.profile.file import Profile
 from specmesh.bench.profile.predict import CONTEXT
@@ -88,8 +90,9 @@ def local(
                 AsyncClient(mesh.address) as client,
             ):
                 placed = replace(plan, placement=mesh.placement)
-                _write(await measure(replicas, client, placed, _say), output)
-        return ExitStatus.OK
+                with _telling(seconds):
+                    profile = await measure(replicas, client, placed, _say)
+        return _write(profile, output)
 
     run(until_signalled(work(), mesh.kill))
 
@@ -126,13 +129,14 @@ def mesh(
     async def work() -> int:
         async with connected(verifier, drafter, certificate) as replicas:
             if orchestrator is None:
-                profile = await measure(replicas, None, plan, _say)
+                with _telling(seconds):
+                    profile = await measure(replicas, None, plan, _say)
             else:
                 called = client_options([orchestrator], ca, None, None, token_file)
                 async with AsyncClient(orchestrator, **called) as client:
-                    profile = await measure(replicas, client, plan, _say)
-        _write(profile, output)
-        return ExitStatus.OK
+                    with _telling(seconds):
+                        profile = await measure(replicas, client, plan, _say)
+        return _write(profile, output)
 
     run(work())
 
@@ -186,13 +190,23 @@ def _certificate(ca: Path | None, cert: Path | None, key: Path | None) -> Certif
         raise typer.BadParameter(str(error)) from error
 
 
-def _write(profile: Profile, output: Path | None) -> None:
+def _telling(seconds: float) -> AbstractContextManager[None]:
+    """Say now and then how far measuring has got."""
+    return lines(lambda elapsed_s: f"{duration(elapsed_s)} of about {duration(seconds)}")
+
+
+def _write(profile: Profile, output: Path | None) -> int:
+    """Write it; returns the exit status."""
     if output is None:
         typer.echo(profile.to_json())
     else:
         output.write_text(profile.to_json() + "\n", encoding="utf-8")
         show(profile, Console())
         typer.echo(f"written to {output}; see: specmesh profile choose {output} --explain")
+    if profile.complete:
+        return ExitStatus.OK
+    _say("stopped before all was measured: the profile has what there was")
+    return ExitStatus.INTERRUPTED
 
 
 def _say(line: str) -> None:

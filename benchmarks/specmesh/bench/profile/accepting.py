@@ -48,6 +48,11 @@ class Acceptances:
         return cls(replicas, await _tokenized(replicas.verifier, texts), num_tokens, seed, say)
 
     @property
+    def num_prompts(self) -> int:
+        """How many prompts were used, each with every way that was asked for."""
+        return self._next
+
+    @property
     def exhausted(self) -> bool:
         """Whether all prompts were used."""
         return self._next >= len(self._prompts)

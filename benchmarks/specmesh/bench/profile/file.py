@@ -56,6 +56,8 @@ class Profile:
     acceptance: Sequence[Acceptance]
     samples: Mapping[str, Sequence[Sample]]
     """What the laws were fitted to."""
+    complete: bool = True
+    """Whether measuring came to its end, instead of being stopped."""
 
     def to_json(self) -> str:
         """The profile as text, for a file."""

@@ -6,6 +6,7 @@ along them) comes on top, so that a slow mesh takes longer than asked for.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
 import time
@@ -64,14 +65,18 @@ async def measure(
     plan: Plan,
     say: Callable[[str], None],
 ) -> Profile:
-    """Measure; ``say`` is told what is measured. Raises StartError, SpecmeshError."""
+    """Measure; ``say`` is told what is measured. Raises StartError, SpecmeshError.
+
+    If it is cancelled once every way of decoding has been tried, it returns what it has, a profile
+    that is not ``complete``.
+    """
     began = time.monotonic()
     timers = await _timed(replicas, plan, say)
     fits = {role: timer.fit() for role, timer in timers.items() if timer.samples()}
     costs = _costs(timers, fits, await _contention(replicas, plan, say))
     if plan.placement is not None:
         costs = replace(costs, cores=_cores(replicas, plan.placement))
-    accepted, costs = await _tried(replicas, orchestrator, costs, plan, say)
+    tried = await _tried(replicas, orchestrator, costs, plan, say)
     return Profile(
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         machine={
@@ -83,9 +88,10 @@ async def measure(
         seed=plan.seed,
         seconds=round(time.monotonic() - began, 1),
         models=_models(replicas),
-        costs=costs,
+        costs=tried.costs,
         accuracy={role: _accuracy(fit) for role, fit in fits.items()},
-        acceptance=accepted,
+        acceptance=tried.acceptance,
+        complete=tried.complete,
         samples={role: fit.samples for role, fit in fits.items()},
     )
 
@@ -142,28 +148,46 @@ def _cores(replicas: Replicas, placement: Placement) -> dict[str, Cores]:
     return {role: cores for role, cores in found.items() if cores.numbers}
 
 
+@dataclass(slots=True)
+class _Tried:
+    """What ways of decoding yield, and costs with what the orchestrator takes for them."""
+
+    acceptance: list[Acceptance]
+    costs: MeshCosts
+    complete: bool
+
+
 async def _tried(
     replicas: Replicas,
     orchestrator: AsyncClient | None,
     costs: MeshCosts,
     plan: Plan,
     say: Callable[[str], None],
-) -> tuple[list[Acceptance], MeshCosts]:
-    """What ways of decoding yield, and ``costs`` with what the orchestrator takes for them."""
+) -> _Tried:
+    """Try ways of decoding, until it is done or cancelled."""
     candidates = ways(drafter=replicas.drafter is not None, heads_depth=replicas.heads_depth)
     accepted = await Acceptances.on(replicas, plan.prompts, plan.num_tokens, plan.seed, say)
-    until = time.monotonic() + plan.seconds * ACCEPTING
-    while candidates and not accepted.exhausted:
-        await accepted.measure(dict.fromkeys(plan.temperatures, candidates))
-        if time.monotonic() >= until:
-            break
-    if orchestrator is not None:
-        async with CoreWatch.of(costs) as cores:
-            given = (plan.prompts, plan.num_tokens, plan.seed, say)
-            tries = Tries(orchestrator, cores, accepted, *given)
-            costs = await tries.fit(costs, plan.temperatures, plan.seconds * OBSERVING)
-            costs = await tries.refine(costs, plan.temperatures, plan.seconds * REFINING)
-    return accepted.means(), costs
+    tried = _Tried([], costs, complete=False)
+    try:
+        until = time.monotonic() + plan.seconds * ACCEPTING
+        while candidates and not accepted.exhausted:
+            await accepted.measure(dict.fromkeys(plan.temperatures, candidates))
+            if time.monotonic() >= until:
+                break
+        if orchestrator is not None:
+            async with CoreWatch.of(costs) as cores:
+                given = (plan.prompts, plan.num_tokens, plan.seed, say)
+                tries = Tries(orchestrator, cores, accepted, *given)
+                tried.costs = await tries.fit(costs, plan.temperatures, plan.seconds * OBSERVING)
+                tried.costs = await tries.refine(
+                    tried.costs, plan.temperatures, plan.seconds * REFINING
+                )
+        tried.complete = True
+    except asyncio.CancelledError:
+        if not accepted.num_prompts:
+            raise
+    tried.acceptance = accepted.means()
+    return tried
 
 
 def _models(replicas: Replicas) -> dict[str, Model]:

@@ -9,9 +9,10 @@ from typing import Annotated
 import typer
 
 from specmesh.bench.kit.options import Json
+from specmesh.bench.kit.progress import tracked
 from specmesh.bench.simulate import branch_figures, branch_tables, report
 from specmesh.bench.simulate.options import CORES, Out, Seed, Tokens, Workers, accepted_counts
-from specmesh.bench.simulate.output import show, tracked
+from specmesh.bench.simulate.output import show
 from specmesh.bench.simulate.parallel import spread
 from specmesh.decoding.closed_forms import estimate_alpha
 from specmesh.decoding.phi import Phi

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from specmesh.bench.kit.options import Json
+from specmesh.bench.kit.progress import tracked
 from specmesh.bench.simulate import report
 from specmesh.bench.simulate import table2 as table_2
 from specmesh.bench.simulate.offline import Settings, grid, run_grid
@@ -23,7 +24,7 @@ from specmesh.bench.simulate.options import (
     grid_step,
     token_ids,
 )
-from specmesh.bench.simulate.output import show, tracked
+from specmesh.bench.simulate.output import show
 from specmesh.bench.simulate.parallel import spread
 from specmesh.bench.simulate.speedups import cell_dict, summary
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from specmesh.bench.kit.options import Json
+from specmesh.bench.kit.progress import tracked
 from specmesh.bench.kit.strategy_options import GivenOptions, read_options
 from specmesh.bench.simulate import modes as acceptance_modes
 from specmesh.bench.simulate import report
@@ -27,7 +28,7 @@ from specmesh.bench.simulate.options import (
     require_heads,
     strategy_names,
 )
-from specmesh.bench.simulate.output import show, tracked
+from specmesh.bench.simulate.output import show
 from specmesh.orchestrator.strategies import STRATEGIES
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.simulation.latency import Fixed
