@@ -75,6 +75,8 @@ ROOM = [
     ({"tokens": {"ids": [70] * CONTEXT_TOKENS}}, "tokens.ids"),
     ({"tokens": {"ids": OUTSIDE}}, "tokens.ids[1]"),
     ({"tokens": {"ids": [2**32 - 1]}}, "tokens.ids[0]"),
+    ({"tokens": {"ids": [70]}, "add_special_tokens": True}, "add_special_tokens"),
+    ({"chat": one(), "add_special_tokens": False}, "add_special_tokens"),
 ]
 SAMPLING = [
     *(({"temperature": bad}, "temperature") for bad in (-0.5, 100.5, nan, inf, -inf)),

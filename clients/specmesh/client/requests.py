@@ -70,6 +70,9 @@ class GenerateOptions(TypedDict, total=False):
     stop_token_ids: Sequence[int]
     stop_strings: Sequence[str]
     ignore_end_of_text: bool
+    add_special_tokens: bool | None
+    """Puts the tokens around a prompt of text that the tokenizer puts around every one, such as a
+    beginning-of-text token; by default not those that the text itself begins with."""
     num_top_logprobs: int | None
     """Asks for the log-probability of each token and of so many of the likeliest in its place."""
     strategy: str
@@ -157,6 +160,7 @@ def generate_request(
             ignore_end_of_text=given.pop("ignore_end_of_text", False),
         ),
         num_top_logprobs=given.pop("num_top_logprobs", None),
+        add_special_tokens=given.pop("add_special_tokens", None),
         request_id=given.pop("request_id", "") or str(uuid.uuid4()),
         speculation=speculation_options(
             given.pop("strategy", ""), given.pop("filter", None), given

@@ -10,10 +10,11 @@ from specmesh.decoding.errors import ContextExceeded, InvalidField
 from specmesh.orchestrator.bounded_pool import BoundedPool
 from specmesh.orchestrator.chats.chat import check_size, ending_in_message, variables
 from specmesh.orchestrator.chats.renderer import ChatRenderer
+from specmesh.orchestrator.encoding import Encoded, encoded
 from specmesh.orchestrator.target import Target
 from specmesh.serving.errors import FailedPrecondition
 from specmesh.serving.wire import check_tokens
-from specmesh.v1 import chat_pb2, generation_pb2
+from specmesh.v1 import chat_pb2, generation_pb2, tokenizer_pb2
 
 INLINE_CHARS = 2048
 """A text this short is tokenized in about a millisecond; a thread costs more than it saves."""
@@ -49,31 +50,38 @@ class PromptReader:
         texts wait; and for a chat what ``render`` raises.
         """
         match request.WhichOneof("prompt"):
+            case "text":
+                special = special_tokens_of(request)
+                prompt = await self._encode("text", request.text, target, special)
+                return _checked("text", prompt, target)
+            case "tokens" | "chat" as given if request.HasField("add_special_tokens"):
+                raise InvalidField("add_special_tokens", f"has no meaning for {given!r}")
             case "tokens":
                 ids = request.tokens.ids
                 _check_room("tokens.ids", len(ids), target)
                 check_tokens("tokens.ids", ids, target.info.vocab_size)
                 return tuple(ids)
-            case "text":
-                tokens = await self.tokenize("text", request.text, target)
-                _check_room("text", len(tokens), target)
-                return tokens
             case "chat":
                 text = await self.render(request.chat, target)
-                tokens = await self.tokenize("chat", text, target, add_special_tokens=False)
-                _check_room("chat", len(tokens), target)
-                return tokens
+                prompt = await self._encode("chat", text, target, False)
+                return _checked("chat", prompt, target)
             case _:
                 raise InvalidField("prompt", "must be set, as text, as tokens or as a chat")
 
     async def tokenize(
-        self, field: str, text: str, target: Target, *, add_special_tokens: bool = True
+        self, field: str, text: str, target: Target, add_special_tokens: bool | None
     ) -> tuple[int, ...]:
-        """The tokens of ``text``, which came in ``field``; raises what ``read`` does."""
+        """The tokens of ``text``, which came in ``field``, also if they are no prompt; raises what
+        ``read`` does. ``add_special_tokens`` as in ``encoded``."""
+        return (await self._encode(field, text, target, add_special_tokens)).token_ids
+
+    async def _encode(
+        self, field: str, text: str, target: Target, add_special_tokens: bool | None
+    ) -> Encoded:
         _check_length(field, text, target)
         if len(text) <= INLINE_CHARS:
-            return _encoded(text, target, add_special_tokens)
-        return await self._threads.run(_encoded, text, target, add_special_tokens)
+            return encoded(text, target.tokenizer, add_special_tokens)
+        return await self._threads.run(encoded, text, target.tokenizer, add_special_tokens)
 
     async def detokenize(
         self, token_ids: Sequence[int], target: Target, *, keep_special_tokens: bool
@@ -106,10 +114,28 @@ class PromptReader:
         return text
 
 
-def _encoded(text: str, target: Target, add_special_tokens: bool) -> tuple[int, ...]:
-    # Unlike ``encode``, this lets other threads run meanwhile.
-    (encoding,) = target.tokenizer.encode_batch([text], add_special_tokens=add_special_tokens)
-    return tuple(encoding.ids)
+def special_tokens_of(
+    request: generation_pb2.GenerateRequest | tokenizer_pb2.TokenizeRequest,
+) -> bool | None:
+    """What ``encoded`` is told for ``request``."""
+    return request.add_special_tokens if request.HasField("add_special_tokens") else None
+
+
+def _checked(field: str, prompt: Encoded, target: Target) -> tuple[int, ...]:
+    """The tokens of ``prompt``, which came in ``field``, if they can be answered."""
+    if not prompt.num_own:
+        raise InvalidField(field, "must not be empty")
+    _check_room(field, len(prompt.token_ids), target)
+    vocab_size = target.info.vocab_size
+    for token in prompt.token_ids:
+        if token >= vocab_size:
+            spelled = target.tokenizer.id_to_token(token)
+            raise InvalidField(
+                field,
+                f"holds {spelled!r}, token {token} of the model's tokenizer, which the model "
+                f"doesn't have: its tokens are below {vocab_size}",
+            )
+    return prompt.token_ids
 
 
 def _decoded(token_ids: Sequence[int], target: Target, keep_special_tokens: bool) -> str:

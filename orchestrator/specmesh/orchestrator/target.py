@@ -24,7 +24,7 @@ from specmesh.orchestrator.mesh.pool import Pool
 from specmesh.orchestrator.token_bytes import TokenBytes
 from specmesh.serving.chat_template import ChatTemplate
 from specmesh.serving.errors import FailedPrecondition, Unavailable
-from specmesh.serving.tokenizers import difference
+from specmesh.serving.tokenizers import difference, for_whole_texts
 from specmesh.v1 import model_pb2
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class Target:
     @classmethod
     def of(cls, model: PeerModel) -> Self:
         """The target that ``model`` is a replica of."""
-        tokenizer = Tokenizer.from_str(model.tokenizer_json)
+        tokenizer = for_whole_texts(Tokenizer.from_str(model.tokenizer_json))
         # As the vocabulary spells them, which is never shorter than the text.
         longest = max(len(entry.encode()) for entry in tokenizer.get_vocab())
         return cls(
