@@ -171,3 +171,11 @@ async def test_tokens_of_equal_text_all_have_their_own_log_probability(gateway, 
         {" hello": -2.0, "token_id:1": -1.0, "token_id:3": -3.0, "x": -4.0}
     ]
     assert told.token_logprobs == [told.top_logprobs[0][told.tokens[0]]]
+
+
+async def test_what_messages_say_is_text_alone_on_request(gateway, orchestrator):
+    orchestrator.generate_scripts = [whole_answer] * 2
+    for asked in (False, True):
+        extension = {"specmesh": {"content_as_text": asked}}
+        await gateway.openai.chat.completions.create(**ASKED, extra_body=extension)
+    assert [each.chat.content_as_text for each in orchestrator.requests] == [False, True]

@@ -98,6 +98,8 @@ class TemplateOptions(TypedDict, total=False):
     """Lets the model go on with the last message instead."""
     template_arguments: Mapping[str, Any] | None
     """What else the template takes, by name."""
+    content_as_text: bool
+    """Takes special tokens that are spelled in what messages say as text."""
 
 
 class ChatOptions(GenerateOptions, TemplateOptions, total=False):
@@ -115,6 +117,7 @@ def chat_message(
         messages=[chat_turn(f"messages[{at}]", each) for at, each in enumerate(messages)],
         add_generation_prompt=not goes_on if begins is None else begins,
         continue_final_message=goes_on,
+        content_as_text=options.get("content_as_text", False),
     )
     chat.template_arguments.update(dict(options.get("template_arguments") or {}))
     return chat

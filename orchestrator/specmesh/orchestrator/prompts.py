@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from specmesh.decoding.errors import ContextExceeded, InvalidField
 from specmesh.orchestrator.bounded_pool import BoundedPool
 from specmesh.orchestrator.chats.chat import check_size, ending_in_message, variables
+from specmesh.orchestrator.chats.plain_text import PlainText
 from specmesh.orchestrator.chats.renderer import ChatRenderer
 from specmesh.orchestrator.encoding import Encoded, encoded
 from specmesh.orchestrator.target import Target
@@ -24,6 +26,15 @@ MAX_AT_WORK = 2
 """Long texts that are tokenized at once."""
 MAX_WAITING = 16
 """Long texts that wait for that; one more is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedChat:
+    """The prompt that a template has made of a chat; ``marked`` is the same with its special tokens
+    marked, where what else spells one is text."""
+
+    text: str
+    marked: str | None = None
 
 
 class PromptReader:
@@ -62,9 +73,8 @@ class PromptReader:
                 check_tokens("tokens.ids", ids, target.info.vocab_size)
                 return tuple(ids)
             case "chat":
-                text = await self.render(request.chat, target)
-                prompt = await self._encode("chat", text, target, False)
-                return _checked("chat", prompt, target)
+                rendered = await self.render(request.chat, target)
+                return _checked("chat", await self.encode_chat(rendered, target), target)
             case _:
                 raise InvalidField("prompt", "must be set, as text, as tokens or as a chat")
 
@@ -75,10 +85,18 @@ class PromptReader:
         ``read`` does. ``add_special_tokens`` as in ``encoded``."""
         return (await self._encode(field, text, target, add_special_tokens)).token_ids
 
+    async def encode_chat(self, rendered: RenderedChat, target: Target) -> Encoded:
+        """The tokens of a chat's prompt, also if they are too many; raises ``ContextExceeded`` and
+        ``ResourceExhausted`` as ``read`` does."""
+        if rendered.marked is None:
+            return await self._encode("chat", rendered.text, target, False)
+        _check_length("chat", rendered.text, target, _most_bytes(target))
+        return await self._threads.run(_encoded_as_marked, rendered.marked, target)
+
     async def _encode(
         self, field: str, text: str, target: Target, add_special_tokens: bool | None
     ) -> Encoded:
-        _check_length(field, text, target)
+        _check_length(field, text, target, _most_bytes(target))
         if len(text) <= INLINE_CHARS:
             return encoded(text, target.tokenizer, add_special_tokens)
         return await self._threads.run(encoded, text, target.tokenizer, add_special_tokens)
@@ -92,7 +110,7 @@ class PromptReader:
             return _decoded(token_ids, target, keep_special_tokens)
         return await self._threads.run(_decoded, token_ids, target, keep_special_tokens)
 
-    async def render(self, chat: chat_pb2.Chat, target: Target) -> str:
+    async def render(self, chat: chat_pb2.Chat, target: Target) -> RenderedChat:
         """The prompt that the target's template makes of ``chat``.
 
         Raises ``InvalidField``; ``FailedPrecondition`` with reason NO_CHAT_TEMPLATE;
@@ -106,12 +124,22 @@ class PromptReader:
             raise FailedPrecondition(
                 "NO_CHAT_TEMPLATE", f"the model {name!r} has no chat template", {"model": name}
             )
-        given = variables(chat, template.special_tokens)
-        text = await self._chats.render(template.source, given, most)
-        _check_length("chat", text, target)
+        plain = None
+        if chat.content_as_text:
+            plain = PlainText(chat, target.token_bytes.special.values())
+            chat = plain.chat
+            most += plain.num_more_bytes
+        text = await self._chats.render(
+            template.source, variables(chat, template.special_tokens), most
+        )
+        _check_length("chat", text, target, most)
         if chat.continue_final_message:
             text = ending_in_message(text, chat.messages[-1].content)
-        return text
+        return RenderedChat(text) if plain is None else RenderedChat(*plain.restored(text))
+
+
+def _encoded_as_marked(text: str, target: Target) -> Encoded:
+    return encoded(text, target.marked_tokenizer.made, False)
 
 
 def special_tokens_of(
@@ -150,9 +178,9 @@ def _most_bytes(target: Target) -> int:
     return target.longest_token_bytes * target.info.context_tokens
 
 
-def _check_length(field: str, text: str, target: Target) -> None:
-    """Refuse a text that cannot fit the context, even if all its tokens were the longest."""
-    most = _most_bytes(target)
+def _check_length(field: str, text: str, target: Target, most: int) -> None:
+    """Refuse a text of more than ``most`` bytes: it cannot fit the context, even if all its tokens
+    were the longest."""
     length = len(text) if len(text) > most else len(text.encode())
     if length > most:
         raise ContextExceeded(

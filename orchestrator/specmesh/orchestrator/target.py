@@ -19,6 +19,7 @@ from typing import Self
 
 from tokenizers import Tokenizer
 
+from specmesh.orchestrator.marked_tokenizer import MarkedTokenizer
 from specmesh.orchestrator.mesh.peer import Peer, PeerModel
 from specmesh.orchestrator.mesh.pool import Pool
 from specmesh.orchestrator.token_bytes import TokenBytes
@@ -57,6 +58,7 @@ class Target:
     longest_token_bytes: int
     """No token decodes to more bytes of text."""
     token_bytes: TokenBytes
+    marked_tokenizer: MarkedTokenizer
     kv_capacity_tokens: int = 0
     """Tokens of one answer, prompt included, that the replica with the smallest KV cache can
     hold; 0 is no limit."""
@@ -69,7 +71,12 @@ class Target:
         # As the vocabulary spells them, which is never shorter than the text.
         longest = max(len(entry.encode()) for entry in tokenizer.get_vocab())
         return cls(
-            *(model.info, model.tokenizer_json, tokenizer, longest, TokenBytes(tokenizer)),
+            info=model.info,
+            tokenizer_json=model.tokenizer_json,
+            tokenizer=tokenizer,
+            longest_token_bytes=longest,
+            token_bytes=TokenBytes(tokenizer),
+            marked_tokenizer=MarkedTokenizer(tokenizer),
             chat_template=model.chat_template,
         )
 

@@ -64,9 +64,11 @@ class TokenizerServicer(tokenizer_pb2_grpc.TokenizerServiceServicer):
     ) -> tokenizer_pb2.ApplyChatTemplateResponse:
         """The prompt that a chat becomes, also if it is too long for an answer."""
         target = self._target(request.model)
-        text = await self._prompts.render(request.chat, target)
-        token_ids = await self._prompts.tokenize("chat", text, target, False)
-        return tokenizer_pb2.ApplyChatTemplateResponse(text=text, token_ids=token_ids)
+        rendered = await self._prompts.render(request.chat, target)
+        prompt = await self._prompts.encode_chat(rendered, target)
+        return tokenizer_pb2.ApplyChatTemplateResponse(
+            text=rendered.text, token_ids=prompt.token_ids
+        )
 
     def _target(self, model: str) -> Target:
         target = self._targets.required()
