@@ -4,8 +4,9 @@ loop."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from specmesh.decoding.errors import ContextExceeded, InvalidField
 from specmesh.orchestrator.bounded_pool import BoundedPool
@@ -17,6 +18,8 @@ from specmesh.orchestrator.target import Target
 from specmesh.serving.errors import FailedPrecondition
 from specmesh.serving.wire import check_tokens
 from specmesh.v1 import chat_pb2, generation_pb2, tokenizer_pb2
+
+T = TypeVar("T")
 
 INLINE_CHARS = 2048
 """A text this short is tokenized in about a millisecond; a thread costs more than it saves."""
@@ -97,9 +100,7 @@ class PromptReader:
         self, field: str, text: str, target: Target, add_special_tokens: bool | None
     ) -> Encoded:
         _check_length(field, text, target, _most_bytes(target))
-        if len(text) <= INLINE_CHARS:
-            return encoded(text, target.tokenizer, add_special_tokens)
-        return await self._threads.run(encoded, text, target.tokenizer, add_special_tokens)
+        return await self._run(len(text), encoded, text, target.tokenizer, add_special_tokens)
 
     async def detokenize(
         self, token_ids: Sequence[int], target: Target, *, keep_special_tokens: bool
@@ -126,7 +127,7 @@ class PromptReader:
             )
         plain = None
         if chat.content_as_text:
-            plain = PlainText(chat, target.token_bytes.special.values())
+            plain = await self._run(chat.ByteSize(), PlainText, chat, target.token_bytes.spellings)
             chat = plain.chat
             most += plain.num_more_bytes
         text = await self._chats.render(
@@ -135,7 +136,15 @@ class PromptReader:
         _check_length("chat", text, target, most)
         if chat.continue_final_message:
             text = ending_in_message(text, chat.messages[-1].content)
-        return RenderedChat(text) if plain is None else RenderedChat(*plain.restored(text))
+        if plain is None:
+            return RenderedChat(text)
+        return RenderedChat(*await self._run(len(text), plain.restored, text))
+
+    async def _run(self, length: int, work: Callable[..., T], *arguments: Any) -> T:
+        """What ``work`` makes of a text of such a ``length``; of a long one in a thread."""
+        if length <= INLINE_CHARS:
+            return work(*arguments)
+        return await self._threads.run(work, *arguments)
 
 
 def _encoded_as_marked(text: str, target: Target) -> Encoded:

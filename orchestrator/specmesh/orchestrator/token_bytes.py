@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cached_property
 from itertools import islice
 
 from tokenizers import Tokenizer
+
+from specmesh.orchestrator.spellings import Spellings
 
 INCOMPLETE = "\ufffd"
 """The replacement character: for bytes that form no character, or not yet."""
@@ -45,6 +46,8 @@ class TokenBytes:
             if token.special
         }
         """How the special tokens, which add no text, are spelled."""
+        self._special_ids = {content: token_id for token_id, content in self.special.items()}
+        self.spellings = Spellings(self._special_ids)
         self._known: dict[int, bytes | None] = {}
         """Those of tokens that always stand for the same bytes; None for the others."""
         fallback, byte_level = _FIRST_CONTINUATION_BYTE
@@ -81,16 +84,12 @@ class TokenBytes:
     def spelled(self, text: str) -> list[str | int]:
         """``text`` as single characters, and in place of each special token that is spelled in it,
         the token's id."""
-        ids = {content: token_id for token_id, content in self.special.items()}
         parts: list[str | int] = []
-        for n, part in enumerate(self._special_pattern.split(text)):
-            parts += [ids[part]] if n % 2 else part
-        return parts
-
-    @cached_property
-    def _special_pattern(self) -> re.Pattern[str]:
-        contents = sorted(filter(None, self.special.values()), key=len, reverse=True)
-        return re.compile("(" + "|".join(map(re.escape, contents)) + ")" if contents else "((?!))")
+        told = 0
+        for start, end in self.spellings.found(text):
+            parts += [*text[told:start], self._special_ids[text[start:end]]]
+            told = end
+        return [*parts, *text[told:]]
 
     def _text(self, tokens: Sequence[int]) -> str:
         return str(self._tokenizer.decode(tokens))

@@ -1,50 +1,47 @@
 """Keeps the special tokens that a chat's template writes apart from those that are spelled in what
 the chat says, for a prompt in which the latter are text.
 
-A mark is put into the chat after every character that a special token begins with, so that what the
-template makes of it spells none but the template's own. Afterwards the marks are taken out again.
+A mark is put into each special token that the chat spells, and into what may become one with what
+follows it, so that the prompt spells none but the template's own. Then the marks are taken out.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable, Iterator
-from itertools import count
+from collections.abc import Iterator, Sequence
+from itertools import count, pairwise
 
 from google.protobuf import struct_pb2
 
 from specmesh.decoding.errors import InvalidField
-from specmesh.orchestrator.marked_tokenizer import MARK, marked
+from specmesh.orchestrator.marked_tokenizer import MARK
+from specmesh.orchestrator.spellings import Spellings
 from specmesh.v1 import chat_pb2
 
 
 class PlainText:
-    """What one chat says, as plain text; ``special_tokens`` are those of the model as it spells
-    them.
+    """What one chat says, as plain text; ``spellings`` are those of the model's special tokens.
 
     ``chat`` is the chat to be rendered. Raises ``InvalidField`` for a role that spells a special
     token, since templates write roles where special tokens belong, and for a text with ``MARK``.
     """
 
-    def __init__(self, chat: chat_pb2.Chat, special_tokens: Collection[str]) -> None:
-        self._special = _any_of(special_tokens)
+    def __init__(self, chat: chat_pb2.Chat, spellings: Spellings) -> None:
+        self._spellings = spellings
         for n, message in enumerate(chat.messages):
-            if self._special.search(message.role):
+            if any(spellings.found(message.role)):
                 raise InvalidField(f"chat.messages[{n}].role", "spells a special token")
         if any(MARK in text for text in _strings(chat)):
             raise InvalidField("chat", f"holds U+{ord(MARK):04X}, which is no character")
         # Digits get through whatever a template does with a text.
         said = list(_strings(chat))
         self._break = next(
-            each
-            for each in (f"73059182641{number:09}" for number in count())
-            if not any(each in text for text in said)
+            each for each in map(str, count(61803398)) if not any(each in text for text in said)
         )
-        self._first = _any_of({token[0] for token in special_tokens if token})
         self.chat = chat_pb2.Chat()
         self.chat.CopyFrom(chat)
         for message in self.chat.messages:
-            message.content = self._broken(message.content)
+            for name, text in _said(message):
+                setattr(message, name, self._broken(text))
         for value in self.chat.template_arguments.fields.values():
             self._break_within(value)
 
@@ -57,11 +54,16 @@ class PlainText:
         """The prompt that the template has made, and the same with the special tokens marked that
         are the template's own; None if all are."""
         text = rendered.replace(self._break, "")
-        ours = self._special.sub(_mark, rendered).replace(self._break, "")
-        return text, None if ours == self._special.sub(_mark, text) else ours
+        ours = self._marked(rendered).replace(self._break, "")
+        return text, None if ours == self._marked(text) else ours
+
+    def _marked(self, text: str) -> str:
+        return _inserted(MARK, [start for start, _ in self._spellings.found(text)], text)
 
     def _broken(self, text: str) -> str:
-        return self._first.sub(lambda found: found[0] + self._break, text)
+        return _inserted(
+            self._break, [start + 1 for start in self._spellings.beginnings(text)], text
+        )
 
     def _break_within(self, value: struct_pb2.Value) -> None:
         match value.WhichOneof("kind"):
@@ -75,18 +77,20 @@ class PlainText:
                     self._break_within(member)
 
 
-def _mark(found: re.Match[str]) -> str:
-    return marked(found[0])
+def _inserted(mark: str, places: Sequence[int], text: str) -> str:
+    """``text`` with ``mark`` at ``places``, which ascend."""
+    pieces = (text[start:end] for start, end in pairwise((0, *places, len(text))))
+    return mark.join(pieces)
 
 
-def _any_of(texts: Iterable[str]) -> re.Pattern[str]:
-    longest_first = sorted(filter(None, texts), key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+def _said(message: chat_pb2.ChatMessage) -> list[tuple[str, str]]:
+    """The fields of a message but for its role, with what they say."""
+    return [(field.name, text) for field, text in message.ListFields() if field.name != "role"]
 
 
 def _strings(chat: chat_pb2.Chat) -> Iterator[str]:
     for message in chat.messages:
-        yield message.content
+        yield from (text for _, text in _said(message))
     yield from _strings_within(struct_pb2.Value(struct_value=chat.template_arguments))
 
 
