@@ -92,6 +92,15 @@ async def test_a_token_that_the_model_lacks_is_refused_by_name(reader, name):
     assert tokenizer.token_to_id("<think>") in await read(reader, whole, text="a<think>")
 
 
+def test_tokens_that_the_model_lacks_are_warned_of_once_it_is_known(caplog):
+    tokenizer = ZOO["gpt2"]
+    target(tokenizer, vocab_size=tokenizer.get_vocab_size())
+    assert caplog.records == []
+    target(tokenizer, vocab_size=tokenizer.token_to_id("<think>"))
+    (warned,) = caplog.records
+    assert (warned.num_tokens, warned.tokens) == (2, ["<think>", "東 tool"])
+
+
 async def test_special_tokens_after_a_text_stay_there(reader):
     tokenizer = beginning_with(ZOO["gpt2"])
     tokenizer.post_processor = TemplateProcessing(

@@ -163,15 +163,14 @@ def _checked(field: str, prompt: Encoded, target: Target) -> tuple[int, ...]:
     if not prompt.num_own:
         raise InvalidField(field, "must not be empty")
     _check_room(field, len(prompt.token_ids), target)
-    vocab_size = target.info.vocab_size
-    for token in prompt.token_ids:
-        if token >= vocab_size:
-            spelled = target.tokenizer.id_to_token(token)
-            raise InvalidField(
-                field,
-                f"holds {spelled!r}, token {token} of the model's tokenizer, which the model "
-                f"doesn't have: its tokens are below {vocab_size}",
-            )
+    vocab_size, last = target.info.vocab_size, max(prompt.token_ids)
+    if last >= vocab_size:
+        spelled = target.tokenizer.id_to_token(last)
+        raise InvalidField(
+            field,
+            f"holds {spelled!r}, token {last} of the model's tokenizer, which the model doesn't "
+            f"have: its tokens are below {vocab_size}",
+        )
     return prompt.token_ids
 
 

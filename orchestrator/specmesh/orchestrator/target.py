@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -44,6 +44,8 @@ REPLICAS_AGREE_ON = (
     "dtype",
     "weights_digest",
 )
+SHOWN = 8
+"""Tokens that a warning names."""
 DIGITS = 12
 """Digits of a digest that messages show."""
 
@@ -68,8 +70,10 @@ class Target:
     def of(cls, model: PeerModel) -> Self:
         """The target that ``model`` is a replica of."""
         tokenizer = for_whole_texts(Tokenizer.from_str(model.tokenizer_json))
+        vocabulary = tokenizer.get_vocab()
+        _warn_of_tokens_beyond(model.info, vocabulary)
         # As the vocabulary spells them, which is never shorter than the text.
-        longest = max(len(entry.encode()) for entry in tokenizer.get_vocab())
+        longest = max(len(entry.encode()) for entry in vocabulary)
         return cls(
             info=model.info,
             tokenizer_json=model.tokenizer_json,
@@ -201,6 +205,14 @@ class TargetRegistry:
         for peer in self._verifiers:
             if peer.model is not None:
                 peer.judge(_not_a_replica(new, peer.model.info))
+
+
+def _warn_of_tokens_beyond(info: model_pb2.ModelInfo, vocabulary: Mapping[str, int]) -> None:
+    """Log which tokens of the tokenizer's the model lacks: prompts that hold them are refused."""
+    beyond = [entry for entry, token_id in vocabulary.items() if token_id >= info.vocab_size]
+    if beyond:
+        known = {"model": info.name, "num_tokens": len(beyond), "tokens": sorted(beyond)[:SHOWN]}
+        log.warning("tokenizer has tokens that the model lacks", extra=known)
 
 
 def _not_a_replica(ours: model_pb2.ModelInfo, theirs: model_pb2.ModelInfo) -> str | None:
