@@ -49,7 +49,7 @@ class TokenBytes:
         self._special_ids = {content: token_id for token_id, content in self.special.items()}
         self.spellings = Spellings(self._special_ids)
         self._known: dict[int, bytes | None] = {}
-        """Those of tokens that always stand for the same bytes; None for the others."""
+        """The bytes of tokens that stand for the same ones everywhere; None for other tokens."""
         fallback, byte_level = _FIRST_CONTINUATION_BYTE
         self.has_fallback = self._spells_a_byte(fallback)
         """Whether tokens of one byte each stand for characters that the vocabulary lacks."""
@@ -61,8 +61,8 @@ class TokenBytes:
         return self.after((token_id,), token_id)
 
     def after(self, context: Sequence[int], token_id: int) -> bytes:
-        """The bytes that a token adds to the text of those before it, of which ``context`` is
-        what ``context`` has returned."""
+        """The bytes that a token adds to the text of those before it; ``context`` is what the
+        method of that name returns for these."""
         known = self._fixed(token_id)
         # At the beginning a space may be dropped, even one that is spelled as a byte.
         if known is None or (not context and known.isascii()):
@@ -73,9 +73,9 @@ class TokenBytes:
     def context(self, tokens: Sequence[int]) -> list[int]:
         """The end of ``tokens`` that decides what the next one adds to their text: the shortest
         that has a text itself."""
-        heard = (token for token in reversed(tokens) if token not in self.special)
+        with_text = (token for token in reversed(tokens) if token not in self.special)
         context: list[int] = []
-        for token in islice(heard, CONTEXT_TOKENS):
+        for token in islice(with_text, CONTEXT_TOKENS):
             context.insert(0, token)
             if self._text(context):
                 break

@@ -30,8 +30,8 @@ def readable(messages: Sequence[Message], render: Render) -> Sequence[Message]:
     """``messages``, whose contents are texts, each as text if the template reads it so, or else in
     parts.
 
-    Raises ``WordsLost``. If the template takes marks in neither shape, ``messages`` as they are:
-    then it refuses them, too.
+    Raises ``WordsLost``. Where the template refuses the marks in both shapes, it will refuse the
+    messages as well, and these are returned as they are.
     """
     every = range(len(messages))
     seen = read_as_text = _seen(messages, (), render)
@@ -46,7 +46,7 @@ def readable(messages: Sequence[Message], render: Render) -> Sequence[Message]:
     for n in every:
         if n not in (seen or ()) and messages[n]["content"].strip():
             role = messages[n]["role"]
-            raise WordsLost(f"it leaves out what chat.messages[{n}] says, of the role {role!r}")
+            raise WordsLost(f"it leaves out what messages[{n}] says, whose role is {role!r}")
     return _shaped(messages, in_parts)
 
 
