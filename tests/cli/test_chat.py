@@ -31,6 +31,15 @@ def test_each_message_is_sent_with_all_that_was_said_before():
     assert mesh.requests[0].speculation.lookahead == 3
 
 
+def test_what_is_said_is_text_alone_on_request():
+    with FakeMesh() as mesh:
+        mesh.answer("a")
+        mesh.answer("b")
+        talk(mesh, "Hi")
+        talk(mesh, "Hi", options=["--content-as-text"])
+    assert [request.chat.content_as_text for request in mesh.requests] == [False, True]
+
+
 def test_a_reset_forgets_and_an_exit_ends():
     with FakeMesh() as mesh:
         mesh.answer("one")

@@ -81,6 +81,7 @@ JSON = st.recursive(
         ({"specmesh": {"acceptance_mode": "lossy"}}, "specmesh.acceptance_mode"),
         ({"specmesh": {"request_id": "x" * 129}}, "specmesh.request_id"),
         ({"specmesh": {"stop_token_ids": [1, "a"]}}, "specmesh.stop_token_ids[1]"),
+        ({"specmesh": {"content_as_text": True}}, "specmesh.content_as_text"),
         ({"specmesh": {"filter": {"follow_load": [1]}}}, "specmesh.filter.follow_load"),
         (
             {"specmesh": {"filter": {"threshold": 1, "escalation_rate": 0.5}}},

@@ -23,7 +23,11 @@ async def with_logprobs(_):
                 first_index=index,
                 token_ids=[token],
                 text="€" if index == 1 else "",
-                logprobs=[events_pb2.TokenLogprobs(chosen=chosen, top=[likelier])],
+                logprobs=[
+                    events_pb2.TokenLogprobs(
+                        chosen=chosen, top=[likelier], text_offset=int(index == 2)
+                    )
+                ],
             )
         )
     yield finished()
@@ -142,3 +146,36 @@ async def test_log_probabilities_of_completions_tell_the_offset_in_the_text(gate
     *parts, _, _ = await gateway.events("/v1/completions", asked)
     offsets = [part["choices"][0]["logprobs"]["text_offset"] for part in parts]
     assert offsets == [[0], [0], [1]]
+
+
+async def of_equal_texts(_):
+    """A token with the same text as the likeliest and the third."""
+    yield started()
+    texts = {1: b" hello", 2: b" hello", 3: b" hello", 4: b"x"}
+    tokens = [
+        events_pb2.TokenLogprob(token_id=token, logprob=-token, text_bytes=text)
+        for token, text in texts.items()
+    ]
+    told = events_pb2.TokenLogprobs(chosen=tokens[1], top=tokens)
+    chunk = events_pb2.GenerationChunk(token_ids=[2], text=" hello", logprobs=[told])
+    yield events_pb2.GenerationEvent(chunk=chunk)
+    yield finished()
+
+
+async def test_tokens_of_equal_text_all_have_their_own_log_probability(gateway, orchestrator):
+    orchestrator.generate_scripts = [of_equal_texts]
+    asked = {"model": "toy", "prompt": "hello", "logprobs": 4}
+    told = (await gateway.openai.completions.create(**asked)).choices[0].logprobs
+    assert told.tokens == [" hello"]
+    assert told.top_logprobs == [
+        {" hello": -2.0, "token_id:1": -1.0, "token_id:3": -3.0, "x": -4.0}
+    ]
+    assert told.token_logprobs == [told.top_logprobs[0][told.tokens[0]]]
+
+
+async def test_what_messages_say_is_text_alone_on_request(gateway, orchestrator):
+    orchestrator.generate_scripts = [whole_answer] * 2
+    for asked in (False, True):
+        extension = {"specmesh": {"content_as_text": asked}}
+        await gateway.openai.chat.completions.create(**ASKED, extra_body=extension)
+    assert [each.chat.content_as_text for each in orchestrator.requests] == [False, True]

@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 from transformers import (
+    AutoTokenizer,
     GPTJConfig,
     LlamaConfig,
     MistralConfig,
@@ -55,6 +56,20 @@ def test_model_describes_itself(folders, architecture):
     assert description.end_of_text_ids == (0,)
     assert description.num_parameters > 10_000
     assert '"<eos>"' in description.tokenizer_json
+
+
+def test_what_training_left_in_the_tokenizers_file_is_not_sent(tmp_path, folders):
+    folder = shutil.copytree(folders["llama"], tmp_path / "trained")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.backend_tokenizer.enable_truncation(max_length=4)
+    tokenizer.backend_tokenizer.enable_padding(length=16)
+    tokenizer.save_pretrained(folder)
+    left = json.loads((folder / "tokenizer.json").read_text())
+    assert left["truncation"]
+    assert left["padding"]
+    for model in (load(folder), load_guess("prompt-lookup", tokenizer=str(folder))):
+        sent = json.loads(model.description.tokenizer_json)
+        assert (sent["truncation"], sent["padding"]) == (None, None)
 
 
 @pytest.mark.usefixtures("_offline")

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from specmesh.orchestrator.text import TextStream
+from specmesh.orchestrator.token_bytes import TokenBytes
 
 STOPS = st.lists(st.text(alphabet="ab: é€🙂\ufffd", min_size=1, max_size=3), max_size=4)
 
@@ -19,7 +20,7 @@ def pieces(
     prompt: Sequence[int] = (),
 ) -> tuple[list[str], bool]:
     """What each token sets free, then what the end does; and whether a stop string was met."""
-    stream = TextStream(tokenizer, prompt, stops)
+    stream = TextStream(TokenBytes(tokenizer), prompt, stops)
     said = []
     for token in tokens:
         said.append(stream.push(token))

@@ -75,6 +75,8 @@ ROOM = [
     ({"tokens": {"ids": [70] * CONTEXT_TOKENS}}, "tokens.ids"),
     ({"tokens": {"ids": OUTSIDE}}, "tokens.ids[1]"),
     ({"tokens": {"ids": [2**32 - 1]}}, "tokens.ids[0]"),
+    ({"tokens": {"ids": [70]}, "add_special_tokens": True}, "add_special_tokens"),
+    ({"chat": one(), "add_special_tokens": False}, "add_special_tokens"),
 ]
 SAMPLING = [
     *(({"temperature": bad}, "temperature") for bad in (-0.5, 100.5, nan, inf, -inf)),
@@ -118,6 +120,7 @@ RECEIVED = [
 ]
 EPOCHS = [({"epoch": bad}, "epoch") for bad in (0, most.MAX_EPOCH + 1)]
 CHAT = [
+    (one(role="user<end>") | {"content_as_text": True}, "messages[0].role"),
     ({}, "messages"),
     ({"messages": one()["messages"] * (most.MAX_MESSAGES + 1)}, "messages"),
     (one(content="x" * 100_000), "messages"),
@@ -186,6 +189,7 @@ TAKEN = {
     "sampling.top_k": "more than the vocabulary has keeps all",
     "stopping.ignore_end_of_text": "a bool",
     "chat.add_generation_prompt": "a bool",
+    "chat.content_as_text": "a bool",
     "chat.messages.content": "its size counts for messages",
     "add_special_tokens": "a bool",
     "keep_special_tokens": "a bool",

@@ -87,14 +87,15 @@ async def test_prompt_ends_where_the_model_is_to_go_on(clients, text, prompt):
 
 async def test_arguments_reach_the_template_as_json_would(connect, verifier):
     verifier.chat_template = template(
-        "{{ n }} {{ x }} {{ flag }} {{ nothing is none }} {{ tools|tojson }}"
+        "{{ messages[0].content }} {{ n }} {{ x }} {{ flag }} {{ nothing is none }} "
+        "{{ tools|tojson }}"
     )
     given = {"n": 3, "x": 1.5, "flag": True, "nothing": None, "tools": [{"größe": {"a": [1, "<"]}}]}
     asked = chat(USER)
     json_format.ParseDict(given, asked.template_arguments)
     async with face(await connect([verifier])) as clients:
         text = await rendered(clients, str(asked))
-    assert text == '3 1.5 True True [{"größe": {"a": [1, "<"]}}]'
+    assert text == 'hello 3 1.5 True True [{"größe": {"a": [1, "<"]}}]'
 
 
 @pytest.mark.parametrize(
@@ -178,23 +179,18 @@ async def test_template_refuses_in_its_own_words(connect, verifier, source, said
 
 async def test_last_message_is_continued_where_it_is_shown_last(connect, verifier):
     verifier.chat_template = template(
+        "{{ messages[0].content }}: "
         "{% set m = messages[-1].content %}{{ m }}, {{ m|trim }}, {{ m }}."
     )
     async with face(await connect([verifier])) as clients:
         text = await rendered(clients, PREFILL + "continue_final_message: true")
-    assert text == "def f, def f, def f"
+    assert text == "hello: def f, def f, def f"
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "{% for message in messages %}{{ message.content|upper }}{% endfor %}",
-        "{% for message in messages[:-1] %}{{ message.content }}{% endfor %}",
-    ],
-    ids=["changed", "left out"],
-)
-async def test_message_that_the_template_changes_is_not_continued(connect, verifier, source):
-    verifier.chat_template = template(source)
+async def test_message_that_the_template_changes_is_not_continued(connect, verifier):
+    verifier.chat_template = template(
+        "{% for message in messages %}{{ message.content|upper }}{% endfor %}"
+    )
     async with face(await connect([verifier])) as clients:
         refused = await refusal(clients, PREFILL + "continue_final_message: true")
         assert error_info(refused).reason == "CHAT_REFUSED"
@@ -225,7 +221,8 @@ async def test_model_with_a_template_is_listed_with_it(clients):
 
 async def test_template_of_the_first_replica_counts_until_none_has_it(connect):
     old, new = Verifier(), Verifier()
-    old.chat_template, new.chat_template = template("old"), template("new")
+    old.chat_template = template("old {{ messages[0].content }}")
+    new.chat_template = template("new {{ messages[0].content }}")
     await old.start()
     behind = await connect([old])
     await old.die()
@@ -235,11 +232,13 @@ async def test_template_of_the_first_replica_counts_until_none_has_it(connect):
     assert (first.refusal, second.refusal) == (None, None)
     async with face(behind) as clients:
         ours = await rendered(clients, USER)
-        assert ours in {"old", "new"}
-        leaving, left = (old, first) if ours == "old" else (new, second)
+        assert ours in {"old hello", "new hello"}
+        leaving, left = (old, first) if ours == "old hello" else (new, second)
         await leaving.die()
         await until(lambda: not left.ready, first, second)
-        assert await rendered(clients, USER) == ("new" if ours == "old" else "old")
+        assert await rendered(clients, USER) == (
+            "new hello" if ours == "old hello" else "old hello"
+        )
 
 
 async def test_replica_that_restarts_with_another_template_brings_it(connect, verifier):
@@ -249,7 +248,7 @@ async def test_replica_that_restarts_with_another_template_brings_it(connect, ve
         assert await rendered(clients, USER) == PROMPT
         await verifier.die()
         await until(lambda: not peer.ready, peer)
-        verifier.chat_template = template("new")
+        verifier.chat_template = template("new {{ messages[0].content }}")
         await verifier.start()
         await until(lambda: peer.ready, peer)
-        assert await rendered(clients, USER) == "new"
+        assert await rendered(clients, USER) == "new hello"

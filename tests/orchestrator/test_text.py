@@ -8,6 +8,9 @@ from hypothesis import strategies as st
 from tests.orchestrator.model import TOKENIZER, VOCAB_SIZE, text_after
 
 from specmesh.orchestrator.text import TextStream
+from specmesh.orchestrator.token_bytes import TokenBytes
+
+TOKEN_BYTES = TokenBytes(TOKENIZER)
 
 TOKENS = st.lists(st.integers(1, VOCAB_SIZE - 1), max_size=30)
 WRITTEN = st.text(alphabet="ab 🙂東ü\ufffd", max_size=12)
@@ -20,7 +23,7 @@ def encode(text: str) -> list[int]:
 
 def pieces(tokens: list[int], stops: list[str] = (), prompt: list[int] = ()) -> list[str]:
     """What each token sets free, then what the end does."""
-    stream = TextStream(TOKENIZER, prompt, stops)
+    stream = TextStream(TOKEN_BYTES, prompt, stops)
     said = []
     for token in tokens:
         said.append(stream.push(token))
@@ -57,7 +60,7 @@ def test_held_back_text_is_flushed_at_the_end():
 @pytest.mark.parametrize("stops", [["l", "e"], ["el", "l"]])
 def test_first_stop_string_to_be_complete_wins(stops):
     (token,) = encode("hel")
-    stream = TextStream(TOKENIZER, (), stops)
+    stream = TextStream(TOKEN_BYTES, (), stops)
     assert stream.push(token) == "h"
     assert stream.stopped
     assert stream.flush() == ""

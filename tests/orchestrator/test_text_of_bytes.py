@@ -13,6 +13,7 @@ from tests.orchestrator.streamed_text import BROKEN_OFF, STOPS, cut, pieces, und
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from specmesh.orchestrator.text import TextStream
+from specmesh.orchestrator.token_bytes import TokenBytes
 
 PIECES = [
     *SINGLE_BYTES,
@@ -76,7 +77,7 @@ def test_stop_string_that_only_the_end_completes_cuts_the_text():
 
 
 def test_nothing_follows_a_stop_string():
-    stream = TextStream(BYTE_LEVEL, (), [":"])
+    stream = TextStream(TokenBytes(BYTE_LEVEL), (), [":"])
     (token,) = of(b"\xac: \xf0")
     assert stream.push(token) == "\ufffd"
     assert stream.stopped
@@ -115,7 +116,7 @@ def certain(tokens: Sequence[int]) -> str:
 
 @given(PIECE_IDS, STOPS)
 def test_text_is_said_as_soon_as_it_is_certain_up_to_the_first_stop_string(tokens, stops):
-    stream = TextStream(BYTE_LEVEL, (), stops)
+    stream = TextStream(TokenBytes(BYTE_LEVEL), (), stops)
     said = ""
     for count, token in enumerate(tokens, start=1):
         said += stream.push(token)

@@ -3,13 +3,14 @@ decode such bytes in a row as a whole: one that is invalid must not spoil the ot
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.orchestrator.byte_tokenizers import byte_fallback
-from tests.orchestrator.streamed_text import BROKEN_OFF, STOPS, cut, pieces
+from tests.orchestrator.streamed_text import STOPS, cut, pieces
 
 WORDS = ["▁", "a", "b", ":", "▁a", "▁b", "\ufffd"]
 BYTE_FALLBACK = byte_fallback(WORDS)
@@ -88,20 +89,28 @@ def test_fallback_bytes_of_whole_characters_are_the_text(prompt, text, stops):
 
 
 def fallback_text(tokens: Sequence[int]) -> str:
-    """Words and whole characters as they are, and a U+FFFD for each byte of what begins a
-    character and does not go on as one."""
-    text, begun = "", b""
-    for token in tokens:
-        word = BYTE_FALLBACK.id_to_token(token)
-        if not word.startswith("<0x"):
-            text, begun = text + "\ufffd" * len(begun) + word.replace("▁", " "), b""
-            continue
-        begun += bytes([int(word[3:5], 16)])
-        if begun not in BROKEN_OFF:
-            whole = begun.decode(errors="ignore").encode() == begun
-            text += begun.decode() if whole else "\ufffd" * len(begun)
-            begun = b""
-    return text + "\ufffd" * len(begun)
+    """Words and whole characters as they are, and a U+FFFD for each byte that is part of none, as
+    SentencePiece has it."""
+    text, rest = "", [BYTE_FALLBACK.id_to_token(token) for token in tokens]
+    while rest:
+        run = list(itertools.takewhile(lambda word: word.startswith("<0x"), rest))
+        written = bytes(int(word[3:5], 16) for word in run)
+        if not run:
+            text += rest.pop(0).replace("▁", " ")
+        elif character := next(filter(None, (_whole(written[:n]) for n in range(1, 5))), None):
+            text += character
+            del rest[: len(character.encode())]
+        else:
+            text += "\ufffd"
+            del rest[0]
+    return text
+
+
+def _whole(written: bytes) -> str | None:
+    try:
+        return written.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 @given(

@@ -55,6 +55,13 @@ def chat(
     strategy: StrategyName = "",
     option: StrategyOptions = None,
     timeout: Timeout = None,
+    content_as_text: Annotated[
+        bool,
+        typer.Option(
+            "--content-as-text",
+            help="Take special tokens that a message spells, such as <|im_end|>, as text.",
+        ),
+    ] = False,
     stats: Annotated[bool, typer.Option("--stats", help="Say what each answer took.")] = False,
     tls_ca: TlsCa = None,
     tls_cert: TlsCert = None,
@@ -73,6 +80,7 @@ def chat(
         "stop_strings": stop or (),
         "strategy": strategy,
         "timeout_s": timeout,
+        "content_as_text": content_as_text,
         **strategy_options(option or ()),
     }
     connection = client_options(target, tls_ca, tls_cert, tls_key, token_file)

@@ -55,8 +55,8 @@ _TOKEN_KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """A token, its log-probability, and the bytes it stands for: alone they need not be UTF-8, and
-    special tokens have none."""
+    """A token, its log-probability, and the bytes that it adds to the answer's text or would add in
+    the place of the chosen one: alone they need not be UTF-8, and special tokens have none."""
 
     token_id: int
     logprob: float
@@ -67,10 +67,11 @@ class TokenLogprob:
 class TokenLogprobs:
     """What the target thought at the place of a token: the token itself, and the likeliest ones,
     best first, by natural logarithms of the softmax of its logits, before temperature, top_k and
-    top_p."""
+    top_p. ``text_offset`` counts the characters of the answer's text before the token."""
 
     chosen: TokenLogprob
     top: tuple[TokenLogprob, ...]
+    text_offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +261,11 @@ def served_model_from(message: served_model_pb2.ServedModel) -> ServedModel:
 
 
 def _logprobs_from(message: events_pb2.TokenLogprobs) -> TokenLogprobs:
-    return TokenLogprobs(_logprob_from(message.chosen), tuple(map(_logprob_from, message.top)))
+    return TokenLogprobs(
+        chosen=_logprob_from(message.chosen),
+        top=tuple(map(_logprob_from, message.top)),
+        text_offset=message.text_offset,
+    )
 
 
 def _logprob_from(message: events_pb2.TokenLogprob) -> TokenLogprob:

@@ -15,6 +15,7 @@ from specmesh.client.channels import ChannelSettings, Metadata
 from specmesh.client.chats import ChatMessage
 from specmesh.client.credentials import Tls, TokenSource, is_loopback
 from specmesh.client.errors import SpecmeshError
+from specmesh.client.filled import filled
 from specmesh.client.hooks import Hooks
 from specmesh.client.recovery import Limits
 from specmesh.client.requests import (
@@ -178,11 +179,15 @@ class AsyncClient:
         )
 
     async def tokenize(
-        self, text: str, *, add_special_tokens: bool = True, model: str = ""
+        self, text: str, *, add_special_tokens: bool | None = None, model: str = ""
     ) -> tuple[int, ...]:
-        """The tokens of a text, with those that the tokenizer puts around every one, if wanted."""
-        request = tokenizer_pb2.TokenizeRequest(
-            model=model, text=text, add_special_tokens=add_special_tokens
+        """The tokens of a text, with those that the tokenizer puts around every one, if wanted; by
+        default as for a prompt of text."""
+        request = filled(
+            tokenizer_pb2.TokenizeRequest,
+            model=model,
+            text=text,
+            add_special_tokens=add_special_tokens,
         )
         response = await self._call(
             lambda target, timeout, metadata: target.tokenizer.Tokenize(

@@ -70,6 +70,9 @@ class GenerateOptions(TypedDict, total=False):
     stop_token_ids: Sequence[int]
     stop_strings: Sequence[str]
     ignore_end_of_text: bool
+    add_special_tokens: bool | None
+    """Puts the tokens around a prompt of text that the tokenizer puts around every one, such as a
+    beginning-of-text token; by default not those that the text itself begins with."""
     num_top_logprobs: int | None
     """Asks for the log-probability of each token and of so many of the likeliest in its place."""
     strategy: str
@@ -95,6 +98,8 @@ class TemplateOptions(TypedDict, total=False):
     """Lets the model go on with the last message instead."""
     template_arguments: Mapping[str, Any] | None
     """What else the template takes, by name."""
+    content_as_text: bool
+    """Takes special tokens that are spelled in what messages say as text."""
 
 
 class ChatOptions(GenerateOptions, TemplateOptions, total=False):
@@ -112,6 +117,7 @@ def chat_message(
         messages=[chat_turn(f"messages[{at}]", each) for at, each in enumerate(messages)],
         add_generation_prompt=not goes_on if begins is None else begins,
         continue_final_message=goes_on,
+        content_as_text=options.get("content_as_text", False),
     )
     chat.template_arguments.update(dict(options.get("template_arguments") or {}))
     return chat
@@ -157,6 +163,7 @@ def generate_request(
             ignore_end_of_text=given.pop("ignore_end_of_text", False),
         ),
         num_top_logprobs=given.pop("num_top_logprobs", None),
+        add_special_tokens=given.pop("add_special_tokens", None),
         request_id=given.pop("request_id", "") or str(uuid.uuid4()),
         speculation=speculation_options(
             given.pop("strategy", ""), given.pop("filter", None), given

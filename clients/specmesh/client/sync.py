@@ -189,7 +189,7 @@ class Client:
         background.run(self._client.cancel_session(saved))
 
     def tokenize(
-        self, text: str, *, add_special_tokens: bool = True, model: str = ""
+        self, text: str, *, add_special_tokens: bool | None = None, model: str = ""
     ) -> tuple[int, ...]:
         """See `AsyncClient.tokenize`."""
         return background.run(

@@ -54,7 +54,7 @@ class Answer:
         self._metrics = metrics
         self._replayed = replayed
         self._num_received = num_received
-        text = TextStream(target.tokenizer, plan.prompt, plan.stop_strings)
+        text = TextStream(target.token_bytes, plan.prompt, plan.stop_strings)
         num_known = len(plan.prompt) + len(replayed.token_ids)
         self._logprobs = (
             JudgedLogprobs(plan.num_top_logprobs, position=num_known)
@@ -157,9 +157,8 @@ class Answer:
         self._metrics.sent(len(new))
         if not unsent:
             return None
-        token_bytes = self._target.token_bytes
         stats = self._stats(self._metrics.elapsed_ms)
-        return events.chunk(unsent, token_bytes, stats, resumable=self._session.resumable)
+        return events.chunk(unsent, stats, resumable=self._session.resumable)
 
     def _finished(self, text: str, reason: StopReason) -> GenerationEvent:
         stats = self._stats(self._metrics.succeeded(reason))

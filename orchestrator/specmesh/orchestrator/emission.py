@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from specmesh.decoding.logprobs import Logprobs
@@ -11,6 +11,19 @@ from specmesh.orchestrator.judged_logprobs import JudgedLogprobs
 from specmesh.orchestrator.mailbox import Mailbox
 from specmesh.orchestrator.strategies.base import Commit, StopReason, TokenKind
 from specmesh.orchestrator.text import TextStream
+
+
+@dataclass(frozen=True, slots=True)
+class ToldLogprobs:
+    """Log-probabilities at the place of a token, as they are told.
+
+    ``text_bytes`` are what the token adds to the answer's text, and what each of the likeliest
+    would add in its place, by their ids; ``text_offset`` counts the characters before it.
+    """
+
+    known: Logprobs
+    text_bytes: Mapping[int, bytes]
+    text_offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +35,7 @@ class EmittedToken:
     token_id: int
     text: str
     kind: TokenKind
-    logprobs: Logprobs | None
+    logprobs: ToldLogprobs | None
 
 
 class Emission:
@@ -54,10 +67,17 @@ class Emission:
         return self._emit(token_id, TokenKind.UNKNOWN if checked else TokenKind.UNCHECKED, None)
 
     def _emit(self, token_id: int, kind: TokenKind, logprobs: Logprobs | None) -> StopReason | None:
+        told = None if logprobs is None else self._told(token_id, logprobs)
         text = self._text.push(token_id)
-        self._outbox.put(EmittedToken(self._num_tokens, token_id, text, kind, logprobs))
+        self._outbox.put(EmittedToken(self._num_tokens, token_id, text, kind, told))
         self._num_tokens += 1
         return StopReason.STOP if self._text.stopped else None
+
+    def _told(self, token_id: int, logprobs: Logprobs) -> ToldLogprobs:
+        """``logprobs`` at the place of ``token_id``, which comes next."""
+        likeliest = {token_id, *logprobs.top_token_ids}
+        text_bytes = {each: self._text.bytes_of(each) for each in likeliest}
+        return ToldLogprobs(logprobs, text_bytes, self._text.num_characters)
 
     async def wait(self, seconds: float) -> None:
         """Return when there are tokens to take, after ``wake``, or after ``seconds``."""

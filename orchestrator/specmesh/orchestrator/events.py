@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specmesh.decoding.logprobs import Logprobs
-from specmesh.orchestrator.emission import EmittedToken
+from specmesh.orchestrator.emission import EmittedToken, ToldLogprobs
 from specmesh.orchestrator.mesh.peer import kind_of
 from specmesh.orchestrator.plan import RequestPlan
 from specmesh.orchestrator.request_stats import RequestStats
 from specmesh.orchestrator.session_log import SessionLog
 from specmesh.orchestrator.strategies.base import StopReason, TokenKind
 from specmesh.orchestrator.target import Target
-from specmesh.orchestrator.token_bytes import TokenBytes
 from specmesh.v1.events_pb2 import (
     FINISH_REASON_END_OF_TEXT,
     FINISH_REASON_LENGTH,
@@ -72,11 +70,7 @@ def heartbeat() -> GenerationEvent:
 
 
 def chunk(
-    tokens: Sequence[EmittedToken],
-    token_bytes: TokenBytes,
-    stats: GenerationStats,
-    *,
-    resumable: bool,
+    tokens: Sequence[EmittedToken], stats: GenerationStats, *, resumable: bool
 ) -> GenerationEvent:
     """At least one token, each of them the successor of the one before."""
     return GenerationEvent(
@@ -88,7 +82,7 @@ def chunk(
             resumable=resumable,
             kinds=[KINDS[token.kind] for token in tokens],
             logprobs=[
-                _logprobs(token.token_id, token.logprobs, token_bytes)
+                _logprobs(token.token_id, token.logprobs)
                 for token in tokens
                 if token.logprobs is not None
             ],
@@ -97,13 +91,15 @@ def chunk(
     )
 
 
-def _logprobs(token_id: int, logprobs: Logprobs, token_bytes: TokenBytes) -> TokenLogprobs:
+def _logprobs(token_id: int, told: ToldLogprobs) -> TokenLogprobs:
     def one(token_id: int, logprob: float) -> TokenLogprob:
-        return TokenLogprob(token_id=token_id, logprob=logprob, text_bytes=token_bytes(token_id))
+        text_bytes = told.text_bytes[token_id]
+        return TokenLogprob(token_id=token_id, logprob=logprob, text_bytes=text_bytes)
 
     return TokenLogprobs(
-        chosen=one(token_id, logprobs.logprob),
-        top=map(one, logprobs.top_token_ids, logprobs.top_logprobs),
+        chosen=one(token_id, told.known.logprob),
+        top=map(one, told.known.top_token_ids, told.known.top_logprobs),
+        text_offset=told.text_offset,
     )
 
 

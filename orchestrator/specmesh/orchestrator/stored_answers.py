@@ -47,7 +47,7 @@ def _state(
 
 def _text(stored: StoredSession, stop_strings: tuple[str, ...], target: Target) -> str:
     """As much as its stream has said of it, or would have."""
-    stream = TextStream(target.tokenizer, stored.session.prompt, stop_strings)
+    stream = TextStream(target.token_bytes, stored.session.prompt, stop_strings)
     texts = []
     for token in stored.generated.token_ids:
         texts.append(stream.push(token))

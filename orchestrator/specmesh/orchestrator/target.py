@@ -13,18 +13,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
 from tokenizers import Tokenizer
 
+from specmesh.orchestrator.marked_tokenizer import MarkedTokenizer
 from specmesh.orchestrator.mesh.peer import Peer, PeerModel
 from specmesh.orchestrator.mesh.pool import Pool
 from specmesh.orchestrator.token_bytes import TokenBytes
 from specmesh.serving.chat_template import ChatTemplate
 from specmesh.serving.errors import FailedPrecondition, Unavailable
-from specmesh.serving.tokenizers import difference
+from specmesh.serving.tokenizers import difference, for_whole_texts
 from specmesh.v1 import model_pb2
 
 log = logging.getLogger(__name__)
@@ -43,6 +44,8 @@ REPLICAS_AGREE_ON = (
     "dtype",
     "weights_digest",
 )
+SHOWN = 8
+"""Tokens that a warning names."""
 DIGITS = 12
 """Digits of a digest that messages show."""
 
@@ -57,6 +60,7 @@ class Target:
     longest_token_bytes: int
     """No token decodes to more bytes of text."""
     token_bytes: TokenBytes
+    marked_tokenizer: MarkedTokenizer
     kv_capacity_tokens: int = 0
     """Tokens of one answer, prompt included, that the replica with the smallest KV cache can
     hold; 0 is no limit."""
@@ -65,11 +69,18 @@ class Target:
     @classmethod
     def of(cls, model: PeerModel) -> Self:
         """The target that ``model`` is a replica of."""
-        tokenizer = Tokenizer.from_str(model.tokenizer_json)
+        tokenizer = for_whole_texts(Tokenizer.from_str(model.tokenizer_json))
+        vocabulary = tokenizer.get_vocab()
+        _warn_of_tokens_beyond(model.info, vocabulary)
         # As the vocabulary spells them, which is never shorter than the text.
-        longest = max(len(entry.encode()) for entry in tokenizer.get_vocab())
+        longest = max(len(entry.encode()) for entry in vocabulary)
         return cls(
-            *(model.info, model.tokenizer_json, tokenizer, longest, TokenBytes(tokenizer)),
+            info=model.info,
+            tokenizer_json=model.tokenizer_json,
+            tokenizer=tokenizer,
+            longest_token_bytes=longest,
+            token_bytes=TokenBytes(tokenizer),
+            marked_tokenizer=MarkedTokenizer(tokenizer),
             chat_template=model.chat_template,
         )
 
@@ -194,6 +205,14 @@ class TargetRegistry:
         for peer in self._verifiers:
             if peer.model is not None:
                 peer.judge(_not_a_replica(new, peer.model.info))
+
+
+def _warn_of_tokens_beyond(info: model_pb2.ModelInfo, vocabulary: Mapping[str, int]) -> None:
+    """Log which tokens of the tokenizer's the model lacks: prompts that hold them are refused."""
+    beyond = [entry for entry, token_id in vocabulary.items() if token_id >= info.vocab_size]
+    if beyond:
+        known = {"model": info.name, "num_tokens": len(beyond), "tokens": sorted(beyond)[:SHOWN]}
+        log.warning("tokenizer has tokens that the model lacks", extra=known)
 
 
 def _not_a_replica(ours: model_pb2.ModelInfo, theirs: model_pb2.ModelInfo) -> str | None:

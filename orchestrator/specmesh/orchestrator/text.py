@@ -6,19 +6,26 @@ that a resumed stream continues at the very character.
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Sequence
-from itertools import product
 
-from tokenizers import Tokenizer
+from specmesh.orchestrator.stop_strings import StopStrings, Symbol
+from specmesh.orchestrator.token_bytes import INCOMPLETE, TokenBytes
 
-CONTEXT_TOKENS = 8
-"""How much of the prompt decides whether the answer's first word begins with a space."""
+LONGEST_CHARACTER = 4
+"""Bytes of a character in UTF-8."""
 
-INCOMPLETE = "\ufffd"
-"""The replacement character: for bytes that form no character, or not yet."""
+EACH_BYTE = "specmesh.each-byte"
+"""The way of Python's decoders to replace bytes that are no UTF-8 one by one, as SentencePiece
+does; its own ("replace") makes one character of what is broken off, as GPT-2's decoder does."""
 
-BYTE_TOKENS = (("<0x80>", "<0xBF>"), ("\u0122", "\u00bf"))
-"""The bytes 80 and BF as tokens, as SentencePiece and as GPT-2 spell them."""
+
+def _replace_each_byte(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeDecodeError)
+    return INCOMPLETE * (error.end - error.start), error.end
+
+
+codecs.register_error(EACH_BYTE, _replace_each_byte)
 
 
 class TextStream:
@@ -29,143 +36,113 @@ class TextStream:
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, prompt: Sequence[int], stop_strings: Sequence[str]
+        self, token_bytes: TokenBytes, prompt: Sequence[int], stop_strings: Sequence[str]
     ) -> None:
-        self._decoder = _Decoder(tokenizer, prompt)
-        self._stop_strings = tuple(stop_strings)
+        self._token_bytes = token_bytes
+        self._context = token_bytes.context(prompt)
+        self._characters = _Characters(
+            _broken_off(token_bytes, prompt), EACH_BYTE if token_bytes.has_fallback else "replace"
+        )
+        self._stop_strings = StopStrings(stop_strings, token_bytes) if stop_strings else None
         self._held = ""
+        self.num_characters = 0
+        """How many characters the tokens have completed so far, emitted or not."""
         self.stopped = False
         """Whether a stop string was found; no more tokens may be pushed then."""
 
+    def bytes_of(self, token_id: int) -> bytes:
+        """What ``token_id`` would add to the text as the next token; alone it need not be UTF-8."""
+        return self._token_bytes.after(self._context, token_id)
+
     def push(self, token_id: int) -> str:
         """The text that can be emitted after ``token_id``."""
-        return self._emit(self._decoder.push(token_id))
+        if token_id in self._token_bytes.special:
+            return self._emit("", (token_id,))
+        certain = self._characters.push(self.bytes_of(token_id))
+        self._context = self._token_bytes.context([*self._context, token_id])
+        return self._emit(certain, certain)
 
     def flush(self) -> str:
         """The text held back, once no more tokens come; it may hold a stop string, too."""
         if self.stopped:
             return ""
-        text = self._emit(self._decoder.flush())
+        rest = self._characters.flush()
+        text = self._emit(rest, rest)
         held, self._held = self._held, ""
         return text + held
 
-    def _emit(self, new: str) -> str:
-        """The text that can be emitted now that ``new`` is certain."""
-        text = self._held + new
-        end = self._end(text)
-        self.stopped = end is not None
-        if end is None:
-            end = len(text) - self._undecided(text)
-        self._held = "" if self.stopped else text[end:]
+    def _emit(self, new: str, symbols: Sequence[Symbol]) -> str:
+        """The text that can be emitted now that ``new`` is certain; to stop strings it is
+        ``symbols``."""
+        self.num_characters += len(new)
+        if self._stop_strings is None:
+            return new
+        text, end = self._held + new, len(self._held)
+        for symbol in symbols:
+            end += isinstance(symbol, str)
+            length = self._stop_strings.push(symbol)
+            if length is not None:
+                self.stopped = True
+                self._held = ""
+                return text[: end - length]
+        end = len(text) - self._stop_strings.num_undecided
+        self._held = text[end:]
         return text[:end]
 
-    def _end(self, text: str) -> int | None:
-        """Index of the stop string that ends ``text``; None if it holds none."""
-        found = [
-            (at + len(stop), at) for stop in self._stop_strings if (at := text.find(stop)) >= 0
-        ]
-        return min(found)[1] if found else None
 
-    def _undecided(self, text: str) -> int:
-        """Length of the longest suffix of ``text`` that a stop string may begin with."""
-        longest = max(map(len, self._stop_strings), default=0) - 1
-        for length in range(min(longest, len(text)), 0, -1):
-            if any(stop.startswith(text[-length:]) for stop in self._stop_strings):
-                return length
-        return 0
+class _Characters:
+    """Makes characters of bytes as they come.
 
-
-class _Decoder:
-    """Decodes token by token, each within a window of the tokens just before it.
-
-    The ``DecodeStream`` of tokenizers would repeat the end of a prompt that ends in U+FFFD or
-    within a character, would hold back a whole token that ends within a character, and cannot be
-    flushed.
+    ``begun`` are bytes of the character that the prompt ends within; it belongs to the prompt, and
+    so do those that complete it. ``errors`` names what to do with bytes that are no UTF-8.
     """
 
-    def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int]) -> None:
-        self._tokenizer = tokenizer
-        self._completions = _completions(tokenizer)
-        self._window = _context(tokenizer, prompt, self._completions)
-        self._num_emitted = len(self._window)
-        # A character that the prompt ends within belongs to the prompt.
-        self._emitted: str = tokenizer.decode(self._window)
+    def __init__(self, begun: bytes, errors: str) -> None:
+        self._begun = begun
+        self._errors = errors
+        self._incomplete = b""
 
-    def push(self, token_id: int) -> str:
-        """The text that the token makes certain: no later one can change it."""
-        self._window.append(token_id)
-        rest = self._rest()
-        certain = self._certain(rest)
-        if not rest and self._is_special(token_id):
-            self._window.pop()
-        elif certain or not rest:
-            self._move_on(certain, whole=certain == rest)
-        return certain
+    def push(self, more: bytes) -> str:
+        """The characters that are complete or broken off now: no later byte can change them."""
+        return self._decoded(self._incomplete + self._after_the_prompts(more), final=False)
 
     def flush(self) -> str:
-        """The text of an incomplete character at the end."""
-        return self._rest()
+        """What stands for an incomplete character at the end."""
+        return self._decoded(self._incomplete, final=True)
 
-    def _rest(self, completion: Sequence[int] = ()) -> str:
-        """The text of the window and ``completion`` after what has been emitted."""
-        tokens = [*self._window, *completion]
-        rest: str = self._tokenizer.decode(tokens)[len(self._emitted) :]
-        if INCOMPLETE in rest:
-            # SentencePiece decodes a run of byte tokens as a whole, so that an invalid byte
-            # spoils the characters before and after it.
-            alone: str = self._tokenizer.decode(tokens[self._num_emitted :])
-            if alone.count(INCOMPLETE) < rest.count(INCOMPLETE):
-                return alone
-        return rest
+    def _decoded(self, written: bytes, *, final: bool) -> str:
+        text, self._incomplete = _decoded(written, self._errors, final=final)
+        return text
 
-    def _certain(self, rest: str) -> str:
-        """``rest`` without the incomplete character at its end, if any.
-
-        A character is incomplete if continuation bytes can complete it. Invalid bytes, and a
-        U+FFFD that the model wrote, can't be completed.
-        """
-        if not rest.endswith(INCOMPLETE):
-            return rest
-        for completion in self._completions:
-            completed = self._rest(completion)
-            if not completed.endswith(INCOMPLETE):
-                return completed[:-1]
-        return rest if self._completions else rest[:-1]
-
-    def _move_on(self, certain: str, *, whole: bool) -> None:
-        """Count ``certain`` as emitted. The window keeps the tokens since the last time, which
-        begin with a character; only the last of them can hold an incomplete one."""
-        if certain:
-            del self._window[: self._num_emitted]
-        self._num_emitted = len(self._window) - (not whole)
-        text = self._tokenizer.decode(self._window)
-        self._emitted = text if whole else text[:-1]
-
-    def _is_special(self, token_id: int) -> bool:
-        """Whether the token has no text; a window of such tokens would grow forever."""
-        shown = self._tokenizer.decode([token_id], skip_special_tokens=False)
-        return bool(shown) and not self._tokenizer.decode([token_id])
+    def _after_the_prompts(self, more: bytes) -> bytes:
+        """``more`` without the bytes with which the prompt's last character goes on."""
+        while self._begun and more:
+            begun = self._begun + more[:1]
+            try:
+                complete, _ = _decoded(begun, "strict")
+            except UnicodeDecodeError:
+                self._begun = b""
+                break
+            self._begun, more = b"" if complete else begun, more[1:]
+        return more
 
 
-def _context(
-    tokenizer: Tokenizer, prompt: Sequence[int], completions: Sequence[Sequence[int]]
-) -> list[int]:
-    """The end of the prompt, starting where a character begins, if any does in it."""
-    ends = [list(prompt[-length:]) for length in range(CONTEXT_TOKENS, 0, -1)]
-    for end, completion in product(ends, ((), *completions)):
-        if not tokenizer.decode([*end, *completion]).startswith(INCOMPLETE):
-            return end
-    return ends[0]
+def _broken_off(token_bytes: TokenBytes, prompt: Sequence[int]) -> bytes:
+    """The bytes of the character that ``prompt`` ends within."""
+    end = b""
+    for token in reversed(prompt):
+        end = token_bytes(token) + end
+        if len(end) >= LONGEST_CHARACTER:
+            break
+    _, incomplete = _decoded(end, "replace")
+    return incomplete
 
 
-def _completions(tokenizer: Tokenizer) -> list[list[int]]:
-    """Sequences of byte tokens, one of which completes any incomplete character.
-
-    After E0 and F0 only the upper continuation bytes are valid, after ED and F4 only the
-    lower. Empty for a vocabulary without those bytes.
-    """
-    for names in BYTE_TOKENS:
-        low, high = (tokenizer.token_to_id(name) for name in names)
-        if low is not None and high is not None and tokenizer.decode([low]) == INCOMPLETE:
-            return [[low], [low, low], [high, low], [low, low, low], [high, low, low]]
-    return []
+def _decoded(written: bytes, errors: str, *, final: bool = False) -> tuple[str, bytes]:
+    """The characters of ``written``, and the bytes at its end that later ones may complete."""
+    text, num_bytes = codecs.utf_8_decode(written, errors, final)
+    incomplete = written[num_bytes:]
+    if b"\xed\xa0" <= incomplete < b"\xee":
+        # Python waits for the last byte of a surrogate, which is no character in any case.
+        return text + codecs.utf_8_decode(incomplete, errors, True)[0], b""
+    return text, incomplete

@@ -6,7 +6,7 @@ import grpc.aio
 
 from specmesh.decoding.errors import InvalidField
 from specmesh.orchestrator.plan import check_model
-from specmesh.orchestrator.prompts import PromptReader
+from specmesh.orchestrator.prompts import PromptReader, special_tokens_of
 from specmesh.orchestrator.target import Target, TargetRegistry
 from specmesh.serving.wire import check_tokens
 from specmesh.v1 import tokenizer_pb2, tokenizer_pb2_grpc
@@ -36,9 +36,8 @@ class TokenizerServicer(tokenizer_pb2_grpc.TokenizerServiceServicer):
     ) -> tokenizer_pb2.TokenizeResponse:
         """The tokens of a text, also if they are too many for a prompt."""
         target = self._target(request.model)
-        special = request.add_special_tokens if request.HasField("add_special_tokens") else True
         token_ids = await self._prompts.tokenize(
-            "text", request.text, target, add_special_tokens=special
+            "text", request.text, target, special_tokens_of(request)
         )
         return tokenizer_pb2.TokenizeResponse(token_ids=token_ids)
 
@@ -65,9 +64,11 @@ class TokenizerServicer(tokenizer_pb2_grpc.TokenizerServiceServicer):
     ) -> tokenizer_pb2.ApplyChatTemplateResponse:
         """The prompt that a chat becomes, also if it is too long for an answer."""
         target = self._target(request.model)
-        text = await self._prompts.render(request.chat, target)
-        token_ids = await self._prompts.tokenize("chat", text, target, add_special_tokens=False)
-        return tokenizer_pb2.ApplyChatTemplateResponse(text=text, token_ids=token_ids)
+        rendered = await self._prompts.render(request.chat, target)
+        prompt = await self._prompts.encode_chat(rendered, target)
+        return tokenizer_pb2.ApplyChatTemplateResponse(
+            text=rendered.text, token_ids=prompt.token_ids
+        )
 
     def _target(self, model: str) -> Target:
         target = self._targets.required()

@@ -21,6 +21,7 @@ from specmesh.inference.models.digests import digest_of, digest_of_array
 from specmesh.inference.models.ngram import NGram
 from specmesh.inference.models.simulated_settings import SimulatedDrafterSettings
 from specmesh.inference.models.vllm.settings import VllmSettings
+from specmesh.serving.tokenizers import for_whole_texts
 
 Backend = Literal["transformers", "vllm", "ngram", "prompt-lookup", "random", "simulated"]
 
@@ -98,9 +99,9 @@ def load(
 def _load_tokenizer(name: str) -> Tokenizer:
     path = Path(name) / "tokenizer.json"
     if name and path.is_file():
-        return Tokenizer.from_file(str(path))
+        return for_whole_texts(Tokenizer.from_file(str(path)))
     try:
-        return Tokenizer.from_pretrained(name)
+        return for_whole_texts(Tokenizer.from_pretrained(name))
     except Exception as error:  # the library raises bare Exceptions
         raise ModelNotLoadable(
             f"--tokenizer {name!r} is neither a folder with a tokenizer.json "

@@ -107,6 +107,7 @@ def chat(client: AsyncClient, request: ChatRequest, identity: str, timeout_s: fl
         client.chat(
             messages,
             **request.keywords(identity, number, request.n),
+            content_as_text=request.specmesh.content_as_text,
             max_tokens=request.token_limit,
             num_top_logprobs=request.num_top_logprobs,
             timeout_s=timeout_s,

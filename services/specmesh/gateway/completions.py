@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 from specmesh.client import Chunk, GenerationResult
-from specmesh.gateway.logprobs import CompletionLogprobs
+from specmesh.gateway.logprobs import of_completion
 from specmesh.gateway.responses import Json, extension, finish_reason
 
 
 class CompletionStyle:
-    """The ``Style`` of completions; of one response, since it counts characters."""
+    """The ``Style`` of completions."""
 
     prefix = "cmpl-"
     object = "text_completion"
     chunk_object = "text_completion"
 
-    def __init__(self) -> None:
-        self._logprobs = defaultdict[int, CompletionLogprobs](CompletionLogprobs)
-
     def whole(self, number: int, result: GenerationResult) -> Json:
         """The choice of a response."""
-        logprobs = self._logprobs[number].more(result.logprobs) if result.logprobs else None
+        logprobs = of_completion(result.logprobs) if result.logprobs else None
         return {
             "index": number,
             "text": result.text,
@@ -35,7 +30,7 @@ class CompletionStyle:
 
     def more(self, number: int, chunk: Chunk) -> Json:
         """More of a choice."""
-        logprobs = self._logprobs[number].more(chunk.logprobs) if chunk.logprobs else None
+        logprobs = of_completion(chunk.logprobs) if chunk.logprobs else None
         return {"index": number, "text": chunk.text, "logprobs": logprobs, "finish_reason": None}
 
     def last(self, number: int, result: GenerationResult) -> Json:

@@ -44,6 +44,7 @@ class _Extension(Fields):
     stop_token_ids: list[Uint32] = Field(default_factory=list)
     ignore_end_of_text: bool = False
     request_id: Annotated[str, Field(max_length=128)] = ""
+    content_as_text: bool = False
 
 
 _OPTION_TYPES: Mapping[int, Any] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 from collections.abc import Sequence
 
 from specmesh.client import TokenLogprob, TokenLogprobs
@@ -17,7 +16,7 @@ def token_text(token: TokenLogprob) -> str:
     """A token as text. One that is no text by itself, being part of a character, is written as its
     bytes, ``bytes:\\xe2\\x82``; one without bytes, a special token, as ``token_id:7``."""
     if not token.bytes:
-        return f"token_id:{token.token_id}"
+        return _by_id(token)
     try:
         return token.bytes.decode()
     except UnicodeDecodeError:
@@ -41,31 +40,26 @@ def _described(token: TokenLogprob) -> Json:
     }
 
 
-class CompletionLogprobs:
-    """``choices[].logprobs`` of one completion, part by part.
-
-    ``text_offset`` counts the characters of the answer before each token.
-    """
-
-    def __init__(self) -> None:
-        self._offset = 0
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-    def more(self, tokens: Sequence[TokenLogprobs]) -> Json:
-        """Those of the next tokens."""
-        return {
-            "tokens": [token_text(each.chosen) for each in tokens],
-            "token_logprobs": [max(each.chosen.logprob, LEAST) for each in tokens],
-            "top_logprobs": [_likeliest(each) for each in tokens],
-            "text_offset": [self._advance(each.chosen.bytes) for each in tokens],
-        }
-
-    def _advance(self, text: bytes) -> int:
-        before = self._offset
-        self._offset += len(self._decoder.decode(text))
-        return before
+def of_completion(tokens: Sequence[TokenLogprobs]) -> Json:
+    """``choices[].logprobs`` of a completion, or of a part of it."""
+    return {
+        "tokens": [token_text(each.chosen) for each in tokens],
+        "token_logprobs": [max(each.chosen.logprob, LEAST) for each in tokens],
+        "top_logprobs": [_likeliest(each) for each in tokens],
+        "text_offset": [each.text_offset for each in tokens],
+    }
 
 
 def _likeliest(token: TokenLogprobs) -> dict[str, float]:
-    """The likeliest tokens and the one chosen, by text."""
-    return {token_text(each): max(each.logprob, LEAST) for each in (*token.top, token.chosen)}
+    """The likeliest tokens and the one chosen, by text. Of several with the same text the chosen
+    one has it, or else the likeliest; the others are written as ``token_id:7``."""
+    named = {token_text(token.chosen): token.chosen}
+    for each in token.top:
+        if each.token_id != token.chosen.token_id:
+            text = token_text(each)
+            named[text if text not in named else _by_id(each)] = each
+    return {text: max(each.logprob, LEAST) for text, each in named.items()}
+
+
+def _by_id(token: TokenLogprob) -> str:
+    return f"token_id:{token.token_id}"

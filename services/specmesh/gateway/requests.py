@@ -126,6 +126,13 @@ class CompletionRequest(Request):
     ]
     logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
 
+    @model_validator(mode="after")
+    def _check_extension(self) -> Self:
+        if self.specmesh.content_as_text:
+            name = f"{EXTENSION}.content_as_text"
+            raise ApiError.invalid(name, f"{name!r} has no meaning for a completion")
+        return self
+
     @property
     def prompts(self) -> list[str] | list[list[int]]:
         """Each prompt."""

@@ -1,10 +1,13 @@
-"""Fingerprints of tokenizers, and how two tokenizers differ."""
+"""Fingerprints of tokenizers, how two tokenizers differ, and what a file sets that isn't wanted."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 FINGERPRINTED = ("normalizer", "pre_tokenizer", "model", "added_tokens")
 """The parts of a ``tokenizer.json`` that decide which ids a text becomes."""
@@ -33,6 +36,14 @@ def difference(target_json: str, drafter_json: str) -> str:
             )
     parts = [name for name in FINGERPRINTED if target.get(name) != drafter.get(name)]
     return f"equal vocabularies, but other rules in {', '.join(parts)}"
+
+
+def for_whole_texts(tokenizer: Tokenizer) -> Tokenizer:
+    """``tokenizer``, from now on neither cutting texts off nor padding them: its file may say so,
+    as whoever trained the model left it."""
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
 
 
 def _vocabulary(tokenizer: dict[str, Any]) -> dict[int, str]:

@@ -11,6 +11,7 @@ from specmesh.bench.profile.costs import Acceptance, Drafting, Round, Way, mean_
 from specmesh.bench.profile.replay import Text, answers, rounds_of
 from specmesh.bench.profile.replicas import Replica, Replicas
 from specmesh.cli.local.process import StartError
+from specmesh.serving.tokenizers import for_whole_texts
 
 AT_ONCE = 32
 """Answers along which drafts are made at the same time."""
@@ -90,5 +91,5 @@ async def _tokenized(replica: Replica, texts: Sequence[str]) -> list[list[int]]:
     text = await replica.tokenizer()
     if not text:
         raise StartError(f"the target at {replica.address} has no tokenizer to read prompts with")
-    tokenizer = Tokenizer.from_str(text)
+    tokenizer = for_whole_texts(Tokenizer.from_str(text))
     return [tokenizer.encode(each).ids for each in texts]

@@ -14,8 +14,10 @@ import json
 import resource
 import signal
 import sys
+from collections.abc import Sequence
 from typing import IO, Any
 
+from specmesh.orchestrator.chats.shapes import Message, readable
 from specmesh.serving.template_language import render
 
 CPU_SECONDS = 1.0
@@ -38,8 +40,18 @@ def main() -> None:
 
 def _answer(source: str, variables: dict[str, Any], max_bytes: int) -> dict[str, str]:
     """The text, under "text", or under "refused" why there is none."""
+
+    def prompt(messages: Sequence[Message]) -> str:
+        return render(source, {**variables, "messages": messages}, max_bytes)
+
+    def tried(messages: Sequence[Message]) -> str:
+        text = prompt(messages)
+        if len(text.encode()) > max_bytes:
+            raise ValueError("too long, and not whole")
+        return text
+
     try:
-        return {"text": render(source, variables, max_bytes)}
+        return {"text": prompt(readable(variables["messages"], tried))}
     except MemoryError:
         reason = f"it takes more than {MEMORY_BYTES >> 20} MiB of memory"
     except Exception as error:  # a template can raise whatever Python can

@@ -20,6 +20,7 @@ from specmesh.inference.model import ModelDescription, ModelNotLoadable
 from specmesh.inference.models.chat_templates import template_of
 from specmesh.inference.models.digests import digest_of_weights
 from specmesh.inference.models.tensor_parallel import Ranks
+from specmesh.serving.tokenizers import for_whole_texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class ModelFiles:
             vocab_size=config.vocab_size,
             context_tokens=config.max_position_embeddings,
             end_of_text_ids=() if ids is None else (ids,) if isinstance(ids, int) else tuple(ids),
-            tokenizer_json=self.tokenizer.backend_tokenizer.to_str(),
+            tokenizer_json=for_whole_texts(self.tokenizer.backend_tokenizer).to_str(),
             num_parameters=num_parameters,
             weights_digest=weights_digest,
             dtype=dtype,

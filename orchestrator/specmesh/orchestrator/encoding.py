@@ -1,0 +1,33 @@
+"""From a text to its tokens, by the target's own tokenizer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tokenizers import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """The tokens of a text; ``num_own`` of them are not special tokens that were put around it."""
+
+    token_ids: tuple[int, ...]
+    num_own: int
+
+
+def encoded(text: str, tokenizer: Tokenizer, add_special_tokens: bool | None) -> Encoded:
+    """The tokens of ``text``.
+
+    ``add_special_tokens`` puts those around it that the tokenizer puts around every text, such as
+    a beginning-of-text token. None does so too, but for those before the text that the text itself
+    begins with: a prompt with two such tokens is none that the model has seen.
+    """
+    # Unlike ``encode``, this lets other threads run meanwhile.
+    (encoding,) = tokenizer.encode_batch([text], add_special_tokens=add_special_tokens is not False)
+    token_ids, are_added = tuple(encoding.ids), encoding.special_tokens_mask
+    num_own = are_added.count(0)
+    num_before = next((n for n, is_added in enumerate(are_added) if not is_added), 0)
+    before, rest = token_ids[:num_before], token_ids[num_before:]
+    if add_special_tokens is None and rest[:num_before] == before:
+        token_ids = rest
+    return Encoded(token_ids, num_own)
