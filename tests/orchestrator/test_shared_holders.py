@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from redis.asyncio import Redis
 from tests.orchestrator.answers import Answer, alone, collect, request
 from tests.orchestrator.peers import Hold, Verifier
 from tests.ports import free_port
@@ -135,6 +137,49 @@ async def test_who_knows_a_holder_asks_nobody(redis_server, share):
     assert CommittedPrefix("t", ASKED, holders).search(["replica", "another"]) is None
     assert CommittedPrefix("t", ASKED, holders).search(["another"]) is not None
     assert CommittedPrefix("t", [*ASKED, *ASKED], holders).search(["replica"]) is not None
+
+
+@pytest.mark.usefixtures("_patient")
+@pytest.mark.parametrize("garbage", [("ZADD", "inf", b"\xff\xfe"), ("SET", b"\xff\xfe")])
+async def test_garbage_in_place_of_hints_fails_no_answer(
+    connect, serve, redis_server, share, garbage
+):
+    command, *rest = garbage
+    verifiers = [Verifier()]
+    shared = share(redis_server.url)
+    directory = shared._directory
+    directory._prefix = uuid4().hex
+    stub = await serve(await connect(verifiers, holders=PrefixHolders(shared=shared)))
+    asked = request(tokens={"ids": ASKED}, speculation=ALONE)
+    first = await collect(stub.Generate(asked))
+    async with Redis.from_url(redis_server.url) as redis:
+        keys = await redis.keys(f"{directory._prefix}:*:holders")
+        assert keys
+        for key in keys:
+            await redis.delete(key)
+            await redis.execute_command(command, key, *rest)
+    stub = await serve(await connect(verifiers, holders=PrefixHolders(shared=shared)))
+    for _ in range(3):
+        assert (await collect(stub.Generate(asked))).tokens == first.tokens
+    assert shared.is_prompt  # garbage is no sign that Redis is away
+
+
+@pytest.mark.parametrize("step", ["find", "note"])
+async def test_a_directory_that_breaks_fails_no_answer_and_is_logged_once(
+    connect, serve, redis_server, share, monkeypatch, caplog, step
+):
+    async def broken(*args: object) -> None:
+        raise LookupError("a fault of ours")
+
+    shared = share(redis_server.url)
+    monkeypatch.setattr(shared._directory, step, broken)
+    stub = await serve(await connect([Verifier()], holders=PrefixHolders(shared=shared)))
+    for first in (1, 2, 3):
+        asked = request(tokens={"ids": [first, *ASKED]}, speculation=ALONE)
+        await collect(stub.Generate(asked))
+    await shared.aclose()
+    logged = [each for each in caplog.records if "a fault of ours" in str(vars(each))]
+    assert [each.levelname for each in logged] == ["ERROR"]
 
 
 async def test_without_redis_answers_come_as_they_would_without_the_directory(

@@ -12,6 +12,7 @@ from tests.schedules.clock import Process
 from tests.schedules.replicas import Health
 from tests.schedules.scenario import Fault
 from tests.schedules.status import Status
+from tests.schedules.store import Hint
 
 if TYPE_CHECKING:
     from tests.schedules.world import World
@@ -175,6 +176,25 @@ class Faults:
     def _lossy_redis(self, lasts: float) -> Heal:
         self._world.redis.lost = self._dice.choice((0.05, 0.3))
         return self._world.redis.calm
+
+    def _garbage_hints(self, lasts: float) -> Heal:
+        """Whoever asks Redis who holds a prefix reads garbage, or a lie."""
+        redis = self._world.redis
+        redis.garbage = self._garbage
+        return lambda: setattr(redis, "garbage", None)
+
+    def _garbage(self) -> Hint:
+        held_by = self._dice.choice(
+            [*self._world.verifiers.values(), *self._world.drafters.values()]
+        )
+        lease_ends_ms = b"%d" % ((self._loop.time() + 100) * 1e3)
+        return self._dice.choice(
+            (
+                {b"\xff\xfe": lease_ends_ms},
+                {b"\xff\xfe": b"inf", held_by.identity.encode(): lease_ends_ms},
+                b"\xff\xfe",
+            )
+        )
 
     def _replace_verifier(self, lasts: float) -> None:
         """Another at another address takes its place; before it has gone, or after."""

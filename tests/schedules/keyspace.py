@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from redis.exceptions import ResponseError
+
 Value = bytes | dict[bytes, bytes]
 
 
@@ -39,12 +41,14 @@ class Keyspace:
 
     def _string(self, key: bytes) -> bytes:
         value = self._find(key)
-        assert not isinstance(value, dict)
+        if isinstance(value, dict):
+            raise _wrong_type()
         return value or b""
 
     def _hash(self, key: bytes) -> dict[bytes, bytes]:
         value = self._find(key)
-        assert not isinstance(value, bytes)
+        if isinstance(value, bytes):
+            raise _wrong_type()
         return {} if value is None else value
 
     def _get(self, key: bytes) -> Value | None:
@@ -149,6 +153,13 @@ class Keyspace:
             member for member in self._by_score(key) if self._is_within(key, member, least, most)
         ]
 
+    def _zrevrangebyscore(
+        self, key: bytes, most: bytes, least: bytes, *limit: bytes
+    ) -> list[bytes]:
+        _, offset, count = limit
+        found = self._zrangebyscore(key, least, most)[::-1]
+        return found[int(offset) :][: int(count)]
+
     def _zremrangebyscore(self, key: bytes, least: bytes, most: bytes) -> int:
         return self._zrem(key, self._zrangebyscore(key, least, most))
 
@@ -178,3 +189,7 @@ class Keyspace:
 
     def _ping(self) -> bytes:
         return b"PONG"
+
+
+def _wrong_type() -> ResponseError:
+    return ResponseError("WRONGTYPE Operation against a key holding the wrong kind of value")

@@ -13,9 +13,10 @@ Call = Callable[..., Any]
 
 _lua = lupa.lua51.LuaRuntime(encoding=None, register_eval=False, register_builtins=False)
 _prepare = _lua.eval(
-    b"""function(call)
+    b"""function(call, pcall)
       redis = {
         call = function(...) return call(...) end,
+        pcall = function(...) return pcall(...) end,
         error_reply = function(text) return {err = text} end,
         status_reply = function(text) return {ok = text} end,
       }
@@ -32,7 +33,17 @@ def compiled(script: str) -> Any:
 
 def run(script: str, keys: Sequence[bytes], args: Sequence[bytes], call: Call) -> Any:
     """What the script returns to a client, its ``redis.call`` being ``call``."""
-    _prepare(lambda *words: _to_lua(call(*map(_word, words))))
+
+    def called(*words: Any) -> Any:
+        return _to_lua(call(*map(_word, words)))
+
+    def called_safely(*words: Any) -> Any:
+        try:
+            return called(*words)
+        except ResponseError as error:
+            return _lua.table_from({b"err": str(error).encode()})
+
+    _prepare(called, called_safely)
     return _reply(compiled(script)(_lua.table_from(keys), _lua.table_from(args)))
 
 

@@ -19,7 +19,7 @@ from specmesh.orchestrator import driver
 from specmesh.orchestrator.mesh import open_call, verify_calls
 from specmesh.orchestrator.mesh.attempts import Attempts
 from specmesh.orchestrator.mesh.faults import CallFault, fault_of
-from specmesh.serving import sessions
+from specmesh.serving import prefix_directory, sessions
 from specmesh.serving.session import Generated
 from specmesh.serving.sessions import SessionStore
 
@@ -154,6 +154,17 @@ def _nobody_succeeds_who_left() -> Iterator[None]:
 
 
 @contextmanager
+def _hints_are_read_as_they_come() -> Iterator[None]:
+    """Whatever Redis has in place of a hint is taken for the name of a replica."""
+
+    def all_of_them(found: Any) -> Any:
+        return [(replica.decode(), number) for replica, number in found]
+
+    with patch.object(prefix_directory, "_readable", all_of_them):
+        yield
+
+
+@contextmanager
 def _edited(*edits: tuple[str, str]) -> Iterator[None]:
     """The sessions' script, with ``edits``."""
     compiled = lua.compiled
@@ -190,6 +201,9 @@ MUTATIONS = {
     ),
     "nobody succeeds who left": Mutation(
         _nobody_succeeds_who_left, ("replace verifier", "break calls"), seed=785
+    ),
+    "hints are read as they come": Mutation(
+        _hints_are_read_as_they_come, ("garbage hints",), seed=67
     ),
 }
 """By what is wrong with them."""

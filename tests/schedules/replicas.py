@@ -60,7 +60,7 @@ class Replica:
 
     def __init__(self, address: str, network: Network, health: Health, pace_s: float) -> None:
         self.process = Process(address)
-        self._process_id = f"{address} since {asyncio.get_running_loop().time()}"
+        self.identity = f"{address} since {asyncio.get_running_loop().time()}"
         self.health = health
         self.num_at_work = 0
         """Requests not yet answered, cancelled ones left out."""
@@ -115,7 +115,7 @@ class Replica:
         call.reply(health_pb2.HealthCheckResponse(status=serving).SerializeToString())
 
     def _get_model(self, call: ServerCall, request: bytes | None) -> None:
-        response = model_service_pb2.GetModelResponse(model=self.info, process_id=self._process_id)
+        response = model_service_pb2.GetModelResponse(model=self.info, process_id=self.identity)
         call.reply(response.SerializeToString())
         call.end(Status(grpc.StatusCode.OK))
 

@@ -37,11 +37,13 @@ KINDS = {
     "theft": 2,
     "replace verifier": 3,
     "dns away": 2,
+    "garbage hints": 2,
 }
 """Faults, and how often each is chosen."""
 
 OF_NAMES = {"replace verifier", "dns away"}
 """With one of these a mesh finds its verifiers by a name; otherwise their addresses are listed."""
+OF_HINTS = {"garbage hints"}
 
 
 CHOSEN = ("autoregressive", "speculative", "dsi", "branch-prediction", "exhaustive", "filter")

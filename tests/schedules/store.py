@@ -18,6 +18,8 @@ from tests.schedules import lua
 from tests.schedules.clock import Process
 from tests.schedules.keyspace import Keyspace
 
+Hint = dict[bytes, bytes] | bytes
+
 Written = Callable[[dict[bytes, Any], dict[bytes, Any], Any], None]
 """Told the keys before and after a script that changed them, and who ran it."""
 
@@ -40,6 +42,8 @@ class Redis:
         self.late_s = 0.0
         self.lost = 0.0
         """How often a connection is lost with a command: half of them have run."""
+        self.garbage: Callable[[], Hint] | None = None
+        """What somebody else writes in place of a hint, whenever one is about to be read."""
         self.process = Process("redis")
         self.dice = dice
         self.trace = trace
@@ -72,6 +76,13 @@ class Redis:
             for _ in range(min(num_lost, len(self._snapshots))):
                 snapshot = self._snapshots.pop()
             self.keys.restore(snapshot)
+
+    def spoil(self, names: Sequence[bytes]) -> None:
+        """Replace the hints among ``names`` with garbage, if somebody does that now."""
+        if self.garbage is not None:
+            for name in names:
+                if name.endswith(b":holders"):
+                    self.keys.values[name] = self.garbage()
 
     async def run(self, work: Callable[[], Any], who: Any, what: str) -> Any:
         """Send a command and await its reply."""
@@ -135,9 +146,12 @@ class Client:
         def called(keys: Sequence[Any] = (), args: Sequence[Any] = ()) -> Awaitable[Any]:
             names, words = [_encoded(key) for key in keys], [_encoded(arg) for arg in args]
             what = f"{b' '.join(words[:1]).decode()} {[_short(word) for word in words[1:]]}"
-            return server.run(
-                lambda: lua.run(script, names, words, server.keys.call), self._who(), what
-            )
+
+            def work() -> Any:
+                server.spoil(names)
+                return lua.run(script, names, words, server.keys.call)
+
+            return server.run(work, self._who(), what)
 
         return called
 

@@ -83,6 +83,43 @@ async def test_of_many_holders_the_latest_are_kept_and_those_that_hold_most_are_
     assert set(await directory.find(beginnings())) == {f"replica {n}" for n in (10, 11, 12)}
 
 
+GARBAGE: dict[str, tuple[str | bytes | float, ...]] = {
+    "a name that is no UTF-8": ("ZADD", "inf", b"\xff\xfe"),
+    "a name that is empty": ("ZADD", "inf", b""),
+    "a name as long as a book": ("ZADD", "inf", b"x" * 1_000_000),
+    "more names than replicas are kept": (
+        *("ZADD",),
+        *(word for number in range(1000) for word in (2.0**52 + number, f"nobody {number}")),
+    ),
+    "a value that is no sorted set": ("SET", b"\xff\xfe"),
+}
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+async def test_garbage_under_one_key_hides_nothing_of_what_the_others_hold(
+    directory, redis_server, garbage
+):
+    command, *rest = GARBAGE[garbage]
+    everywhere = beginnings()
+    await directory.note(beginnings(num_blocks=3), {"replica": 3})
+    async with Redis.from_url(redis_server.url) as redis:
+        await redis.execute_command(command, directory._keys(everywhere)[3], *rest)
+        found = await directory.find(everywhere)
+    assert found.pop("replica") == 3
+    assert len(found) <= prefix_directory.MAX_REPLICAS
+    assert all(replica.startswith("nobody ") for replica in found)
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+async def test_a_note_takes_the_place_of_garbage(directory, redis_server, garbage):
+    command, *rest = GARBAGE[garbage]
+    async with Redis.from_url(redis_server.url) as redis:
+        for key in directory._keys(beginnings()):
+            await redis.execute_command(command, key, *rest)
+        await directory.note(beginnings(), {"replica": 4})
+        assert await directory.find(beginnings()) == {"replica": 4}
+
+
 async def test_redis_that_hangs_or_is_away_is_said_so_in_time(start_redis):
     redis = start_redis()
     directory = PrefixDirectory.from_url(redis.url, timeout_s=0.2)

@@ -5,12 +5,14 @@ as well: who may not share a cached prefix doesn't find it here either. A replic
 identity, which no other process ever has, so whoever finds one that has died finds nobody. Each
 entry is a lease: nobody takes back what a replica has evicted since.
 
-All of it are hints. Nothing is lost with them, and nothing that depends on one may fail without it.
+All of it are hints. Nothing is lost with them, nothing that depends on one may fail without it, and
+one is ignored if it can't be read, whatever it holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Self
@@ -74,19 +76,17 @@ class PrefixDirectory(RedisStore):
     async def note(self, beginnings: Beginnings, holds: Mapping[str, int]) -> None:
         """Note that each replica holds so many of ``beginnings``, from the shortest on."""
         leading = [part for pair in holds.items() for part in pair]
-        await self._run("note", beginnings, self._lease_ms, MAX_REPLICAS, *leading)
+        await self._run("note", beginnings, *leading)
 
     async def find(self, beginnings: Beginnings) -> dict[str, int]:
         """How many of ``beginnings``, from the shortest on, each replica is believed to hold, of
         those that hold any; of many, those that hold most."""
-        found = await self._run("find", beginnings, MAX_REPLICAS)
-        return {
-            replica.decode(): number
-            for replica, number in zip(found[::2], found[1::2], strict=True)
-        }
+        found = await self._run("find", beginnings)
+        return dict(_readable(zip(found[::2], found[1::2], strict=True)))
 
     async def _run(self, what: str, beginnings: Beginnings, *args: str | int) -> Any:
-        script = self._script(keys=self._keys(beginnings), args=[what, *args])
+        bounds = (self._lease_ms, MAX_REPLICAS)
+        script = self._script(keys=self._keys(beginnings), args=[what, *bounds, *args])
         return await self._answer(f"{what}_prefix", script)
 
     def _keys(self, beginnings: Beginnings) -> list[str]:
@@ -94,3 +94,10 @@ class PrefixDirectory(RedisStore):
         # a script needs.
         tag = beginnings.first_block.hex()[:_TAG_DIGITS]
         return [f"{self._prefix}:{{{tag}}}:{each.hex()}:holders" for each in beginnings.digests]
+
+
+def _readable(found: Iterable[tuple[bytes, int]]) -> Iterator[tuple[str, int]]:
+    """The hints that name a replica."""
+    for replica, number in found:
+        with suppress(UnicodeDecodeError):
+            yield replica.decode(), number

@@ -46,7 +46,8 @@ class Search:
 
 
 class SharedHolders:
-    """Asks and tells the directory. Neither raises, and only ``Search.result`` waits."""
+    """Asks and tells the directory. Neither raises, whatever happens there, and only
+    ``Search.result`` waits."""
 
     def __init__(self, directory: PrefixDirectory) -> None:
         self._directory = directory
@@ -55,6 +56,7 @@ class SharedHolders:
         self._searches: set[asyncio.Task[dict[str, int] | None]] = set()
         self._due: OrderedDict[Beginnings, dict[str, int]] = OrderedDict()
         self._writing: asyncio.Task[None] | None = None
+        self._has_broken = False
 
     def search(self, chain: PrefixChain) -> Search | None:
         """Ask who holds the longest beginning of ``chain``.
@@ -105,6 +107,9 @@ class SharedHolders:
             log.debug("prefix directory away", extra={"reason": str(error)})
             self.is_prompt = False
             return None
+        except Exception:
+            self._broke()
+            return None
         self.is_prompt = self.is_prompt or now() - began <= PATIENCE_SECONDS
         return {replica: lengths[number - 1] for replica, number in found.items()}
 
@@ -117,6 +122,15 @@ class SharedHolders:
             except StoreUnavailable as error:
                 self._due.clear()
                 log.debug("prefix directory away", extra={"reason": str(error)})
+            except Exception:
+                self._broke()
+
+    def _broke(self) -> None:
+        """Log the exception that is being handled, the first time: it is a fault of ours, and no
+        answer may fail for a hint."""
+        level = logging.DEBUG if self._has_broken else logging.ERROR
+        log.log(level, "prefix directory broken", exc_info=True)
+        self._has_broken = True
 
 
 def _count(outcome: str) -> None:
