@@ -37,6 +37,7 @@ from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.orchestrator.strategies.base import Draft, Drafted, TopK, Verify
 from specmesh.serving.errors import (
     DeadlineExceeded,
+    FailedPrecondition,
     ResourceExhausted,
     Unavailable,
 )
@@ -52,7 +53,7 @@ AWAY = Unavailable("DRAINING", "going")
 def calls_on(
     mesh: Mesh, seconds: float = 10.0, sampling: Sampling = SAMPLING, epoch: int = 1
 ) -> Calls:
-    prefix = CommittedPrefix("s", PROMPT)
+    prefix = CommittedPrefix("s", PROMPT, mesh.holders)
     deadline = asyncio.get_running_loop().time() + seconds
     return Calls(mesh, prefix, sampling, vocab_size=VOCAB_SIZE, deadline=deadline, epoch=epoch)
 
@@ -144,6 +145,39 @@ async def test_forgotten_prefix_is_sent_again_whole(connect):
     verifier.forget()
     assert await verified(calls) == ANSWER
     assert [request.prefix.base_length for request in verifier.requests] == [0, 32, 0]
+
+
+UNKNOWN = FailedPrecondition("PREFIX_UNKNOWN", "never seen")
+
+
+@pytest.mark.parametrize("fault", [UNKNOWN, AWAY, ValueError("a bug")])
+async def test_a_call_that_fails_says_nothing_of_the_other_prefixes_a_replica_holds(connect, fault):
+    verifier = Verifier()
+    mesh = (await connect([verifier])).mesh
+    others = [tuple(range(first, first + 40)) for first in range(100, 200)]
+    for other in others:
+        believed = CommittedPrefix("t", other, mesh.holders)
+        believed.seen_by(mesh.verifiers.peers[0].identity, 40)
+        believed.close()
+    verifier.faults.extend(raising(fault))
+    assert await verified(calls_on(mesh)) == ANSWER
+    assert all(CommittedPrefix("u", other, mesh.holders).holds for other in others)
+
+
+async def test_a_process_that_is_gone_is_believed_to_hold_nothing(connect):
+    verifiers = [Verifier(), Verifier()]
+    mesh = (await connect(verifiers)).mesh
+    identities = [peer.identity for peer in mesh.verifiers.peers]
+    believed = CommittedPrefix("t", PROMPT, mesh.holders)
+    for identity in identities:
+        believed.seen_by(identity, 40)
+    believed.close()
+    peer = mesh.verifiers.peers[0]
+    await verifiers[0].die()
+    await until(lambda: not peer.ready, peer)
+    await verifiers[0].start()
+    await until(lambda: peer.ready, peer)
+    assert set(CommittedPrefix("u", PROMPT, mesh.holders).holds) == {identities[1]}
 
 
 async def test_calls_of_a_request_wait_for_who_holds_its_prefix_unless_one_is_there_already(

@@ -78,11 +78,34 @@ def test_the_next_turn_knows_who_holds_the_turns_before():
     assert CommittedPrefix("t", [1, *TOKENS], holders).holds == {}
 
 
-def test_who_was_caught_forgetting_is_believed_to_hold_nothing():
+def test_who_was_caught_forgetting_a_prefix_is_not_believed_to_hold_it_or_a_part_of_it():
     holders = PrefixHolders()
     turn(TOKENS, [], holders, held=40)
-    CommittedPrefix("t", list(range(50)), holders).forgotten_by("a")
+    CommittedPrefix("t", [*TOKENS, 1], holders).forgotten_by("a")
     assert CommittedPrefix("u", TOKENS, holders).holds == {}
+    assert CommittedPrefix("u", TOKENS[:16], holders).holds == {}
+
+
+def test_who_was_caught_forgetting_one_prefix_is_believed_to_hold_all_others():
+    holders = PrefixHolders()
+    prompts = [[first, *TOKENS] for first in range(1000)]
+    for prompt in prompts:
+        turn(prompt, [], holders, held=41)
+    CommittedPrefix("t", prompts[0], holders).forgotten_by("a")
+    held = [CommittedPrefix("t", prompt, holders).holds for prompt in prompts]
+    assert held == [{}, *[{"a": 32}] * 999]
+
+
+def test_who_is_gone_holds_nothing():
+    holders = PrefixHolders()
+    for prompt in ([1, *TOKENS], [2, *TOKENS]):
+        prefix = CommittedPrefix("s", prompt, holders)
+        for replica in ("a", "b")[: prompt[0]]:
+            prefix.seen_by(replica, 41)
+        prefix.close()
+    holders.keep({"b", "c"})
+    held = [CommittedPrefix("t", [first, *TOKENS], holders).holds for first in (1, 2)]
+    assert held == [{}, {"b": 32}]
 
 
 def test_of_many_prefixes_those_not_used_for_longest_are_dropped():

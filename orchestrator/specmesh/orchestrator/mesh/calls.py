@@ -65,6 +65,12 @@ class Mesh:
     def __post_init__(self) -> None:
         for pool in (self.verifiers, self.drafters, self.confidence):
             pool.forgetters.append(self.latencies.forget)
+            pool.forgetters.append(self._keep_holders)
+
+    def _keep_holders(self, _: str) -> None:
+        """A process is gone for good: forget what it held."""
+        peers = (*self.verifiers.peers, *self.drafters.peers)
+        self.holders.keep({peer.identity for peer in peers})
 
     def prefix_salt(self) -> bytes:
         """What keeps the caller's cached prefixes apart from those of others."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from specmesh.decoding.prefix import BLOCK_TOKENS, PrefixChain
 from specmesh.orchestrator.mesh.shared_holders import Search, SharedHolders
@@ -57,7 +57,17 @@ class PrefixHolders:
         """Begin to ask the other orchestrators; None if that is no use now."""
         return None if self._shared is None else self._shared.search(chain)
 
-    def forget(self, replica: str) -> None:
-        """Whatever that replica held, it may hold no longer."""
-        for holders in self._holders.values():
-            holders.discard(replica)
+    def forget(self, chain: PrefixChain, replica: str) -> None:
+        """Believe no longer that the replica holds ``chain``, or a beginning of it.
+
+        That says nothing of its other prefixes: replicas evict one at a time.
+        """
+        for digest in chain.digests:
+            self._holders.get(digest, set()).discard(replica)
+
+    def keep(self, replicas: Collection[str]) -> None:
+        """Forget all replicas but these: a process that is gone never comes back."""
+        for digest, holders in list(self._holders.items()):
+            holders.intersection_update(replicas)
+            if not holders:
+                del self._holders[digest]

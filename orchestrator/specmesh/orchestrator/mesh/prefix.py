@@ -88,9 +88,9 @@ class CommittedPrefix:
             self._note(self._num_at_first, {replica: length})
 
     def forgotten_by(self, replica: str) -> None:
-        """Record that the replica may hold none of the tokens any more."""
+        """Record that the replica may hold none of these tokens any more."""
         self.holds.pop(replica, None)
-        self._holders.forget(replica)
+        self._holders.forget(self._chain, replica)
 
     def close(self) -> None:
         """The answer ends: another one may go on from here, or begin with the same prompt."""
