@@ -35,7 +35,7 @@ def begin(
     max_tokens: int = 20, *, lookahead: int = 3, num_verifiers: int = 8, num_drafters: int = 1
 ) -> DSI:
     strategy = DSI(Goal(max_tokens, frozenset({END}), lookahead=lookahead))
-    strategy.start(Capacity(num_verifiers, num_drafters))
+    strategy.start(Capacity(num_verifiers, tuple(range(num_drafters))))
     return strategy
 
 
@@ -226,7 +226,7 @@ def test_replica_that_leaves_ends_nothing():
 def test_drafters_draft_chains_of_their_own():
     strategy = DSI(Goal(20, lookahead=3))
     expected = [draft(2, 19, drafter=0), draft(3, 19, drafter=1), check(1)]
-    assert strategy.start(Capacity(num_drafters=2)) == expected
+    assert strategy.start(Capacity(drafters=(0, 1))) == expected
 
 
 def test_drafter_that_joins_drafts_from_what_is_committed():
@@ -234,7 +234,43 @@ def test_drafter_that_joins_drafts_from_what_is_committed():
     strategy.handle(drafted(CHAIN, 7, last=False))
     assert strategy.handle(verified(ALONE, says=7)) == [Commit((7,), 1), check(3)]
     expected = [draft(4, 18, drafter=1)]
-    assert strategy.handle(Capacity(num_verifiers=8, num_drafters=2)) == expected
+    assert strategy.handle(Capacity(num_verifiers=8, drafters=(0, 1))) == expected
+
+
+def test_when_a_drafter_leaves_nobody_goes_on_with_its_chain():
+    strategy = two_chains()
+    strategy.handle(drafted(2, 7, 8, last=False))
+    assert strategy.handle(Capacity(num_verifiers=8, drafters=(0,))) == [Cancel(3)]
+    assert strategy.handle(drafted(3, 9, last=False)) == []
+    assert strategy.handle(drafted(2, 9, parent=2, last=True)) == [
+        draft(4, 16, path=(7, 8, 9)),
+        check(5, 7, 8, 9),
+    ]
+
+
+def test_when_the_first_drafter_leaves_the_other_goes_on_with_its_own_chain():
+    strategy = two_chains()
+    strategy.handle(drafted(3, 7, 8, last=False))
+    assert strategy.handle(Capacity(num_verifiers=8, drafters=(1,))) == [Cancel(2)]
+    assert strategy.handle(drafted(3, 9, parent=2, last=True)) == [
+        draft(4, 16, path=(7, 8, 9)),
+        check(5, 7, 8, 9),
+    ]
+
+
+def test_a_drafter_that_comes_back_drafts_from_what_is_committed():
+    strategy = two_chains()
+    strategy.handle(drafted(3, 7, last=False))
+    strategy.handle(Capacity(num_verifiers=8, drafters=(1,)))
+    assert strategy.handle(verified(ALONE, says=7)) == [Commit((7,), 1), check(4)]
+    back = Capacity(num_verifiers=8, drafters=(0, 1))
+    assert strategy.handle(back) == [draft(5, 18)]
+
+
+def test_a_failure_that_comes_after_its_drafter_has_left_changes_nothing():
+    strategy = two_chains()
+    strategy.handle(Capacity(num_verifiers=8, drafters=(0,)))
+    assert strategy.handle(Failed(3)) == []
 
 
 def test_what_two_drafters_agree_on_is_verified_once():

@@ -148,7 +148,7 @@ def test_a_mesh_that_has_no_drafter_is_asked_for_one_draft():
     strategy.handle(MEASURED)
     *_, draft = strategy.handle(says(verify.task, 4, DRAFTED))
     assert isinstance(draft, Draft)
-    (verify,) = HeadsAndDrafter(Goal(20)).start(Capacity(num_drafters=0))
+    (verify,) = HeadsAndDrafter(Goal(20)).start(Capacity(drafters=()))
     assert isinstance(verify, Verify)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 from opentelemetry.context import Context
+from tests.orchestrator.conftest import until
 from tests.orchestrator.model import VOCAB_SIZE
 from tests.orchestrator.peers import START, Drafter, Verifier
 
@@ -112,7 +113,7 @@ async def test_capacity_is_what_is_ready_and_how_fast_it_was(connect):
     drafters = [Drafter("small"), Drafter("tiny"), Drafter("small")]
     mesh = (await connect([Verifier(), Verifier()], drafters)).mesh
     calls = calls_on(mesh)
-    assert calls.capacity() == Capacity(num_verifiers=2, num_drafters=2)
+    assert calls.capacity() == Capacity(num_verifiers=2, drafters=("small", "tiny"))
     drafters[0].level_ms = drafters[2].level_ms = 2.0
     drafters[1].level_ms = 0.5
     await draft(calls, Draft(1, (), depth=4, levels_per_message=2))
@@ -172,6 +173,16 @@ async def test_draft_that_had_to_read_the_text_first_is_not_taken_for_a_slow_one
     assert (calls.capacity().drafter_s is not None) is counts
 
 
+async def test_a_kind_of_drafter_keeps_its_name_when_another_leaves(connect):
+    drafters = [Drafter("small"), Drafter("tiny")]
+    mesh = (await connect([Verifier()], drafters)).mesh
+    calls = calls_on(mesh)
+    await drafters[0].die()
+    gone = mesh.drafters.peers[0]
+    await until(lambda: not gone.ready, gone)
+    assert calls.capacity().drafters == ("tiny",)
+
+
 async def test_drafter_that_does_not_say_what_it_took_is_not_taken_for_infinitely_fast(connect):
     mesh = (await connect([Verifier()], [Drafter()])).mesh
     calls = calls_on(mesh)
@@ -182,4 +193,4 @@ async def test_drafter_that_does_not_say_what_it_took_is_not_taken_for_infinitel
 async def test_mesh_without_drafters_still_counts_one(connect):
     """Its drafts fail, and the strategies go on without."""
     capacity = calls_on((await connect([Verifier()])).mesh).capacity()
-    assert capacity == Capacity(num_verifiers=1, num_drafters=1)
+    assert capacity == Capacity(num_verifiers=1, drafters=(0,))

@@ -82,7 +82,7 @@ GOALS = st.builds(
 CAPACITIES = st.builds(
     Capacity,
     num_verifiers=st.integers(1, 5),
-    num_drafters=st.integers(1, 3),
+    drafters=st.sampled_from([(0,), (0, 1), (0, 1, 2)]),
     target_s=st.none() | st.floats(1e-3, 1),
     drafter_s=st.none() | st.floats(1e-6, 1),
     heads_s=st.none() | st.floats(1e-6, 1),

@@ -135,7 +135,7 @@ def any_scene(dice: random.Random) -> Scene:
     goal = Goal(NUM_TOKENS, calibrated_trees=trees, **draw_options(dice))
     capacity = Capacity(
         num_verifiers=dice.randint(1, 4),
-        num_drafters=dice.randint(1, 2),
+        drafters=tuple(range(dice.randint(1, 2))),
         target_s=dice.choice(latencies),
         drafter_s=dice.choice(latencies),
         target_token_s=dice.choice([0.0, 0.0, 0.001]),
@@ -177,7 +177,7 @@ def excess_at(position: int, counts: Counter[tuple[int, ...]], probability: floa
 def sample_two_drafters() -> Counter[tuple[int, ...]]:
     """The first always stands and the second hardly; mostly the first is verified first."""
     drafters = [by_position(0.5), by_position(0.99)]
-    capacity = Capacity(num_verifiers=8, num_drafters=2)
+    capacity = Capacity(num_verifiers=8, drafters=(0, 1))
     chances = Chances(quick_draft=1.0)
     models = (by_position(0.5), drafters)
     return sample("dsi", (Goal(2, lookahead=1), capacity, chances), models, num_samples=1_500)

@@ -102,6 +102,7 @@ class World:
         self._models = models
         self._dice = dice
         self._capacity = capacity
+        self._drafters = capacity.drafters
         self._chances = chances
         self._text: list[int] = []
         self._pending: dict[int, list[Event]] = {}
@@ -150,11 +151,22 @@ class World:
             self._past.append(event)
         return event
 
+    def _named(self, command: Draft) -> Draft:
+        """``command`` to one of all drafters, by its name."""
+        name = self._capacity.drafters[command.drafter]
+        assert isinstance(name, int)
+        return replace(command, drafter=name)
+
+    def _drafters_left(self) -> tuple[str | int, ...]:
+        """Some of them come and go; one is always there."""
+        left = [name for name in self._drafters if self._dice.random() < 0.8]
+        return tuple(left or self._drafters[:1])
+
     def _change(self) -> Capacity:
         latencies = [None, 0.001, 0.01, 0.1]
         capacity = Capacity(
             num_verifiers=self._dice.randint(0, 5),
-            num_drafters=self._capacity.num_drafters,
+            drafters=self._drafters_left(),
             target_s=self._dice.choice(latencies),
             drafter_s=self._dice.choice(latencies),
         )
@@ -173,7 +185,7 @@ class World:
                     self._given.add(command.task)
                     tokens = [*self._text, *command.path]
                     if isinstance(command, Draft):
-                        self._pending[command.task] = self._draft(command, tokens)
+                        self._pending[command.task] = self._draft(self._named(command), tokens)
                     else:
                         self._check_parallelism(command)
                         self._pending[command.task] = [self._verify(command, tokens)]

@@ -78,7 +78,7 @@ class SimulatedRequest:
         )
         return Capacity(
             num_verifiers=self._mesh.num_live_verifiers,
-            num_drafters=self._models.num_drafters,
+            drafters=tuple(range(self._models.num_drafters)),
             target_s=alone_s + 2 * model.hop_s,
             target_token_s=with_token_s - alone_s,
             drafter_s=model.drafter_latencies[0].forward_s(first=False, luck=luck, num_nodes=1)

@@ -140,7 +140,7 @@ class Calls:
         latencies, verifiers = self._mesh.latencies, self._mesh.verifiers.usable()
         return Capacity(
             num_verifiers=len(verifiers),
-            num_drafters=max(1, len(kinds)),
+            drafters=tuple(kinds) or (0,),
             target_s=latencies.target_s.value,
             drafter_s=latencies.drafter_s(kinds[0]).value if kinds else None,
             target_token_s=latencies.target_token_s.value,

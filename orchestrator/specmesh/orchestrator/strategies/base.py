@@ -40,6 +40,8 @@ from specmesh.decoding.tree_growth import TreeGrowth
 from specmesh.decoding.tree_shape import TreeShape
 from specmesh.orchestrator.strategies.options import StrategyOptions
 
+DrafterName = str | int
+"""What a driver calls one of several different drafters, whichever others come and go."""
 TaskId = int
 """Chosen by the strategy, new for every task, so that a late answer to a cancelled task
 cannot be taken for another's."""
@@ -92,8 +94,8 @@ class Draft:
     """Draft ``depth`` levels below ``from_nodes`` of ``tree``, which hangs from ``path``.
 
     The answer comes as ``Drafted`` events, one for every ``levels_per_message`` levels, with
-    the ``num_choices`` likeliest tokens at each position. ``drafter`` numbers the different
-    drafters of the mesh, from 0. ``depth`` is 256 at most: a drafter refuses more.
+    the ``num_choices`` likeliest tokens at each position. ``drafter`` is the place of one in the
+    latest ``Capacity.drafters``. ``depth`` is 256 at most: a drafter refuses more.
 
     Two ways end a draft early. With a ``stop`` the drafter itself goes no further than its whole
     chain is worth it, and no message is waited for. ``Cancel`` ends it by any other rule, at the
@@ -261,8 +263,8 @@ class Failed:
 class Capacity:
     """What the mesh can do: known at the start, and told again when it changes.
 
-    ``num_verifiers`` replicas of the target are live (speculation parallelism, SP), and
-    ``num_drafters`` different drafters. ``target_s`` is the time of one verification,
+    ``num_verifiers`` replicas of the target are live (speculation parallelism, SP), and the
+    different ``drafters``, the preferred one first. ``target_s`` is the time of one verification,
     ``drafter_s`` that of one drafted level, in seconds; None as long as none was measured.
     ``target_token_s`` is how much longer a verification takes for each token more in it;
     ``heads_s`` the time of one level that the target's heads draft, None if not known or without
@@ -270,7 +272,7 @@ class Capacity:
     """
 
     num_verifiers: int = 1
-    num_drafters: int = 1
+    drafters: tuple[DrafterName, ...] = (0,)
     target_s: float | None = None
     drafter_s: float | None = None
     target_token_s: float = 0.0

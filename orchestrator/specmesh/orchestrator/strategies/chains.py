@@ -15,7 +15,7 @@ from specmesh.decoding.platt import OnlinePlatt
 from specmesh.decoding.predictors import Outcome, accepted_counts
 from specmesh.decoding.sampling import Distribution
 from specmesh.decoding.tree import TokenTree
-from specmesh.orchestrator.strategies.base import Drafted, TaskId
+from specmesh.orchestrator.strategies.base import Drafted, DrafterName, TaskId
 from specmesh.orchestrator.strategies.branches import Branch, likeliest_branches
 from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
 
@@ -27,7 +27,7 @@ HEADS = -1
 class Chain:
     """One drafter's guess at the answer from position ``start`` on, and the draft under way."""
 
-    drafter: int
+    drafter: DrafterName
     start: int = 0
     tokens: list[int] = field(default_factory=list)
     choices: list[TopK | None] = field(default_factory=list)
@@ -119,7 +119,7 @@ class InFlightVerification:
     those that are verified, and perhaps second choices beside them.
     """
 
-    drafter: int
+    drafter: DrafterName
     """Whose chain it verifies."""
     origin: int
     start: int

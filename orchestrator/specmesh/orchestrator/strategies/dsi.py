@@ -99,8 +99,7 @@ class DSI(Strategy):
 
     def start(self, capacity: Capacity) -> Sequence[Command]:
         """Verify the first position and begin every chain."""
-        self._adapt(capacity)
-        return self._go_on()
+        return [*self._adapt(capacity), *self._go_on()]
 
     def handle(self, event: Event) -> Sequence[Command]:
         """Commit what is known, draft on, and verify what is drafted."""
@@ -119,15 +118,21 @@ class DSI(Strategy):
                     if chain.task == task:
                         chain.task, chain.silent = None, True
             case Capacity():
-                self._adapt(event)
+                return [*self._adapt(event), *self._go_on()]
             case _:
                 return []
         return self._go_on()
 
-    def _adapt(self, capacity: Capacity) -> None:
+    def _adapt(self, capacity: Capacity) -> list[Command]:
+        """Give each drafter a chain, and end those whose drafters are gone: another would go on
+        with them, and draft the same twice."""
         self._capacity = self._reach.capacity = capacity
-        for drafter in range(len(self._chains), capacity.num_drafters):
-            self._chains.append(Chain(drafter, start=len(self._text)))
+        former = {chain.drafter: chain for chain in self._chains}
+        self._chains = [
+            former.pop(drafter) if drafter in former else Chain(drafter, start=len(self._text))
+            for drafter in capacity.drafters
+        ]
+        return [Cancel(chain.task) for chain in former.values() if chain.task is not None]
 
     # What happened
 
@@ -353,5 +358,5 @@ class DSI(Strategy):
             depth=depth,
             levels_per_message=levels_per_message(self._capacity, self._reach.lookahead),
             num_choices=self._num_choices,
-            drafter=chain.drafter,
+            drafter=self._capacity.drafters.index(chain.drafter),
         )

@@ -89,7 +89,7 @@ class HeadsAndDrafter(Heads):
     def _draft_on(self) -> list[Command]:
         """The next draft of the chain, unless one is under way or the chain is long enough."""
         ahead = self._ahead
-        if ahead.task is not None or self._alone or not self._capacity.num_drafters:
+        if ahead.task is not None or self._alone or not self._capacity.drafters:
             return []
         room = self._room - len(ahead.path)
         depth = min(self._next_depth(), room) if room > 0 else 0
