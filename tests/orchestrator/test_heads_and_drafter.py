@@ -13,6 +13,7 @@ from tests.orchestrator.transcripts import drafted
 from tests.orchestrator.world import Chances
 
 from specmesh.decoding.acceptance import Verdict
+from specmesh.decoding.best_chain import BestChain
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.decoding.tree_merge import DrawnTree, merge
 from specmesh.orchestrator.strategies import heads_and_drafter
@@ -61,8 +62,23 @@ def test_one_verification_covers_what_both_have_drafted():
     assert strategy.handle(drafted(2, 4, 8, 6, last=False)) == []
     commit, verify = strategy.handle(says(1, 4, DRAFTED))
     assert commit == Commit((4,), 0)
-    # 7, and 8 with 5 and 6 below; the heads' numbers change.
-    assert verify.tree == TokenTree((7, 8, 9, 5, 6), (0, 0, 1, 2, 2))
+    # 7, and 8 with 5 and 6 below: the chain first, since it was right about 4.
+    assert verify.tree == TokenTree((8, 7, 6, 5, 9), (0, 0, 1, 1, 2))
+
+
+def test_a_replica_that_verifies_chains_alone_is_sent_the_likelier_draft():
+    """Of two drafts of one length that of whoever has been right so far."""
+    for right in ((7, 9), (8, 6)):
+        strategy, _, _ = begun()
+        strategy.handle(drafted(2, 4, 8, 6, last=False))
+        _, verify = strategy.handle(says(1, 4, DRAFTED))
+        told = accepts(verify.task, *verify.tree.follow(right), then=1)
+        _, *commands = strategy.handle(told)
+        draft = next(each for each in commands if isinstance(each, Draft))
+        strategy.handle(drafted(draft.task, 2, 8, 6, last=False))
+        verify = next(each for each in commands if isinstance(each, Verify))
+        _, verify, *_ = strategy.handle(says(verify.task, 2, DRAFTED))
+        assert BestChain.of(verify.tree, {}).tree.token_ids == right
 
 
 def test_a_chain_that_is_right_is_drafted_on():
@@ -70,7 +86,7 @@ def test_a_chain_that_is_right_is_drafted_on():
     strategy.handle(drafted(2, 4, 8, 6, last=False))
     _, verify = strategy.handle(says(1, 4, DRAFTED))
     assert strategy.handle(drafted(2, 1, 3, parent=3, last=False)) == []
-    commit, verify = strategy.handle(accepts(verify.task, 2, 5, then=1))
+    commit, verify = strategy.handle(accepts(verify.task, 1, 3, then=1))
     assert commit == Commit((8, 6, 1), 2)
     assert verify.tree == TokenTree.chain((3,))
 
@@ -79,7 +95,7 @@ def test_a_chain_that_has_come_to_its_end_goes_on_in_another_draft():
     strategy, _, _ = begun()
     strategy.handle(drafted(2, 4, 8, 6))
     _, verify, draft = strategy.handle(says(1, 4, DRAFTED))
-    assert verify.tree == TokenTree((7, 8, 9, 5, 6), (0, 0, 1, 2, 2))
+    assert verify.tree == TokenTree((8, 7, 6, 5, 9), (0, 0, 1, 1, 2))
     assert draft.path == (8, 6)
 
 
@@ -107,11 +123,11 @@ def test_as_much_is_verified_as_the_request_has_width_and_lookahead_for():
     assert draft.depth == 5
     strategy.handle(drafted(2, 4, 8, 6, 1, 3))
     _, verify, *_ = strategy.handle(says(1, 4, DRAFTED))
-    assert verify.tree == TokenTree((7, 8, 9, 5), (0, 0, 1, 2))
+    assert verify.tree == TokenTree((8, 7, 6, 5), (0, 0, 1, 1))
     strategy, _, _ = begun(lookahead=2)
     strategy.handle(drafted(2, 4, 8, 6, 1, 3))
     _, verify, *_ = strategy.handle(says(1, 4, DRAFTED))
-    assert verify.tree == TokenTree((7, 8, 9, 5, 6), (0, 0, 1, 2, 2))
+    assert verify.tree == TokenTree((8, 7, 6, 5, 9), (0, 0, 1, 1, 2))
 
 
 def test_neither_drafts_more_than_the_answer_has_room_for():
@@ -119,7 +135,7 @@ def test_neither_drafts_more_than_the_answer_has_room_for():
     assert draft.depth == 3
     strategy.handle(drafted(2, 4, 8, 6))
     _, verify = strategy.handle(says(1, 4, DRAFTED))
-    assert verify.tree == TokenTree((7, 8), (0, 0))
+    assert verify.tree == TokenTree((8, 7), (0, 0))
     strategy = HeadsAndDrafter(Goal(1))
     (verify,) = strategy.start(MEASURED)
     assert verify.next_draft is None

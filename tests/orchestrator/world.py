@@ -213,18 +213,21 @@ class World:
     def _verify(self, command: Verify, tokens: list[int]) -> Event:
         if self._dice.random() < self._chances.broken_check:
             return Failed(command.task)
-        verdict = self._verdict(tokens, command)
+        verdict, tried = self._verdict(tokens, command)
         accepted = command.tree.tokens_on(verdict.accepted_nodes)
         drafted = self._next_draft(command, [*tokens, *accepted, verdict.next_token])
-        return Verified(command.task, verdict, drafted)
+        return Verified(command.task, verdict, drafted, tried)
 
-    def _verdict(self, tokens: list[int], command: Verify) -> Verdict:
+    def _verdict(
+        self, tokens: list[int], command: Verify
+    ) -> tuple[Verdict, tuple[int, ...] | None]:
+        """With the nodes that were tried, if the replica takes chains alone."""
         chances = self._chances
         if not chances.chains_alone or self._dice.random() >= chances.chains_alone:
-            return self._models.verdict(tokens, command)
+            return self._models.verdict(tokens, command), None
         chain = BestChain.of(command.tree, command.distributions)
         sent = replace(command, tree=chain.tree, distributions=chain.distributions)
-        return chain.in_tree(self._models.verdict(tokens, sent))
+        return chain.in_tree(self._models.verdict(tokens, sent)), chain.nodes
 
     def _next_draft(self, command: Verify, tokens: list[int]) -> Drafted | None:
         """What heads draft, as any drafter does; none where they break."""

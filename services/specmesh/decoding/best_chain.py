@@ -1,7 +1,8 @@
 """A tree's best chain, for a replica that is to be sent chains alone.
 
-The first child everywhere: the drafter's best in greedy and coupled mode, where any path would be
-exact, since the target has one token for each position. In rejection mode no other will do: of
+The first child everywhere: in greedy and coupled mode, where any path would be exact, since the
+target has one token for each position, drafters and whoever merges their trees put the likeliest
+first. In rejection mode no other will do: of
 children drawn without replacement the first alone is drawn from the very distribution that the
 replica is sent, and to look for a better one would be to choose by what was drawn.
 """

@@ -41,7 +41,8 @@ Place: TypeAlias = tuple[int | None, ...]
 
 def merge(drafts: Sequence[DrawnTree], max_nodes: int) -> DrawnTree:
     """The first ``max_nodes`` nodes of the union of ``drafts``, all below the same prefix. Of
-    siblings those of earlier drafts come first."""
+    siblings those of earlier drafts come first, so the best chain (``best_chain.py``) follows the
+    first draft as far as it goes."""
     one_source = any(draft.distributions for draft in drafts)
     token_ids: list[int] = []
     parents: list[int] = []

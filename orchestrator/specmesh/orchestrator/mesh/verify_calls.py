@@ -244,7 +244,8 @@ class VerifyCalls:
         self._admit(response, loop.time() - attempts.began)
         self._prefix.seen_by(peer.identity, context.num_committed)
         if chain is not None:
-            return replace(verified, verdict=chain.in_tree(verified.verdict))
+            verdict = chain.in_tree(verified.verdict)
+            return replace(verified, verdict=verdict, tried=chain.nodes)
         return verified
 
     def _asked(self, peer: Peer, command: Verify, context: CallContext) -> VerificationRequest:

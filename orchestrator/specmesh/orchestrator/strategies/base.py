@@ -235,6 +235,8 @@ class Verified:
     task: TaskId
     verdict: Verdict
     next_draft: Drafted | None = None
+    tried: tuple[int, ...] | None = None
+    """The nodes that the replica was sent, if it verifies chains alone; None: all."""
 
 
 @dataclass(frozen=True, slots=True)

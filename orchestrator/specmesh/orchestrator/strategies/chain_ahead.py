@@ -11,6 +11,12 @@ from specmesh.orchestrator.strategies.base import Drafted, TaskId
 from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
 
 
+def trials_of(drafted: Sequence[int], said: Sequence[int]) -> list[bool]:
+    """Whether each token of a chain is what the target has ``said``, up to the first that isn't."""
+    agrees = [own == other for own, other in zip(drafted, said, strict=False)]
+    return agrees[: agrees.index(False) + 1] if False in agrees else agrees
+
+
 class ChainAhead:
     """A drafter's guess at the tokens that follow what is committed. It stands as long as it agrees
     with what is committed next and isn't behind it."""
@@ -46,9 +52,9 @@ class ChainAhead:
     def advance(self, said: Sequence[int]) -> bool:
         """Learn from the tokens that the target has ``said``, and go on behind them: whether the
         chain still stands."""
-        agrees = [own == other for own, other in zip(self.path, said, strict=False)]
-        num_equal = agrees.index(False) if False in agrees else len(agrees)
-        self.acceptance.learn(agrees[: num_equal + 1])
+        trials = trials_of(self.path, said)
+        num_equal = sum(trials)
+        self.acceptance.learn(trials)
         if self.exploring and num_equal:
             self.exploration.won()
         self._tokens = self._tokens.after(len(said))

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from specmesh.decoding.tree import EMPTY
 from specmesh.decoding.tree_growth import TreeGrowth
 from specmesh.decoding.tree_merge import DrawnTree
-from specmesh.decoding.tree_plan import AdaptiveTree, TreePlan
+from specmesh.decoding.tree_plan import AdaptiveTree, TreeOutcome, TreePlan
 from specmesh.orchestrator.strategies.base import (
     Capacity,
     Command,
@@ -86,14 +86,22 @@ class Heads(Strategy):
         return []
 
     def _conclude(self, event: Verified) -> list[Command]:
-        verdict, drafted = event.verdict, self._drafted
+        verdict = event.verdict
         accepted = self._tree.tokens_on(verdict.accepted_nodes)
-        self._adaptive.observe(drafted.outcome(drafted.tree.follow(accepted)), self._plan)
         said = (*accepted, verdict.next_token)
+        self._adaptive.observe(self._outcome(said, event.tried), self._plan)
         commands = self._progress.commit(said, len(accepted), recovered=verdict.recovered)
         if self._progress.ended:
             return commands
         return [*commands, *self._go_on(said, self._fitting(event.next_draft))]
+
+    def _outcome(self, said: tuple[int, ...], tried: tuple[int, ...] | None) -> TreeOutcome:
+        """What the heads' tree learns from what the target has ``said``, and from the nodes that
+        were ``tried`` of the one that was verified."""
+        own = self._drafted.tree
+        accepted = own.follow(said[:-1])
+        own_tried = None if tried is None else own.follow(self._tree.tokens_on(tried))
+        return self._drafted.outcome(accepted, said[len(accepted)], own_tried)
 
     def _go_on(self, said: tuple[int, ...], drafted: DraftTree) -> list[Command]:  # noqa: ARG002 - for those who override it
         """Verify what the heads have ``drafted`` below the tokens that the target has ``said``."""

@@ -26,7 +26,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specmesh.decoding.tree_merge import merge
+from specmesh.decoding.acceptance_rate import AcceptanceRate
+from specmesh.decoding.best_chain import BestChain
+from specmesh.decoding.closed_forms import expected_tokens
+from specmesh.decoding.tree_merge import DrawnTree, merge
 from specmesh.decoding.tree_plan import DEFAULT_WIDTH
 from specmesh.orchestrator.strategies.base import (
     Cancel,
@@ -38,7 +41,7 @@ from specmesh.orchestrator.strategies.base import (
     Failed,
     Goal,
 )
-from specmesh.orchestrator.strategies.chain_ahead import ChainAhead
+from specmesh.orchestrator.strategies.chain_ahead import ChainAhead, trials_of
 from specmesh.orchestrator.strategies.heads import Heads
 from specmesh.orchestrator.strategies.kit.draft_tree import DraftTree
 from specmesh.orchestrator.strategies.kit.pace import levels_per_message
@@ -58,6 +61,10 @@ class HeadsAndDrafter(Heads):
         self._lookahead = goal.lookahead
         self._width = goal.width
         self._ahead = ChainAhead()
+        self._first_choices: tuple[int, ...] = ()
+        """The path of the heads' first choices in what is verified."""
+        self._heads_acceptance = AcceptanceRate()
+        """How often these are what the target says."""
         self._alone = False
         """A draft has failed, and nothing says that there is a drafter."""
 
@@ -83,8 +90,21 @@ class HeadsAndDrafter(Heads):
             self._ahead.start_over()
         num_nodes = min(self._width or DEFAULT_WIDTH, max(0, self._room))
         chain = self._ahead.first(min(self._num_worth, num_nodes))
-        commands.append(self._verify(drafted, merge([drafted.drawn, chain], num_nodes)))
+        self._heads_acceptance.learn(trials_of(self._first_choices, said))
+        self._first_choices = BestChain.of(drafted.tree, {}).tree.token_ids
+        drafts = self._likelier_first(drafted.drawn, chain)
+        commands.append(self._verify(drafted, merge(drafts, num_nodes)))
         return commands + self._draft_on()
+
+    def _likelier_first(self, heads: DrawnTree, chain: DrawnTree) -> list[DrawnTree]:
+        """The draft whose own path has more tokens accepted, as far as is known, comes first: that
+        path is all that a replica gets which verifies chains alone. In rejection mode heads always
+        do."""
+        if heads.distributions or chain.distributions:
+            return [heads, chain]
+        of_heads = expected_tokens(self._heads_acceptance.alpha, len(self._first_choices))
+        of_chain = expected_tokens(self._ahead.acceptance.alpha, len(chain.tree))
+        return [chain, heads] if of_chain > of_heads else [heads, chain]
 
     def _draft_on(self) -> list[Command]:
         """The next draft of the chain, unless one is under way or the chain is long enough."""

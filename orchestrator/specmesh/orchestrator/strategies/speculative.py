@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from specmesh.decoding.lookahead import AdaptiveLookahead
 from specmesh.decoding.predictors import Outcome
-from specmesh.orchestrator.strategies.base import Draft, Goal, TaskId
+from specmesh.orchestrator.strategies.base import Draft, Goal, TaskId, Verified
 from specmesh.orchestrator.strategies.kit.draft_then_verify import DraftThenVerify
 from specmesh.orchestrator.strategies.kit.growing_tree import GrowingTree
 
@@ -36,7 +36,7 @@ class Speculative(DraftThenVerify):
         # The drafter names the token it draws first, and so tells how sure it is of it.
         return Draft(task, (), depth, levels_per_message=depth, num_choices=1, stop=plan.stop)
 
-    def _learn(self, growth: GrowingTree, accepted_nodes: tuple[int, ...]) -> None:
+    def _learn(self, growth: GrowingTree, verified: Verified) -> None:
         if not self._fixed:
             confidences = growth.chain_below(0).confidences
-            self._adaptive.observe(Outcome(len(accepted_nodes), confidences))
+            self._adaptive.observe(Outcome(len(verified.verdict.accepted_nodes), confidences))

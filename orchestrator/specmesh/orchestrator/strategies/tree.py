@@ -28,7 +28,7 @@ from typing import Final
 
 from specmesh.decoding.tree_plan import AdaptiveTree, TreePlan
 from specmesh.decoding.tree_shape import TreeShape
-from specmesh.orchestrator.strategies.base import Draft, Goal, TaskId
+from specmesh.orchestrator.strategies.base import Draft, Goal, TaskId, Verified
 from specmesh.orchestrator.strategies.kit.draft_then_verify import DraftThenVerify
 from specmesh.orchestrator.strategies.kit.growing_tree import GrowingTree
 from specmesh.orchestrator.strategies.options import CALIBRATED
@@ -73,5 +73,7 @@ class Tree(DraftThenVerify):
         depth = min(shape.depth, self._lookahead or shape.depth)
         return Draft(task, (), depth, levels_per_message=depth, shape=shape)
 
-    def _learn(self, growth: GrowingTree, accepted_nodes: tuple[int, ...]) -> None:
-        self._adaptive.observe(growth.whole.outcome(accepted_nodes), self._plan)
+    def _learn(self, growth: GrowingTree, verified: Verified) -> None:
+        verdict = verified.verdict
+        outcome = growth.whole.outcome(verdict.accepted_nodes, verdict.next_token, verified.tried)
+        self._adaptive.observe(outcome, self._plan)

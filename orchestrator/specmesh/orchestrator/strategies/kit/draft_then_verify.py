@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 
-from specmesh.decoding.acceptance import Verdict
 from specmesh.orchestrator.strategies.base import (
     Cancel,
     Capacity,
@@ -56,8 +55,8 @@ class DraftThenVerify(Strategy):
         """
         return False
 
-    def _learn(self, growth: GrowingTree, accepted_nodes: tuple[int, ...]) -> None:
-        """Take note of a verdict: the target accepts these nodes of ``growth``."""
+    def _learn(self, growth: GrowingTree, verified: Verified) -> None:
+        """Take note of a verdict on ``growth``."""
 
     def start(self, capacity: Capacity) -> Sequence[Command]:
         """The first draft."""
@@ -74,8 +73,8 @@ class DraftThenVerify(Strategy):
                 chain = self._growth.chain_below(0)
                 enough = bool(chain.tokens) and self._is_enough(chain)
                 return [Cancel(self._task), self._verify()] if enough else []
-            case Verified(task=self._task, verdict=verdict):
-                return self._conclude(verdict)
+            case Verified(task=self._task):
+                return self._conclude(event)
             case Failed(task=self._task) if self._verifying:
                 return [GiveUp(self._task)]
             case Failed(task=self._task):
@@ -100,9 +99,10 @@ class DraftThenVerify(Strategy):
         drafted = self._verified = self._growth.whole
         return Verify(self._task, (), drafted.tree, drafted.distributions)
 
-    def _conclude(self, verdict: Verdict) -> list[Command]:
+    def _conclude(self, verified: Verified) -> list[Command]:
+        verdict = verified.verdict
         accepted = verdict.accepted_nodes
-        self._learn(self._growth, accepted)
+        self._learn(self._growth, verified)
         tokens = (*self._verified.tree.tokens_on(accepted), verdict.next_token)
         commands = self._progress.commit(tokens, len(accepted), recovered=verdict.recovered)
         return commands if self._progress.ended else [*commands, self._begin_round()]

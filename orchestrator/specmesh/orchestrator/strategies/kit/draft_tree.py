@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from specmesh.decoding.drafting import TopK
@@ -33,22 +33,42 @@ class DraftTree:
         """It without the choices."""
         return DrawnTree(self.tree, self.distributions)
 
-    def outcome(self, accepted_nodes: Sequence[int]) -> TreeOutcome:
-        """What its verification taught: all nodes on the accepted path had their children tried."""
+    def outcome(
+        self,
+        accepted_nodes: Sequence[int],
+        next_token: int,
+        tried: Collection[int] | None = None,
+    ) -> TreeOutcome:
+        """What its verification taught: the nodes on the accepted path had their children tried.
+
+        ``next_token`` is the target's own after that path. ``tried`` has the only nodes that the
+        replica was sent; None: all of them.
+        """
         return TreeOutcome(
             num_nodes=len(self.tree),
             num_levels=max(self.tree.depths),
             siblings=tuple(
-                self._siblings(node, accepted_nodes)
-                for node in (0, *accepted_nodes)
+                self._siblings(node, said, tried)
+                for node, said in zip(
+                    (0, *accepted_nodes),
+                    (*self.tree.tokens_on(accepted_nodes), next_token),
+                    strict=True,
+                )
                 if self.tree.children(node)
             ),
         )
 
-    def _siblings(self, node: int, accepted_nodes: Sequence[int]) -> Siblings:
+    def _siblings(self, node: int, said: int, tried: Collection[int] | None) -> Siblings:
+        """The children of ``node``, where the target has ``said`` a token.
+
+        Children that were not drawn are right if they are that token, whether they were tried or
+        not. Of drawn ones (rejection mode) nothing is known if they weren't.
+        """
         children = self.tree.children(node)
+        if tried is not None and node in self.distributions:
+            children = tuple(child for child in children if child in tried)
+        tokens = self.tree.tokens_on(children)
         confidences = sibling_confidences(
-            self.tree.tokens_on(children), self.choices.get(node), self.distributions.get(node)
+            tokens, self.choices.get(node), self.distributions.get(node)
         )
-        taken = [rank for rank, child in enumerate(children) if child in accepted_nodes]
-        return Siblings(confidences, taken[0] if taken else None)
+        return Siblings(confidences, tokens.index(said) if said in tokens else None)
