@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.forks import Forked, nursery, surroundings
+from tests.serving.acl import PASSWORD, USER, as_documented, rules
 
 from specmesh import models
 from specmesh.cli.local import launcher
@@ -171,13 +172,14 @@ class Processes:
         return self._keep(role, child)
 
     def redis(self) -> tuple[Process, str]:
-        """A Redis and its URL; waits until it answers."""
+        """A Redis and its URL, as the user that the documents describe; waits until it answers."""
         socket = self._sockets / f"{len(self.started)}.sock"
         options = {"--port": "0", "--unixsocket": str(socket), "--save": "", "--appendonly": "no"}
-        command = (redis_binary(), *(part for option in options.items() for part in option))
+        user = ("--user", USER, "on", f">{PASSWORD}", *rules("*"))
+        command = (redis_binary(), *(part for option in options.items() for part in option), *user)
         process = self._keep("redis", launch(command, surroundings()))
         process.wait_text("eady to accept connections")
-        return process, f"unix://{socket}"
+        return process, as_documented(f"unix://{socket}")
 
     def _keep(self, name: str, child: subprocess.Popen[str] | Forked) -> Process:
         process = Process(f"{name}-{len(self.started)}", child)

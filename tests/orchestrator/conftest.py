@@ -12,6 +12,7 @@ import grpc.aio
 import pytest
 from tests.orchestrator.peers import Drafter, Filter, Verifier
 from tests.orchestrator.peers import Peer as FakePeer
+from tests.serving.acl import as_documented
 from tests.serving.conftest import redis_server, start_redis
 
 from specmesh.orchestrator.mesh.calls import Mesh
@@ -111,7 +112,7 @@ async def store_on() -> AsyncIterator[StoreOn]:
     async with AsyncExitStack() as stack:
 
         def opened(url: str, **options: Any) -> SessionStore:
-            store = SessionStore.from_url(url, **options)
+            store = SessionStore.from_url(as_documented(url), **options)
             stack.push_async_callback(store.aclose)
             return store
 

@@ -13,6 +13,7 @@ from redis.asyncio import Redis
 from tests.orchestrator.answers import Answer, alone, collect, request
 from tests.orchestrator.peers import Hold, Verifier
 from tests.ports import free_port
+from tests.serving.acl import as_documented
 
 from specmesh.orchestrator.mesh import shared_holders
 from specmesh.orchestrator.mesh.holders import PrefixHolders
@@ -33,7 +34,9 @@ async def share() -> AsyncIterator[Share]:
     async with AsyncExitStack() as stack:
 
         def sharing(url: str, timeout_s: float = 10) -> SharedHolders:
-            shared = SharedHolders(PrefixDirectory.from_url(url, timeout_s=timeout_s))
+            shared = SharedHolders(
+                PrefixDirectory.from_url(as_documented(url), timeout_s=timeout_s)
+            )
             stack.push_async_callback(shared.aclose)
             return shared
 

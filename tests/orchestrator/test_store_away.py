@@ -93,7 +93,7 @@ async def test_a_named_start_does_not_wait_for_redis_that_hangs(
 
 @pytest.mark.parametrize("harm", ["kill", "pause"])
 async def test_redis_lost_within_an_answer_costs_only_resumption(
-    connect, serve, store_on, start_redis, counted, harm
+    connect, serve, store_on, start_redis, counted, caplog, harm
 ):
     redis, verifier, third = start_redis(), Verifier(), Hold()
     verifier.faults.extend([passing, passing, third])
@@ -108,6 +108,9 @@ async def test_redis_lost_within_an_answer_costs_only_resumption(
     assert answer.tokens == alone(request().sampling)
     assert not answer.finished.resumable
     assert counted() == 1
+    (lags,) = [each for each in caplog.records if each.getMessage() == "store lags"]
+    assert vars(lags)["store"] == f"127.0.0.1:{redis.port}"
+    assert vars(lags)["reason"]
 
 
 class Turnstile:

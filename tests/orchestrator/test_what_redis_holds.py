@@ -7,6 +7,7 @@ import asyncio
 from redis.asyncio import Redis
 from tests.orchestrator.answers import collect, request
 from tests.orchestrator.peers import Verifier
+from tests.serving.acl import as_documented
 
 from specmesh.orchestrator.mesh.holders import PrefixHolders
 from specmesh.orchestrator.mesh.shared_holders import SharedHolders
@@ -63,7 +64,7 @@ async def test_each_prompt_leaves_a_small_key_for_each_beginning_that_is_noted(
     connect, serve, start_redis
 ):
     redis = start_redis()
-    shared = SharedHolders(PrefixDirectory.from_url(redis.url, timeout_s=10))
+    shared = SharedHolders(PrefixDirectory.from_url(as_documented(redis.url), timeout_s=10))
     stub = await serve(await connect([Verifier()], holders=PrefixHolders(shared=shared)))
     asked = {"stopping": {"max_tokens": 2}, "speculation": {"strategy": "autoregressive"}}
     async with Redis.from_url(redis.url) as client:

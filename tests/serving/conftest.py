@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 from tests.ports import free_port
+from tests.serving.acl import PASSWORD, USER, rules
 
 from specmesh.cli.local.redis import redis_binary
 
 
 class RedisServer:
-    """A Redis process on its own port; what it stored survives a restart."""
+    """A Redis process on its own port; what it stored survives a restart. ``url`` is for whoever
+    may do all; the product has ``as_documented(url)``."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -25,8 +27,9 @@ class RedisServer:
     def start(self, *more: str) -> None:
         """Start it, with ``more`` options, and return once it accepts commands."""
         options = f"--bind 127.0.0.1 --port {self.port} --appendonly yes --appendfsync no"
+        user = ("--user", USER, "on", f">{PASSWORD}", *rules("*"))
         self._process = subprocess.Popen(
-            [redis_binary(), *options.split(), "--save", "", *more],
+            [redis_binary(), *options.split(), "--save", "", *user, *more],
             cwd=self._folder,
             stdout=subprocess.PIPE,
         )

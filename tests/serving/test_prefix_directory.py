@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from redis.asyncio import Redis
+from tests.serving.acl import as_documented
 
 from specmesh.decoding.prefix import PrefixChain
 from specmesh.serving import prefix_directory
@@ -29,7 +30,9 @@ def beginnings(salt: bytes = b"", num_blocks: int = 4) -> Beginnings:
 
 @pytest.fixture
 async def directory(redis_server: RedisServer) -> AsyncIterator[PrefixDirectory]:
-    directory = PrefixDirectory.from_url(redis_server.url, timeout_s=10, prefix=uuid.uuid4().hex)
+    directory = PrefixDirectory.from_url(
+        as_documented(redis_server.url), timeout_s=10, prefix=uuid.uuid4().hex
+    )
     yield directory
     await directory.aclose()
 
@@ -51,8 +54,10 @@ async def test_the_same_tokens_under_another_salt_are_another_prefix(directory):
 
 async def test_each_lease_ends_by_itself_although_others_go_on(redis_server):
     prefix = uuid.uuid4().hex
-    brief = PrefixDirectory.from_url(redis_server.url, prefix=prefix, lease_s=SHORT_S)
-    patient = PrefixDirectory.from_url(redis_server.url, prefix=prefix, timeout_s=10)
+    brief = PrefixDirectory.from_url(
+        as_documented(redis_server.url), prefix=prefix, lease_s=SHORT_S
+    )
+    patient = PrefixDirectory.from_url(as_documented(redis_server.url), prefix=prefix, timeout_s=10)
     await brief.note(beginnings(), {"gone": 4})
     await patient.note(beginnings(), {"here": 2})
     async with asyncio.timeout(10):
@@ -122,7 +127,7 @@ async def test_a_note_takes_the_place_of_garbage(directory, redis_server, garbag
 
 async def test_redis_that_hangs_or_is_away_is_said_so_in_time(start_redis):
     redis = start_redis()
-    directory = PrefixDirectory.from_url(redis.url, timeout_s=0.2)
+    directory = PrefixDirectory.from_url(as_documented(redis.url), timeout_s=0.2)
     await directory.note(beginnings(), {"replica": 4})
     redis.pause()
     with pytest.raises(StoreUnavailable):

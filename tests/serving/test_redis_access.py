@@ -7,22 +7,24 @@ import re
 import ssl
 import uuid
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
+from tests.serving.acl import COMMANDS, rules
 from tests.serving.conftest import RedisServer
 
+from specmesh.serving import lua
 from specmesh.serving.certs.authority import Authority
 from specmesh.serving.certs.folder import bearers, make
+from specmesh.serving.prefix_directory import Beginnings, PrefixDirectory
 from specmesh.serving.session import Claim, Generated, Session, StoreUnavailable, Writer
 from specmesh.serving.sessions import SessionStore
 from specmesh.serving.settings import RedisSettings, RedisTls
 
 DAY = timedelta(days=1)
-DOCS = Path(__file__).parents[2] / "docs" / "security.md"
 
 
 @pytest.fixture(scope="module")
@@ -98,21 +100,54 @@ async def test_a_redis_under_another_name_is_not_believed(tls_port: int, certs: 
     assert not await works(SessionStore.from_url(url, tls=tls(certs), timeout_s=10))
 
 
-async def test_an_acl_user_needs_its_keys_and_the_commands_in_the_docs(redis_server: RedisServer):
+async def finds(directory: PrefixDirectory) -> bool:
+    """Whether what is noted is found."""
+    beginnings = Beginnings(b"first", (b"first", b"second"))
+    try:
+        await directory.note(beginnings, {"replica": 2})
+        return await directory.find(beginnings) == {"replica": 2}
+    except StoreUnavailable:
+        return False
+    finally:
+        await directory.aclose()
+
+
+@asynccontextmanager
+async def user_of(server: RedisServer, *given: str) -> AsyncIterator[str]:
+    """A user with these rules: the beginning of a URL, to which a database may be added."""
     user, password = uuid.uuid4().hex, uuid.uuid4().hex
-    commands = re.findall(r"(?<= )\+[a-z|]+", DOCS.read_text())
-    assert len(commands) > 10
-    async with Redis.from_url(redis_server.url) as admin:
-        rules = ["reset", "on", f">{password}", "~mesh:*", *commands]
-        await admin.execute_command("ACL", "SETUSER", user, *rules)
+    async with Redis.from_url(server.url) as admin:
+        await admin.execute_command("ACL", "SETUSER", user, "on", f">{password}", *given)
         try:
-            url = f"redis://{user}:{password}@127.0.0.1:{redis_server.port}"
-            assert await works(SessionStore.from_url(url, prefix="mesh", timeout_s=10))
-            assert not await works(SessionStore.from_url(url, prefix="other", timeout_s=10))
-            wrong = f"redis://{user}:wrong@127.0.0.1:{redis_server.port}"
-            assert not await works(SessionStore.from_url(wrong, prefix="mesh", timeout_s=10))
+            yield f"redis://{user}:{password}@127.0.0.1:{server.port}"
         finally:
             await admin.execute_command("ACL", "DELUSER", user)
+
+
+@pytest.mark.parametrize("database", ["", "/1"])
+async def test_an_acl_user_needs_its_keys_and_the_commands_in_the_docs(
+    redis_server: RedisServer, database: str
+):
+    async with user_of(redis_server, *rules("mesh:*")) as server:
+        url = server + database
+        for prefix in ("mesh", "other"):
+            store = SessionStore.from_url(url, prefix=prefix, timeout_s=10)
+            directory = PrefixDirectory.from_url(url, prefix=prefix, timeout_s=10)
+            assert await works(store) == await finds(directory) == (prefix == "mesh")
+        store = SessionStore.from_url(url, prefix="mesh", timeout_s=10)
+        assert not [each for each in await store.durability() if "refused" in each.text]
+        await store.aclose()
+        wrong = url.replace("@", "wrong@")
+        assert not await works(SessionStore.from_url(wrong, prefix="mesh", timeout_s=10))
+
+
+def test_the_docs_have_the_commands_that_are_sent_and_no_others():
+    scripts = [path.read_text() for path in Path(lua.__path__[0]).glob("*.lua")]
+    assert len(scripts) == 2
+    called = re.compile(r"(?:call|pcall|on_sorted_set)\(\s*'([A-Z]+)'")
+    in_scripts = {command.lower() for script in scripts for command in called.findall(script)}
+    sent = {"evalsha", "script|load", "ping", "getrange", "select", "info", "config|get"}
+    assert set(COMMANDS) == in_scripts | sent
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 from tests.ports import free_port
+from tests.serving.acl import as_documented
 from tests.serving.conftest import RedisServer
 from tests.serving.test_redis_access import certs, tls, works  # noqa: F401 - certs is a fixture
 
@@ -94,7 +95,8 @@ async def test_sentinel_names_the_primary_and_a_database(
     redis_server: RedisServer, start_sentinel: Callable[..., Sentinel]
 ) -> None:
     sentinel = start_sentinel(redis_server)
-    assert await works(SessionStore.from_url(f"redis+sentinel://127.0.0.1:{sentinel.port}/mesh/3"))
+    named = as_documented(f"redis+sentinel://127.0.0.1:{sentinel.port}/mesh/3")
+    assert await works(SessionStore.from_url(named))
     async with Redis.from_url(f"{redis_server.url}/3") as third:
         assert await third.dbsize()
         await third.flushdb()

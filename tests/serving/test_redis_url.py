@@ -2,7 +2,7 @@
 
 import pytest
 
-from specmesh.serving.redis_url import SentinelUrl, check_redis_url
+from specmesh.serving.redis_url import SentinelUrl, address_of, check_redis_url
 
 
 @pytest.mark.parametrize(
@@ -72,3 +72,18 @@ def test_a_sentinel_url_needs_no_credentials():
         sentinel_username=None,
         sentinel_password=None,
     )
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("redis://user:s3cret@cache.internal", "cache.internal:6379"),
+        ("rediss://:s3cret@cache.internal:6380/2", "cache.internal:6380/2"),
+        ("redis://[::1]:7000", "[::1]:7000"),
+        ("redis://", "localhost:6379"),
+        ("unix://user:s3cret@/run/redis.sock?db=1", "/run/redis.sock"),
+        ("redis+sentinel://u:s3cret@a,b:7/mesh/3?sentinel_password=s3cret", "a:26379,b:7/mesh"),
+    ],
+)
+def test_people_are_told_where_redis_is_and_no_secret(url, address):
+    assert address_of(url) == address

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from redis.asyncio import Redis
+from tests.serving.acl import as_documented
 
 from specmesh.serving.session import (
     CANCELLED,
@@ -39,7 +40,7 @@ NOTHING = Generated()
 @pytest.fixture
 async def store(redis_server: RedisServer) -> AsyncIterator[SessionStore]:
     # Patient, so that a busy machine fails no test that is not about time.
-    store = SessionStore.from_url(redis_server.url, timeout_s=10)
+    store = SessionStore.from_url(as_documented(redis_server.url), timeout_s=10)
     yield store
     await store.aclose()
 
@@ -186,7 +187,9 @@ async def test_session_goes_on_from_what_its_client_has(
 async def test_every_key_expires_and_shares_the_hash_tag_and_the_meshs_prefix(
     redis_server: RedisServer, redis: Redis, session: Session
 ) -> None:
-    store = SessionStore.from_url(redis_server.url, prefix="blue", timeout_s=10, ttl_s=500)
+    store = SessionStore.from_url(
+        as_documented(redis_server.url), prefix="blue", timeout_s=10, ttl_s=500
+    )
     await store.put(session, FIRST, NOTHING)
     await store.append(session.session_id, FIRST, first_index=0, token_ids=[10])
     await take(store, session, SECOND)
@@ -208,7 +211,7 @@ async def test_meshes_of_different_prefixes_share_a_redis_and_no_session(
     store: SessionStore, redis_server: RedisServer, session: Session
 ) -> None:
     await store.put(session, FIRST, NOTHING)
-    other = SessionStore.from_url(redis_server.url, prefix="other", timeout_s=10)
+    other = SessionStore.from_url(as_documented(redis_server.url), prefix="other", timeout_s=10)
     with pytest.raises(SessionNotFound):
         await other.read(session.claim)
     await other.aclose()
@@ -326,7 +329,7 @@ async def test_who_has_lost_count_takes_the_next_epoch(
 async def test_reader_learns_how_far_a_session_has_got_and_keeps_it_no_longer(
     redis_server: RedisServer, redis: Redis, session: Session
 ) -> None:
-    store = SessionStore.from_url(redis_server.url, timeout_s=10, ttl_s=500)
+    store = SessionStore.from_url(as_documented(redis_server.url), timeout_s=10, ttl_s=500)
     await store.put(session, SECOND, Generated((10, 11), frozenset({1})))
     for key in await keys_of(redis, session):
         await redis.expire(key, 100)

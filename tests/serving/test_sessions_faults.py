@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from redis.asyncio import Redis
+from tests.serving.acl import as_documented
 
 from specmesh.serving.session import (
     Claim,
@@ -42,7 +43,7 @@ def server(start_redis: Callable[[], RedisServer]) -> RedisServer:
 
 @pytest.fixture
 async def store(server: RedisServer) -> AsyncIterator[SessionStore]:
-    store = SessionStore.from_url(server.url, timeout_s=TIMEOUT_S)
+    store = SessionStore.from_url(as_documented(server.url), timeout_s=TIMEOUT_S)
     await store.put(SESSION, FIRST, NOTHING)
     yield store
     await store.aclose()
@@ -168,12 +169,12 @@ async def test_append_that_timed_out_but_ran_may_be_repeated(
 async def test_take_that_timed_out_and_runs_late_takes_nothing_from_a_later_one(
     store: SessionStore, server: RedisServer
 ) -> None:
-    slow = SessionStore.from_url(server.url, timeout_s=TIMEOUT_S)
+    slow = SessionStore.from_url(as_documented(server.url), timeout_s=TIMEOUT_S)
     await slow.ping()
     server.pause()
     async with expect_unavailable():
         await slow.take(CLAIM, 2, "writer 2", NOTHING)
-    patient = SessionStore.from_url(server.url, timeout_s=10)
+    patient = SessionStore.from_url(as_documented(server.url), timeout_s=10)
     third = asyncio.create_task(patient.take(CLAIM, 3, "writer 3", NOTHING))
     server.resume()
     assert await third == (THIRD, NOTHING)
@@ -189,7 +190,7 @@ async def test_take_whose_answer_was_lost_is_not_run_again_and_harms_no_later_on
     store: SessionStore, server: RedisServer
 ) -> None:
     async with losing_first_answer_to(b"EVALSHA", server) as url:
-        lossy = SessionStore.from_url(url, timeout_s=TIMEOUT_S)
+        lossy = SessionStore.from_url(as_documented(url), timeout_s=TIMEOUT_S)
         async with expect_unavailable():
             await lossy.take(CLAIM, 2, "writer 2", NOTHING)
         await lossy.aclose()

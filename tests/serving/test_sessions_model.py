@@ -28,6 +28,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from redis.asyncio import Redis
+from tests.serving.acl import as_documented
 
 from specmesh.serving.session import (
     CANCELLED,
@@ -78,7 +79,7 @@ class SessionMachine(RuleBasedStateMachine):
         super().__init__()
         self.runner = asyncio.Runner()
         self.redis = Redis.from_url(url)
-        self.store = SessionStore.from_url(url, timeout_s=10)
+        self.store = SessionStore.from_url(as_documented(url), timeout_s=10)
         claim = Claim(uuid.uuid4().hex, SECRET, owner="me")
         self.session = Session(claim, model="m", request=b"r", prompt=PROMPT)
         self.keys = [f"specmesh:{{{self.session.session_id}}}:{n}" for n in ("session", "tokens")]

@@ -141,15 +141,16 @@ class SessionLog:
         is_behind = self._catching_up is not None
         if self._catching_up is None:
             self._catching_up = asyncio.create_task(self._catch_up(self._store))
-        await asyncio.wait(
-            {self._catching_up}, timeout=0.0 if is_behind else self._store.patience.seconds
-        )
+        patience_s = 0.0 if is_behind else self._store.patience.seconds
+        await asyncio.wait({self._catching_up}, timeout=patience_s)
         if self._catching_up.done():
             self._collect(self._catching_up)
         elif not (self.resumable or self._has_lagged):
             self._has_lagged = True
             _not_resumable.add(1)
-            log.warning("store lags", extra={"session": self.session.session_id})
+            reason = self._store.trouble or f"no answer yet after {patience_s:g} s"
+            fields = {"store": self._store.address, "reason": reason}
+            log.warning("store lags", extra={"session": self.session.session_id, **fields})
 
     def _collect(self, caught_up: asyncio.Task[None]) -> None:
         """Handle the end of ``_catch_up``. Raises ``Aborted`` as ``append`` does."""

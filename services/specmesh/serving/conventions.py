@@ -60,6 +60,7 @@ URL_SCHEME = "url.scheme"
 DB_SYSTEM = "db.system.name"
 REDIS = "redis"
 DB_OPERATION = "db.operation.name"
+STORE_COMMAND = "specmesh.store.command"
 
 STRATEGY = "specmesh.strategy"
 NUM_VERIFIERS = "specmesh.verifiers"
@@ -273,6 +274,13 @@ STORE_DURATION = Distribution(
     "s",
     "commands to Redis, by what they do",
     (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0),
+)
+
+STORE_REFUSALS = Count(
+    "specmesh.store.refusals",
+    "{command}",
+    "commands that Redis refused, by the operation that needs them and, if Redis names it, by "
+    "specmesh.store.command",
 )
 
 # A model's process.

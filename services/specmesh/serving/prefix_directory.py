@@ -21,6 +21,7 @@ from redis.asyncio import Redis
 
 from specmesh.serving.redis_client import connect
 from specmesh.serving.redis_store import RedisStore
+from specmesh.serving.redis_url import address_of
 from specmesh.serving.settings import DEFAULT_PREFIX, RedisTls
 
 LEASE_SECONDS = 300.0
@@ -50,11 +51,12 @@ class PrefixDirectory(RedisStore):
         self,
         client: Redis,
         *,
+        address: str = "",
         prefix: str = DEFAULT_PREFIX,
         timeout_s: float = 1.0,
         lease_s: float = LEASE_SECONDS,
     ) -> None:
-        super().__init__(client, prefix=prefix, timeout_s=timeout_s)
+        super().__init__(client, address=address, prefix=prefix, timeout_s=timeout_s)
         self._script = client.register_script(_SCRIPT.read_text("utf-8"))
         self._lease_ms = round(lease_s * 1e3)
 
@@ -71,7 +73,13 @@ class PrefixDirectory(RedisStore):
         """Make a directory on a URL (see ``redis_client.connect``), with connections of its own, so
         that no session waits for one. Every key begins with ``prefix``; an entry goes ``lease_s``
         after it was last noted."""
-        return cls(connect(url, tls), prefix=prefix, timeout_s=timeout_s, lease_s=lease_s)
+        return cls(
+            connect(url, tls),
+            address=address_of(url),
+            prefix=prefix,
+            timeout_s=timeout_s,
+            lease_s=lease_s,
+        )
 
     async def note(self, beginnings: Beginnings, holds: Mapping[str, int]) -> None:
         """Note that each replica holds so many of ``beginnings``, from the shortest on."""

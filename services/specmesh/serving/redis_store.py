@@ -14,25 +14,43 @@ from specmesh.serving.patience import StorePatience
 from specmesh.serving.redis_durability import CONFIG_NAMES, Finding, judge
 from specmesh.serving.session import StoreUnavailable
 from specmesh.serving.settings import DEFAULT_PREFIX
+from specmesh.serving.store_log import StoreLog, command_in, is_refusal
 
 _duration = names.STORE_DURATION.instrument()
 
 
 class RedisStore:
-    """What one mesh keeps in one Redis, under keys that begin with ``prefix``.
+    """What one mesh keeps in one Redis, under keys that begin with ``prefix``. ``address`` is what
+    the log calls it.
 
     Every call answers or raises StoreUnavailable within ``timeout_s``; whether it ran is unknown
     then. Bound to the event loop that it is first used on.
     """
 
     def __init__(
-        self, client: Redis, *, prefix: str = DEFAULT_PREFIX, timeout_s: float = 1.0
+        self,
+        client: Redis,
+        *,
+        address: str = "",
+        prefix: str = DEFAULT_PREFIX,
+        timeout_s: float = 1.0,
     ) -> None:
         self._client = client
+        self._log = StoreLog(address)
         self._timeout_s = timeout_s
         self._prefix = prefix
         self.patience = StorePatience()
         """How long it is worth waiting for the store."""
+
+    @property
+    def address(self) -> str:
+        """Where the store is, without a secret; empty if nobody has said it."""
+        return self._log.address
+
+    @property
+    def trouble(self) -> str:
+        """Why the last command failed; empty if it was answered."""
+        return self._log.trouble
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -44,13 +62,14 @@ class RedisStore:
 
     async def durability(self) -> tuple[Finding, ...]:
         """What the server that answers now would lose. Raises StoreUnavailable."""
-        info = await self._answer("info", _unless_refused(self._client.info()))
+        info = await self._answer("info", _unless_refused("info", self._client.info()))
         if info is not None and info.get("loading"):
             # Valkey says "aof_enabled:0" until it has read its file.
             raise StoreUnavailable("Redis is loading what it keeps")
         config: dict[str, str] | None = {}
         for name in CONFIG_NAMES:
-            reply = await self._answer("config", _unless_refused(self._client.config_get(name)))
+            asked = _unless_refused("config", self._client.config_get(name))
+            reply = await self._answer("config", asked)
             config = None if reply is None or config is None else config | reply
         return judge(info, config)
 
@@ -62,15 +81,22 @@ class RedisStore:
             async with asyncio.timeout(self._timeout_s):
                 answer = await command
         except TimeoutError as error:
+            reason = f"no answer from Redis in {self._timeout_s:g} s"
             self._failed(operation, now() - began, "timeout")
-            raise StoreUnavailable(f"no answer from Redis in {self._timeout_s} s") from error
+            self._log.failed(operation, reason, now())
+            raise StoreUnavailable(reason) from error
         except (RedisError, OSError) as error:
             self._failed(operation, now() - began, type(error).__name__)
+            if is_refusal(error):
+                self._log.refused(operation, str(error))
+            else:
+                self._log.failed(operation, str(error), now())
             if _is_replaced(error):
                 # The next call finds the primary anew: by Sentinel, or by its name.
                 await self._client.connection_pool.disconnect(inuse_connections=False)
             raise StoreUnavailable(f"Redis: {error}") from error
         self.patience.answered(now() - began)
+        self._log.answered(operation)
         _duration.record(now() - began, _attributes(operation))
         return answer
 
@@ -79,11 +105,14 @@ class RedisStore:
         _duration.record(seconds, _attributes(operation) | {names.ERROR_TYPE: error_type})
 
 
-async def _unless_refused(command: Awaitable[Any]) -> Any:
-    """The reply; None if this user may not ask, or nobody may, as in managed services."""
+async def _unless_refused(name: str, command: Awaitable[Any]) -> Any:
+    """The reply to the command ``name``; None if this user may not ask, or nobody may, as in
+    managed services."""
     try:
         return await command
-    except ResponseError:
+    except ResponseError as error:
+        if not command_in(str(error)).startswith(name) and is_refusal(error):
+            raise  # it was refused to choose the database, before it came to this
         return None
 
 

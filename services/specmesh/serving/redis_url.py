@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+REDIS_PORT = 6379
 SENTINEL_PORT = 26379
 
 _ONE_SERVER = ("redis", "rediss", "unix")
@@ -65,6 +66,19 @@ class SentinelUrl:
 def is_by_sentinel(url: str) -> bool:
     """Whether ``SentinelUrl`` is what reads it."""
     return url.partition("://")[0] in _BY_SENTINEL
+
+
+def address_of(url: str) -> str:
+    """Where Redis is, as people are told: without user, password and parameters."""
+    if is_by_sentinel(url):
+        found = SentinelUrl.parse(url)
+        sentinels = ",".join(f"{host}:{port}" for host, port in found.addresses)
+        return f"{sentinels}/{found.service}"
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        return parts.path
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    return f"{host or 'localhost'}:{parts.port or REDIS_PORT}{parts.path.rstrip('/')}"
 
 
 def is_tls(url: str) -> bool:

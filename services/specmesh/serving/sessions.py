@@ -24,6 +24,7 @@ from redis.asyncio import Redis
 
 from specmesh.serving.redis_client import connect
 from specmesh.serving.redis_store import RedisStore
+from specmesh.serving.redis_url import address_of
 from specmesh.serving.session import (
     TOKEN_BYTES,
     Claim,
@@ -57,12 +58,13 @@ class SessionStore(RedisStore):
         self,
         client: Redis,
         *,
+        address: str = "",
         prefix: str = DEFAULT_PREFIX,
         timeout_s: float = 1.0,
         ttl_s: int = 600,
         finished_ttl_s: int = 60,
     ) -> None:
-        super().__init__(client, prefix=prefix, timeout_s=timeout_s)
+        super().__init__(client, address=address, prefix=prefix, timeout_s=timeout_s)
         self._script = client.register_script(_SCRIPT.read_text("utf-8"))
         self._ttl_s = ttl_s
         self._finished_ttl_s = finished_ttl_s
@@ -85,6 +87,7 @@ class SessionStore(RedisStore):
         """
         return cls(
             connect(url, tls),
+            address=address_of(url),
             prefix=prefix,
             timeout_s=timeout_s,
             ttl_s=ttl_s,

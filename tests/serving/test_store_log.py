@@ -1,0 +1,171 @@
+"""What the log says of a Redis that can't be used, and for how long."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
+from tests.metrics import Recorded, recorded  # noqa: F401 - a fixture
+from tests.ports import free_port
+from tests.serving.acl import COMMANDS, as_documented, rules
+from tests.serving.conftest import RedisServer
+from tests.serving.test_redis_access import user_of
+
+from specmesh.serving import store_log
+from specmesh.serving.prefix_directory import Beginnings, PrefixDirectory
+from specmesh.serving.session import StoreUnavailable
+from specmesh.serving.sessions import SessionStore
+from specmesh.serving.store_log import StoreLog, command_in, is_refusal
+
+ANYTHING = Beginnings(b"a", (b"b",))
+AWAY = "store is away"
+BACK = "store is back"
+REFUSES = "store refuses a command"
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What the log has."""
+    return [each.getMessage() for each in caplog.records]
+
+
+@pytest.fixture(autouse=True)
+def _everything(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="specmesh")
+
+
+@pytest.mark.parametrize("missing", ["time", "zrevrangebyscore", "evalsha"])
+async def test_a_command_that_is_refused_is_an_error_with_its_name_once(
+    redis_server: RedisServer,
+    missing: str,
+    caplog: pytest.LogCaptureFixture,
+    recorded: Recorded,  # noqa: F811 - a fixture
+):
+    commands = tuple(command for command in COMMANDS if command != missing)
+    async with user_of(redis_server, *rules("mesh:*", commands)) as url:
+        directory = PrefixDirectory.from_url(url, prefix="mesh", timeout_s=10)
+        for _ in range(3):
+            with pytest.raises(StoreUnavailable, match=missing):
+                await directory.find(ANYTHING)
+        await directory.aclose()
+    (record,) = caplog.records
+    assert (record.getMessage(), record.levelname) == (REFUSES, "ERROR")
+    assert vars(record)["command"] == missing
+    assert vars(record)["operation"] == "find_prefix"
+    assert vars(record)["store"] == f"127.0.0.1:{redis_server.port}"
+    (point,) = recorded.points("specmesh.store.refusals")
+    assert point.value == 3
+    assert point.attributes == {
+        "db.operation.name": "find_prefix",
+        "specmesh.store.command": missing,
+    }
+
+
+async def test_a_database_that_may_not_be_chosen_is_told_once_by_that_name(
+    redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+):
+    commands = tuple(command for command in COMMANDS if command != "select")
+    async with user_of(redis_server, *rules("*", commands)) as url:
+        store = SessionStore.from_url(f"{url}/1", timeout_s=10)
+        for call in (store.durability, store.ping):
+            with pytest.raises(StoreUnavailable, match="'select' command"):
+                await call()
+        await store.aclose()
+    assert told(caplog) == [REFUSES]
+    assert vars(caplog.records[0])["command"] == "select"
+
+
+async def test_keys_that_are_not_its_users_are_told(
+    redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+):
+    async with user_of(redis_server, *rules("other:*")) as url:
+        directory = PrefixDirectory.from_url(url, prefix="mesh", timeout_s=10)
+        with pytest.raises(StoreUnavailable):
+            await directory.find(ANYTHING)
+        await directory.aclose()
+    assert told(caplog) == [REFUSES]
+    assert "key" in vars(caplog.records[0])["reason"]
+
+
+async def test_a_redis_that_is_away_is_told_with_address_and_reason_when_it_begins_and_ends(
+    start_redis: Callable[[], RedisServer], caplog: pytest.LogCaptureFixture
+):
+    redis = start_redis()
+    store = SessionStore.from_url(as_documented(redis.url), timeout_s=10)
+    await store.ping()
+    redis.kill()
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable):
+            await store.ping()
+    assert store.trouble
+    redis.start()
+    for _ in range(2):
+        await store.ping()
+    await store.aclose()
+    assert not store.trouble
+    assert told(caplog) == [AWAY, BACK]
+    away = vars(caplog.records[0])
+    assert away["store"] == f"127.0.0.1:{redis.port}"
+    assert away["levelname"] == "WARNING"
+
+
+async def test_why_a_redis_can_not_be_reached_is_told_without_its_password(
+    redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+):
+    port = free_port()
+    urls = {
+        f"redis://user:secret@127.0.0.1:{port}": f"connecting to 127.0.0.1:{port}",
+        f"redis://user:secret@127.0.0.1:{redis_server.port}": "invalid username-password pair",
+        f"redis+sentinel://user:secret@127.0.0.1:{port}/mesh": "No master found for 'mesh'",
+        "unix://user:secret@/nowhere/redis.sock": "No such file",
+    }
+    for url, reason in urls.items():
+        caplog.clear()
+        store = SessionStore.from_url(url, timeout_s=10)
+        with pytest.raises(StoreUnavailable):
+            await store.ping()
+        await store.aclose()
+        assert told(caplog) == [AWAY]
+        assert reason in vars(caplog.records[0])["reason"]
+        assert "secret" not in str(vars(caplog.records[0]))
+
+
+def test_a_store_that_comes_and_goes_does_not_fill_the_log(caplog: pytest.LogCaptureFixture):
+    store = StoreLog("redis:6379")
+    for tenth in range(300):
+        store.failed("append", "no answer", now=tenth / 10)
+        store.answered("append")
+    assert told(caplog) == [AWAY, BACK] * round(30 / store_log.QUIET_S)
+
+
+def test_a_refusal_is_told_again_once_it_worked_in_between(caplog: pytest.LogCaptureFixture):
+    store = StoreLog("redis:6379")
+    store.refused("begin", "User u has no permissions to run the 'set' command")
+    store.refused("put", "User u has no permissions to run the 'set' command")
+    store.answered("begin")
+    store.refused("begin", "User u has no permissions to run the 'set' command")
+    assert told(caplog) == [REFUSES] * 2
+
+
+@pytest.mark.parametrize(
+    ("error", "command"),
+    [
+        (NoPermissionError("User u has no permissions to run the 'config|get' command"), None),
+        (ResponseError("ACL failure in script: User u has no permissions to run the 'time' c"), ""),
+        (ResponseError("Error running script: NOPERM this user has no permissions"), ""),
+        (ResponseError("unknown command 'CONFIG', with args beginning with: 'GET'"), "config"),
+        (ResponseError("unknown command `CONFIG`, with args beginning with:"), "config"),
+    ],
+)
+def test_servers_of_all_versions_are_understood(error: ResponseError, command: str | None):
+    assert is_refusal(error)
+    assert command_in(str(error)) == ("config|get" if command is None else command)
+
+
+@pytest.mark.parametrize(
+    "error", [NoScriptError("No matching script."), RedisConnectionError("Connection refused.")]
+)
+def test_what_mends_itself_is_no_refusal(error: Exception):
+    assert not is_refusal(error)
