@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.forks import Forked, nursery, surroundings
-from tests.serving.acl import PASSWORD, USER, as_documented, rules
+from tests.serving.acl import rules
 
 from specmesh import models
 from specmesh.cli.local import launcher
@@ -172,14 +172,17 @@ class Processes:
         return self._keep(role, child)
 
     def redis(self) -> tuple[Process, str]:
-        """A Redis and its URL, as the user that the documents describe; waits until it answers."""
+        """A Redis where everybody may do what the documents say is needed, and the user ``admin``
+        all, and its URL; waits until it answers."""
         socket = self._sockets / f"{len(self.started)}.sock"
         options = {"--port": "0", "--unixsocket": str(socket), "--save": "", "--appendonly": "no"}
-        user = ("--user", USER, "on", f">{PASSWORD}", *rules("*"))
-        command = (redis_binary(), *(part for option in options.items() for part in option), *user)
+        everybody = ("--user", "default", "on", "nopass", "-@all", *rules("*"))
+        admin = ("--user", "admin", "on", "nopass", "~*", "+@all")
+        listed = (part for option in options.items() for part in option)
+        command = (redis_binary(), *listed, *everybody, *admin)
         process = self._keep("redis", launch(command, surroundings()))
         process.wait_text("eady to accept connections")
-        return process, as_documented(f"unix://{socket}")
+        return process, f"unix://{socket}"
 
     def _keep(self, name: str, child: subprocess.Popen[str] | Forked) -> Process:
         process = Process(f"{name}-{len(self.started)}", child)

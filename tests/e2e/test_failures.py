@@ -138,7 +138,7 @@ async def test_without_redis_an_answer_completes_and_says_it_was_not_resumable(
 @pytest.mark.parametrize("check", ["refuse", "warn"])
 def test_an_orchestrator_says_that_its_redis_evicts_sessions(processes, check):
     _, url = processes.redis()
-    with Redis.from_url(url) as admin:
+    with Redis.from_url(url, username="admin", password="") as admin:
         admin.config_set("maxmemory", 100 << 20)
         admin.config_set("maxmemory-policy", "allkeys-lru")
     nobody = ("--verifiers", "127.0.0.1:1")
