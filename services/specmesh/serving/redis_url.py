@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -15,6 +15,8 @@ _BY_SENTINEL = ("redis+sentinel", "rediss+sentinel")
 _OF_CLUSTERS = ("redis+cluster", "rediss+cluster", "redis-cluster", "rediss-cluster")
 _HOST = re.compile(r"(?P<host>\[[\da-fA-F:.]+\]|[^\s:\[\]/@]+)(?::(?P<port>\d{1,5}))?", re.ASCII)
 _PARAMETERS = ("sentinel_username", "sentinel_password")
+_PARAMETERS_OF_ONE = ("db", "username", "password", "ssl_cert_reqs", "ssl_check_hostname")
+_NOT_ENCODED = "in a user or password each of / ? # % must be percent-encoded"
 _MAX_PORT = 65535
 
 
@@ -50,7 +52,7 @@ class SentinelUrl:
             raise ValueError("must name the service after the Sentinels: HOST:PORT,.../SERVICE")
         if not re.fullmatch(r"\d*", database, re.ASCII):
             raise ValueError("the database after the service must be a number")
-        given = _parameters(parts.query)
+        given = _parameters(parts.query, _PARAMETERS)
         return cls(
             addresses=tuple(_address(each) for each in hosts.split(",")),
             service=unquote(service),
@@ -99,7 +101,25 @@ def check_redis_url(url: str) -> str:
         )
     if scheme in _BY_SENTINEL:
         SentinelUrl.parse(url)
+    else:
+        _check_one_server(url)
     return url
+
+
+def _check_one_server(url: str) -> None:
+    """Raise ValueError, which names no secret, for what would be misread, or fail at each call."""
+    parts = urlsplit(url)
+    try:
+        port = parts.port
+    except ValueError:
+        raise ValueError(f"the port can't be read; {_NOT_ENCODED}") from None
+    if port == 0 or parts.fragment:
+        raise ValueError(f"the host and port can't be read; {_NOT_ENCODED}")
+    given = _parameters(parts.query, _PARAMETERS_OF_ONE)
+    database = given.get("db", "") if parts.scheme == "unix" else parts.path.strip("/")
+    for each in (database, given.get("db", "")):
+        if not re.fullmatch(r"\d*", each, re.ASCII):
+            raise ValueError(f"the database must be a number; {_NOT_ENCODED}")
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -112,8 +132,10 @@ def _address(text: str) -> tuple[str, int]:
     return match["host"].strip("[]"), port
 
 
-def _parameters(query: str) -> Mapping[str, str]:
+def _parameters(query: str, known: Sequence[str]) -> Mapping[str, str]:
     given = dict(parse_qsl(query, keep_blank_values=True))
-    if unknown := sorted(given.keys() - set(_PARAMETERS)):
-        raise ValueError(f"unknown parameter {unknown[0]!r}; known: {', '.join(_PARAMETERS)}")
+    if unknown := sorted(given.keys() - set(known)):
+        if not re.fullmatch(r"[a-z_]+", unknown[0]):  # it may be the end of a password
+            raise ValueError(f"its parameters can't be read; {_NOT_ENCODED}")
+        raise ValueError(f"unknown parameter {unknown[0]!r}; known: {', '.join(known)}")
     return given
