@@ -248,6 +248,20 @@ def test_when_a_drafter_leaves_nobody_goes_on_with_its_chain():
     ]
 
 
+def test_what_a_drafter_had_drafted_when_it_left_is_verified_at_once():
+    strategy = two_chains()
+    strategy.handle(drafted(3, 7, 8, last=False))
+    left = Capacity(num_verifiers=8, drafters=(0,))
+    assert strategy.handle(left) == [Cancel(3), check(4, 7, 8)]
+    commit, *commands = strategy.handle(verified(ALONE, says=7))
+    assert commit == Commit((7,), 1)
+    assert [each.path for each in commands if isinstance(each, Draft)] == [()]
+    commit, *commands = strategy.handle(verified(4, 1, 2, says=9))
+    assert commit == Commit((8, 9), 1)
+    assert [each.path for each in commands if isinstance(each, Draft)] == [()]
+    assert [chain.drafter for chain in strategy._chains] == [0]
+
+
 def test_when_the_first_drafter_leaves_the_other_goes_on_with_its_own_chain():
     strategy = two_chains()
     strategy.handle(drafted(3, 7, 8, last=False))

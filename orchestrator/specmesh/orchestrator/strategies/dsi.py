@@ -124,15 +124,23 @@ class DSI(Strategy):
         return self._go_on()
 
     def _adapt(self, capacity: Capacity) -> list[Command]:
-        """Give each drafter a chain, and end those whose drafters are gone: another would go on
-        with them, and draft the same twice."""
+        """Give each drafter a chain. Nobody goes on with that of a drafter that is gone, or two
+        would draft the same; but what it has is verified."""
         self._capacity = self._reach.capacity = capacity
         former = {chain.drafter: chain for chain in self._chains}
         self._chains = [
             former.pop(drafter) if drafter in former else Chain(drafter, start=len(self._text))
             for drafter in capacity.drafters
         ]
-        return [Cancel(chain.task) for chain in former.values() if chain.task is not None]
+        left = list(former.values())
+        self._chains += [chain for chain in left if chain.tokens]
+        cancelled = [chain.task for chain in left if chain.task is not None]
+        for chain in left:
+            chain.task = None
+        return [Cancel(task) for task in cancelled]
+
+    def _has_drafter(self, chain: Chain) -> bool:
+        return chain.drafter in self._capacity.drafters
 
     # What happened
 
@@ -212,6 +220,7 @@ class DSI(Strategy):
                 if chain.task is not None:
                     commands.append(Cancel(chain.task))
                 chain.start_over(len(self._text))
+        self._chains = [each for each in self._chains if each.tokens or self._has_drafter(each)]
         for task, check in list(self._checks.items()):
             if not check.goes_on_after(self._text):
                 del self._checks[task]
@@ -245,7 +254,8 @@ class DSI(Strategy):
     def _may_leave(self, chain: Chain, start: int) -> bool:
         """Whether to verify the chain's tokens from ``start`` on now."""
         # A chain that isn't drafted on has nothing to wait for.
-        complete = chain.far_ahead or chain.end == self._progress.draftable
+        complete = chain.far_ahead or not self._has_drafter(chain)
+        complete = complete or chain.end == self._progress.draftable
         num_tokens = chain.end - start
         some = num_tokens > 0 and (complete or self._is_unsure(chain, start))
         return some or num_tokens >= self._reach.lookahead
@@ -347,7 +357,7 @@ class DSI(Strategy):
 
     def _can_draft(self, chain: Chain) -> bool:
         ready = chain.task is None and not (chain.silent or chain.far_ahead)
-        return ready and chain.end < self._progress.draftable
+        return ready and self._has_drafter(chain) and chain.end < self._progress.draftable
 
     def _draft(self, chain: Chain, depth: int) -> Draft:
         self._last_task += 1
