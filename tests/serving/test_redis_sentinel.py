@@ -6,6 +6,7 @@ What a failover does to answers: ``tests/bench/test_failover.py``.
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import ssl
 import subprocess
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 from tests.ports import free_port
-from tests.serving.acl import as_documented
+from tests.serving.acl import DOCS, as_documented
 from tests.serving.conftest import RedisServer
 from tests.serving.test_redis_access import certs, tls, works  # noqa: F401 - certs is a fixture
 
@@ -104,6 +105,24 @@ async def test_sentinel_names_the_primary_and_a_database(
     with pytest.raises(StoreUnavailable, match="No master found for 'other'"):
         await other.ping()
     await other.aclose()
+
+
+async def test_a_user_of_the_sentinels_needs_what_the_docs_say_and_a_refusal_is_told(
+    redis_server: RedisServer,
+    start_sentinel: Callable[..., Sentinel],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (command,) = re.findall(
+        r"A user of the Sentinels needs ([A-Z ]+) and no keys", DOCS.read_text()
+    )
+    for granted in (command.lower().replace(" ", "|"), "ping"):
+        sentinel = start_sentinel(redis_server, f"user mesh on >secret -@all +{granted}")
+        url = as_documented(f"redis+sentinel://127.0.0.1:{sentinel.port}/mesh")
+        store = SessionStore.from_url(f"{url}?sentinel_username=mesh&sentinel_password=secret")
+        assert await works(store) == (granted != "ping")
+    (record,) = caplog.records
+    assert (record.levelname, vars(record)["command"]) == ("ERROR", "sentinel|masters")
+    assert "secret" not in vars(record)["reason"]
 
 
 async def test_sentinels_that_are_dead_or_frozen_are_passed_over(

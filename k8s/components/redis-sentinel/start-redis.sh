@@ -16,7 +16,7 @@ if [ -n "${REDIS_PASSWORD:-}" ]; then
   hash() { printf %s "$1" | sha256sum | cut -d " " -f 1; }
   cat > /run/redis/users.acl <<ACL
 user default on nopass resetkeys resetchannels -@all +ping
-user specmesh on #$(hash "$REDIS_PASSWORD") ~specmesh:* +eval +evalsha +script|load +ping +get +set +getrange +append +strlen +hmget +hset +hdel +del +expire +pttl +info +config|get
+user specmesh on #$(hash "$REDIS_PASSWORD") ~specmesh:* +evalsha +script|load +ping +get +set +getrange +append +strlen +hmget +hset +hdel +del +expire +pttl +time +zadd +zrevrangebyscore +zremrangebyscore +zremrangebyrank +pexpire +select +info +config|get
 user replica on #$(hash "$REDIS_INTERNAL_PASSWORD") +psync +replconf +ping
 user sentinel on #$(hash "$REDIS_INTERNAL_PASSWORD") allchannels +multi +slaveof +replicaof +ping +exec +subscribe +config|rewrite +role +publish +info +client|setname +client|kill +script|kill
 ACL

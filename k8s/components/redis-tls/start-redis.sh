@@ -5,7 +5,7 @@ umask 077
 hash=$(printf %s "$REDIS_PASSWORD" | sha256sum | cut -d " " -f 1)
 cat > /run/redis/users.acl <<ACL
 user default on nopass resetkeys resetchannels -@all +ping
-user specmesh on #$hash ~specmesh:* +eval +evalsha +script|load +ping +get +set +getrange +append +strlen +hmget +hset +hdel +del +expire +pttl +info +config|get
+user specmesh on #$hash ~specmesh:* +evalsha +script|load +ping +get +set +getrange +append +strlen +hmget +hset +hdel +del +expire +pttl +time +zadd +zrevrangebyscore +zremrangebyscore +zremrangebyrank +pexpire +select +info +config|get
 ACL
 # What is acknowledged is on disk, and is never evicted: a full Redis refuses writes, and answers go
 # on unstored. Certificates that cert-manager has renewed are read within the hour.

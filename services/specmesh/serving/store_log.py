@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 
-from redis.exceptions import NoPermissionError, ResponseError
+from redis.exceptions import NoPermissionError
 
 from specmesh.serving import conventions as names
 
@@ -71,10 +71,9 @@ class StoreLog:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether the server refuses its user a command or a key, or has no such command."""
-    if isinstance(error, NoPermissionError):
-        return True
-    return isinstance(error, ResponseError) and bool(_REFUSED.search(str(error)))
+    """Whether a server, or a Sentinel, refuses its user a command or a key, or has no such
+    command."""
+    return isinstance(error, NoPermissionError) or bool(_REFUSED.search(str(error)))
 
 
 def command_in(text: str) -> str:
