@@ -1,4 +1,4 @@
-"""What the log says of a Redis that can't be used, and for how long."""
+"""The log says when and why a Redis can't be used, and when that is over."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REFUSES = "store refuses a command"
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What the log has."""
+    """Return the events in the log."""
     return [each.getMessage() for each in caplog.records]
 
 

@@ -5,8 +5,8 @@ as well: who may not share a cached prefix doesn't find it here either. A replic
 identity, which no other process ever has, so whoever finds one that has died finds nobody. Each
 entry is a lease: nobody takes back what a replica has evicted since.
 
-All of it are hints. Nothing is lost with them, nothing that depends on one may fail without it, and
-one is ignored if it can't be read, whatever it holds.
+All of this is hints. Nothing is lost with them, nothing that depends on one may fail without it, and
+one that can't be read is ignored, whatever it holds.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class PrefixDirectory(RedisStore):
 
 
 def _readable(found: Iterable[tuple[bytes, int]]) -> Iterator[tuple[str, int]]:
-    """The hints that name a replica."""
+    """Yield the hints that name a replica."""
     for replica, number in found:
         with suppress(UnicodeDecodeError):
             yield replica.decode(), number

@@ -44,12 +44,12 @@ class RedisStore:
 
     @property
     def address(self) -> str:
-        """Where the store is, without a secret; empty if nobody has said it."""
+        """The store's address, which holds no secret; empty if nobody has said it."""
         return self._log.address
 
     @property
     def trouble(self) -> str:
-        """Why the last command failed; empty if it was answered."""
+        """The reason for which the last command failed; empty if it was answered."""
         return self._log.trouble
 
     async def aclose(self) -> None:
@@ -106,13 +106,14 @@ class RedisStore:
 
 
 async def _unless_refused(name: str, command: Awaitable[Any]) -> Any:
-    """The reply to the command ``name``; None if this user may not ask, or nobody may, as in
-    managed services."""
+    """Return the reply to the command ``name``; None if this user may not ask, or nobody may, as
+    in managed services."""
     try:
         return await command
     except ResponseError as error:
-        if not command_in(str(error)).startswith(name) and is_refusal(error):
-            raise  # it was refused to choose the database, before it came to this
+        refused = command_in(str(error))
+        if refused and not refused.startswith(name):
+            raise  # the connection was refused its database, before it came to this
         return None
 
 

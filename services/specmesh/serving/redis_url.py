@@ -71,7 +71,7 @@ def is_by_sentinel(url: str) -> bool:
 
 
 def address_of(url: str) -> str:
-    """Where Redis is, as people are told: without user, password and parameters."""
+    """Return where Redis is, as people are told: without user, password and parameters."""
     if is_by_sentinel(url):
         found = SentinelUrl.parse(url)
         sentinels = ",".join(f"{host}:{port}" for host, port in found.addresses)

@@ -16,14 +16,14 @@ QUIET_S = 10.0
 _REFUSED = re.compile(
     r"NOPERM|no permissions|can't run this command|unknown command", re.IGNORECASE
 )
-"""How servers of any version say that they refuse a command, also in the midst of a script."""
+"""Servers of all versions refuse a command in one of these ways, also in the midst of a script."""
 _COMMAND = re.compile(r"'([\w|]+)' command|unknown command [`']([\w|]+)", re.IGNORECASE)
 
 _refusals = names.STORE_REFUSALS.instrument()
 
 
 class StoreLog:
-    """What is logged about the store at ``address``, which holds no secret.
+    """Logs the troubles of the store at ``address``, which holds no secret.
 
     A command that the server refuses is an error, since nothing mends that by itself, and is told
     once until it works. A store that is away is a warning.
@@ -32,11 +32,11 @@ class StoreLog:
     def __init__(self, address: str) -> None:
         self.address = address
         self.trouble = ""
-        """Why the last command failed; empty if it was answered."""
+        """The reason for which the last command failed; empty if it was answered."""
         self._refused: dict[str, str] = {}
         """The refusals that were told: an operation that needs the command, by the command."""
         self._is_away = False
-        """That was told, and not yet that it is over."""
+        """The log says that the store is away, and not yet that it is back."""
         self._told_at = float("-inf")
 
     def answered(self, operation: str) -> None:
@@ -71,12 +71,13 @@ class StoreLog:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether a server, or a Sentinel, refuses its user a command or a key, or has no such
+    """Tell whether a server, or a Sentinel, refuses its user a command or a key, or has no such
     command."""
     return isinstance(error, NoPermissionError) or bool(_REFUSED.search(str(error)))
 
 
 def command_in(text: str) -> str:
-    """The command that an error of the server names, in lower case; empty if it names none."""
+    """Return the command that an error of the server names, in lower case; empty if it names
+    none."""
     found = _COMMAND.search(text)
     return "" if found is None else (found[1] or found[2]).lower()

@@ -68,7 +68,7 @@ class Mesh:
             pool.forgetters.append(self._keep_holders)
 
     def _keep_holders(self, _: str) -> None:
-        """A process is gone for good: forget what it held."""
+        """Forget what processes held that are gone for good."""
         peers = (*self.verifiers.peers, *self.drafters.peers)
         self.holders.keep({peer.identity for peer in peers})
 

@@ -41,7 +41,7 @@ from specmesh.decoding.tree_shape import TreeShape
 from specmesh.orchestrator.strategies.options import StrategyOptions
 
 DrafterName = str | int
-"""What a driver calls one of several different drafters, whichever others come and go."""
+"""Drivers name drafters so; a name stays one drafter's own while others come and go."""
 TaskId = int
 """Chosen by the strategy, new for every task, so that a late answer to a cancelled task
 cannot be taken for another's."""
@@ -236,7 +236,8 @@ class Verified:
     verdict: Verdict
     next_draft: Drafted | None = None
     tried: tuple[int, ...] | None = None
-    """The nodes that the replica was sent, if it verifies chains alone; None: all."""
+    """The only nodes that the replica was sent, since it verifies chains alone; None stands for
+    all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from specmesh.orchestrator.strategies.kit.draft_chain import DraftChain
 
 
 def trials_of(drafted: Sequence[int], said: Sequence[int]) -> list[bool]:
-    """Whether each token of a chain is what the target has ``said``, up to the first that isn't."""
+    """Tell for each token of a chain whether it is what the target has ``said``, up to the first
+    that isn't."""
     agrees = [own == other for own, other in zip(drafted, said, strict=False)]
     return agrees[: agrees.index(False) + 1] if False in agrees else agrees
 

@@ -124,8 +124,8 @@ class DSI(Strategy):
         return self._go_on()
 
     def _adapt(self, capacity: Capacity) -> list[Command]:
-        """Give each drafter a chain. Nobody goes on with that of a drafter that is gone, or two
-        would draft the same; but what it has is verified."""
+        """Give each drafter a chain. Nobody goes on with the chain of a drafter that is gone, since
+        two would then draft the same; but what it has is verified."""
         self._capacity = self._reach.capacity = capacity
         former = {chain.drafter: chain for chain in self._chains}
         self._chains = [

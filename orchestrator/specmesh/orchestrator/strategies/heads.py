@@ -96,8 +96,9 @@ class Heads(Strategy):
         return [*commands, *self._go_on(said, self._fitting(event.next_draft))]
 
     def _outcome(self, said: tuple[int, ...], tried: tuple[int, ...] | None) -> TreeOutcome:
-        """What the heads' tree learns from what the target has ``said``, and from the nodes that
-        were ``tried`` of the one that was verified."""
+        """Return what the verification teaches about the heads' own tree: the target has ``said``
+        these tokens, and a replica that verifies chains alone has ``tried`` only these nodes of the
+        tree that was verified."""
         own = self._drafted.tree
         accepted = own.follow(said[:-1])
         own_tried = None if tried is None else own.follow(self._tree.tokens_on(tried))

@@ -97,9 +97,9 @@ class HeadsAndDrafter(Heads):
         return commands + self._draft_on()
 
     def _likelier_first(self, heads: DrawnTree, chain: DrawnTree) -> list[DrawnTree]:
-        """The draft whose own path has more tokens accepted, as far as is known, comes first: that
-        path is all that a replica gets which verifies chains alone. In rejection mode heads always
-        do."""
+        """Put the draft first whose own path is expected to have more tokens accepted: a replica
+        that verifies chains alone is sent no more than that path. In rejection mode the heads
+        always come first."""
         if heads.distributions or chain.distributions:
             return [heads, chain]
         of_heads = expected_tokens(self._heads_acceptance.alpha, len(self._first_choices))

@@ -39,10 +39,11 @@ class DraftTree:
         next_token: int,
         tried: Collection[int] | None = None,
     ) -> TreeOutcome:
-        """What its verification taught: the nodes on the accepted path had their children tried.
+        """Return what its verification taught: the nodes on the accepted path had their children
+        tried.
 
         ``next_token`` is the target's own after that path. ``tried`` has the only nodes that the
-        replica was sent; None: all of them.
+        replica was sent; None stands for all of them.
         """
         return TreeOutcome(
             num_nodes=len(self.tree),
@@ -59,10 +60,10 @@ class DraftTree:
         )
 
     def _siblings(self, node: int, said: int, tried: Collection[int] | None) -> Siblings:
-        """The children of ``node``, where the target has ``said`` a token.
+        """Judge the children of ``node``, where the target has ``said`` a token.
 
-        Children that were not drawn are right if they are that token, whether they were tried or
-        not. Of drawn ones (rejection mode) nothing is known if they weren't.
+        A child that was not drawn is right if it is that token, whether it was tried or not. A
+        drawn one (rejection mode) that was not tried teaches nothing.
         """
         children = self.tree.children(node)
         if tried is not None and node in self.distributions:
