@@ -5,8 +5,8 @@ as well: who may not share a cached prefix doesn't find it here either. A replic
 identity, which no other process ever has, so whoever finds one that has died finds nobody. Each
 entry is a lease: nobody takes back what a replica has evicted since.
 
-All of this is hints. Nothing is lost with them, nothing that depends on one may fail without it, and
-one that can't be read is ignored, whatever it holds.
+All of this is hints. Nothing is lost with them, and nothing that depends on one may fail without
+it. One that can't be read is ignored, whatever it holds.
 """
 
 from __future__ import annotations
