@@ -26,6 +26,7 @@ from tests.ports import free_port
 from tests.serving.conftest import RedisServer
 
 from specmesh.orchestrator import session_log
+from specmesh.serving.errors import error_info
 from specmesh.v1 import events_pb2
 from specmesh.v1 import generation_pb2 as pb
 from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
@@ -72,8 +73,11 @@ async def test_redis_that_is_away_from_the_start_costs_only_resumption(
     assert answer.tokens == alone(request().sampling)
     assert not answer.started.resumable
     assert not answer.finished.resumable
-    expected = (grpc.StatusCode.UNAVAILABLE, "STORE_UNAVAILABLE")
-    assert await refusal(stub.Resume(resuming(answer))) == expected
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await collect(stub.Resume(resuming(answer)))
+    assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert error_info(raised.value).reason == "STORE_UNAVAILABLE"
+    assert store.address.rpartition(":")[2] not in str(raised.value)
     assert counted() == 1
 
 

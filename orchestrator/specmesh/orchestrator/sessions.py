@@ -128,4 +128,7 @@ def told() -> Iterator[None]:
         current = {"current_epoch": str(error.current_epoch)}
         raise Aborted("STALE_EPOCH", str(error), current) from error
     except StoreUnavailable as error:
-        raise Unavailable("STORE_UNAVAILABLE", str(error)) from error
+        # Why is in the log, with the store's address, which is no affair of clients.
+        raise Unavailable(
+            "STORE_UNAVAILABLE", "the store of sessions can't be reached now"
+        ) from error
