@@ -13,13 +13,17 @@ from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
-from tests.serving.acl import COMMANDS, rules
+from tests.serving.acl import COMMANDS, as_documented, rules
 from tests.serving.conftest import RedisServer
 
+from specmesh.orchestrator.__main__ import OrchestratorService, OrchestratorSettings
 from specmesh.serving import lua
 from specmesh.serving.certs.authority import Authority
 from specmesh.serving.certs.folder import bearers, make
+from specmesh.serving.identity.watched import UnusableFile
 from specmesh.serving.prefix_directory import Beginnings, PrefixDirectory
+from specmesh.serving.process import CannotStart
+from specmesh.serving.server import Server
 from specmesh.serving.session import Claim, Generated, Session, StoreUnavailable, Writer
 from specmesh.serving.sessions import SessionStore
 from specmesh.serving.settings import RedisSettings, RedisTls
@@ -84,8 +88,9 @@ def tls(certs: Path, ca: str = "ca.pem") -> RedisTls:
 
 
 async def test_the_store_is_reached_over_tls_with_a_certificate(tls_port: int, certs: Path):
-    url = f"rediss://localhost:{tls_port}"
+    url = as_documented(f"rediss://localhost:{tls_port}")
     assert await works(SessionStore.from_url(url, tls=tls(certs), timeout_s=10))
+    assert await finds(PrefixDirectory.from_url(url, tls=tls(certs), timeout_s=10))
 
 
 async def test_a_redis_that_another_ca_vouches_for_is_not_believed(tls_port: int, certs: Path):
@@ -148,6 +153,36 @@ def test_the_docs_have_the_commands_that_are_sent_and_no_others():
     in_scripts = {command.lower() for script in scripts for command in called.findall(script)}
     sent = {"evalsha", "script|load", "ping", "getrange", "select", "info", "config|get"}
     assert set(COMMANDS) == in_scripts | sent
+
+
+@pytest.mark.parametrize(
+    ("files", "fault"),
+    [
+        ({"redis_ca": "missing.pem"}, "--redis-ca .*missing.pem can't be used: .*No such file"),
+        ({"redis_ca": "empty.pem"}, "--redis-ca .*empty.pem can't be used"),
+        (
+            {"redis_cert": "orchestrator.pem", "redis_key": "gateway-key.pem"},
+            "--redis-cert .*orchestrator.pem with --redis-key .*gateway-key.pem can't be used",
+        ),
+    ],
+)
+def test_files_that_are_of_no_use_are_refused_by_name(
+    certs: Path, files: dict[str, str], fault: str
+):
+    (certs / "empty.pem").touch()
+    given = {key: certs / each for key, each in files.items()}
+    with pytest.raises(UnusableFile, match=fault):
+        RedisSettings(redis_url="rediss://x", **given).redis_tls.check()
+    RedisSettings(redis_url="rediss://x", redis_ca=certs / "ca.pem").redis_tls.check()
+
+
+async def test_a_process_does_not_start_with_a_file_that_is_of_no_use(certs: Path):
+    settings = OrchestratorSettings(
+        verifiers="127.0.0.1:1", redis_url="rediss://x", redis_ca=certs / "missing.pem"
+    )
+    server = Server(settings, OrchestratorService(settings))
+    with pytest.raises(CannotStart, match=r"--redis-ca .*missing\.pem can't be used"):
+        await server.listen()
 
 
 @pytest.mark.parametrize(

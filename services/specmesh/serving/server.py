@@ -28,7 +28,7 @@ from specmesh.serving.interceptors import CallInterceptor, Layer, reporting_erro
 from specmesh.serving.late_handlers import LateHandlers
 from specmesh.serving.listening import listens
 from specmesh.serving.process import CannotStart, run_process
-from specmesh.serving.settings import ServerSettings
+from specmesh.serving.settings import RedisSettings, ServerSettings
 from specmesh.serving.telemetry import metrics_enabled, tracing_enabled
 from specmesh.serving.tracing import traced
 
@@ -167,11 +167,17 @@ class Server:
         return f"{host}:{port}"
 
     def _credentials(self) -> grpc.ServerCredentials | None:
-        """What the port speaks TLS with, None for plain text. Raises ``CannotStart``."""
+        """Return what the port speaks TLS with, None for plain text.
+
+        Raises ``CannotStart`` if a file that the settings name is of no use, those for Redis
+        included.
+        """
         settings = self._settings
         try:
             if self._bearer is not None:
                 self._bearer.load()
+            if isinstance(settings, RedisSettings):
+                settings.redis_tls.check()
             if settings.tls is not None:
                 return server_credentials(
                     watched_certificate(settings.tls),

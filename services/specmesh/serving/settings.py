@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -19,6 +20,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from specmesh.serving.identity.settings import TlsSettings
+from specmesh.serving.identity.watched import UnusableFile
 from specmesh.serving.intake import MAX_REQUEST_BYTES
 from specmesh.serving.redis_url import check_redis_url, is_tls
 
@@ -149,6 +151,22 @@ class RedisTls:
     ca: Path | None = None
     cert: Path | None = None
     key: Path | None = None
+
+    def check(self) -> None:
+        """Read the files. Raises ``UnusableFile``, which names the option: Redis's client would
+        only say of each connection that it failed."""
+        context = ssl.create_default_context()
+        try:
+            if self.ca is not None:
+                context.load_verify_locations(self.ca)
+        except OSError as error:
+            raise UnusableFile(f"--redis-ca {self.ca} can't be used: {error}") from error
+        try:
+            if self.cert is not None:
+                context.load_cert_chain(self.cert, self.key)
+        except OSError as error:
+            files = f"--redis-cert {self.cert} with --redis-key {self.key}"
+            raise UnusableFile(f"{files} can't be used: {error}") from error
 
 
 class RedisSettings(BaseSettings):
