@@ -182,7 +182,7 @@ async def test_a_process_does_not_start_with_a_file_that_is_of_no_use(certs: Pat
     )
     server = Server(settings, OrchestratorService(settings))
     with pytest.raises(CannotStart, match=r"--redis-ca .*missing\.pem can't be used"):
-        await server.listen()
+        await server.start()
 
 
 @pytest.mark.parametrize(

@@ -167,17 +167,11 @@ class Server:
         return f"{host}:{port}"
 
     def _credentials(self) -> grpc.ServerCredentials | None:
-        """Return what the port speaks TLS with, None for plain text.
-
-        Raises ``CannotStart`` if a file that the settings name is of no use, those for Redis
-        included.
-        """
+        """What the port speaks TLS with, None for plain text. Raises ``CannotStart``."""
         settings = self._settings
         try:
             if self._bearer is not None:
                 self._bearer.load()
-            if isinstance(settings, RedisSettings):
-                settings.redis_tls.check()
             if settings.tls is not None:
                 return server_credentials(
                     watched_certificate(settings.tls),
@@ -189,7 +183,8 @@ class Server:
         return None
 
     async def start(self) -> None:
-        """Start the service, then answer its calls and report SERVING."""
+        """Start the service, then answer its calls and report SERVING. Raises ``CannotStart``."""
+        _check_redis_files(self._settings)
         await self._service.start()
         await self.health.started()
         if isinstance(self._service, Dependent):
@@ -247,6 +242,14 @@ class Server:
         if self._following is not None:
             self._following.cancel()
             await asyncio.wait({self._following})
+
+
+def _check_redis_files(settings: ServerSettings) -> None:
+    if isinstance(settings, RedisSettings):
+        try:
+            settings.redis_tls.check()
+        except UnusableFile as error:
+            raise CannotStart(str(error)) from error
 
 
 def _connection_age(settings: ServerSettings) -> Sequence[tuple[str, int]]:
