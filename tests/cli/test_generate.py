@@ -30,7 +30,6 @@ class Orchestrator(GenerationServiceServicer):
 
     def __init__(self):
         self.requests = []
-        self.resumable = True
 
     def Generate(self, request, context):  # noqa: N802
         self.requests.append(request)
@@ -48,7 +47,7 @@ class Orchestrator(GenerationServiceServicer):
         )
         yield event(
             finished=events_pb2.GenerationFinished(
-                finish_reason=events_pb2.FINISH_REASON_STOP, stats=stats, resumable=self.resumable
+                finish_reason=events_pb2.FINISH_REASON_STOP, stats=stats
             )
         )
 
@@ -93,13 +92,6 @@ def test_the_answer_goes_to_stdout_and_nothing_else_does(orchestrator):
     assert result.stdout == "Hello world\n"
     assert "2 tokens in 100 ms (20.0 tokens/s)" in result.stderr
     assert "acceptance 25%" in result.stderr
-
-
-@pytest.mark.parametrize("is_stored", [True, False])
-def test_stats_say_that_an_answer_was_not_stored(orchestrator, is_stored):
-    orchestrator.resumable = is_stored
-    result = invoke("generate", "Say it", "--target", orchestrator.address, "--stats")
-    assert ("; not stored;" in result.stderr) == (not is_stored)
 
 
 def test_json_is_one_object_with_the_whole_result(orchestrator):

@@ -93,8 +93,6 @@ def in_words(result: GenerationResult) -> str:
         words.append(f"acceptance {stats.acceptance:.0%}")
     if stats.num_unchecked_tokens:
         words.append(f"{stats.num_unchecked_tokens} tokens not checked by the target")
-    if not result.resumable:
-        words.append("not stored")
     return "; ".join((*words, f"ended by {result.finish_reason.replace('_', ' ')}"))
 
 

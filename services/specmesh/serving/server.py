@@ -244,14 +244,6 @@ class Server:
             await asyncio.wait({self._following})
 
 
-def _check_redis_files(settings: ServerSettings) -> None:
-    if isinstance(settings, RedisSettings):
-        try:
-            settings.redis_tls.check()
-        except UnusableFile as error:
-            raise CannotStart(str(error)) from error
-
-
 def _connection_age(settings: ServerSettings) -> Sequence[tuple[str, int]]:
     """The options of a server that has its clients connect anew from time to time."""
     if settings.max_connection_age_seconds is None:
@@ -260,6 +252,14 @@ def _connection_age(settings: ServerSettings) -> Sequence[tuple[str, int]]:
         ("grpc.max_connection_age_ms", round(settings.max_connection_age_seconds * 1e3)),
         ("grpc.max_connection_age_grace_ms", round(settings.max_connection_grace_seconds * 1e3)),
     )
+
+
+def _check_redis_files(settings: ServerSettings) -> None:
+    if isinstance(settings, RedisSettings):
+        try:
+            settings.redis_tls.check()
+        except UnusableFile as error:
+            raise CannotStart(str(error)) from error
 
 
 async def serve(settings: ServerSettings, service: Service) -> int:
