@@ -43,7 +43,9 @@ KINDS = {
 
 OF_NAMES = {"replace verifier", "dns away"}
 """With one of these a mesh finds its verifiers by a name; otherwise their addresses are listed."""
-OF_HINTS = {"garbage hints"}
+
+ADDED = {"garbage hints"}
+"""Those that came after seeds had been noted whose meaning is to stay."""
 
 
 CHOSEN = ("autoregressive", "speculative", "dsi", "branch-prediction", "exhaustive", "filter")
