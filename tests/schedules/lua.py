@@ -13,12 +13,15 @@ Call = Callable[..., Any]
 
 _lua = lupa.lua51.LuaRuntime(encoding=None, register_eval=False, register_builtins=False)
 _prepare = _lua.eval(
-    b"""function(call, pcall)
+    b"""function(call)
       redis = {
         call = function(...) return call(...) end,
-        pcall = function(...) return pcall(...) end,
         error_reply = function(text) return {err = text} end,
         status_reply = function(text) return {ok = text} end,
+        pcall = function(...)
+          local worked, reply = pcall(call, ...)
+          return worked and reply or {err = tostring(reply)}
+        end,
       }
     end"""
 )
@@ -33,17 +36,7 @@ def compiled(script: str) -> Any:
 
 def run(script: str, keys: Sequence[bytes], args: Sequence[bytes], call: Call) -> Any:
     """What the script returns to a client, its ``redis.call`` being ``call``."""
-
-    def called(*words: Any) -> Any:
-        return _to_lua(call(*map(_word, words)))
-
-    def called_safely(*words: Any) -> Any:
-        try:
-            return called(*words)
-        except ResponseError as error:
-            return _lua.table_from({b"err": str(error).encode()})
-
-    _prepare(called, called_safely)
+    _prepare(lambda *words: _to_lua(call(*map(_word, words))))
     return _reply(compiled(script)(_lua.table_from(keys), _lua.table_from(args)))
 
 

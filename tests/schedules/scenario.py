@@ -33,11 +33,11 @@ KINDS = {
     "freeze redis": 4,
     "late redis": 3,
     "lossy redis": 3,
+    "garbage hints": 2,
     "lag and die": 4,
     "theft": 2,
     "replace verifier": 3,
     "dns away": 2,
-    "garbage hints": 2,
 }
 """Faults, and how often each is chosen."""
 

@@ -77,13 +77,6 @@ class Redis:
                 snapshot = self._snapshots.pop()
             self.keys.restore(snapshot)
 
-    def spoil(self, names: Sequence[bytes]) -> None:
-        """Replace the hints among ``names`` with garbage, if somebody does that now."""
-        if self.garbage is not None:
-            for name in names:
-                if name.endswith(b":holders"):
-                    self.keys.values[name] = self.garbage()
-
     async def run(self, work: Callable[[], Any], who: Any, what: str) -> Any:
         """Send a command and await its reply."""
         future = self._loop.create_future()
@@ -118,6 +111,13 @@ class Redis:
         if self.late and self.dice.random() < self.late:
             seconds += self.dice.random() * self.late_s
         return seconds
+
+    def spoil(self, names: Sequence[bytes]) -> None:
+        """Replace the hints among ``names`` with garbage, if somebody does that now."""
+        if self.garbage is not None:
+            for name in names:
+                if name.endswith(b":holders"):
+                    self.keys.values[name] = self.garbage()
 
     def _perform(self, future: Any, context: Any, work: Any, who: Any, what: str) -> None:
         before = self.keys.snapshot()
