@@ -147,13 +147,6 @@ def _closed_channel_cancels_the_answer() -> Iterator[None]:
 
 
 @contextmanager
-def _nobody_succeeds_who_left() -> Iterator[None]:
-    """A call that lost two replicas waits for them, even if they have left for good."""
-    with patch.object(Attempts, "_find_successor", lambda attempts: None):
-        yield
-
-
-@contextmanager
 def _hints_are_read_as_they_come() -> Iterator[None]:
     """Whatever Redis has in place of a hint is taken for the name of a replica."""
 
@@ -161,6 +154,13 @@ def _hints_are_read_as_they_come() -> Iterator[None]:
         return [(replica.decode(), number) for replica, number in found]
 
     with patch.object(prefix_directory, "_readable", all_of_them):
+        yield
+
+
+@contextmanager
+def _nobody_succeeds_who_left() -> Iterator[None]:
+    """A call that lost two replicas waits for them, even if they have left for good."""
+    with patch.object(Attempts, "_find_successor", lambda attempts: None):
         yield
 
 
@@ -196,14 +196,14 @@ MUTATIONS = {
         _drafts_of_heads_are_believed, ("sick verifier",), seed=1256
     ),
     "suspicion is enough": Mutation(_suspicion_is_enough, ("sick verifier",), seed=161),
+    "hints are read as they come": Mutation(
+        _hints_are_read_as_they_come, ("garbage hints",), seed=67
+    ),
     "a closed channel cancels the answer": Mutation(
         _closed_channel_cancels_the_answer, ("replace verifier",), seed=171
     ),
     "nobody succeeds who left": Mutation(
         _nobody_succeeds_who_left, ("replace verifier", "break calls"), seed=785
-    ),
-    "hints are read as they come": Mutation(
-        _hints_are_read_as_they_come, ("garbage hints",), seed=67
     ),
 }
 """By what is wrong with them."""
