@@ -219,6 +219,16 @@ def test_loopback_is_told_by_address_and_not_by_likeness():
     assert is_loopback("127.8.8.8:1")
 
 
+def test_metadata_may_be_asked_for_before_each_call():
+    teams = iter(["search", "ads"])
+    with FakeMesh() as mesh:
+        mesh.answer("a")
+        with Client(mesh.address, metadata=lambda: [("x-team", next(teams))]) as client:
+            client.complete("b")
+            client.list_models()
+    assert [each["x-team"] for each in mesh.metadata] == ["search", "ads"]
+
+
 def test_metadata_goes_with_every_call_and_options_replace_the_clients_own():
     with (
         FakeMesh() as mesh,

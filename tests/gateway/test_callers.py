@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import logging
@@ -13,6 +14,7 @@ from tests.client.conftest import FakeOrchestrator, refuses, whole_answer
 
 from specmesh.gateway.__main__ import make_server
 from specmesh.gateway.settings import GatewaySettings
+from specmesh.serving.identity.on_behalf import CALLER
 from specmesh.serving.process import CannotStart
 
 ASKED = {"model": "toy", "prompt": "hello"}
@@ -80,15 +82,34 @@ async def test_the_mesh_is_shown_the_gateways_own_token(
     assert orchestrator.metadata[0]["authorization"] == "Bearer secret"
 
 
-async def test_request_ids_of_different_callers_never_meet(open_gateway, orchestrator, tokens):
+async def test_the_mesh_is_told_for_whom_a_gateway_calls(open_gateway, orchestrator, tokens):
     orchestrator.generate_scripts = [whole_answer] * 3
     gateway = await open_gateway(orchestrator.address, tokens=tokens)
-    asked = {**ASKED, "specmesh": {"request_id": "r"}}
-    for token in ("alpha", "beta", "alpha"):
-        assert (await gateway.post("/v1/completions", asked, **bearer(token))).status_code == 200
-    alices, bobs, again = (request.request_id for request in orchestrator.requests)
-    assert alices == again
-    assert len({alices, bobs, "r"}) == 3
+    for token in ("alpha", "beta"):
+        # What a caller says of itself in a header is no part of it.
+        claimed = {CALLER: base64.b64encode(b"token:admin").decode()}
+        sent = await gateway.post("/v1/completions", ASKED, **bearer(token), **claimed)
+        assert sent.status_code == 200
+    told = [metadata.get(CALLER) for metadata in orchestrator.metadata]
+    assert told == [b"token:alice", b"token:bob"]
+
+
+async def test_a_gateway_that_knows_nobody_names_nobody(gateway, orchestrator):
+    orchestrator.generate_scripts = [whole_answer] * 2
+    await gateway.post("/v1/completions", ASKED, **bearer("alpha"))
+    await gateway.post("/v1/completions", ASKED)
+    assert all(CALLER not in metadata for metadata in orchestrator.metadata)
+
+
+async def test_a_mesh_that_does_not_know_the_gateway_is_no_fault_of_the_caller(
+    open_gateway, orchestrator, tokens
+):
+    orchestrator.generate_scripts = [
+        refuses(grpc.StatusCode.PERMISSION_DENIED, "who?", "NOT_A_GATEWAY")
+    ]
+    gateway = await open_gateway(orchestrator.address, tokens=tokens)
+    response = await gateway.post("/v1/completions", ASKED, **bearer("alpha"))
+    assert (response.status_code, response.json()["error"]["code"]) == (500, "not_a_gateway")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -27,6 +27,8 @@ PASSED_OVER_S = 2.0
 """How long a target that broke a call is passed over: about as long as a restart takes."""
 
 Metadata = Sequence[tuple[str, str | bytes]]
+MetadataSource = Metadata | Callable[[], Metadata]
+"""What calls carry, or a function that is asked for it before each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +37,7 @@ class ChannelSettings:
 
     tls: Tls | None
     token: TokenSource | None
-    metadata: Metadata
+    metadata: MetadataSource
     interceptors: Sequence[grpc.aio.ClientInterceptor]
     options: Sequence[tuple[str, str | int]]
     connect_s: float
@@ -77,10 +79,11 @@ class Endpoint:
         return TokenizerServiceStub(self._open())
 
     async def metadata(self) -> tuple[tuple[str, str | bytes], ...]:
-        """What every call carries, as soon as one may begin. Raises what the token's source
-        raises."""
+        """What every call carries, as soon as one may begin. Raises what the sources
+        of metadata and token raise."""
         await self._open_for_calls.wait()
-        given = tuple(self._settings.metadata)
+        source = self._settings.metadata
+        given = tuple(source() if callable(source) else source)
         if self._settings.token is None:
             return given
         return (*given, await bearer(self._settings.token))

@@ -11,7 +11,7 @@ import grpc
 from specmesh.client.addresses import targets_or_default
 from specmesh.client.answers import ChatPrompt, GenerationResult, ServedModel, served_model_from
 from specmesh.client.batches import answer_all
-from specmesh.client.channels import ChannelSettings, Metadata
+from specmesh.client.channels import ChannelSettings, MetadataSource
 from specmesh.client.chats import ChatMessage
 from specmesh.client.credentials import Tls, TokenSource, is_loopback
 from specmesh.client.errors import SpecmeshError
@@ -54,6 +54,7 @@ class AsyncClient:
     in: it may be a global. It is cheap to share and safe to use from many tasks; ``async with``
     closes the connections of its event loop. ``tls``, ``token`` and ``metadata`` say who calls;
     a token goes over plain text to this machine alone, or with ``send_token_in_clear_text``.
+    ``metadata`` may be a function, which is asked before each call, in the task that makes it.
     ``interceptors`` are grpc.aio's; ``channel_options`` are gRPC's and replace those of the
     same name that the client sets itself.
     """
@@ -64,7 +65,7 @@ class AsyncClient:
         tls: Tls | None = None,
         token: TokenSource | None = None,
         send_token_in_clear_text: bool = False,
-        metadata: Metadata = (),
+        metadata: MetadataSource = (),
         interceptors: Sequence[grpc.aio.ClientInterceptor] = (),
         channel_options: Sequence[tuple[str, str | int]] = (),
         timeouts: Timeouts | None = None,

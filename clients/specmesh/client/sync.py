@@ -17,7 +17,7 @@ from specmesh.client.answers import (
     ServedModel,
 )
 from specmesh.client.background import background
-from specmesh.client.channels import Metadata
+from specmesh.client.channels import MetadataSource
 from specmesh.client.chats import ChatMessage
 from specmesh.client.client import AsyncClient
 from specmesh.client.credentials import Tls, TokenSource
@@ -40,7 +40,7 @@ class ClientOptions(TypedDict, total=False):
     tls: Tls | None
     token: TokenSource | None
     send_token_in_clear_text: bool
-    metadata: Metadata
+    metadata: MetadataSource
     interceptors: Sequence[grpc.aio.ClientInterceptor]
     channel_options: Sequence[tuple[str, str | int]]
     timeouts: Timeouts | None

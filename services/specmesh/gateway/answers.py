@@ -82,15 +82,13 @@ async def _read(
         await queue.put(error)
 
 
-def complete(
-    client: AsyncClient, request: CompletionRequest, identity: str, timeout_s: float
-) -> Answers:
-    """The answers to completions for ``identity``; nothing is sent before they are read."""
+def complete(client: AsyncClient, request: CompletionRequest, timeout_s: float) -> Answers:
+    """The answers to completions; nothing is sent before they are read."""
     wanted = [prompt for prompt in request.prompts for _ in range(request.n)]
     streams = [
         client.generate(
             prompt,
-            **request.keywords(identity, number, len(wanted)),
+            **request.keywords(number, len(wanted)),
             max_tokens=request.token_limit,
             num_top_logprobs=request.logprobs,
             timeout_s=timeout_s,
@@ -100,13 +98,13 @@ def complete(
     return Answers(streams, request.n)
 
 
-def chat(client: AsyncClient, request: ChatRequest, identity: str, timeout_s: float) -> Answers:
-    """The answers to a chat for ``identity``; nothing is sent before they are read."""
+def chat(client: AsyncClient, request: ChatRequest, timeout_s: float) -> Answers:
+    """The answers to a chat; nothing is sent before they are read."""
     messages = [message.spoken for message in request.messages]
     streams = [
         client.chat(
             messages,
-            **request.keywords(identity, number, request.n),
+            **request.keywords(number, request.n),
             content_as_text=request.specmesh.content_as_text,
             max_tokens=request.token_limit,
             num_top_logprobs=request.num_top_logprobs,

@@ -62,9 +62,7 @@ class Routes:
         caller, given = await self._received(request)
         asked = completion_request(given)
         self._check_count(len(asked.prompts) * asked.n, "prompt" if asked.n == 1 else "n")
-        wanted = answers.complete(
-            caller.client, asked, caller.identity, self._settings.request_seconds
-        )
+        wanted = answers.complete(caller.client, asked, self._settings.request_seconds)
         return await self._respond(request, asked, wanted, Envelope(CompletionStyle(), asked.model))
 
     async def chat(self, request: HttpRequest) -> Response:
@@ -72,7 +70,7 @@ class Routes:
         caller, given = await self._received(request)
         asked = chat_request(given)
         self._check_count(asked.n, "n")
-        wanted = answers.chat(caller.client, asked, caller.identity, self._settings.request_seconds)
+        wanted = answers.chat(caller.client, asked, self._settings.request_seconds)
         return await self._respond(request, asked, wanted, Envelope(ChatStyle(), asked.model))
 
     async def health(self, request: HttpRequest) -> Response:  # noqa: ARG002

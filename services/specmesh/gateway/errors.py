@@ -44,6 +44,7 @@ _REASON_STATUSES = {
     "REQUEST_BREAKS_REPLICAS": 500,
     "TARGET_REPLACED": 503,
     "SESSION_NOT_FOUND": 500,
+    "NOT_A_GATEWAY": 500,
 }
 """Where a reason says that it isn't the request's fault, or that it is worth another try."""
 

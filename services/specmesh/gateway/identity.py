@@ -2,11 +2,12 @@
 
 Without tokens of its own the gateway is nobody's judge: a caller's bearer token goes with every
 call that is made for it, and the orchestrators decide. With ``--tokens`` or ``--jwks`` it knows its
-callers, and calls the mesh as itself.
+callers, calls the mesh as itself, and tells it for whom.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Protocol
@@ -17,13 +18,20 @@ from specmesh.client import AsyncClient
 from specmesh.gateway.errors import ApiError
 from specmesh.serving.errors import Unauthenticated
 from specmesh.serving.identity.bearer import SCHEME, Bearer
+from specmesh.serving.identity.on_behalf import CALLER
 
 _token: ContextVar[str] = ContextVar("token")
+_name: ContextVar[str] = ContextVar("name")
 
 
 async def callers_token() -> str:
     """The bearer token of the caller whose request is being answered; for ``AsyncClient``."""
     return _token.get()
+
+
+def callers_name() -> Sequence[tuple[str, bytes]]:
+    """Metadata that names the caller whose request is being answered; for ``AsyncClient``."""
+    return ((CALLER, _name.get().encode()),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +72,7 @@ class OpenDoor:
 
 
 class GuardedDoor:
-    """Lets in who has a token that ``bearer`` knows."""
+    """Lets in who has a token that ``bearer`` knows; ``client`` sends ``callers_name``."""
 
     def __init__(self, client: AsyncClient, bearer: Bearer) -> None:
         self._client = client
@@ -73,9 +81,10 @@ class GuardedDoor:
     def admit(self, request: Request) -> Caller:
         """Who sent it. Raises ``ApiError`` 401."""
         try:
-            identity = self._bearer.identify(request.headers.get("authorization"))
+            identity = self._bearer.identify(request.headers.get("authorization")).identity
         except Unauthenticated as error:
             raise _refused(error.message) from None
+        _name.set(identity)
         return Caller(self._client, identity)
 
 

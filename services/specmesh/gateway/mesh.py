@@ -15,7 +15,7 @@ from specmesh.client import (
     TokenFile,
     Unavailable,
 )
-from specmesh.gateway.identity import Door, GuardedDoor, OpenDoor, callers_token
+from specmesh.gateway.identity import Door, GuardedDoor, OpenDoor, callers_name, callers_token
 from specmesh.gateway.settings import GatewaySettings
 from specmesh.serving.identity.roles import ORCHESTRATOR, host_of
 
@@ -59,9 +59,8 @@ class Mesh:
         if bearer is None:
             return OpenDoor(self._anonymous, self._client(token=callers_token))
         bearer.load()
-        if token_file is None:
-            return GuardedDoor(self._anonymous, bearer)
-        return GuardedDoor(self._client(token=TokenFile(token_file)), bearer)
+        token = None if token_file is None else TokenFile(token_file)
+        return GuardedDoor(self._client(token=token, metadata=callers_name), bearer)
 
     def _client(self, **credentials: Any) -> AsyncClient:
         settings = self._settings

@@ -92,9 +92,9 @@ class Request(Fields):
         """Whether a stream ends with a chunk about usage."""
         return self.stream_options is not None and bool(self.stream_options.include_usage)
 
-    def keywords(self, identity: str, number: int, num_answers: int) -> dict[str, Any]:
+    def keywords(self, number: int, num_answers: int) -> dict[str, Any]:
         """The keywords of the SDK's ``generate`` and ``chat`` that are the same for both, for the
-        answer ``number`` of ``num_answers`` to ``identity``."""
+        answer ``number`` of ``num_answers``."""
         more = self.specmesh
         stops = [self.stop] if isinstance(self.stop, str) else self.stop
         return {
@@ -109,7 +109,7 @@ class Request(Fields):
             "ignore_end_of_text": more.ignore_end_of_text or self.ignore_eos,
             "strategy": more.strategy,
             "filter": None if more.filter is None else more.filter.chosen,
-            "request_id": _request_id(identity, more.request_id, number, num_answers),
+            "request_id": _request_id(more.request_id, number, num_answers),
             **{name: getattr(more, name) for name in OPTIONS},
         }
 
@@ -231,13 +231,9 @@ def seed_of(seed: int | None, number: int) -> int | None:
     return int.from_bytes(digest[:8], "big") >> (64 - SEED_BITS)
 
 
-def _request_id(identity: str, given: str, number: int, num_answers: int) -> str:
-    """The id by which the mesh knows an answer again. Callers whom the gateway tells apart are one
-    to the mesh, so theirs are kept apart here."""
-    if not given:
-        return ""
-    own = hashlib.sha256(f"{identity}/{given}".encode()).hexdigest() if identity else given
-    return f"{own}/{number}" if num_answers > 1 else own
+def _request_id(given: str, number: int, num_answers: int) -> str:
+    """The id by which the mesh knows an answer again."""
+    return f"{given}/{number}" if given and num_answers > 1 else given
 
 
 R = TypeVar("R", bound=Request)

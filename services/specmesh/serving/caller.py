@@ -10,7 +10,7 @@ _identity: ContextVar[str] = ContextVar("identity", default="")
 
 
 def identity() -> str:
-    """The identity that the caller has proved; "" where none is asked for.
+    """The identity that the caller has proved, or that a gateway has named; "" where none is known.
 
     What one identity began is neither shown to another nor carried on for it.
     """

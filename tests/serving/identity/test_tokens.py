@@ -26,7 +26,7 @@ from tests.serving.identity.conftest import (
 
 from specmesh.serving.errors import Unauthenticated
 from specmesh.serving.identity.bearer import Bearer
-from specmesh.serving.identity.jwts import LEEWAY_SECONDS, JsonWebTokens
+from specmesh.serving.identity.jwts import LEEWAY_SECONDS, MAX_SUBJECT_CHARS, JsonWebTokens
 from specmesh.serving.identity.tokens import StaticTokens
 from specmesh.serving.identity.watched import UnusableFile
 
@@ -103,6 +103,7 @@ def test_one_key_needs_no_id(tmp_path: Path):
         ({"aud": None}, "no claim 'aud'"),
         ({"exp": "soon"}, "no JSON Web Token"),
         ({"sub": 7}, "no JSON Web Token"),
+        ({"sub": "a" * (MAX_SUBJECT_CHARS + 1)}, "more than 512 characters"),
         ({"header": {"kid": "unknown"}}, "not known here"),
         ({"header": {}}, "not known here"),
         ({"header": {"kid": "RS256"}}, "algorithm"),
@@ -184,11 +185,14 @@ def test_two_keys_of_one_id_are_refused(tmp_path: Path):
 
 def test_listed_tokens_are_known_by_name_until_they_are_taken_away(tmp_path: Path):
     tokens = StaticTokens(write_tokens(tmp_path / "tokens.json", alice="a", bob="b"))
-    assert [tokens.identify(token) for token in "abc"] == ["token:alice", "token:bob", None]
+
+    def known(*shown: str) -> list[str | None]:
+        found = [tokens.identify(token) for token in shown]
+        return [each and each.identity for each in found]
+
+    assert known("a", "b", "c") == ["token:alice", "token:bob", None]
     write_tokens(tmp_path / "tokens.json", alice="a2", carol="c")
-    assert [tokens.identify(token) for token in ("a", "a2", "c")] == [
-        *(None, "token:alice", "token:carol")
-    ]
+    assert known("a", "a2", "c") == [None, "token:alice", "token:carol"]
 
 
 @pytest.mark.parametrize(
@@ -197,6 +201,7 @@ def test_listed_tokens_are_known_by_name_until_they_are_taken_away(tmp_path: Pat
         *("", "{}", "[7]", '[{"name": "a"}]', '[{"name": "a", "sha256": "secret"}]'),
         json.dumps([{"name": "", "sha256": "0" * 64}]),
         json.dumps([{"name": "a", "sha256": "0" * 64, "token": "x"}]),
+        json.dumps([{"name": "a", "sha256": "0" * 64, "role": "orchestrator"}]),
     ],
 )
 def test_a_list_of_another_form_is_refused_and_not_repeated(text: str, tmp_path: Path):

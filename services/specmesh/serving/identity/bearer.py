@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from specmesh.serving.errors import Unauthenticated
 from specmesh.serving.identity.jwts import JsonWebTokens, unauthenticated
+from specmesh.serving.identity.roles import CLIENT, Proven
 from specmesh.serving.identity.tokens import StaticTokens
 
 SCHEME = "bearer"
@@ -26,8 +27,8 @@ class Bearer:
         if self._jwts is not None:
             self._jwts.load()
 
-    def identify(self, authorization: str | None) -> str:
-        """The identity of who sent ``authorization``, "Bearer TOKEN": ``token:NAME`` or
+    def identify(self, authorization: str | None) -> Proven:
+        """Who sent ``authorization``, "Bearer TOKEN": the identity is ``token:NAME`` or
         ``jwt:ISSUER|SUBJECT``. Raises ``Unauthenticated``."""
         if authorization is None:
             raise Unauthenticated("UNAUTHENTICATED", "the call has no bearer token")
@@ -36,8 +37,8 @@ class Bearer:
             raise Unauthenticated("UNAUTHENTICATED", "the authorization is no bearer token")
         if not token.isascii():
             raise unauthenticated("it has characters that no token has")
-        if self._tokens is not None and (identity := self._tokens.identify(token)):
-            return identity
+        if self._tokens is not None and (listed := self._tokens.identify(token)):
+            return listed
         if self._jwts is not None:
-            return self._jwts.identify(token)
+            return Proven(self._jwts.identify(token), CLIENT)
         raise unauthenticated("it is not known here")

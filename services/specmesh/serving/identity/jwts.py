@@ -20,6 +20,9 @@ ALGORITHMS = frozenset(
 LEEWAY_SECONDS = 30
 """How far the issuer's clock and ours may be apart."""
 
+MAX_SUBJECT_CHARS = 512
+"""OpenID Connect allows 255: it names who calls wherever identities are counted or logged."""
+
 Keys = dict[str, jwt.PyJWK]
 """By key id; that of a key without one is empty."""
 
@@ -51,6 +54,8 @@ class JsonWebTokens:
             )
         except jwt.PyJWTError as error:
             raise unauthenticated(_fault(error)) from None
+        if len(claims["sub"]) > MAX_SUBJECT_CHARS:
+            raise unauthenticated(f"its subject has more than {MAX_SUBJECT_CHARS} characters")
         return f"jwt:{claims['iss']}|{claims['sub']}"
 
     def _key(self, token: str) -> jwt.PyJWK:

@@ -8,6 +8,7 @@ role (``host_of``), by which the orchestrator knows it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 VERIFIER = "verifier"
@@ -28,6 +29,14 @@ CALLERS: Mapping[str, Sequence[str]] = {
 }
 """By service: the roles that may call its methods. Health and reflection are for everybody whom TLS
 lets in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proven:
+    """What a caller has proved by a certificate or a token: who it is, and its role."""
+
+    identity: str
+    role: str
 
 
 def host_of(role: str) -> str:

@@ -6,9 +6,11 @@ import hashlib
 import hmac
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from specmesh.serving.identity.roles import Proven
 from specmesh.serving.identity.watched import UnusableFile, Watched
 
 
@@ -18,8 +20,10 @@ class NamedToken(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str = Field(min_length=1)
+    name: str = Field(min_length=1, max_length=256)
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
+    role: Literal["client", "gateway"] = "client"
+    """A gateway may say for whom it calls."""
 
 
 _FILE = TypeAdapter(list[NamedToken])
@@ -35,13 +39,13 @@ class StaticTokens:
         """Read the file. Raises ``UnusableFile``."""
         self._tokens.current()
 
-    def identify(self, token: str) -> str | None:
-        """The identity of a token, None if it is not in the file."""
+    def identify(self, token: str) -> Proven | None:
+        """Whose a token is, None if it is not in the file."""
         digest = hashlib.sha256(token.encode()).hexdigest()
         found = None
         for known in self._tokens.current():  # all of them, lest the time tell which is near
             if hmac.compare_digest(known.sha256, digest):
-                found = f"token:{known.name}"
+                found = Proven(f"token:{known.name}", known.role)
         return found
 
 
