@@ -19,7 +19,6 @@ from specmesh.orchestrator.admission import (
     Spent,
 )
 from specmesh.orchestrator.entrance import Entrance
-from specmesh.orchestrator.limits import Ledger, Limits
 from specmesh.serving.errors import ResourceExhausted
 
 FORWARD_MS = 20.0
@@ -165,10 +164,6 @@ def test_a_refusal_says_when_to_come_again_each_at_another_time():
     assert all(1.0 <= each < 3.0 for each in times)
 
 
-class Unmetered:
-    num_output_tokens = num_target_tokens = 0
-
-
 class Door:
     """An entrance to a mesh with room for ``size``."""
 
@@ -177,9 +172,7 @@ class Door:
         for _ in range(WINDOW):  # a replica's forwards take for ever
             self.admission.room.answered(1, 1, spent(1000))
         self.replicas = size
-        self.entrance = Entrance(
-            self.admission, lambda: self.replicas, lambda: 0.5, Ledger(Limits())
-        )
+        self.entrance = Entrance(self.admission, lambda: self.replicas, lambda: 0.5)
         self.order: list[str] = []
         self._leave: dict[str, asyncio.Event] = {}
 
@@ -193,7 +186,7 @@ class Door:
 
     async def _visit(self, name: str, resumed: bool, time_left_s: float) -> None:
         deadline = asyncio.get_running_loop().time() + time_left_s
-        async with self.entrance.slot(deadline, Unmetered(), resumed=resumed):
+        async with self.entrance.slot(deadline, resumed=resumed):
             self.order.append(name)
             await self._leave[name].wait()
 
@@ -306,9 +299,7 @@ async def test_a_place_given_back_early_is_given_back_once():
     door = Door(1)
     async with AsyncExitStack() as stack:
         deadline = asyncio.get_running_loop().time() + 60
-        slot = await stack.enter_async_context(
-            door.entrance.slot(deadline, Unmetered(), resumed=False)
-        )
+        slot = await stack.enter_async_context(door.entrance.slot(deadline, resumed=False))
         slot.leave()
         assert door.admission.num_running == 0
         waiting = door.come("next")

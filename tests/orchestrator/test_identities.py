@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -13,19 +14,22 @@ import grpc
 import grpc.aio
 import pytest
 from tests.orchestrator.answers import NUM_TOKENS, Answer, collect, request
+from tests.orchestrator.face import CHATML, template
 from tests.orchestrator.peers import Hold, Verifier
 from tests.servers import running_server
 from tests.serving.conftest import RedisServer
 
 from specmesh.orchestrator.__main__ import OrchestratorService, OrchestratorSettings
+from specmesh.orchestrator.prompts import MAX_AT_WORK, MAX_WAITING
 from specmesh.serving.errors import error_info, retry_after_s
 from specmesh.v1 import generation_pb2 as pb
-from specmesh.v1 import session_pb2
+from specmesh.v1 import session_pb2, tokenizer_pb2
 from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
+from specmesh.v1.tokenizer_pb2_grpc import TokenizerServiceStub
 
 ALICE, BOB = ((("authorization", f"Bearer {name}"),) for name in ("alice", "bob"))
 
-Serve = Callable[..., Awaitable[GenerationServiceStub]]
+Serve = Callable[..., Awaitable[Any]]
 
 
 @pytest.fixture
@@ -50,7 +54,7 @@ async def serve(verifier: Verifier, tmp_path: Path) -> AsyncIterator[Serve]:
     )
     async with AsyncExitStack() as stack:
 
-        async def serving(**more: Any) -> GenerationServiceStub:
+        async def serving(*, tokenizer: bool = False, **more: Any) -> Any:
             fixed = {"verifiers": verifier.address, "strategy": "autoregressive"}
             chosen = {"drain_seconds": 0, "tokens": tokens} | more
             settings = OrchestratorSettings(**fixed, **chosen)
@@ -58,7 +62,7 @@ async def serve(verifier: Verifier, tmp_path: Path) -> AsyncIterator[Serve]:
                 running_server(settings, OrchestratorService(settings))
             )
             channel = await stack.enter_async_context(grpc.aio.insecure_channel(address))
-            return GenerationServiceStub(channel)
+            return (TokenizerServiceStub if tokenizer else GenerationServiceStub)(channel)
 
         yield serving
 
@@ -126,6 +130,66 @@ async def test_a_session_is_not_found_by_another_identity(
     assert info is not None
     assert info.reason == "SESSION_NOT_FOUND"
     await carried_on(ALICE)
+
+
+async def test_limits_are_looked_at_before_a_prompt_is(serve: Serve):
+    stub = await serve(max_tokens_per_minute=10)
+    await collect(ask(stub, ALICE))
+    unreadable = request(text="x" * 1_000_000)
+    assert (await refused(stub.Generate(unreadable, metadata=ALICE, timeout=60)))[0] == (
+        "tokens_per_minute"
+    )
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await collect(stub.Generate(unreadable, metadata=BOB, timeout=60))
+    assert raised.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+
+WORK = [
+    ("Tokenize", tokenizer_pb2.TokenizeRequest(text="def f(x): return x")),
+    ("Detokenize", tokenizer_pb2.DetokenizeRequest(token_ids=range(10, 30))),
+    (
+        "ApplyChatTemplate",
+        tokenizer_pb2.ApplyChatTemplateRequest(chat={"messages": [{"role": "a", "content": "b"}]}),
+    ),
+]
+
+
+@pytest.mark.parametrize(("method", "asked"), WORK, ids=[name for name, _ in WORK])
+async def test_what_is_read_without_an_answer_counts_too(
+    serve: Serve, verifier: Verifier, method: str, asked: Any
+):
+    verifier.chat_template = template(CHATML)
+    stub = await serve(max_request_bytes_per_minute=5, tokenizer=True)
+    call = getattr(stub, method)
+    assert await call(asked, metadata=ALICE, timeout=60)
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await call(asked, metadata=ALICE, timeout=60)
+    info = error_info(raised.value)
+    assert info is not None
+    assert (info.reason, info.metadata["limit"]) == ("LIMIT_REACHED", "request_bytes_per_minute")
+    assert await call(asked, metadata=BOB, timeout=60)
+
+
+async def test_long_texts_of_one_identity_leave_room_for_those_of_others(
+    serve: Serve, verifier: Verifier
+):
+    verifier.info.context_tokens = 1 << 20
+    stub = await serve(tokenizer=True)
+    long = tokenizer_pb2.TokenizeRequest(text="def f(x): return x\n" * 20_000)
+    many = [
+        asyncio.create_task(outcome(stub.Tokenize(long, metadata=ALICE, timeout=60)))
+        for _ in range(2 * (MAX_AT_WORK + MAX_WAITING))
+    ]
+    assert grpc.StatusCode.RESOURCE_EXHAUSTED in {await first for first in many[-4:]}
+    shorter = tokenizer_pb2.TokenizeRequest(text="def f(x): return x\n" * 500)
+    assert await outcome(stub.Tokenize(shorter, metadata=BOB, timeout=60)) is grpc.StatusCode.OK
+    assert not all(each.done() for each in many)
+    for each in many:
+        each.cancel()
+
+
+async def outcome(call: Any) -> grpc.StatusCode:
+    return await call.code()
 
 
 async def salts(serve: Serve, verifier: Verifier, **settings: Any) -> list[set[bytes]]:

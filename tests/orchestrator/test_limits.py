@@ -123,3 +123,33 @@ def test_over_any_time_no_more_is_let_through_than_what_was_there_and_came(
             bucket.spend(amount, now)
             spent += amount
             assert spent <= 60 + now + 100
+
+
+def test_requests_are_paid_for_by_their_bytes_before_they_are_read():
+    ledger = Ledger(Limits(request_bytes_per_minute=600))
+    ledger.read("a", 100, 0)
+    ledger.begin("a", Meter(), 0, 700)
+    with pytest.raises(ResourceExhausted) as raised:
+        ledger.read("a", 1, 0)
+    assert raised.value.metadata == {"limit": "request_bytes_per_minute", "most": "600"}
+    assert raised.value.retry_after_s == pytest.approx(20.1)
+    assert reached(ledger, "a", 0)[0] == "request_bytes_per_minute"
+    ledger.read("b", 1, 0)
+    ledger.read("a", 1, 20.2)
+
+
+def test_a_request_that_is_refused_costs_nothing():
+    ledger = Ledger(Limits(answers=1, request_bytes_per_minute=600))
+    ledger.begin("a", Meter(), 0, 1)
+    for _ in range(1000):
+        with pytest.raises(ResourceExhausted, match="1 answers"):
+            ledger.begin("a", Meter(), 0, 600)
+    ledger.read("a", 1, 0)
+
+
+def test_who_has_sent_much_is_not_forgotten_before_it_is_paid_for():
+    ledger = Ledger(Limits(request_bytes_per_minute=60))
+    ledger.read("a", 600, 0)
+    for _ in range(10):
+        ledger.read("b", 0, 1)
+    assert reached(ledger, "a", 1)[0] == "request_bytes_per_minute"

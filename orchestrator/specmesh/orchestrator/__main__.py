@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field
 from pydantic_settings import SettingsConfigDict
 
 from specmesh.decoding.calibrated_trees import CalibratedTrees
+from specmesh.orchestrator.accounts import Accounts
 from specmesh.orchestrator.admission import MAX_WAIT_SECONDS, Admission
 from specmesh.orchestrator.limits import Limits
 from specmesh.orchestrator.mesh.calls import Mesh
@@ -124,6 +125,12 @@ class OrchestratorSettings(BearerSettings, ServerSettings, RedisSettings):
         description="nodes of trees, roots included, that the target may verify in a minute for "
         "one identity",
     )
+    max_request_bytes_per_minute: int | None = Field(
+        None,
+        ge=1,
+        description="bytes of requests that one identity may send in a minute: prompts, chats, and "
+        "all else that is tokenized, detokenized or rendered",
+    )
     lookahead: int | None = Field(
         None,
         ge=1,
@@ -152,6 +159,7 @@ class OrchestratorSettings(BearerSettings, ServerSettings, RedisSettings):
             self.max_answers_per_identity,
             self.max_tokens_per_minute,
             self.max_verified_nodes_per_minute,
+            self.max_request_bytes_per_minute,
         )
 
 
@@ -236,17 +244,18 @@ class OrchestratorService:
     def register(self, server: grpc.aio.Server) -> None:
         """Add GenerationService and TokenizerService to ``server``."""
         assert self._mesh is not None
+        accounts = Accounts(self._settings.limits)
         servicer = GenerationServicer(
             self._mesh,
             self._targets,
             self._store,
             Defaults(self._settings.strategy, self._settings.lookahead, self._trees),
             self._prompts,
-            self._settings.limits,
+            accounts,
         )
         generation_pb2_grpc.add_GenerationServiceServicer_to_server(servicer, server)
         tokenizer_pb2_grpc.add_TokenizerServiceServicer_to_server(
-            TokenizerServicer(self._targets, self._prompts), server
+            TokenizerServicer(self._targets, self._prompts, accounts), server
         )
         observe(self._mesh, servicer.entrance)
 

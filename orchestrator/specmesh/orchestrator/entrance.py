@@ -8,8 +8,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from specmesh.orchestrator.admission import Admission
-from specmesh.orchestrator.limits import Ledger, Meter
-from specmesh.serving import caller
 from specmesh.serving.errors import ResourceExhausted
 from specmesh.serving.telemetry import annotate
 
@@ -30,8 +28,7 @@ class Slot:
 class Entrance:
     """Admits answers as ``admission`` decides: resumed ones first, each kind in order of arrival.
 
-    ``num_replicas`` says how many of the target are ready, ``die`` draws from [0, 1). ``ledger``
-    keeps each identity within its limits.
+    ``num_replicas`` says how many of the target are ready, ``die`` draws from [0, 1).
     """
 
     def __init__(
@@ -39,9 +36,7 @@ class Entrance:
         admission: Admission,
         num_replicas: Callable[[], int],
         die: Callable[[], float],
-        ledger: Ledger,
     ) -> None:
-        self._ledger = ledger
         self._admission = admission
         self._num_replicas = num_replicas
         self._die = die
@@ -55,23 +50,11 @@ class Entrance:
         return len(self._resumed) + len(self._new)
 
     @asynccontextmanager
-    async def slot(self, deadline: float, meter: Meter, *, resumed: bool) -> AsyncIterator[Slot]:
-        """Wait for a slot until ``deadline``, by the event loop's clock, and hold it; ``meter``
-        counts what the answer uses.
+    async def slot(self, deadline: float, *, resumed: bool) -> AsyncIterator[Slot]:
+        """Wait for a slot until ``deadline``, by the event loop's clock, and hold it.
 
-        Raises ``ResourceExhausted`` with reason OVERLOADED, at once if no slot is expected in time,
-        and with LIMIT_REACHED if the caller has used up what its identity may.
+        Raises ``ResourceExhausted`` with reason OVERLOADED, at once if no slot is expected in time.
         """
-        identity, loop = caller.identity(), asyncio.get_running_loop()
-        self._ledger.begin(identity, meter, loop.time())
-        try:
-            async with self._admitted(deadline, resumed=resumed) as slot:
-                yield slot
-        finally:
-            self._ledger.end(identity, meter, loop.time())
-
-    @asynccontextmanager
-    async def _admitted(self, deadline: float, *, resumed: bool) -> AsyncIterator[Slot]:
         await self._turn(deadline, resumed)
         loop = asyncio.get_running_loop()
         began, num_at_first = loop.time(), self._admission.num_running

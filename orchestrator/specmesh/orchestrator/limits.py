@@ -1,7 +1,7 @@
 """How much one identity may ask for: decided without a clock, times are passed in.
 
 Work is paid for after it was done: an answer that has begun is finished, and while an identity owes
-something it begins no other.
+something it begins no other. What a request itself brings to do, reading it, is paid for before.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ class Limits:
     """Output tokens."""
     verified_nodes_per_minute: int | None = None
     """Nodes of the trees sent to verifiers, roots included: positions that the target computes."""
+    request_bytes_per_minute: int | None = None
+    """Bytes of requests: of prompts, and of all else that is tokenized, detokenized or rendered."""
 
 
 class Meter(Protocol):
@@ -86,6 +88,7 @@ class _Running:
 class _Account:
     tokens: Bucket
     nodes: Bucket
+    request_bytes: Bucket
     running: dict[int, _Running] = field(default_factory=dict)
 
     def settle(self, now: float) -> None:
@@ -100,11 +103,13 @@ class _Account:
             target += answer.num_target_tokens
         self.tokens.spend(output, now)
         self.nodes.spend(target, now)
+        self.request_bytes.spend(0, now)
 
     def is_idle(self, now: float) -> bool:
         """Whether it may be forgotten."""
         self.settle(now)
-        return not self.running and self.tokens.is_full and self.nodes.is_full
+        buckets = (self.tokens, self.nodes, self.request_bytes)
+        return not self.running and all(bucket.is_full for bucket in buckets)
 
 
 class Ledger:
@@ -122,16 +127,26 @@ class Ledger:
         """How many are remembered."""
         return len(self._accounts)
 
-    def begin(self, identity: str, meter: Meter, now: float) -> None:
+    def begin(self, identity: str, meter: Meter, now: float, num_request_bytes: int = 0) -> None:
         """Let an answer begin, whose use ``meter`` counts until ``end``.
 
         Raises ``ResourceExhausted`` with reason LIMIT_REACHED.
         """
-        self._forget_idle(now)
-        account = self._account(identity, now)
-        account.settle(now)
-        self._check(account)
+        account = self._settled(identity, now)
+        limits = self._limits
+        if limits.answers is not None and len(account.running) >= limits.answers:
+            raise _reached("answers", limits.answers, BUSY_SECONDS)
+        _check("tokens_per_minute", limits.tokens_per_minute, account.tokens)
+        _check("verified_nodes_per_minute", limits.verified_nodes_per_minute, account.nodes)
+        self._read(account, num_request_bytes, now)
         account.running[id(meter)] = _Running(meter)
+
+    def read(self, identity: str, num_request_bytes: int, now: float) -> None:
+        """Let a request be read that asks for no answer.
+
+        Raises ``ResourceExhausted`` with reason LIMIT_REACHED.
+        """
+        self._read(self._settled(identity, now), num_request_bytes, now)
 
     def end(self, identity: str, meter: Meter, now: float) -> None:
         """Pay for the rest of an answer that is over."""
@@ -139,24 +154,22 @@ class Ledger:
         account.settle(now)
         del account.running[id(meter)]
 
-    def _check(self, account: _Account) -> None:
-        limits = self._limits
-        if limits.answers is not None and len(account.running) >= limits.answers:
-            raise _reached("answers", limits.answers, BUSY_SECONDS)
-        for name, most, bucket in (
-            ("tokens_per_minute", limits.tokens_per_minute, account.tokens),
-            ("verified_nodes_per_minute", limits.verified_nodes_per_minute, account.nodes),
-        ):
-            if most is not None and (debt_s := bucket.debt_s):
-                raise _reached(name, most, debt_s)
+    def _read(self, account: _Account, num_request_bytes: int, now: float) -> None:
+        most = self._limits.request_bytes_per_minute
+        _check("request_bytes_per_minute", most, account.request_bytes)
+        account.request_bytes.spend(num_request_bytes, now)
 
-    def _account(self, identity: str, now: float) -> _Account:
+    def _settled(self, identity: str, now: float) -> _Account:
+        self._forget_idle(now)
         if identity not in self._accounts:
             self._accounts[identity] = _Account(
                 Bucket(self._limits.tokens_per_minute, now),
                 Bucket(self._limits.verified_nodes_per_minute, now),
+                Bucket(self._limits.request_bytes_per_minute, now),
             )
-        return self._accounts[identity]
+        account = self._accounts[identity]
+        account.settle(now)
+        return account
 
     def _forget_idle(self, now: float) -> None:
         """Look at two of the accounts, in turns: they cannot grow faster than they are swept."""
@@ -164,6 +177,11 @@ class Ledger:
             identity, account = self._accounts.popitem(last=False)
             if not account.is_idle(now):
                 self._accounts[identity] = account
+
+
+def _check(name: str, most: int | None, bucket: Bucket) -> None:
+    if most is not None and (debt_s := bucket.debt_s):
+        raise _reached(name, most, debt_s)
 
 
 def _reached(name: str, most: int, retry_after_s: float) -> ResourceExhausted:

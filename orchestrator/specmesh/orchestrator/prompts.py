@@ -3,17 +3,16 @@ loop."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from specmesh.decoding.errors import ContextExceeded, InvalidField
-from specmesh.orchestrator.bounded_pool import BoundedPool
 from specmesh.orchestrator.chats.chat import check_size, ending_in_message, variables
 from specmesh.orchestrator.chats.plain_text import PlainText
 from specmesh.orchestrator.chats.renderer import ChatRenderer
 from specmesh.orchestrator.encoding import Encoded, encoded
+from specmesh.orchestrator.fair_pool import FairPool
 from specmesh.orchestrator.target import Target
 from specmesh.serving.errors import FailedPrecondition
 from specmesh.serving.wire import check_tokens
@@ -45,7 +44,7 @@ class PromptReader:
     ones in a few threads of its own."""
 
     def __init__(self) -> None:
-        self._threads = BoundedPool(
+        self._threads = FairPool(
             "tokenize", MAX_AT_WORK, MAX_WAITING, "long texts are being tokenized"
         )
         self._chats = ChatRenderer()
@@ -53,7 +52,7 @@ class PromptReader:
     async def close(self) -> None:
         """End what is at work."""
         await self._chats.close()
-        await asyncio.to_thread(self._threads.close)
+        await self._threads.close()
 
     async def read(
         self, request: generation_pb2.GenerateRequest, target: Target
@@ -94,7 +93,7 @@ class PromptReader:
         if rendered.marked is None:
             return await self._encode("chat", rendered.text, target, False)
         _check_length("chat", rendered.text, target, _most_bytes(target))
-        return await self._threads.run(_encoded_as_marked, rendered.marked, target)
+        return await self.in_turn(_encoded_as_marked, rendered.marked, target)
 
     async def _encode(
         self, field: str, text: str, target: Target, add_special_tokens: bool | None
@@ -109,7 +108,7 @@ class PromptReader:
         with reason OVERLOADED."""
         if len(token_ids) <= INLINE_TOKENS:
             return _decoded(token_ids, target, keep_special_tokens)
-        return await self._threads.run(_decoded, token_ids, target, keep_special_tokens)
+        return await self.in_turn(_decoded, token_ids, target, keep_special_tokens)
 
     async def render(self, chat: chat_pb2.Chat, target: Target) -> RenderedChat:
         """The prompt that the target's template makes of ``chat``.
@@ -144,6 +143,11 @@ class PromptReader:
         """What ``work`` makes of a text of such a ``length``; of a long one in a thread."""
         if length <= INLINE_CHARS:
             return work(*arguments)
+        return await self.in_turn(work, *arguments)
+
+    async def in_turn(self, work: Callable[..., T], *arguments: Any) -> T:
+        """What ``work``, which takes long over a text, returns or raises, in a thread; callers take
+        turns. Raises ``ResourceExhausted`` with reason OVERLOADED."""
         return await self._threads.run(work, *arguments)
 
 

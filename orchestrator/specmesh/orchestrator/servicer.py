@@ -9,9 +9,9 @@ from contextlib import aclosing
 import grpc.aio
 
 from specmesh.decoding.errors import within
+from specmesh.orchestrator.accounts import Accounts
 from specmesh.orchestrator.answers import Answers, check_fingerprint, required_store
 from specmesh.orchestrator.entrance import Entrance
-from specmesh.orchestrator.limits import Ledger, Limits
 from specmesh.orchestrator.mesh.calls import Mesh
 from specmesh.orchestrator.named_requests import named
 from specmesh.orchestrator.plan import Defaults
@@ -67,9 +67,11 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         store: SessionStore | None,
         defaults: Defaults,
         prompts: PromptReader,
-        limits: Limits | None = None,
+        accounts: Accounts | None = None,
     ) -> None:
         self._mesh = mesh
+        self._prompts = prompts
+        self._accounts = accounts or Accounts()
         self._store = store
         self._defaults = defaults
         self._answers = Answers(mesh, targets, store, defaults, prompts)
@@ -77,7 +79,6 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
             mesh.admission,
             lambda: len(mesh.verifiers.ready),
             mesh.dice.random,
-            Ledger(limits or Limits()),
         )
 
     @property
@@ -106,10 +107,13 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         self, request: generation_pb2.ResumeRequest, context: ResumeContext
     ) -> AsyncGenerator[generation_pb2.ResumeResponse, None]:
         """Stream the rest of a stored answer whose stream broke."""
-        with RequestMetrics("Resume", _deadline(context)) as metrics:
+        with (
+            RequestMetrics("Resume", _deadline(context)) as metrics,
+            self._accounts.answering(metrics, request.ByteSize()),
+        ):
             metrics.asked_for(request.session_id)
             claim, epoch = read_claim(request), read_epoch(request)
-            async with self._entrance.slot(metrics.deadline, metrics, resumed=True) as slot:
+            async with self._entrance.slot(metrics.deadline, resumed=True) as slot:
                 # A request that is not admitted must not take over the session.
                 with told():
                     answer = await self._answers.resumed(claim, epoch, request.received, metrics)
@@ -123,12 +127,15 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         context: GetContext,  # noqa: ARG002
     ) -> session_pb2.GetSessionResponse:
         """Tell how far a session has got, without taking it."""
+        self._accounts.read(request.ByteSize())
         claim = read_claim(request)
         with told():
             stored = await required_store(self._store).read(claim)
         target = self._answers.target()
         check_fingerprint(stored.session.model, target)
-        return session_pb2.GetSessionResponse(session=await described(stored, target))
+        return session_pb2.GetSessionResponse(
+            session=await described(stored, target, self._prompts)
+        )
 
     async def CancelSession(  # noqa: N802
         self,
@@ -145,13 +152,17 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         self, method: str, request: generation_pb2.GenerateRequest, deadline: float
     ) -> AsyncGenerator[events_pb2.GenerationEvent, None]:
         """The events of a new answer, or of the rest of one."""
-        with RequestMetrics(method, deadline) as metrics:
+        with (
+            RequestMetrics(method, deadline) as metrics,
+            # Before all else: to tokenize a prompt, or to render a chat, is work as well.
+            self._accounts.answering(metrics, request.ByteSize()),
+        ):
             name = named(request, identity())
             if name is not None and not request.sampling.HasField("seed"):
                 request.sampling.seed = name.seed
             answer = await self._answers.new(request, metrics)
             resumed = bool(request.received.token_ids)
-            async with self._entrance.slot(metrics.deadline, metrics, resumed=resumed) as slot:
+            async with self._entrance.slot(metrics.deadline, resumed=resumed) as slot:
                 if name is not None and self._store is not None:
                     with told():
                         answer = await self._answers.named(answer, name.claim, request, metrics)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 
 from specmesh.orchestrator.events import REASONS
+from specmesh.orchestrator.prompts import PromptReader
 from specmesh.orchestrator.strategies.base import StopReason
 from specmesh.orchestrator.target import Target
 from specmesh.orchestrator.text import TextStream
@@ -13,8 +13,13 @@ from specmesh.serving.session import CANCELLED, StoredSession
 from specmesh.v1 import events_pb2, generation_pb2, session_pb2
 
 
-async def described(stored: StoredSession, target: Target) -> session_pb2.Session:
-    """The session as clients see it; ``target`` is the model that answers."""
+async def described(
+    stored: StoredSession, target: Target, prompts: PromptReader
+) -> session_pb2.Session:
+    """The session as clients see it; ``target`` is the model that answers.
+
+    Raises ``ResourceExhausted`` with reason OVERLOADED.
+    """
     settled = generation_pb2.GenerateRequest.FromString(stored.session.request)
     state, finish_reason = _state(stored.ended)
     described = session_pb2.Session(
@@ -28,7 +33,7 @@ async def described(stored: StoredSession, target: Target) -> session_pb2.Sessio
         token_ids=stored.generated.token_ids,
         unchecked=sorted(stored.generated.unchecked),
         # A long answer takes a while to decode.
-        text=await asyncio.to_thread(_text, stored, tuple(settled.stopping.stop_strings), target),
+        text=await prompts.in_turn(_text, stored, tuple(settled.stopping.stop_strings), target),
         finish_reason=finish_reason,
     )
     described.expire_time.FromMilliseconds(round((time.time() + stored.expires_in_s) * 1e3))

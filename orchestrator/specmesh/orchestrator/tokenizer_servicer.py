@@ -5,6 +5,7 @@ from __future__ import annotations
 import grpc.aio
 
 from specmesh.decoding.errors import InvalidField
+from specmesh.orchestrator.accounts import Accounts
 from specmesh.orchestrator.plan import check_model
 from specmesh.orchestrator.prompts import PromptReader, special_tokens_of
 from specmesh.orchestrator.target import Target, TargetRegistry
@@ -25,7 +26,10 @@ ApplyContext = grpc.aio.ServicerContext[
 class TokenizerServicer(tokenizer_pb2_grpc.TokenizerServiceServicer):
     """Implements TokenizerService for one mesh, with the ``prompts`` that answers are begun by."""
 
-    def __init__(self, targets: TargetRegistry, prompts: PromptReader) -> None:
+    def __init__(
+        self, targets: TargetRegistry, prompts: PromptReader, accounts: Accounts | None = None
+    ) -> None:
+        self._accounts = accounts or Accounts()
         self._targets = targets
         self._prompts = prompts
 
@@ -35,7 +39,7 @@ class TokenizerServicer(tokenizer_pb2_grpc.TokenizerServiceServicer):
         context: TokenizeContext,  # noqa: ARG002
     ) -> tokenizer_pb2.TokenizeResponse:
         """The tokens of a text, also if they are too many for a prompt."""
-        target = self._target(request.model)
+        target = self._target(request)
         token_ids = await self._prompts.tokenize(
             "text", request.text, target, special_tokens_of(request)
         )
@@ -47,7 +51,7 @@ class TokenizerServicer(tokenizer_pb2_grpc.TokenizerServiceServicer):
         context: DetokenizeContext,  # noqa: ARG002
     ) -> tokenizer_pb2.DetokenizeResponse:
         """The text of tokens, no more of them than the context holds."""
-        target = self._target(request.model)
+        target = self._target(request)
         num_tokens, most = len(request.token_ids), target.info.context_tokens
         if num_tokens > most:
             raise InvalidField("token_ids", f"{num_tokens} are more than the context of {most}")
@@ -63,14 +67,21 @@ class TokenizerServicer(tokenizer_pb2_grpc.TokenizerServiceServicer):
         context: ApplyContext,  # noqa: ARG002
     ) -> tokenizer_pb2.ApplyChatTemplateResponse:
         """The prompt that a chat becomes, also if it is too long for an answer."""
-        target = self._target(request.model)
+        target = self._target(request)
         rendered = await self._prompts.render(request.chat, target)
         prompt = await self._prompts.encode_chat(rendered, target)
         return tokenizer_pb2.ApplyChatTemplateResponse(
             text=rendered.text, token_ids=prompt.token_ids
         )
 
-    def _target(self, model: str) -> Target:
+    def _target(
+        self,
+        request: tokenizer_pb2.TokenizeRequest
+        | tokenizer_pb2.DetokenizeRequest
+        | tokenizer_pb2.ApplyChatTemplateRequest,
+    ) -> Target:
+        """The model that ``request`` is about, once its caller may have it read."""
+        self._accounts.read(request.ByteSize())
         target = self._targets.required()
-        check_model(model, target)
+        check_model(request.model, target)
         return target

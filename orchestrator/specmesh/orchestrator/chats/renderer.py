@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -12,8 +11,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from specmesh.orchestrator.bounded_pool import BoundedPool
 from specmesh.orchestrator.chats import sandbox
+from specmesh.orchestrator.fair_pool import FairPool
 from specmesh.serving.errors import InvalidArgument
 
 MAX_WAITING = 1024
@@ -28,7 +27,7 @@ class ChatRenderer:
     """Renders one chat at a time."""
 
     def __init__(self) -> None:
-        self._thread = BoundedPool("chat", 1, MAX_WAITING, "chats wait for their template")
+        self._thread = FairPool("chat", 1, MAX_WAITING, "chats wait for their template")
         self._process: subprocess.Popen[bytes] | None = None
         """Used by the thread alone."""
 
@@ -44,7 +43,7 @@ class ChatRenderer:
 
     async def close(self) -> None:
         """End the process, after the chat it is at."""
-        await asyncio.to_thread(self._thread.close)
+        await self._thread.close()
         if self._process is not None:
             self._end(self._process)
 
