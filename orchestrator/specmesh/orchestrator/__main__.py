@@ -38,6 +38,7 @@ from specmesh.orchestrator.tokenizer_servicer import TokenizerServicer
 from specmesh.orchestrator.tree_file import check_trees, read_trees
 from specmesh.serving.command_line import parse
 from specmesh.serving.identity.certificates import watched_certificate
+from specmesh.serving.identity.expiry import reported_files
 from specmesh.serving.identity.plaintext import check_plaintext_calls
 from specmesh.serving.identity.roles import CONFIDENCE, DRAFTER, VERIFIER
 from specmesh.serving.identity.settings import BearerSettings
@@ -179,6 +180,7 @@ class OrchestratorService:
         self._prompts = PromptReader()
         self._shared: SharedHolders | None = None
         self._store: SessionStore | None = None
+        self._redis_certificates = reported_files((settings.redis_ca, settings.redis_cert))
         if (url := settings.redis_url) is not None:
             tls, prefix = settings.redis_tls, settings.redis_prefix
             self._store = SessionStore.from_url(url, tls=tls, prefix=prefix)

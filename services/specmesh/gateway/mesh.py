@@ -17,6 +17,7 @@ from specmesh.client import (
 )
 from specmesh.gateway.identity import Door, GuardedDoor, OpenDoor, callers_name, callers_token
 from specmesh.gateway.settings import GatewaySettings
+from specmesh.serving.identity.expiry import reported_files
 from specmesh.serving.identity.roles import ORCHESTRATOR, host_of
 
 PROBE_SECONDS = 2.0
@@ -30,6 +31,7 @@ class Mesh:
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
         self._clients: list[AsyncClient] = []
+        self._certificates = reported_files((settings.mesh_ca, settings.mesh_cert))
         self._anonymous = self._client()
         self.door = self._door()
         self._probing = asyncio.Lock()

@@ -120,6 +120,9 @@ FILTER_POSITIONS = "specmesh.filter.positions"
 FILTER_FALLBACK = "specmesh.filter.fallback"
 FILTER_RELEASED = "specmesh.filter.batch_size"
 
+CERTIFICATE_FILE = "specmesh.certificate.file"
+CERTIFICATE_SUBJECT = "specmesh.certificate.subject"
+
 # Buckets.
 
 SECONDS = (
@@ -269,6 +272,12 @@ CLIENT_CALL_DURATION = Distribution(
     _RPC_SECONDS,
 )
 CALLS_ACTIVE = Level("specmesh.rpc.active", "{request}", "requests that are being answered here")
+CERTIFICATE_EXPIRY = Level(
+    "specmesh.certificate.expiry",
+    "s",
+    "when each certificate that the process shows or believes ends, in seconds since 1970, by its "
+    "file and subject",
+)
 STORE_DURATION = Distribution(
     "db.client.operation.duration",
     "s",

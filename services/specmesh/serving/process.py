@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from specmesh.serving import logging as json_logging
 from specmesh.serving.exporters import UnsupportedExporter
 from specmesh.serving.health import Health
+from specmesh.serving.identity import expiry
 from specmesh.serving.probe_port import ProbePort
 from specmesh.serving.scrape import Scrape
 from specmesh.serving.settings import ProcessSettings
@@ -65,6 +66,7 @@ async def run_process(settings: ProcessSettings, role: str, make: Callable[[], L
     except UnsupportedExporter as error:
         log.error("cannot start", extra={"reason": str(error)})
         return 1
+    expiry.observe()
     status = 1
     try:
         server = make()

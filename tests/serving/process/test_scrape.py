@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from contextlib import AsyncExitStack
+from datetime import timedelta
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
 import pytest
 from tests.scraping import Scraped, get, scrape
+
+from specmesh.serving.certs.folder import bearers, make
 
 if TYPE_CHECKING:
     from tests.serving.process.conftest import Collector, Connect, Launch, ServerProcess
@@ -64,6 +69,19 @@ async def test_what_is_scraped_says_whose_it_is(launch: Launch, connect: Connect
     assert info.labels["service_version"] == version("specmesh")
     assert found.all(CALLS)[0].labels["service_name"] == "specmesh-verifier"
     assert found.value("process_resident_memory_bytes") > 0
+
+
+async def test_until_when_its_certificates_are_valid_is_told(launch: Launch, tmp_path: Path):
+    bearer = bearers("test.internal", (), ())["verifier"]
+    make(tmp_path, "test.internal", {"verifier": bearer}, timedelta(hours=1), force=False)
+    files = [tmp_path / name for name in ("verifier.pem", "verifier-key.pem", "ca.pem")]
+    names = ("--tls-cert", "--tls-key", "--tls-ca")
+    given = [str(each) for pair in zip(names, files, strict=True) for each in pair]
+    _, address = await scraped_process(launch, *given)
+    told = (await scrape(address)).all("specmesh_certificate_expiry_seconds")
+    left = {each.labels["specmesh_certificate_file"]: each.value - time.time() for each in told}
+    assert set(left) == {str(files[0]), str(files[2])}
+    assert 3500 < left[str(files[0])] <= 3600
 
 
 async def test_health_of_the_process_needs_no_grpc_from_the_first_moment_to_the_last(

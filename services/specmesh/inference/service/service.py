@@ -21,6 +21,7 @@ from specmesh.inference.model import Cancellation, ForwardRequest, LanguageModel
 from specmesh.inference.service.model_servicer import ModelServicer
 from specmesh.inference.service.prefixes import PrefixResolver
 from specmesh.mesh.v1alpha1 import model_service_pb2, model_service_pb2_grpc
+from specmesh.serving.identity.expiry import reported_files
 from specmesh.serving.process import CannotStart
 from specmesh.serving.sessions import SessionStore
 from specmesh.serving.settings import RedisSettings, ServerSettings
@@ -90,6 +91,7 @@ class InferenceService(ABC):
 
     def __init__(self, settings: InferenceSettings) -> None:
         self._settings = settings
+        self._redis_certificates = reported_files((settings.redis_ca, settings.redis_cert))
         self._store = (
             SessionStore.from_url(
                 settings.redis_url, tls=settings.redis_tls, prefix=settings.redis_prefix

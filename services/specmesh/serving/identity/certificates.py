@@ -11,6 +11,7 @@ import grpc.aio
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from specmesh.serving.identity.expiry import Ends, ends_of, reported
 from specmesh.serving.identity.roles import host_of
 from specmesh.serving.identity.watched import UnusableFile, Watched
 
@@ -29,17 +30,19 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """The contents of ``TlsFiles``, in PEM."""
+    """The contents of ``TlsFiles``, in PEM, and when its certificates end."""
 
     chain: bytes
     key: bytes
     ca: bytes | None
+    ends: Ends
 
 
 def watched_certificate(files: TlsFiles) -> Watched[Certificate]:
-    """What the files hold whenever it is asked for; key and certificate fit each other."""
+    """What the files hold whenever it is asked for; key and certificate fit each other. The metric
+    of expiry tells of it."""
     paths = [path for path in (files.cert, files.key, files.ca) if path is not None]
-    return Watched(paths, lambda: _read(files))
+    return reported(Watched(paths, lambda: _read(files)))
 
 
 def server_credentials(
@@ -91,21 +94,14 @@ def _configuration(certificate: Certificate) -> grpc.ServerCertificateConfigurat
 def _read(files: TlsFiles) -> Certificate:
     chain, key = files.cert.read_bytes(), files.key.read_bytes()
     ca = None if files.ca is None else files.ca.read_bytes()
-    try:
-        leaf, *_ = x509.load_pem_x509_certificates(chain)
-    except ValueError:
-        raise UnusableFile(f"{files.cert} holds no certificate in PEM") from None
+    ends = ends_of({files.cert: chain} | ({files.ca: ca} if files.ca and ca else {}))
+    leaf, *_ = x509.load_pem_x509_certificates(chain)
     try:
         public_key = load_pem_private_key(key, password=None).public_key()
     except (ValueError, TypeError):  # TypeError: it has a password
         raise UnusableFile(f"{files.key} holds no private key in PEM without a password") from None
     if public_key != leaf.public_key():
         raise UnusableFile(f"the key in {files.key} is not that of the certificate in {files.cert}")
-    if ca is not None:
-        try:
-            x509.load_pem_x509_certificates(ca)
-        except ValueError:
-            raise UnusableFile(f"{files.ca} holds no certificate in PEM") from None
     log.info(
         "certificate read",
         extra={
@@ -114,4 +110,4 @@ def _read(files: TlsFiles) -> Certificate:
             "expires": leaf.not_valid_after_utc.isoformat(),
         },
     )
-    return Certificate(chain, key, ca)
+    return Certificate(chain, key, ca, ends)
