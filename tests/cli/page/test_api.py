@@ -8,12 +8,21 @@ from tests.cli.page.made import CLOCK_AHEAD_MS, EVENTFUL, MARKUP, SCRIPT, SEED, 
 from tests.traces.otlp import ANSWER, group, make_span
 
 from specmesh.cli.trace.page.api import make_app
+from specmesh.cli.trace.page.keys import Keys
 from specmesh.cli.trace.page.plain import json_text
+
+BASE = "http://127.0.0.1:1234"
+
+
+def client(store, keys=None):
+    """A client of a server over ``store`` that knows its key."""
+    keys = keys or Keys()
+    return TestClient(make_app(store, keys), base_url=f"{BASE}/{keys.key}")
 
 
 @pytest.fixture(scope="module")
 def http(store):
-    return TestClient(make_app(store), base_url="http://127.0.0.1:1234")
+    return client(store)
 
 
 def ids(http, **filters):
@@ -79,8 +88,7 @@ def test_what_would_have_shortened_a_trace_is_told_when_it_is_asked_for(http):
 
 def test_a_trace_that_took_no_time_is_told(tmp_path):
     instant = [group("orchestrator", make_span(1 << 120, ANSWER, duration_ms=0.0))]
-    app = make_app(store_with(tmp_path / "t.sqlite", instant))
-    told = TestClient(app, base_url="http://127.0.0.1").get("/api/traces/last").json()
+    told = client(store_with(tmp_path / "t.sqlite", instant)).get("/api/traces/last").json()
     assert told["summary"]["duration_ms"] == 0
     assert [node["path_share"] for node in told["nodes"]] == [0]
 
@@ -105,10 +113,35 @@ def test_what_is_not_there_is_not_found(http, tmp_path):
     answered = http.get("/api/traces/ff")
     assert answered.status_code == 404
     assert answered.json() == {"error": "no trace has an id that begins with 'ff'"}
-    without = TestClient(make_app(tmp_path / "none.sqlite"), base_url="http://127.0.0.1")
-    answered = without.get("/api/traces")
+    answered = client(tmp_path / "none.sqlite").get("/api/traces")
     assert answered.status_code == 503
     assert "no traces at" in answered.json()["error"]
+
+
+PATHS = ("/", "/api/traces", f"/api/traces/{EVENTFUL}", f"/api/traces/{EVENTFUL}/what-if", "/x")
+
+
+def test_who_lacks_the_key_is_shown_nothing(store):
+    keys = Keys()
+    http = TestClient(make_app(store, keys), base_url=BASE)
+    wrong = f"/{Keys().key}"
+    for path in (*PATHS, keys.key, "/favicon.ico"):
+        for before in ("", wrong, f"/{keys.key[:-1]}", f"/x/{keys.key}", f"/{keys.key}x", "/"):
+            answered = http.get(f"{before}{path}")
+            assert answered.status_code == 403, before + path
+            assert keys.key not in answered.text
+    assert http.get(f"/{keys.key}/").status_code == 200
+
+
+def test_a_ticket_leads_to_the_page_once(store):
+    keys = Keys()
+    http = TestClient(make_app(store, keys), base_url=BASE, follow_redirects=False)
+    ticket = keys.ticket()
+    assert http.get(f"/{ticket}/api/traces").status_code == 403
+    led = http.get(f"/{ticket}/")
+    assert (led.status_code, led.headers["location"]) == (303, f"/{keys.key}/")
+    assert http.get(f"/{ticket}/").status_code == 403
+    assert http.get(f"/{keys.key}/").status_code == 200
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "169.254.169.254"])

@@ -38,7 +38,8 @@ def run(*arguments):
 
 def test_it_serves_the_page_until_ctrl_c(store):
     with running(EVENTFUL, "--no-browser", "--store", store) as (process, url):
-        assert re.fullmatch(rf"http://127\.0\.0\.1:\d+/#/trace/{EVENTFUL}0{{30}}", url)
+        key = r"[\w-]{22}"
+        assert re.fullmatch(rf"http://127\.0\.0\.1:\d+/{key}/#/trace/{EVENTFUL}0{{30}}", url)
         with httpx2.Client(base_url=url.partition("#")[0]) as http:
             assert "<title>specmesh traces</title>" in http.get("/").text
             assert http.get("/api/traces/last").json()["spans"]
@@ -60,7 +61,14 @@ def test_the_browser_of_the_user_is_opened(store, tmp_path):
         running("--store", store, BROWSER=str(browser)) as (_, url),
     ):
         assert select.select([told], [], [], 20)[0]
-        assert told.readline().strip() == url
+        given = told.readline().strip()
+        # Others can read what the browser was started with: it leads to the page once.
+        assert given != url
+        with httpx2.Client(follow_redirects=True) as http:
+            came = http.get(given)
+            assert str(came.url) == url
+            assert "<title>specmesh traces</title>" in came.text
+            assert http.get(given).status_code == 403
 
 
 def test_a_port_in_use_is_said(store):

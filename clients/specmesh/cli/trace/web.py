@@ -56,12 +56,12 @@ def open_(
     with opened(path) as reader:
         wanted = "" if trace_id is None else f"#/trace/{reader.find(trace_id)}"
 
-    def ready(url: str) -> None:
+    def ready(url: str, once: str) -> None:
         typer.echo(f"{url}{wanted}")
         typer.echo("Ctrl-C ends it", err=True)
         if browser:
-            # Some browsers return when they end.
-            Thread(target=webbrowser.open, args=[f"{url}{wanted}"], daemon=True).start()
+            # Some browsers return when they end; everybody can read what one is started with.
+            Thread(target=webbrowser.open, args=[f"{once}{wanted}"], daemon=True).start()
 
     try:
         serve(path, port, ready)
@@ -86,7 +86,7 @@ def _export(store: Path, trace_id: str, file: Path) -> None:
         raise typer.Exit(ExitStatus.INTERRUPTED)
 
 
-def _server() -> Callable[[Path, int, Callable[[str], None]], None]:
+def _server() -> Callable[[Path, int, Callable[[str, str], None]], None]:
     # A web server is in another extra than what the other commands need.
     try:
         from specmesh.cli.trace.page.server import serve

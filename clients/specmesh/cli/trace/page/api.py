@@ -16,6 +16,7 @@ from specmesh.cli.trace.listing import summary_json
 from specmesh.cli.trace.opening import load
 from specmesh.cli.trace.page.document import document
 from specmesh.cli.trace.page.filters import BadFilter, query_from
+from specmesh.cli.trace.page.keys import Keyed, Keys
 from specmesh.cli.trace.page.plain import json_text
 from specmesh.cli.trace.shorter import shorter, shorter_json
 from specmesh.cli.trace.show import trace_json
@@ -32,9 +33,9 @@ _HEADERS = {
 }
 
 
-def make_app(store: Path) -> Starlette:
+def make_app(store: Path, keys: Keys) -> Starlette:
     """The application over ``store``: ``/``, ``/api/traces``, ``/api/traces/ID`` and
-    ``/api/traces/ID/what-if``, which is simulated when it is asked for.
+    ``/api/traces/ID/what-if``, which is simulated when it is asked for; all of it below the key.
 
     Errors are ``{"error": text}``, with the ``field`` if one is wrong.
     """
@@ -68,8 +69,11 @@ def make_app(store: Path) -> Starlette:
             Route("/api/traces/{trace_id}/what-if", what_if),
         ],
         # Traces may hold texts: a web page elsewhere must not read them by a name of its own
-        # that it has resolve to this machine (DNS rebinding).
-        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=[LOOPBACK, "localhost"])],
+        # that it has resolve to this machine (DNS rebinding), nor may another user of it.
+        middleware=[
+            Middleware(TrustedHostMiddleware, allowed_hosts=[LOOPBACK, "localhost"]),
+            Middleware(Keyed, keys),
+        ],
         exception_handlers={BadFilter: _refused, NoSuchTrace: _missing, StoreError: _broken},
     )
 

@@ -9,14 +9,17 @@ from pathlib import Path
 import uvicorn
 
 from specmesh.cli.trace.page.api import LOOPBACK, make_app
+from specmesh.cli.trace.page.keys import Keys
 
 
-def serve(store: Path, port: int, on_ready: Callable[[str], None]) -> None:
+def serve(store: Path, port: int, on_ready: Callable[[str, str], None]) -> None:
     """Serve ``store`` on ``port`` of loopback (0: any free one); ``on_ready`` gets the URL once
-    requests are taken. Raises OSError if the port can't be had."""
+    requests are taken, and another that works once. Raises OSError if the port can't be had."""
+    keys = Keys()
     with socket.create_server((LOOPBACK, port)) as listener:
         # From here on requests wait for the server instead of failing.
-        on_ready(f"http://{LOOPBACK}:{listener.getsockname()[1]}/")
-        config = uvicorn.Config(make_app(store), log_level="warning", access_log=False)
+        address = f"http://{LOOPBACK}:{listener.getsockname()[1]}"
+        on_ready(f"{address}/{keys.key}/", f"{address}/{keys.ticket()}/")
+        config = uvicorn.Config(make_app(store, keys), log_level="warning", access_log=False)
         config.timeout_graceful_shutdown = 1
         uvicorn.Server(config).run([listener])
