@@ -14,6 +14,7 @@ from cryptography import x509
 from tests.client.conftest import FakeOrchestrator, whole_answer
 from tests.serving.identity.conftest import (
     DAY,
+    TRUST_DOMAIN,
     authority_in,
     certs,
     client_of,
@@ -22,6 +23,7 @@ from tests.serving.identity.conftest import (
     put,
 )
 
+from specmesh.serving.certs.folder import bearers
 from specmesh.v1.generation_pb2_grpc import add_GenerationServiceServicer_to_server
 
 __all__ = ["certs", "issued"]
@@ -117,5 +119,24 @@ async def test_orchestrators_are_called_over_mtls(open_gateway, certs):
             mesh_key=certs / "gateway-key.pem",
         )
         assert (await gateway.post("/v1/completions", ASKED)).status_code == 200
-        stranger = await open_gateway(orchestrator.address, mesh_ca=certs / "ca.pem")
+        stranger = await open_gateway(
+            orchestrator.address, mesh_ca=certs / "ca.pem", mesh_trust_domain=TRUST_DOMAIN
+        )
         assert (await stranger.post("/v1/completions", ASKED)).status_code == 503
+
+
+async def test_orchestrators_of_another_mesh_are_not_believed(open_gateway, certs):
+    mine = {"mesh_ca": certs / "ca.pem"} | {
+        f"mesh_{part}": certs / f"gateway{end}.pem" for part, end in (("cert", ""), ("key", "-key"))
+    }
+    put(
+        certs,
+        "orchestrator",
+        authority_in(certs).issue(bearers("x.test", (), ())["orchestrator"], DAY),
+    )
+    async with over_tls(certs) as orchestrator:
+        orchestrator.generate_scripts = [whole_answer]
+        gateway = await open_gateway(orchestrator.address, **mine)
+        assert (await gateway.post("/v1/completions", ASKED)).status_code == 503
+        told = await open_gateway(orchestrator.address, **mine, mesh_trust_domain="x.test")
+        assert (await told.post("/v1/completions", ASKED)).status_code == 200

@@ -17,8 +17,10 @@ from specmesh.client import (
 )
 from specmesh.gateway.identity import Door, GuardedDoor, OpenDoor, callers_name, callers_token
 from specmesh.gateway.settings import GatewaySettings
-from specmesh.serving.identity.expiry import reported_files
+from specmesh.serving.identity.certificates import Certificate, TlsFiles, watched_certificate
+from specmesh.serving.identity.expiry import CertificateFiles, reported_files
 from specmesh.serving.identity.roles import ORCHESTRATOR, host_of
+from specmesh.serving.identity.watched import Watched
 
 PROBE_SECONDS = 2.0
 PROBE_AGE_SECONDS = 1.0
@@ -26,12 +28,13 @@ PROBE_AGE_SECONDS = 1.0
 
 
 class Mesh:
-    """The orchestrators that ``settings`` name. Raises ``UnusableFile`` for a file of tokens."""
+    """The orchestrators that ``settings`` name. Raises ``UnusableFile`` for a file of tokens, or of
+    certificates."""
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
         self._clients: list[AsyncClient] = []
-        self._certificates = reported_files((settings.mesh_ca, settings.mesh_cert))
+        self._certificates = _certificates(settings)
         self._anonymous = self._client()
         self.door = self._door()
         self._probing = asyncio.Lock()
@@ -64,6 +67,15 @@ class Mesh:
         token = None if token_file is None else TokenFile(token_file)
         return GuardedDoor(self._client(token=token, metadata=callers_name), bearer)
 
+    @property
+    def _orchestrators_name(self) -> str:
+        """The host name that orchestrators' certificates must be for."""
+        if self._settings.mesh_trust_domain:
+            return host_of(ORCHESTRATOR, self._settings.mesh_trust_domain)
+        mine = self._certificates.current()
+        looked_for = mine.host_of if isinstance(mine, Certificate) else host_of
+        return looked_for(ORCHESTRATOR)
+
     def _client(self, **credentials: Any) -> AsyncClient:
         settings = self._settings
         tls = None
@@ -72,7 +84,7 @@ class Mesh:
                 root_certificates=settings.mesh_ca,
                 certificate_chain=settings.mesh_cert,
                 private_key=settings.mesh_key,
-                server_name=host_of(ORCHESTRATOR),
+                server_name=self._orchestrators_name,
             )
         client = AsyncClient(
             *settings.targets,
@@ -85,3 +97,10 @@ class Mesh:
         )
         self._clients.append(client)
         return client
+
+
+def _certificates(settings: GatewaySettings) -> Watched[Certificate] | Watched[CertificateFiles]:
+    """What orchestrators are shown and believed by."""
+    if settings.mesh_cert is None or settings.mesh_key is None:
+        return reported_files((settings.mesh_ca,))
+    return watched_certificate(TlsFiles(settings.mesh_cert, settings.mesh_key, settings.mesh_ca))

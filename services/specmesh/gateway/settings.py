@@ -8,6 +8,7 @@ from typing import Self
 from pydantic import Field, model_validator
 from pydantic_settings import SettingsConfigDict
 
+from specmesh.serving.identity.roles import TRUST_DOMAIN
 from specmesh.serving.identity.settings import BearerSettings
 from specmesh.serving.settings import ProcessSettings
 
@@ -45,6 +46,12 @@ class GatewaySettings(BearerSettings, ProcessSettings):
         None, description="certificate in PEM, of the role gateway, for orchestrators to see"
     )
     mesh_key: Path | None = Field(None, description="key of that certificate, in PEM")
+    mesh_trust_domain: str = Field(
+        "",
+        pattern=r"^[A-Za-z0-9._-]*$",
+        description="trust domain of the orchestrators' certificates; by default that of "
+        f"--mesh-cert, without one {TRUST_DOMAIN}",
+    )
     mesh_token_file: Path | None = Field(
         None,
         description="file with the bearer token that orchestrators are shown, for all callers "
@@ -57,6 +64,8 @@ class GatewaySettings(BearerSettings, ProcessSettings):
             raise ValueError("--mesh-cert and --mesh-key go together")
         if self.mesh_cert is not None and self.mesh_ca is None:
             raise ValueError("--mesh-cert needs --mesh-ca")
+        if self.mesh_trust_domain and self.mesh_ca is None:
+            raise ValueError("--mesh-trust-domain needs --mesh-ca")
         if self.mesh_token_file is not None and self.tokens is None and self.jwks is None:
             raise ValueError(
                 "--mesh-token-file needs --tokens or --jwks: anybody could call with that token"

@@ -19,7 +19,11 @@ from specmesh.serving.call_metrics import timed
 from specmesh.serving.conventions import CALLS_ACTIVE
 from specmesh.serving.drain import RequestGate
 from specmesh.serving.health import Health
-from specmesh.serving.identity.certificates import server_credentials, watched_certificate
+from specmesh.serving.identity.certificates import (
+    Certificate,
+    server_credentials,
+    watched_certificate,
+)
 from specmesh.serving.identity.guard import Guard
 from specmesh.serving.identity.plaintext import check_plaintext
 from specmesh.serving.identity.settings import is_loopback
@@ -129,8 +133,9 @@ class Server:
             layers.insert(0, traced)
         intake = Intake(settings.max_request_bytes)
         self._bearer = settings.bearer
+        self._certificate = None if settings.tls is None else watched_certificate(settings.tls)
         guard = Guard(
-            by_certificate=settings.requires_certificates,
+            certificate=self._certificate if settings.requires_certificates else None,
             bearer=self._bearer,
             # Processes of one machine that ask each other for nothing trust each other.
             believes_anybody=is_loopback(settings.host),
@@ -178,10 +183,10 @@ class Server:
         try:
             if self._bearer is not None:
                 self._bearer.load()
-            if settings.tls is not None:
+            if self._certificate is not None:
+                _check_domain(self._certificate.current(), settings)
                 return server_credentials(
-                    watched_certificate(settings.tls),
-                    require_clients=settings.requires_certificates,
+                    self._certificate, require_clients=settings.requires_certificates
                 )
         except UnusableFile as error:
             raise CannotStart(str(error)) from error
@@ -248,6 +253,14 @@ class Server:
         if self._following is not None:
             self._following.cancel()
             await asyncio.wait({self._following})
+
+
+def _check_domain(certificate: Certificate, settings: ServerSettings) -> None:
+    if settings.requires_certificates and not certificate.trust_domain:
+        log.warning(
+            "callers of any trust domain are let in",
+            extra={"reason": f"{settings.tls_cert} has no SPIFFE id of a mesh"},
+        )
 
 
 def _connection_age(settings: ServerSettings) -> Sequence[tuple[str, int]]:

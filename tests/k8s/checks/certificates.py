@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tests.k8s.checks import collector
 from tests.k8s.manifests import ROLES, Manifests
 
-from specmesh.serving.identity.roles import CLIENT, host_of, role_of
+from specmesh.serving.identity.roles import CLIENT, TRUST_DOMAIN, host_of, role_of, trust_domain_of
 
 SERVICES = ("redis", "otel-collector", "traces")
 """Servers that are no role of the mesh."""
@@ -50,7 +50,8 @@ def certificates(manifests: Manifests) -> Iterator[str]:
         role = name if name in ROLES else CLIENT
         if [role_of(uri) for uri in spec["uris"]] != [role]:
             yield f"Certificate {name}: its one URI must say the role {role}, not {spec['uris']}"
-        if role != CLIENT and host_of(role) not in spec["dnsNames"]:
-            yield f"Certificate {name}: must be for {host_of(role)}"
+        host = host_of(role, trust_domain_of(spec["uris"][0]) or TRUST_DOMAIN)
+        if role != CLIENT and host not in spec["dnsNames"]:
+            yield f"Certificate {name}: must be for {host}"
         if role in {"orchestrator", "gateway"} and role not in spec["dnsNames"]:
             yield f"Certificate {name}: must be for {role}, as clients call it"

@@ -52,6 +52,16 @@ def test_servers_answer_at_loopback_the_named_hosts_and_the_name_of_their_role(f
     assert names(read(folder, "client"), x509.DNSName) == []
 
 
+def test_a_trust_domain_is_in_ids_and_in_the_names_of_roles(tmp_path: Path):
+    certs("--out", tmp_path, "--trust-domain", "Staging.example")
+    verifier = read(tmp_path, "verifier")
+    (uri,) = names(verifier, x509.UniformResourceIdentifier)
+    assert uri == "spiffe://staging.example/specmesh/verifier"
+    assert "verifier.staging.example" in names(verifier, x509.DNSName)
+    # Else it could pose as one of a mesh that chose no domain.
+    assert host_of("verifier") not in names(verifier, x509.DNSName)
+
+
 def test_a_named_client_has_an_identity_of_its_own(folder: Path):
     (uri,) = names(read(folder, "client-alice"), x509.UniformResourceIdentifier)
     assert uri == "spiffe://specmesh.internal/specmesh/alice/client"
@@ -108,6 +118,7 @@ def test_renewed_are_the_certificates_for_the_same_bearers_and_not_the_ca(folder
     [
         ("--renew", "--force"),
         ("--renew", "--host", "x"),
+        ("--renew", "--trust-domain", "x"),
         ("--days", "0"),
         ("--trust-domain", "a/b"),
         ("--client", "../x"),

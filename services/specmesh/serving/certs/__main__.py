@@ -11,7 +11,7 @@ import typer
 
 from specmesh.serving.certs.authority import CA_DAYS
 from specmesh.serving.certs.folder import CA, KEY, FolderError, bearers, make, renew
-from specmesh.serving.identity.roles import CLIENT, ROLES
+from specmesh.serving.identity.roles import CLIENT, ROLES, TRUST_DOMAIN
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -46,8 +46,13 @@ def main(
         ),
     ] = None,
     trust_domain: Annotated[
-        str, typer.Option(help="Whose identities they are, the host of their SPIFFE ids.")
-    ] = "specmesh.internal",
+        str | None,
+        typer.Option(
+            help="What tells this mesh from others whose certificates the same CA signs: the host "
+            "of SPIFFE ids.",
+            show_default=TRUST_DOMAIN,
+        ),
+    ] = None,
     days: Annotated[
         int, typer.Option(min=1, max=CA_DAYS, help="How long the certificates are valid.")
     ] = 90,
@@ -60,20 +65,20 @@ def main(
     """Make a development CA and a certificate for each role of a mesh."""
     if renew_ and force:
         raise typer.BadParameter("--renew and --force exclude each other")
-    if renew_ and (host or client or service):
-        raise typer.BadParameter("--renew changes neither hosts, clients nor services")
+    if renew_ and (host or client or service or trust_domain):
+        raise typer.BadParameter(
+            "--renew changes neither hosts, clients, services nor the trust domain"
+        )
+    domain = _name(TRUST_DOMAIN if trust_domain is None else trust_domain).lower()
     certified = bearers(
-        _name(trust_domain),
+        domain,
         [_host(h) for h in host or ()],
         [_client(c) for c in client or ()],
         dict(map(_service, service or ())),
     )
     valid = timedelta(days=days)
     try:
-        if renew_:
-            written = renew(out, valid)
-        else:
-            written = make(out, trust_domain, certified, valid, force=force)
+        written = renew(out, valid) if renew_ else make(out, domain, certified, valid, force=force)
     except (FolderError, OSError) as error:
         typer.echo(f"specmesh: {error}", err=True)
         raise typer.Exit(1) from error

@@ -31,11 +31,12 @@ def bearers(
 ) -> dict[str, Bearer]:
     """Tell who gets a certificate, by the name of its files: every role, the named clients, and
     ``services``, servers that are no role of the mesh, with their host names."""
+    answers_at = tuple(dict.fromkeys((*LOOPBACK, *hosts)))
     found = {
         role: Bearer(
             role,
             spiffe_id(trust_domain, role),
-            () if role == CLIENT else (host_of(role), *dict.fromkeys((*LOOPBACK, *hosts))),
+            () if role == CLIENT else (host_of(role, trust_domain), *answers_at),
         )
         for role in ROLES
     }

@@ -12,7 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from specmesh.serving.identity.expiry import Ends, ends_of, reported
-from specmesh.serving.identity.roles import host_of
+from specmesh.serving.identity.roles import host_of, role_of, trust_domain_of
 from specmesh.serving.identity.watched import UnusableFile, Watched
 
 log = logging.getLogger(__name__)
@@ -30,12 +30,29 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """The contents of ``TlsFiles``, in PEM, and when its certificates end."""
+    """The contents of ``TlsFiles``, in PEM, and what they say."""
 
     chain: bytes
     key: bytes
     ca: bytes | None
     ends: Ends
+    identity: str
+    """The bearer's SPIFFE id; empty without one of ours."""
+    hosts: frozenset[str]
+    """The host names that the certificate is for."""
+
+    @property
+    def trust_domain(self) -> str:
+        """Of whom peers must be; empty where the certificate says none."""
+        return trust_domain_of(self.identity)
+
+    def host_of(self, role: str) -> str:
+        """The host name that the certificate of a peer must be for: of its role in our trust
+        domain. Certificates that were made before those names existed are for the role in
+        ``TRUST_DOMAIN`` whatever the id says; who has one looks for such."""
+        domain = self.trust_domain
+        named = bool(domain) and host_of(role_of(self.identity), domain) in self.hosts
+        return host_of(role, domain) if named else host_of(role)
 
 
 def watched_certificate(files: TlsFiles) -> Watched[Certificate]:
@@ -74,14 +91,15 @@ def server_credentials(
 def role_channel(
     address: str, role: str, mine: Certificate, options: Sequence[tuple[str, int]] = ()
 ) -> grpc.aio.Channel:
-    """A channel to ``address`` on which only a peer with a certificate of ``role`` is believed.
+    """A channel to ``address`` on which only a peer with a certificate of ``role``, in the trust
+    domain of ``mine``, is believed.
 
     The name that the certificate must be for is the role's, not the address: gRPC's Python shows
-    a client no more of it. So replicas may come and go at any address, and a drafter cannot pose
-    as a verifier.
+    a client no more of it. So replicas may come and go at any address, and neither a drafter nor a
+    verifier of another mesh can pose as a verifier.
     """
     credentials = grpc.ssl_channel_credentials(mine.ca, mine.key, mine.chain)
-    named = ("grpc.ssl_target_name_override", host_of(role))
+    named = ("grpc.ssl_target_name_override", mine.host_of(role))
     return grpc.aio.secure_channel(address, credentials, options=(*options, named))
 
 
@@ -102,12 +120,25 @@ def _read(files: TlsFiles) -> Certificate:
         raise UnusableFile(f"{files.key} holds no private key in PEM without a password") from None
     if public_key != leaf.public_key():
         raise UnusableFile(f"the key in {files.key} is not that of the certificate in {files.cert}")
+    identity, hosts = _named(leaf)
     log.info(
         "certificate read",
         extra={
             "subject": leaf.subject.rfc4514_string(),
+            "identity": identity,
             "serial": f"{leaf.serial_number:x}",
             "expires": leaf.not_valid_after_utc.isoformat(),
         },
     )
-    return Certificate(chain, key, ca, ends)
+    return Certificate(chain, key, ca, ends, identity, hosts)
+
+
+def _named(leaf: x509.Certificate) -> tuple[str, frozenset[str]]:
+    """The SPIFFE id of ours and the host names that a certificate is for."""
+    try:
+        names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return "", frozenset()
+    uris = names.get_values_for_type(x509.UniformResourceIdentifier)
+    identity = uris[0] if len(uris) == 1 and role_of(uris[0]) else ""
+    return identity, frozenset(name.lower() for name in names.get_values_for_type(x509.DNSName))

@@ -8,8 +8,10 @@ from contextlib import asynccontextmanager
 from specmesh.serving.caller import identified
 from specmesh.serving.errors import PermissionDenied, Unauthenticated
 from specmesh.serving.identity.bearer import Bearer
+from specmesh.serving.identity.certificates import Certificate
 from specmesh.serving.identity.on_behalf import identity_behind, named_caller
-from specmesh.serving.identity.roles import GATEWAY, Proven, may_call, role_of
+from specmesh.serving.identity.roles import GATEWAY, Proven, may_call, role_of, trust_domain_of
+from specmesh.serving.identity.watched import Watched
 from specmesh.serving.interceptors import Context, ObservedRequest
 
 AUTHORIZATION = "authorization"
@@ -19,26 +21,31 @@ class Guard:
     """Lets a call in if its certificate's role and its token allow it, and names its caller for
     ``specmesh.serving.caller``.
 
-    ``by_certificate``: callers have certificates, since the port lets in nobody else. With a
+    ``certificate`` is the port's own if callers must have one as well, in its trust domain; where
+    it names none, in any. With a
     ``bearer`` the token is who calls, else the certificate. Who is a gateway by either may name
     somebody else for whom it calls; where neither is asked for, whoever calls may if
     ``believes_anybody``, else nobody.
     """
 
     def __init__(
-        self, *, by_certificate: bool, bearer: Bearer | None, believes_anybody: bool = False
+        self,
+        *,
+        certificate: Watched[Certificate] | None,
+        bearer: Bearer | None,
+        believes_anybody: bool = False,
     ) -> None:
-        self._by_certificate = by_certificate
+        self._certificate = certificate
         self._bearer = bearer
         self._believes_anybody = believes_anybody
 
     @asynccontextmanager
     async def admit(self, request: ObservedRequest) -> AsyncIterator[None]:
-        """Answer on behalf of the caller. Raises ``PermissionDenied`` for a wrong role,
-        ``Unauthenticated`` for no valid token and ``InvalidField`` for no valid name."""
+        """Answer on behalf of the caller. Raises ``PermissionDenied`` for a wrong role or trust
+        domain, ``Unauthenticated`` for no valid token and ``InvalidField`` for no valid name."""
         proven = []
-        if self._by_certificate:
-            proven.append(_let_in(request))
+        if self._certificate is not None:
+            proven.append(_let_in(request, self._certificate.current().trust_domain))
         if self._bearer is not None:
             proven.append(self._bearer.identify(_authorization(request.context)))
         with identified(self._identity(proven, request.context)):
@@ -60,8 +67,9 @@ class Guard:
         return identity_behind(own, caller)
 
 
-def _let_in(request: ObservedRequest) -> Proven:
-    """Who the caller's certificate says it is: one of a role that may call the method."""
+def _let_in(request: ObservedRequest, trust_domain: str) -> Proven:
+    """Who the caller's certificate says it is: one of a role that may call the method, of
+    ``trust_domain`` if that is not empty."""
     properties = request.context.auth_context()
     identity = _only(properties, "peer_spiffe_id")
     role = role_of(identity)
@@ -71,6 +79,13 @@ def _let_in(request: ObservedRequest) -> Proven:
             "WRONG_ROLE",
             f"{bearer} may not call {request.method}",
             {"role": role, "method": request.method},
+        )
+    callers = trust_domain_of(identity)
+    if trust_domain not in {"", callers}:
+        raise PermissionDenied(
+            "WRONG_TRUST_DOMAIN",
+            f"the certificate is of the trust domain {callers}, this mesh is {trust_domain}",
+            {"trust_domain": callers, "expected": trust_domain},
         )
     return Proven(identity, role)
 

@@ -1,8 +1,9 @@
 """Roles: what a certificate says its bearer is, and which methods each may call.
 
 The role is the last segment of a SPIFFE id, ``spiffe://TRUST-DOMAIN/specmesh/verifier``; what comes
-before it tells bearers of one role apart. A server's certificate is also for the host name of its
-role (``host_of``), by which the orchestrator knows it.
+before it tells bearers of one role apart. The trust domain tells meshes apart whose certificates
+one CA signs. A server's certificate is also for the host name of its role (``host_of``), by which
+the orchestrator knows it.
 """
 
 from __future__ import annotations
@@ -39,9 +40,13 @@ class Proven:
     role: str
 
 
-def host_of(role: str) -> str:
-    """The host name that every certificate of a role is for, wherever its bearer runs."""
-    return f"{role}.specmesh.internal"
+TRUST_DOMAIN = "specmesh.internal"
+"""That of a mesh which chose none."""
+
+
+def host_of(role: str, trust_domain: str = TRUST_DOMAIN) -> str:
+    """The host name that every certificate of a role in a mesh is for, wherever its bearer runs."""
+    return f"{role}.{trust_domain}"
 
 
 def spiffe_id(trust_domain: str, role: str, name: str = "") -> str:
@@ -54,6 +59,11 @@ def role_of(identity: str) -> str:
     path = urlsplit(identity).path.strip("/").split("/")
     ours = identity.startswith("spiffe://") and len(path) > 1 and path[0] == "specmesh"
     return path[-1] if ours else ""
+
+
+def trust_domain_of(identity: str) -> str:
+    """The trust domain of a SPIFFE id, in lower case; empty if it is none of ours."""
+    return urlsplit(identity).netloc.lower() if role_of(identity) else ""
 
 
 def may_call(role: str, method: str) -> bool:
