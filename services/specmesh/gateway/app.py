@@ -80,10 +80,10 @@ class Routes:
         return JSONResponse({"status": "no orchestrator answers"}, HTTPStatus.SERVICE_UNAVAILABLE)
 
     async def _models(self, request: HttpRequest) -> tuple[ServedModel, ...]:
-        return await unless_gone(request, self._admitted(request).client.list_models())
+        return await unless_gone(request, (await self._admitted(request)).client.list_models())
 
-    def _admitted(self, request: HttpRequest) -> Caller:
-        caller = self._mesh.door.admit(request)
+    async def _admitted(self, request: HttpRequest) -> Caller:
+        caller = await self._mesh.door.admit(request)
         request.state.record.identity = caller.identity
         for name in request.query_params:
             message = f"there is no query parameter {name[:64]!r} here"
@@ -92,7 +92,7 @@ class Routes:
 
     async def _received(self, request: HttpRequest) -> tuple[Caller, dict[str, object]]:
         """Who sent the body, and what is in it; a body is read only from who is let in."""
-        caller = self._admitted(request)
+        caller = await self._admitted(request)
         try:
             async with asyncio.timeout(BODY_SECONDS):
                 return caller, await read_object(request, self._settings.max_request_bytes)

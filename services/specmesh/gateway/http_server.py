@@ -43,6 +43,10 @@ class HttpServer:
         """Serve; return the address. Raises ``CannotStart``."""
         if self._settings.tls is None:
             check_plaintext(self._settings)
+        try:
+            await self._mesh.open()
+        except UnusableFile as error:
+            raise CannotStart(str(error)) from error
         listener = self._bind()
         server = uvicorn.Server(self._config())
         server.config.load()

@@ -1,8 +1,8 @@
 """Who calls the gateway, and as whom it calls the mesh.
 
 Without tokens of its own the gateway is nobody's judge: a caller's bearer token goes with every
-call that is made for it, and the orchestrators decide. With ``--tokens`` or ``--jwks`` it knows its
-callers, calls the mesh as itself, and tells it for whom.
+call that is made for it, and the orchestrators decide. With ``--tokens``, ``--jwks`` or
+``--jwks-url`` it knows its callers, calls the mesh as itself, and tells it for whom.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Caller:
 class Door(Protocol):
     """Lets requests in."""
 
-    def admit(self, request: Request) -> Caller:
+    async def admit(self, request: Request) -> Caller:
         """Who sent it. Raises ``ApiError`` 401."""
 
 
@@ -60,7 +60,7 @@ class OpenDoor:
         self._anonymous = anonymous
         self._passing_on = passing_on
 
-    def admit(self, request: Request) -> Caller:
+    async def admit(self, request: Request) -> Caller:
         """Who sent it. Raises ``ApiError`` 401 for an authorization that is no bearer token."""
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if not scheme:
@@ -78,14 +78,14 @@ class GuardedDoor:
         self._client = client
         self._bearer = bearer
 
-    def admit(self, request: Request) -> Caller:
+    async def admit(self, request: Request) -> Caller:
         """Who sent it. Raises ``ApiError`` 401."""
         try:
-            identity = self._bearer.identify(request.headers.get("authorization")).identity
+            proven = await self._bearer.identify(request.headers.get("authorization"))
         except Unauthenticated as error:
             raise _refused(error.message) from None
-        _name.set(identity)
-        return Caller(self._client, identity)
+        _name.set(proven.identity)
+        return Caller(self._client, proven.identity)
 
 
 def _refused(message: str) -> ApiError:

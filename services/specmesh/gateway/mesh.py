@@ -28,7 +28,7 @@ PROBE_AGE_SECONDS = 1.0
 
 
 class Mesh:
-    """The orchestrators that ``settings`` name. Raises ``UnusableFile`` for a file of tokens, or of
+    """The orchestrators that ``settings`` name. Raises ``UnusableFile`` for a file of
     certificates."""
 
     def __init__(self, settings: GatewaySettings) -> None:
@@ -36,6 +36,7 @@ class Mesh:
         self._clients: list[AsyncClient] = []
         self._certificates = _certificates(settings)
         self._anonymous = self._client()
+        self._bearer = settings.bearer
         self.door = self._door()
         self._probing = asyncio.Lock()
         self._answered_s = -PROBE_AGE_SECONDS
@@ -54,16 +55,22 @@ class Mesh:
                 self._answered_s = time.monotonic()
             return True
 
+    async def open(self) -> None:
+        """Return once callers can be told. Raises ``UnusableFile`` for tokens or keys."""
+        if self._bearer is not None:
+            await self._bearer.open()
+
     async def aclose(self) -> None:
         """Close the connections."""
+        if self._bearer is not None:
+            await self._bearer.close()
         for client in self._clients:
             await client.aclose()
 
     def _door(self) -> Door:
-        bearer, token_file = self._settings.bearer, self._settings.mesh_token_file
+        bearer, token_file = self._bearer, self._settings.mesh_token_file
         if bearer is None:
             return OpenDoor(self._anonymous, self._client(token=callers_token))
-        bearer.load()
         token = None if token_file is None else TokenFile(token_file)
         return GuardedDoor(self._client(token=token, metadata=callers_name), bearer)
 

@@ -16,7 +16,8 @@ from specmesh.serving.settings import ProcessSettings
 class GatewaySettings(BearerSettings, ProcessSettings):
     """Serves OpenAI's API over HTTP: answers come from orchestrators.
 
-    Without --tokens and --jwks, callers' bearer tokens are passed on to the orchestrators.
+    Without --tokens, --jwks and --jwks-url, callers' bearer tokens are passed on to the
+    orchestrators.
     """
 
     model_config = SettingsConfigDict(env_prefix="SPECMESH_GATEWAY__")
@@ -55,7 +56,7 @@ class GatewaySettings(BearerSettings, ProcessSettings):
     mesh_token_file: Path | None = Field(
         None,
         description="file with the bearer token that orchestrators are shown, for all callers "
-        "that --tokens or --jwks let in",
+        "that --tokens, --jwks or --jwks-url let in",
     )
 
     @model_validator(mode="after")
@@ -66,9 +67,9 @@ class GatewaySettings(BearerSettings, ProcessSettings):
             raise ValueError("--mesh-cert needs --mesh-ca")
         if self.mesh_trust_domain and self.mesh_ca is None:
             raise ValueError("--mesh-trust-domain needs --mesh-ca")
-        if self.mesh_token_file is not None and self.tokens is None and self.jwks is None:
+        if self.mesh_token_file is not None and not self.requires_tokens:
             raise ValueError(
-                "--mesh-token-file needs --tokens or --jwks: anybody could call with that token"
+                "--mesh-token-file needs --tokens, --jwks or --jwks-url: anybody could call with it"
             )
         if not self.targets:
             raise ValueError("--orchestrators names none")

@@ -162,7 +162,12 @@ class Server:
     async def listen(self) -> str:
         """Answer health checks, with NOT_SERVING; return the address. Raises ``CannotStart``."""
         host = self._settings.host
-        credentials = self._credentials()
+        try:
+            if self._bearer is not None:
+                await self._bearer.open()
+            credentials = self._credentials()
+        except UnusableFile as error:
+            raise CannotStart(str(error)) from error
         host = f"[{host}]" if ":" in host else host
         address = f"{host}:{self._settings.port}"
         try:
@@ -178,18 +183,14 @@ class Server:
         return f"{host}:{port}"
 
     def _credentials(self) -> grpc.ServerCredentials | None:
-        """What the port speaks TLS with, None for plain text. Raises ``CannotStart``."""
+        """What the port speaks TLS with, None for plain text. Raises ``CannotStart`` and
+        ``UnusableFile``."""
         settings = self._settings
-        try:
-            if self._bearer is not None:
-                self._bearer.load()
-            if self._certificate is not None:
-                _check_domain(self._certificate.current(), settings)
-                return server_credentials(
-                    self._certificate, require_clients=settings.requires_certificates
-                )
-        except UnusableFile as error:
-            raise CannotStart(str(error)) from error
+        if self._certificate is not None:
+            _check_domain(self._certificate.current(), settings)
+            return server_credentials(
+                self._certificate, require_clients=settings.requires_certificates
+            )
         check_plaintext(settings)
         return None
 
@@ -247,6 +248,8 @@ class Server:
         """Break off the calls that still run, and stop the service."""
         await self._stop_following()
         await self._server.stop(None)
+        if self._bearer is not None:
+            await self._bearer.close()
         await self._service.stop()
 
     async def _stop_following(self) -> None:

@@ -27,6 +27,7 @@ from tests.serving.identity.conftest import (
 from specmesh.serving.errors import Unauthenticated
 from specmesh.serving.identity.bearer import Bearer
 from specmesh.serving.identity.jwts import LEEWAY_SECONDS, MAX_SUBJECT_CHARS, JsonWebTokens
+from specmesh.serving.identity.keys import KeyFile
 from specmesh.serving.identity.tokens import StaticTokens
 from specmesh.serving.identity.watched import UnusableFile
 
@@ -66,7 +67,7 @@ def jwks(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def jwts(jwks: Path) -> JsonWebTokens:
-    return JsonWebTokens(jwks, ISSUER, AUDIENCE)
+    return JsonWebTokens(KeyFile(jwks), ISSUER, AUDIENCE)
 
 
 def write_tokens(path: Path, **tokens: str) -> Path:
@@ -79,15 +80,15 @@ def write_tokens(path: Path, **tokens: str) -> Path:
 
 
 @pytest.mark.parametrize("algorithm", KEYS)
-def test_a_token_tells_issuer_and_subject(algorithm: str, jwts: JsonWebTokens):
-    assert jwts.identify(signed(algorithm)) == f"jwt:{ISSUER}|alice"
+async def test_a_token_tells_issuer_and_subject(algorithm: str, jwts: JsonWebTokens):
+    assert await jwts.identify(signed(algorithm)) == f"jwt:{ISSUER}|alice"
 
 
-def test_one_key_needs_no_id(tmp_path: Path):
+async def test_one_key_needs_no_id(tmp_path: Path):
     key = jwk("ES256")
     del key["kid"]
-    jwts = JsonWebTokens(write_jwks(tmp_path / "one.json", key), ISSUER, AUDIENCE)
-    assert jwts.identify(signed(header={})) == f"jwt:{ISSUER}|alice"
+    jwts = JsonWebTokens(KeyFile(write_jwks(tmp_path / "one.json", key)), ISSUER, AUDIENCE)
+    assert await jwts.identify(signed(header={})) == f"jwt:{ISSUER}|alice"
 
 
 @pytest.mark.parametrize(
@@ -109,58 +110,58 @@ def test_one_key_needs_no_id(tmp_path: Path):
         ({"header": {"kid": "RS256"}}, "algorithm"),
     ],
 )
-def test_a_token_with_a_fault_is_refused_with_its_name(
+async def test_a_token_with_a_fault_is_refused_with_its_name(
     changes: dict[str, Any], fault: str, jwts: JsonWebTokens
 ):
     with pytest.raises(Unauthenticated, match=fault):
-        jwts.identify(signed(**changes))
+        await jwts.identify(signed(**changes))
 
 
-def test_clocks_may_differ_a_little(jwts: JsonWebTokens):
-    assert jwts.identify(signed(exp=time.time() - LEEWAY_SECONDS / 2, nbf=time.time() + 10))
+async def test_clocks_may_differ_a_little(jwts: JsonWebTokens):
+    assert await jwts.identify(signed(exp=time.time() - LEEWAY_SECONDS / 2, nbf=time.time() + 10))
 
 
-def test_a_signature_of_another_key_is_refused(jwts: JsonWebTokens):
+async def test_a_signature_of_another_key_is_refused(jwts: JsonWebTokens):
     other = ec.generate_private_key(ec.SECP256R1())
     claims = jwt.decode(signed(), options={"verify_signature": False})
     with pytest.raises(Unauthenticated, match="signature"):
-        jwts.identify(jwt.encode(claims, other, "ES256", {"kid": "ES256"}))
+        await jwts.identify(jwt.encode(claims, other, "ES256", {"kid": "ES256"}))
 
 
-def test_the_public_key_does_not_pass_for_a_secret(jwts: JsonWebTokens, jwks: Path):
+async def test_the_public_key_does_not_pass_for_a_secret(jwts: JsonWebTokens):
     claims = jwt.decode(signed(), options={"verify_signature": False})
-    secret = json.loads(jwks.read_text())["keys"][0]["x"] * 2
+    secret = jwk("ES256")["x"] * 2
     for forged in (
         jwt.encode(claims, secret, "HS256", {"kid": "ES256"}),
         jwt.encode(claims, None, "none", {"kid": "ES256"}),
     ):
         with pytest.raises(Unauthenticated, match="algorithm"):
-            jwts.identify(forged)
+            await jwts.identify(forged)
 
 
 @pytest.mark.parametrize("token", ["", "x", "a.b.c", "...", "e30.e30.e30"])
-def test_what_is_no_token_is_refused(token: str, jwts: JsonWebTokens):
+async def test_what_is_no_token_is_refused(token: str, jwts: JsonWebTokens):
     with pytest.raises(Unauthenticated):
-        jwts.identify(token)
+        await jwts.identify(token)
 
 
-def test_a_key_for_encryption_signs_no_token(tmp_path: Path):
+async def test_a_key_for_encryption_signs_no_token(tmp_path: Path):
     path = write_jwks(tmp_path / "jwks.json", jwk("ES256", use="enc"), jwk("EdDSA", use="sig"))
-    jwts = JsonWebTokens(path, ISSUER, AUDIENCE)
-    jwts.identify(signed("EdDSA"))
+    jwts = JsonWebTokens(KeyFile(path), ISSUER, AUDIENCE)
+    await jwts.identify(signed("EdDSA"))
     with pytest.raises(Unauthenticated, match="not known here"):
-        jwts.identify(signed("ES256"))
+        await jwts.identify(signed("ES256"))
 
 
-def test_new_keys_are_taken_up_and_old_ones_let_go(jwks: Path, jwts: JsonWebTokens):
+async def test_new_keys_are_taken_up_and_old_ones_let_go(jwks: Path, jwts: JsonWebTokens):
     write_jwks(jwks, jwk("ES256"))
-    assert jwts.identify(signed("ES256"))
+    assert await jwts.identify(signed("ES256"))
     with pytest.raises(Unauthenticated):
-        jwts.identify(signed("RS256"))
+        await jwts.identify(signed("RS256"))
     write_jwks(jwks, jwk("RS256", kid="RS256"), jwk("EdDSA"))
-    assert jwts.identify(signed("RS256"))
+    assert await jwts.identify(signed("RS256"))
     with pytest.raises(Unauthenticated):
-        jwts.identify(signed("ES256"))
+        await jwts.identify(signed("ES256"))
 
 
 @pytest.mark.parametrize(
@@ -170,17 +171,17 @@ def test_new_keys_are_taken_up_and_old_ones_let_go(jwks: Path, jwts: JsonWebToke
         '{"keys": [{"kty": "oct", "k": "c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0", "alg": "HS256"}]}',
     ],
 )
-def test_a_file_that_holds_no_asymmetric_keys_is_refused(text: str, tmp_path: Path):
+async def test_a_file_that_holds_no_asymmetric_keys_is_refused(text: str, tmp_path: Path):
     path = tmp_path / "jwks.json"
     path.write_text(text)
     with pytest.raises(UnusableFile, match=r"jwks\.json"):
-        JsonWebTokens(path, ISSUER, AUDIENCE).load()
+        await KeyFile(path).open()
 
 
-def test_two_keys_of_one_id_are_refused(tmp_path: Path):
+async def test_two_keys_of_one_id_are_refused(tmp_path: Path):
     path = write_jwks(tmp_path / "jwks.json", jwk("ES256", kid="a"), jwk("EdDSA", kid="a"))
     with pytest.raises(UnusableFile, match="same kid"):
-        JsonWebTokens(path, ISSUER, AUDIENCE).load()
+        await KeyFile(path).open()
 
 
 def test_listed_tokens_are_known_by_name_until_they_are_taken_away(tmp_path: Path):
@@ -260,13 +261,15 @@ async def test_nothing_else_passes_for_a_token(certs: Path, serve: Serve, servic
 
 
 @pytest.mark.parametrize("token", ["é", "\udcff"])
-def test_characters_that_no_token_has_are_refused(token: str, jwts: JsonWebTokens, tmp_path: Path):
+async def test_characters_that_no_token_has_are_refused(
+    token: str, jwts: JsonWebTokens, tmp_path: Path
+):
     bearer = Bearer(StaticTokens(write_tokens(tmp_path / "tokens.json", bob="b")), jwts)
     with pytest.raises(Unauthenticated):
-        bearer.identify(f"Bearer {token}")
+        await bearer.identify(f"Bearer {token}")
 
 
 @pytest.mark.parametrize("given", [{"jwks": "file"}, {"jwt_issuer": "x", "jwt_audience": "y"}])
 def test_what_makes_a_token_valid_is_given_as_a_whole(given: dict[str, str]):
-    with pytest.raises(ValueError, match="--jwks, --jwt-issuer and --jwt-audience"):
+    with pytest.raises(ValueError, match="--jwks or --jwks-url, --jwt-issuer and --jwt-audience"):
         Settings(**given)

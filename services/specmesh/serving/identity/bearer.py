@@ -20,14 +20,19 @@ class Bearer:
         self._tokens = tokens
         self._jwts = jwts
 
-    def load(self) -> None:
-        """Read the files. Raises ``UnusableFile``."""
+    async def open(self) -> None:
+        """Read the files, and fetch what is at a URL. Raises ``UnusableFile``."""
         if self._tokens is not None:
             self._tokens.load()
         if self._jwts is not None:
-            self._jwts.load()
+            await self._jwts.open()
 
-    def identify(self, authorization: str | None) -> Proven:
+    async def close(self) -> None:
+        """Let go of what ``open`` took."""
+        if self._jwts is not None:
+            await self._jwts.close()
+
+    async def identify(self, authorization: str | None) -> Proven:
         """Who sent ``authorization``, "Bearer TOKEN": the identity is ``token:NAME`` or
         ``jwt:ISSUER|SUBJECT``. Raises ``Unauthenticated``."""
         if authorization is None:
@@ -40,5 +45,5 @@ class Bearer:
         if self._tokens is not None and (listed := self._tokens.identify(token)):
             return listed
         if self._jwts is not None:
-            return Proven(self._jwts.identify(token), CLIENT)
+            return Proven(await self._jwts.identify(token), CLIENT)
         raise unauthenticated("it is not known here")

@@ -47,7 +47,7 @@ class Guard:
         if self._certificate is not None:
             proven.append(_let_in(request, self._certificate.current().trust_domain))
         if self._bearer is not None:
-            proven.append(self._bearer.identify(_authorization(request.context)))
+            proven.append(await self._bearer.identify(_authorization(request.context)))
         with identified(self._identity(proven, request.context)):
             yield
 

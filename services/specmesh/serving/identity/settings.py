@@ -5,6 +5,7 @@ from __future__ import annotations
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Self
+from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -12,6 +13,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from specmesh.serving.identity.bearer import Bearer
 from specmesh.serving.identity.certificates import TlsFiles
 from specmesh.serving.identity.jwts import JsonWebTokens
+from specmesh.serving.identity.keys import KeyFile, KeySource, KeyUrl
 from specmesh.serving.identity.tokens import StaticTokens
 
 
@@ -73,6 +75,11 @@ class BearerSettings(TlsSettings):
         None,
         description="JSON Web Key Set: each call must have a token that one of its keys signed",
     )
+    jwks_url: str = Field(
+        "",
+        description="where the issuer publishes such a set, asked every few minutes and for a key "
+        "that is not known; https, or http on this machine",
+    )
     jwt_issuer: str = Field("", description="the claim iss of such a token")
     jwt_audience: str = Field("", description="what its claim aud must hold")
     client_certificates: bool = Field(
@@ -81,10 +88,36 @@ class BearerSettings(TlsSettings):
 
     @model_validator(mode="after")
     def _check_jwt(self) -> Self:
-        given = [self.jwks is not None, bool(self.jwt_issuer), bool(self.jwt_audience)]
+        if self.jwks is not None and self.jwks_url:
+            raise ValueError("--jwks and --jwks-url exclude each other")
+        given = [
+            self.jwks is not None or bool(self.jwks_url),
+            bool(self.jwt_issuer),
+            bool(self.jwt_audience),
+        ]
         if any(given) and not all(given):
-            raise ValueError("--jwks, --jwt-issuer and --jwt-audience go together")
+            raise ValueError("--jwks or --jwks-url, --jwt-issuer and --jwt-audience go together")
         return self
+
+    @model_validator(mode="after")
+    def _check_jwks_url(self) -> Self:
+        if not self.jwks_url:
+            return self
+        url = urlsplit(self.jwks_url)
+        if url.scheme not in {"http", "https"} or not url.hostname:
+            raise ValueError(f"--jwks-url: {self.jwks_url} is no https:// URL")
+        trusted = is_loopback(url.hostname) or self.plaintext_beyond_loopback
+        if url.scheme == "http" and not trusted:
+            raise ValueError(
+                "--jwks-url must be https beyond this machine: who changes the keys on their way "
+                "can make any token"
+            )
+        return self
+
+    @property
+    def requires_tokens(self) -> bool:
+        """Whether callers must have a token."""
+        return self.tokens is not None or self.jwks is not None or bool(self.jwks_url)
 
     @property
     def requires_certificates(self) -> bool:
@@ -94,12 +127,18 @@ class BearerSettings(TlsSettings):
     @property
     def bearer(self) -> Bearer | None:
         """What tells callers by their tokens; None if none are asked for."""
-        if self.tokens is None and self.jwks is None:
+        if not self.requires_tokens:
             return None
-        return Bearer(
-            StaticTokens(self.tokens) if self.tokens else None,
-            JsonWebTokens(self.jwks, self.jwt_issuer, self.jwt_audience) if self.jwks else None,
-        )
+        tokens = StaticTokens(self.tokens) if self.tokens else None
+        keys = self._keys
+        jwts = JsonWebTokens(keys, self.jwt_issuer, self.jwt_audience) if keys else None
+        return Bearer(tokens, jwts)
+
+    @property
+    def _keys(self) -> KeySource | None:
+        if self.jwks is not None:
+            return KeyFile(self.jwks)
+        return KeyUrl(self.jwks_url) if self.jwks_url else None
 
 
 def is_loopback(host: str) -> bool:
