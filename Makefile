@@ -10,7 +10,7 @@ SEED := 0
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm demo test schedules browser check images k8s-check k8s-smoke vllm-check try-vllm format proto bench chaos outside phoenix train clean
+.PHONY: help setup setup-vllm demo test schedules browser check hashes images k8s-check k8s-smoke vllm-check try-vllm format proto bench chaos outside phoenix train clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ $(K8S)/.ready: pyproject.toml
 	$(K8S)/bin/pip install --quiet --disable-pip-version-check 'uv>=0.8'
 	VIRTUAL_ENV=$(K8S) $(K8S)/bin/uv pip install --quiet --group k8s
 	touch $@
+
+hashes: $(READY) ## take the hashes of the packages that images have from the package index
+	deploy/images/hashes
 
 images: ## build the images of all roles: BASE=IMAGE@sha256:... ENGINE=podman REGISTRY= TAG= WHEELS=
 	deploy/images/build

@@ -49,7 +49,8 @@ def make_base() -> str:
 def download_wheels(folder: Path) -> str:
     """All that is installed in the images, chosen by the base's Python, unless it is there from an
     earlier run that wanted the same."""
-    wanted = [REPOSITORY / name for name in ("pyproject.toml", "constraints.txt")]
+    hashes = (f"deploy/images/{name}" for name in ("hashes.txt", "build-hashes.txt"))
+    wanted = [REPOSITORY / name for name in ("pyproject.toml", "constraints.txt", *hashes)]
     digest = sha256(b"".join(file.read_bytes() for file in wanted)).hexdigest()
     stamp = folder.with_name(f"{folder.name}-of")
     if stamp.exists() and stamp.read_text() == digest:
