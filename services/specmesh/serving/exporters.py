@@ -7,6 +7,8 @@ asked for: https://opentelemetry.io/docs/specs/otel/configuration/sdk-environmen
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal
 
 from opentelemetry.sdk.metrics.export import MetricExporter
@@ -56,6 +58,22 @@ def metric_exporter() -> MetricExporter | None:
             from opentelemetry.exporter.otlp.proto.http import metric_exporter as over_http
 
             return over_http.OTLPMetricExporter()
+
+
+def certificate_files() -> Sequence[Path]:
+    """List the files of certificates with which collectors are called: ours, and the CAs believed.
+
+    Raises `UnsupportedExporter`.
+    """
+    given = os.environ.get
+    signals: Sequence[Signal] = ("TRACES", "METRICS")
+    files = [
+        given(f"OTEL_EXPORTER_OTLP_{signal}_{kind}") or given(f"OTEL_EXPORTER_OTLP_{kind}")
+        for signal in signals
+        if _is_asked_for(signal)
+        for kind in ("CERTIFICATE", "CLIENT_CERTIFICATE")
+    ]
+    return [Path(file) for file in dict.fromkeys(files) if file]
 
 
 def _protocol(signal: Signal) -> str | None:

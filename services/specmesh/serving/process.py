@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from specmesh.serving import logging as json_logging
-from specmesh.serving.exporters import UnsupportedExporter
+from specmesh.serving.exporters import UnsupportedExporter, certificate_files
 from specmesh.serving.health import Health
 from specmesh.serving.identity import expiry
 from specmesh.serving.probe_port import ProbePort
@@ -66,7 +66,7 @@ async def run_process(settings: ProcessSettings, role: str, make: Callable[[], L
     except UnsupportedExporter as error:
         log.error("cannot start", extra={"reason": str(error)})
         return 1
-    expiry.observe()
+    expiry.observe(certificate_files())
     status = 1
     try:
         server = make()

@@ -77,10 +77,16 @@ async def test_until_when_its_certificates_are_valid_is_told(launch: Launch, tmp
     files = [tmp_path / name for name in ("verifier.pem", "verifier-key.pem", "ca.pem")]
     names = ("--tls-cert", "--tls-key", "--tls-ca")
     given = [str(each) for pair in zip(names, files, strict=True) for each in pair]
-    _, address = await scraped_process(launch, *given)
+    collectors_ca = tmp_path / "collector.pem"
+    collectors_ca.write_bytes(files[2].read_bytes())
+    environment = {
+        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "https://localhost:1",
+        "OTEL_EXPORTER_OTLP_CERTIFICATE": str(collectors_ca),
+    }
+    _, address = await scraped_process(launch, *given, env=environment)
     told = (await scrape(address)).all("specmesh_certificate_expiry_seconds")
     left = {each.labels["specmesh_certificate_file"]: each.value - time.time() for each in told}
-    assert set(left) == {str(files[0]), str(files[2])}
+    assert set(left) == {str(files[0]), str(files[2]), str(collectors_ca)}
     assert 3500 < left[str(files[0])] <= 3600
 
 

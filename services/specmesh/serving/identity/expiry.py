@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 from weakref import WeakSet
 
 from cryptography import x509
@@ -84,14 +84,15 @@ def ends_of(files: Mapping[Path, bytes]) -> Ends:
     return found
 
 
-def observe() -> None:
-    """Report the ends of all that is in use with each export or scrape."""
-    names.CERTIFICATE_EXPIRY.observe(_observations)
+def observe(files: Iterable[Path] = ()) -> None:
+    """Report the ends of all that is in use, ``files`` included, with each export or scrape."""
+    more: Watched[Any] = reported_files(files)
+    names.CERTIFICATE_EXPIRY.observe(lambda: _observations(more))
 
 
-def _observations() -> Iterable[Observation]:
+def _observations(more: Watched[Any]) -> Iterable[Observation]:
     with _lock:
-        watched = tuple(_watched)
+        watched = {*_watched, more}
     found: dict[Named, float] = {}
     for each in watched:
         try:
