@@ -23,7 +23,9 @@ from tests.serving.identity.conftest import (
     put,
 )
 
+from specmesh.serving.certs.authority import Bearer
 from specmesh.serving.certs.folder import bearers
+from specmesh.serving.identity.roles import spiffe_id
 from specmesh.v1.generation_pb2_grpc import add_GenerationServiceServicer_to_server
 
 __all__ = ["certs", "issued"]
@@ -107,6 +109,25 @@ async def test_a_door_with_a_ca_lets_in_who_has_a_certificate(open_gateway, orch
     async with httpx2.AsyncClient(verify=trusting(certs)) as http:
         with pytest.raises(httpx2.HTTPError):
             await http.get(f"{url}/healthz")
+
+
+async def test_a_certificate_of_another_mesh_is_refused(open_gateway, orchestrator, certs):
+    orchestrator.generate_scripts = [whole_answer] * 2
+    others = {
+        "staging": spiffe_id("staging.test", "client"),
+        "program": "https://example.org/program",  # no part of any mesh
+    }
+    for name, uri in others.items():
+        put(certs, name, authority_in(certs).issue(Bearer(name, uri), DAY))
+    gateway = await open_gateway(orchestrator.address, **flags(certs, "gateway"))
+    url = gateway.url.replace("http:", "https:") + "/v1/completions"
+    told = {}
+    for name in ("client-alice", "program", "staging"):
+        async with httpx2.AsyncClient(verify=trusting(certs, name)) as http:
+            for _ in range(1 + (name == "staging")):  # a connection is one peer's for ever
+                told[name] = await http.post(url, json=ASKED)
+    assert [each.status_code for each in told.values()] == [200, 200, 403]
+    assert told["staging"].json()["error"]["code"] == "wrong_trust_domain"
 
 
 async def test_orchestrators_are_called_over_mtls(open_gateway, certs):

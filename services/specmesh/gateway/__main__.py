@@ -21,9 +21,10 @@ def make_server(settings: GatewaySettings) -> HttpServer:
         check_plaintext_calls(settings, settings.targets, "--mesh-ca")
     try:
         mesh = Mesh(settings)
+        app = make_app(settings, mesh)
     except UnusableFile as error:
         raise CannotStart(str(error)) from error
-    return HttpServer(settings, make_app(settings, mesh), mesh)
+    return HttpServer(settings, app, mesh)
 
 
 if __name__ == "__main__":

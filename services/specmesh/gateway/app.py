@@ -24,10 +24,12 @@ from specmesh.gateway.errors import ApiError, from_mesh, internal
 from specmesh.gateway.identity import Caller
 from specmesh.gateway.mesh import Mesh
 from specmesh.gateway.observed import Observed
+from specmesh.gateway.peers import PeerCheck
 from specmesh.gateway.requests import Request, chat_request, completion_request
 from specmesh.gateway.responses import Envelope, Json
 from specmesh.gateway.settings import GatewaySettings
 from specmesh.gateway.sse import stream
+from specmesh.serving.identity.certificates import watched_certificate
 
 BODY_SECONDS = 30.0
 """How long a body may take to arrive."""
@@ -41,6 +43,8 @@ class Routes:
     def __init__(self, settings: GatewaySettings, mesh: Mesh) -> None:
         self._settings = settings
         self._mesh = mesh
+        asked_for = settings.tls if settings.requires_certificates else None
+        self._peers = PeerCheck(None if asked_for is None else watched_certificate(asked_for))
         self._began = int(time.time())
 
     async def list_models(self, request: HttpRequest) -> Response:
@@ -83,6 +87,7 @@ class Routes:
         return await unless_gone(request, (await self._admitted(request)).client.list_models())
 
     async def _admitted(self, request: HttpRequest) -> Caller:
+        self._peers.check(request)
         caller = await self._mesh.door.admit(request)
         request.state.record.identity = caller.identity
         for name in request.query_params:
@@ -144,7 +149,7 @@ class Routes:
 
 
 def make_app(settings: GatewaySettings, mesh: Mesh) -> ASGIApp:
-    """The application."""
+    """The application. Raises ``UnusableFile`` for files of certificates."""
     routes = Routes(settings, mesh)
     return Observed(
         Starlette(

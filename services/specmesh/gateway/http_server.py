@@ -10,9 +10,11 @@ from collections.abc import Callable
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from specmesh.gateway.leaving import Leaving
 from specmesh.gateway.mesh import Mesh
+from specmesh.gateway.peers import TellsPeer
 from specmesh.gateway.settings import GatewaySettings
 from specmesh.serving.health import Health
 from specmesh.serving.identity.plaintext import check_plaintext
@@ -25,6 +27,10 @@ KEEP_ALIVE_SECONDS = 75
 a connection that is being closed."""
 LOOK_SECONDS = 1.0
 """How often a gateway that is probed looks for its orchestrators."""
+
+
+class Connection(TellsPeer, H11Protocol):
+    """One connection."""
 
 
 class HttpServer:
@@ -114,7 +120,7 @@ class HttpServer:
         """Raises ``CannotStart``."""
         return uvicorn.Config(
             self._app,
-            http="h11",
+            http=Connection,
             ws="none",
             loop="asyncio",
             lifespan="off",
