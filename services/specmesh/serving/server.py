@@ -26,7 +26,6 @@ from specmesh.serving.identity.certificates import (
 )
 from specmesh.serving.identity.guard import Guard
 from specmesh.serving.identity.plaintext import check_plaintext
-from specmesh.serving.identity.settings import is_loopback
 from specmesh.serving.identity.watched import UnusableFile
 from specmesh.serving.intake import MAX_METADATA_BYTES, MAX_REQUEST_BYTES, Intake
 from specmesh.serving.interceptors import CallInterceptor, Layer, reporting_errors
@@ -137,8 +136,8 @@ class Server:
         guard = Guard(
             certificate=self._certificate if settings.requires_certificates else None,
             bearer=self._bearer,
-            # Processes of one machine that ask each other for nothing trust each other.
-            believes_anybody=is_loopback(settings.host),
+            # In plain text, on loopback or by the operator's flag, everybody there is trusted.
+            believes_anybody=settings.tls is None,
         )
         self._server = grpc.aio.server(
             handlers=[self._handlers],

@@ -85,20 +85,21 @@ async def test_the_gateways_certificate_counts_whatever_its_token(
     assert service.callers == ["token:alice|token:bob"]
 
 
-async def test_on_a_machine_where_nobody_is_asked_anybody_may_be_a_gateway(
-    certs: Path, serve: Serve, dial: Dial, service: Service
+@pytest.mark.parametrize("flags", [{}, {"host": "0.0.0.0", "plaintext_beyond_loopback": True}])
+async def test_where_everybody_is_trusted_anybody_may_be_a_gateway(
+    flags: dict[str, Any], serve: Serve, service: Service
 ):
-    port = await serve()
+    port = await serve(**flags)
     async with grpc.aio.insecure_channel(f"localhost:{port}") as channel:
         await list_models(channel, "token:alice")
     assert service.callers == ["token:alice"]
 
 
-async def test_beyond_the_machine_nobody_is_believed_unasked(
+async def test_over_tls_nobody_is_believed_unasked(
     certs: Path, serve: Serve, dial: Dial, service: Service
 ):
     open_to_all = flags(certs, "orchestrator") | {"tls_ca": None}
-    port = await serve(host="0.0.0.0", **open_to_all)
+    port = await serve(**open_to_all)
     assert await refusal(list_models(dial(port, certs, None), "token:alice")) == NOT_A_GATEWAY
     assert service.callers == []
 
