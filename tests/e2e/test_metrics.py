@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -13,13 +15,15 @@ from tests.e2e.processes import Process, Processes
 from tests.monitoring.promql import ADDED_BY_PROMETHEUS, grouped_by, queries, selected
 from tests.scraping import Scraped, scrape
 
-from specmesh.client import AsyncClient, InvalidRequest
+from specmesh.client import AsyncClient, InvalidRequest, Tls
+from specmesh.serving.certs.folder import bearers, make
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 GENERATE = "specmesh.v1.GenerationService/Generate"
 VERIFY = "specmesh.mesh.v1alpha1.VerifierService/Verify"
 ROLES = ("orchestrator", "verifier", "drafter", "confidence")
+CERTIFICATE = (("cert", ""), ("key", "-key"))
 AFTER_TROUBLE = {
     "specmesh_sessions_not_resumable_total",
     "specmesh_requests_resumed_total",
@@ -33,22 +37,26 @@ AFTER_TROUBLE = {
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def told():
+async def told(tmp_path_factory):
     """What each process of a mesh says after some answers, by role."""
+    certs = tmp_path_factory.mktemp("certs")
+    certified = bearers("test.internal", (), ())
+    make(certs, "test.internal", certified, timedelta(days=1), force=False)
     with Processes() as processes:
-        yield await asyncio.wait_for(_told(processes), 120)
+        yield await asyncio.wait_for(_told(processes, certs), 120)
 
 
-async def _told(processes: Processes) -> Mapping[str, Scraped]:
+async def _told(processes: Processes, certs: Path) -> Mapping[str, Scraped]:
+    port = [f"--tls-{part}={certs}/orchestrator{end}.pem" for part, end in CERTIFICATE]
     _, redis_url = await asyncio.to_thread(processes.redis)
     flags = ("--redis-url", redis_url, "--metrics-address", "0")
     verifier, drafter = processes.verifier(*flags), processes.drafter(*flags)
     confidence = processes.service("confidence", "--metrics-address", "0")
     orchestrator = await asyncio.to_thread(
-        processes.orchestrator, [verifier], [drafter], *flags, confidence=[confidence]
+        processes.orchestrator, [verifier], [drafter], *flags, *port, confidence=[confidence]
     )
     address = await asyncio.to_thread(lambda: orchestrator.address)
-    async with AsyncClient(address) as client:
+    async with AsyncClient(address, tls=Tls(root_certificates=certs / "ca.pem")) as client:
         for strategy in ("speculative", "filter"):
             await answer(client, "import os", temperature=0, max_tokens=24, strategy=strategy)
         with pytest.raises(InvalidRequest):
@@ -115,7 +123,12 @@ async def test_replicas_tell_of_forwards_and_of_their_cache(told):
 
 async def test_nothing_of_a_text_or_a_session_is_told(told):
     for role, scraped in told.items():
-        labels = {value for sample in scraped.samples for value in sample.labels.values()}
+        labels = {
+            value
+            for sample in scraped.samples
+            for name, value in sample.labels.items()
+            if name != "specmesh_certificate_file"  # the operator's
+        }
         assert not [value for value in labels if "import os" in value], role
         assert all(len(value) < 64 for value in labels), role
         assert len(scraped.samples) < 2_000, role
