@@ -19,14 +19,7 @@ from specmesh.serving.call_metrics import timed
 from specmesh.serving.conventions import CALLS_ACTIVE
 from specmesh.serving.drain import RequestGate
 from specmesh.serving.health import Health
-from specmesh.serving.identity.certificates import (
-    Certificate,
-    server_credentials,
-    watched_certificate,
-)
-from specmesh.serving.identity.guard import Guard
-from specmesh.serving.identity.plaintext import check_plaintext
-from specmesh.serving.identity.watched import UnusableFile
+from specmesh.serving.identity.entry import Entry
 from specmesh.serving.intake import MAX_METADATA_BYTES, MAX_REQUEST_BYTES, Intake
 from specmesh.serving.interceptors import CallInterceptor, Layer, reporting_errors
 from specmesh.serving.late_handlers import LateHandlers
@@ -131,17 +124,11 @@ class Server:
         if tracing_enabled():
             layers.insert(0, traced)
         intake = Intake(settings.max_request_bytes)
-        self._bearer = settings.bearer
-        self._certificate = None if settings.tls is None else watched_certificate(settings.tls)
-        guard = Guard(
-            certificate=self._certificate if settings.requires_certificates else None,
-            bearer=self._bearer,
-            # In plain text, on loopback or by the operator's flag, everybody there is trusted.
-            believes_anybody=settings.tls is None,
-        )
+        self._entry = Entry(settings)
+        guard = self._entry.guard.admit
         self._server = grpc.aio.server(
             handlers=[self._handlers],
-            interceptors=[CallInterceptor(layers, intake, settings.stall_seconds, guard.admit)],
+            interceptors=[CallInterceptor(layers, intake, settings.stall_seconds, guard)],
             options=(
                 *_OPTIONS,
                 ("grpc.max_receive_message_length", _UNTYPED_FACTOR * settings.max_request_bytes),
@@ -161,12 +148,7 @@ class Server:
     async def listen(self) -> str:
         """Answer health checks, with NOT_SERVING; return the address. Raises ``CannotStart``."""
         host = self._settings.host
-        try:
-            if self._bearer is not None:
-                await self._bearer.open()
-            credentials = self._credentials()
-        except UnusableFile as error:
-            raise CannotStart(str(error)) from error
+        credentials = await self._entry.open()
         host = f"[{host}]" if ":" in host else host
         address = f"{host}:{self._settings.port}"
         try:
@@ -180,18 +162,6 @@ class Server:
         listens(self._settings.host, port)
         await self._server.start()
         return f"{host}:{port}"
-
-    def _credentials(self) -> grpc.ServerCredentials | None:
-        """What the port speaks TLS with, None for plain text. Raises ``CannotStart`` and
-        ``UnusableFile``."""
-        settings = self._settings
-        if self._certificate is not None:
-            _check_domain(self._certificate.current(), settings)
-            return server_credentials(
-                self._certificate, require_clients=settings.requires_certificates
-            )
-        check_plaintext(settings)
-        return None
 
     async def start(self) -> None:
         """Start the service, then answer its calls and report SERVING. Raises ``CannotStart``."""
@@ -247,22 +217,13 @@ class Server:
         """Break off the calls that still run, and stop the service."""
         await self._stop_following()
         await self._server.stop(None)
-        if self._bearer is not None:
-            await self._bearer.close()
+        await self._entry.close()
         await self._service.stop()
 
     async def _stop_following(self) -> None:
         if self._following is not None:
             self._following.cancel()
             await asyncio.wait({self._following})
-
-
-def _check_domain(certificate: Certificate, settings: ServerSettings) -> None:
-    if settings.requires_certificates and not certificate.trust_domain:
-        log.warning(
-            "callers of any trust domain are let in",
-            extra={"reason": f"{settings.tls_cert} has no SPIFFE id of a mesh"},
-        )
 
 
 def _connection_age(settings: ServerSettings) -> Sequence[tuple[str, int]]:
