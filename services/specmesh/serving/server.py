@@ -20,6 +20,7 @@ from specmesh.serving.conventions import CALLS_ACTIVE
 from specmesh.serving.drain import RequestGate
 from specmesh.serving.health import Health
 from specmesh.serving.identity.entry import Entry
+from specmesh.serving.identity.watched import UnusableFile
 from specmesh.serving.intake import MAX_METADATA_BYTES, MAX_REQUEST_BYTES, Intake
 from specmesh.serving.interceptors import CallInterceptor, Layer, reporting_errors
 from specmesh.serving.late_handlers import LateHandlers
