@@ -18,6 +18,7 @@ from tests.client.conftest import (
 
 from specmesh.client import (
     AsyncClient,
+    ChatMessage,
     Client,
     FinishReason,
     NotFound,
@@ -202,14 +203,17 @@ async def test_a_batch_keeps_its_order_its_bound_and_its_errors(serve):
 
 async def test_a_chat_reaches_the_server_as_messages(serve):
     fake = await serve(FakeOrchestrator([rest_of_answer(0)] * 2))
-    messages = [{"role": "user", "content": "hi"}]
+    messages = [{"role": "user", "content": "hi", "name": "Ada"}]
     async with AsyncClient(fake.address) as client:
         await client.chat(messages, template_arguments={"enable_thinking": False}, max_tokens=3)
-        await client.chat(messages, continue_final_message=True)
+        await client.chat([ChatMessage("user", "hi")], continue_final_message=True)
         with pytest.raises(TypeError, match="has 'role' and 'content'"):
             client.chat([{"role": "user", "text": "hi"}])
     first, second = (each.chat for each in fake.requests)
-    assert [(each.role, each.content) for each in first.messages] == [("user", "hi")]
+    assert [(each.role, each.content, each.name) for each in first.messages] == [
+        ("user", "hi", "Ada")
+    ]
+    assert not second.messages[0].name
     assert (first.add_generation_prompt, first.continue_final_message) == (True, False)
     assert dict(first.template_arguments) == {"enable_thinking": False}
     assert fake.requests[0].stopping.max_tokens == 3

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specmesh.client.requests import chat_message
 from specmesh.gateway.body import parse_object
 from specmesh.gateway.errors import ApiError
 from specmesh.gateway.extension import Extension
@@ -28,6 +29,11 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
     max_leaves=6,
 )
+
+
+def nested(depth: int) -> object:
+    """Lists in lists."""
+    return [nested(depth - 1)] if depth else 1
 
 
 @pytest.mark.parametrize(
@@ -57,7 +63,7 @@ JSON = st.recursive(
         ({"top_p": []}, "top_p"),
         ({"n": 0}, "n"),
         ({"n": 2**40}, "n"),
-        ({"seed": -1}, "seed"),
+        ({"seed": -2}, "seed"),
         ({"seed": 2**64}, "seed"),
         ({"stop": 3}, "stop"),
         ({"stop": ["a", None]}, "stop[1]"),
@@ -73,7 +79,17 @@ JSON = st.recursive(
         ({"echo": True}, "echo"),
         ({"suffix": "x"}, "suffix"),
         ({"logit_bias": {"1": 5}}, "logit_bias"),
+        ({"top_p": -0.1}, "top_p"),
         ({"top_k": 5}, "top_k"),
+        ({"top_k": False}, "top_k"),
+        ({"min_p": 0.05}, "min_p"),
+        ({"repetition_penalty": 1.1}, "repetition_penalty"),
+        ({"stop_token_ids": [5]}, "stop_token_ids"),
+        ({"skip_special_tokens": False}, "skip_special_tokens"),
+        ({"add_special_tokens": 0}, "add_special_tokens"),
+        ({"continue_final_message": True}, "continue_final_message"),
+        ({"chat_template_kwargs": {"a": 1}}, "chat_template_kwargs"),
+        ({"metadata": {"a": 1}}, "metadata.a"),
         ({"messages": MESSAGES}, "messages"),
         ({"specmesh": 3}, "specmesh"),
         ({"specmesh": {"other": 3}}, "specmesh.other"),
@@ -107,7 +123,8 @@ def test_a_wrong_field_of_completions_is_named(change, param):
         ({"messages": [{"role": "user", "content": None}]}, "messages[0].content"),
         ({"messages": [{"content": "hello"}]}, "messages[0].role"),
         ({"messages": [{"role": "tool", "content": "hello"}]}, "messages[0].role"),
-        ({"messages": [{"role": "user", "content": "x", "name": "a"}]}, "messages[0].name"),
+        ({"messages": [{"role": "user", "content": "x", "name": 3}]}, "messages[0].name"),
+        ({"messages": [{"role": "user", "content": "x", "name": "a" * 65}]}, "messages[0].name"),
         (
             {"messages": [{"role": "assistant", "content": None, "tool_calls": [{}]}]},
             "messages[0].tool_calls",
@@ -130,6 +147,14 @@ def test_a_wrong_field_of_completions_is_named(change, param):
         ({"web_search_options": {}}, "web_search_options"),
         ({"metadata": {"a": 1}}, "metadata.a"),
         ({"prompt": "hello"}, "prompt"),
+        ({"min_p": 0.05}, "min_p"),
+        ({"add_special_tokens": True}, "add_special_tokens"),
+        ({"continue_final_message": "yes"}, "continue_final_message"),
+        ({"chat_template_kwargs": [1]}, "chat_template_kwargs"),
+        ({"chat_template_kwargs": {"a": [10**400]}}, "chat_template_kwargs.a[0]"),
+        ({"chat_template_kwargs": {"a": {"b": 2**53 + 1}}}, "chat_template_kwargs.a.b"),
+        ({"chat_template_kwargs": {"a": nested(30)}}, "chat_template_kwargs"),
+        ({"chat_template_kwargs": {"a": nested(400)}}, "chat_template_kwargs"),
     ],
 )
 def test_a_wrong_field_of_chats_is_named(change, param):
@@ -260,6 +285,17 @@ def test_no_value_of_a_field_of_completions_is_more_than_a_bad_request(name, val
 def test_no_value_of_a_field_of_chats_is_more_than_a_bad_request(name, value):
     asked = {"model": "toy", "messages": MESSAGES, "stream": True, name: value}
     assert_refused_by_name(chat_request, asked)
+
+
+@given(arguments=st.dictionaries(st.text(max_size=8), JSON, max_size=3))
+def test_no_arguments_of_a_template_are_more_than_a_bad_request(arguments):
+    asked = {"model": "toy", "messages": MESSAGES, "chat_template_kwargs": arguments}
+    error = refusal(lambda: chat_request(asked))
+    if error is None:
+        given = chat_request(asked).chat_keywords
+        assert chat_message([{"role": "user", "content": "x"}], given).SerializeToString()
+    else:
+        assert (error.status, error.param[:20]) == (400, "chat_template_kwargs")
 
 
 @given(name=st.sampled_from([*Extension.model_fields]), value=JSON)

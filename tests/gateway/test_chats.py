@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from google.protobuf import json_format
 from tests.client.conftest import TOKENS, finished, started, whole_answer
 
 from specmesh.v1 import events_pb2
@@ -68,6 +69,31 @@ async def test_messages_reach_the_mesh_in_the_templates_words(gateway, orchestra
         ("user", "d"),
     ]
     assert not request.stopping.HasField("max_tokens")
+
+
+async def test_who_speaks_how_the_prompt_ends_and_what_else_the_template_takes_reach_the_mesh(
+    gateway, orchestrator
+):
+    orchestrator.generate_scripts = [whole_answer]
+    await gateway.openai.chat.completions.create(
+        model="toy",
+        messages=[
+            {"role": "user", "content": "a", "name": "Ada"},
+            {"role": "assistant", "content": "b", "name": ""},
+        ],
+        extra_body={
+            "add_generation_prompt": False,
+            "continue_final_message": True,
+            "chat_template_kwargs": {"enable_thinking": False, "tools": [{"n": 1.5}]},
+        },
+    )
+    chat = orchestrator.requests[0].chat
+    assert [each.name for each in chat.messages] == ["Ada", ""]
+    assert (chat.add_generation_prompt, chat.continue_final_message) == (False, True)
+    assert json_format.MessageToDict(chat.template_arguments) == {
+        "enable_thinking": False,
+        "tools": [{"n": 1.5}],
+    }
 
 
 async def test_an_answer_can_be_given_back_as_a_message(gateway, orchestrator):

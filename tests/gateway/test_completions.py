@@ -104,6 +104,25 @@ async def test_prompts_may_be_many_and_token_ids(gateway, orchestrator):
     assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (6, 2 * len(TOKENS))
 
 
+@pytest.mark.parametrize("given", [True, False, None])
+async def test_special_tokens_are_put_around_a_text_as_asked(gateway, orchestrator, given):
+    orchestrator.generate_scripts = [whole_answer]
+    asked = {**ASKED, "add_special_tokens": given}
+    assert (await gateway.post("/v1/completions", asked)).status_code == 200
+    (request,) = orchestrator.requests
+    assert request.HasField("add_special_tokens") == (given is not None)
+    assert request.add_special_tokens == bool(given)
+
+
+async def test_token_ids_have_no_special_tokens_to_leave_out(gateway, orchestrator):
+    orchestrator.generate_scripts = [whole_answer]
+    asked = {**ASKED, "prompt": [1, 2], "add_special_tokens": False}
+    assert (await gateway.post("/v1/completions", asked)).status_code == 200
+    (request,) = orchestrator.requests
+    assert list(request.tokens.ids) == [1, 2]
+    assert not request.HasField("add_special_tokens")
+
+
 async def test_choices_of_one_prompt_have_different_seeds_that_follow_from_the_first(
     gateway, orchestrator
 ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import get_type_hints
@@ -12,21 +13,23 @@ from openai.types.chat import completion_create_params as chat_create_params
 
 from specmesh.gateway.errors import ApiError
 from specmesh.gateway.extension import Extension
+from specmesh.gateway.other_servers import OTHER_SERVERS
 from specmesh.gateway.parameters import (
     CHAT,
     COMPLETIONS,
     EXTENSION,
-    IGNORE_EOS,
-    Standing,
+    OPENAI_CHAT,
+    OPENAI_COMPLETIONS,
     taken,
 )
 from specmesh.gateway.requests import ChatRequest, CompletionRequest
+from specmesh.gateway.standing import Standing
 
 DOCS = Path(__file__).parents[2] / "docs" / "openai.md"
 
 CALLS = [
-    (COMPLETIONS, completion_create_params, CompletionRequest),
-    (CHAT, chat_create_params, ChatRequest),
+    (OPENAI_COMPLETIONS, completion_create_params),
+    (OPENAI_CHAT, chat_create_params),
 ]
 
 
@@ -36,29 +39,55 @@ def openais(params) -> set[str]:
     return {name for each in variants for name in get_type_hints(each)}
 
 
-@pytest.mark.parametrize(("table", "params", "_"), CALLS)
-def test_the_table_names_every_parameter_of_the_openai_package_and_no_other(table, params, _):
+def section(heading: str) -> str:
+    """The part of the docs under ``heading``."""
+    return DOCS.read_text().partition(f"{heading}\n")[2].partition("\n#")[0]
+
+
+@pytest.mark.parametrize(("table", "params"), CALLS)
+def test_the_table_names_every_parameter_of_the_openai_package_and_no_other(table, params):
     assert openais(params) - set(table) == set(), "not in the table"
     assert set(table) - openais(params) == set(), "not in the package"
 
 
-@pytest.mark.parametrize(("table", "_", "request_class"), CALLS)
-def test_what_is_not_refused_has_a_field_with_a_type(table, _, request_class):
+@pytest.mark.parametrize(
+    ("table", "request_class"), [(COMPLETIONS, CompletionRequest), (CHAT, ChatRequest)]
+)
+def test_what_is_not_refused_has_a_field_with_a_type(table, request_class):
     read = {name for name, each in table.items() if each.standing is not Standing.REFUSED}
-    assert read | {EXTENSION, IGNORE_EOS} == set(request_class.model_fields)
+    assert read | {EXTENSION} == set(request_class.model_fields)
 
 
-@pytest.mark.parametrize(("heading", "table"), [("Completions", COMPLETIONS), ("Chats", CHAT)])
+@pytest.mark.parametrize(
+    ("heading", "table"), [("### Completions", OPENAI_COMPLETIONS), ("### Chats", OPENAI_CHAT)]
+)
 def test_the_docs_have_the_same_table(heading, table):
-    section = DOCS.read_text().partition(f"### {heading}\n")[2].partition("\n#")[0]
-    rows = re.findall(r"^\| `(\w+)` \| (\w+) \|", section, re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \|", section(heading), re.MULTILINE)
     assert dict(rows) == {name: each.standing.value for name, each in table.items()}
     assert len(rows) == len(table)
 
 
+def test_the_docs_have_the_table_of_other_servers_parameters_with_their_neutral_values():
+    rows = re.findall(
+        r"^\| (`.+`) \| (.*) \| (\w+) \| (\w+) \|", section("### Of other servers"), re.MULTILINE
+    )
+    told = [
+        (name, neutral, completions, chats)
+        for names, neutral, completions, chats in rows
+        for name in re.findall(r"`(\w+)`", names)
+    ]
+    assert sorted(told) == [
+        (
+            name,
+            ", ".join(f"`{json.dumps(value)}`" for value in each.neutral),
+            *(each.completions.value, each.chats.value),
+        )
+        for name, each in sorted(OTHER_SERVERS.items())
+    ]
+
+
 def test_the_docs_name_every_field_of_the_extension():
-    section = DOCS.read_text().partition("## Speculation\n")[2].partition("\n## ")[0]
-    named = set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE))
+    named = set(re.findall(r"^\| `(\w+)` \|", section("## Speculation"), re.MULTILINE))
     assert set(Extension.model_fields) <= named
 
 

@@ -7,7 +7,7 @@ import json
 from contextlib import asynccontextmanager, suppress
 
 import pytest
-from tests.client.conftest import chunks, started, whole_answer
+from tests.client.conftest import TOKENS, chunks, started, whole_answer
 from tests.gateway.conftest import never_begins, never_ends
 
 from specmesh.v1 import events_pb2
@@ -80,6 +80,36 @@ async def test_a_silent_stream_begins_and_shows_that_it_lives(open_gateway, orch
         await asyncio.wait_for(reader.readuntil(b" 200 OK\r\n"), SOON)
         for _ in range(2):
             await asyncio.wait_for(reader.readuntil(b": ping"), SOON)
+
+
+async def test_comments_end_no_event(open_gateway, orchestrator):
+    orchestrator.generate_scripts = [never_begins]
+    gateway = await open_gateway(orchestrator.address, ping_seconds=0.02, drain_seconds=0)
+    async with connected(gateway, {**ASKED, "stream": True}) as (reader, _):
+        await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), SOON)
+        sent = b""
+        async with asyncio.timeout(SOON):
+            while sent.count(b": ping") < 7:
+                size = int(await reader.readline(), 16)
+                sent += (await reader.readexactly(size + 2))[:-2]
+    # A blank line would end an event: strict clients would be told of seven empty ones.
+    assert sent == b": ping\n" * 7
+
+
+async def test_a_stream_that_talks_gets_no_comments(open_gateway, orchestrator):
+    async def talks(context):
+        yield started()
+        for event in chunks(0, len(TOKENS)):
+            await asyncio.sleep(0.2)
+            yield event
+        async for event in whole_answer(context):
+            if event.HasField("finished"):
+                yield event
+
+    orchestrator.generate_scripts = [talks]
+    gateway = await open_gateway(orchestrator.address, ping_seconds=0.8)
+    *_, done = await gateway.events("/v1/completions", ASKED)  # which takes no comments
+    assert done is None
 
 
 async def test_comments_are_no_chunks_to_openais_client(open_gateway, orchestrator):

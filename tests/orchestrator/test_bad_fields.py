@@ -191,6 +191,7 @@ TAKEN = {
     "chat.add_generation_prompt": "a bool",
     "chat.content_as_text": "a bool",
     "chat.messages.content": "its size counts for messages",
+    "chat.messages.name": "its size counts for messages",
     "add_special_tokens": "a bool",
     "keep_special_tokens": "a bool",
 }

@@ -85,6 +85,16 @@ async def test_prompt_ends_where_the_model_is_to_go_on(clients, text, prompt):
     assert await rendered(clients, text) == prompt
 
 
+async def test_a_speakers_name_reaches_the_template_where_there_is_one(connect, verifier):
+    verifier.chat_template = template(
+        "{% for m in messages %}{{ m.role }}{% if m.name is defined %} {{ m.name }}{% endif %}: "
+        "{{ m.content }};{% endfor %}"
+    )
+    async with face(await connect([verifier])) as clients:
+        text = await rendered(clients, USER + 'messages { role: "user" content: "a" name: "Ada" }')
+    assert text == "user: hello;user Ada: a;"
+
+
 async def test_arguments_reach_the_template_as_json_would(connect, verifier):
     verifier.chat_template = template(
         "{{ messages[0].content }} {{ n }} {{ x }} {{ flag }} {{ nothing is none }} "

@@ -56,6 +56,16 @@ def controls(name: str, tokens: list[int]) -> list[int]:
     return [token for token in tokens if token in SPECIAL[name]]
 
 
+@pytest.mark.parametrize("name", sorted(ZOO))
+def test_the_name_of_a_speaker_is_text_as_well(name):
+    source = TEMPLATE.replace("{{ message.content }}", "{{ message.name }}: {{ message.content }}")
+    chat = chat_of("hi")
+    chat.messages[0].name = ATTACK
+    written, tokens = prompt(name, chat, source)
+    assert f"{ATTACK}: hi" in written
+    assert len(controls(name, tokens)) == 3
+
+
 @given(st.sampled_from(sorted(ZOO)), st.lists(SAYINGS, min_size=1, max_size=3))
 def test_the_special_tokens_of_a_prompt_are_those_of_its_template(name, contents):
     chat = chat_of(*contents)

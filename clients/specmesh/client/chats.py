@@ -11,26 +11,32 @@ from specmesh.v1 import chat_pb2
 
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
-    """One message of a chat; ``role`` is usually "system", "user" or "assistant"."""
+    """One message of a chat; ``role`` is usually "system", "user" or "assistant". ``name`` tells
+    several speakers of one role apart, if the model's template shows it."""
 
     role: str
     content: str
+    name: str = ""
 
 
 def chat_turn(place: str, message: ChatMessage | Mapping[str, Any]) -> chat_pb2.ChatMessage:
     """Build the message. Raises TypeError, with its ``place``, for what is none."""
     if isinstance(message, ChatMessage):
-        role, content = message.role, message.content
+        role, content, name = message.role, message.content, message.name
     elif isinstance(message, Mapping):
-        if set(message) != {"role", "content"}:
+        if set(message) - {"name"} != {"role", "content"}:
             keys = ", ".join(map(repr, sorted(message))) or "nothing"
-            raise TypeError(f"{place}: a message has 'role' and 'content', not {keys}")
-        role, content = message["role"], message["content"]
+            raise TypeError(
+                f"{place}: a message has 'role' and 'content', and perhaps 'name', not {keys}"
+            )
+        role, content, name = message["role"], message["content"], message.get("name", "")
     else:
         raise TypeError(f"{place}: expected a ChatMessage or a mapping, got {message!r}")
     if not isinstance(role, str):
         raise TypeError(f"{place}.role: expected a string, got {role!r}")
-    return chat_pb2.ChatMessage(role=role, content=_text(f"{place}.content", content))
+    if not isinstance(name, str):
+        raise TypeError(f"{place}.name: expected a string, got {name!r}")
+    return chat_pb2.ChatMessage(role=role, content=_text(f"{place}.content", content), name=name)
 
 
 def _text(place: str, content: object) -> str:

@@ -91,6 +91,7 @@ def complete(client: AsyncClient, request: CompletionRequest, timeout_s: float) 
             **request.keywords(number, len(wanted)),
             max_tokens=request.token_limit,
             num_top_logprobs=request.logprobs,
+            add_special_tokens=None if isinstance(prompt, list) else request.add_special_tokens,
             timeout_s=timeout_s,
         )
         for number, prompt in enumerate(wanted)
@@ -105,7 +106,7 @@ def chat(client: AsyncClient, request: ChatRequest, timeout_s: float) -> Answers
         client.chat(
             messages,
             **request.keywords(number, request.n),
-            content_as_text=request.specmesh.content_as_text,
+            **request.chat_keywords,
             max_tokens=request.token_limit,
             num_top_logprobs=request.num_top_logprobs,
             timeout_s=timeout_s,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from http import HTTPStatus
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -23,7 +25,7 @@ from specmesh.gateway.connection import ClientGone, unless_gone
 from specmesh.gateway.errors import ApiError, from_mesh, internal
 from specmesh.gateway.identity import Caller
 from specmesh.gateway.mesh import Mesh
-from specmesh.gateway.observed import Observed
+from specmesh.gateway.observed import REQUEST_ID, Observed
 from specmesh.gateway.peers import PeerCheck
 from specmesh.gateway.requests import Request, chat_request, completion_request
 from specmesh.gateway.responses import Envelope, Json
@@ -33,6 +35,8 @@ from specmesh.serving.identity.certificates import watched_certificate
 
 BODY_SECONDS = 30.0
 """How long a body may take to arrive."""
+READ_BY_CLIENTS = (REQUEST_ID, "retry-after", "retry-after-ms", "x-should-retry")
+"""Headers of answers that pages in a browser are shown as well."""
 CLIENT_CLOSED_REQUEST = 499
 """For the log: there is nobody to send it to."""
 
@@ -151,24 +155,37 @@ class Routes:
 def make_app(settings: GatewaySettings, mesh: Mesh) -> ASGIApp:
     """The application. Raises ``UnusableFile`` for files of certificates."""
     routes = Routes(settings, mesh)
-    return Observed(
-        Starlette(
-            routes=[
-                Route("/v1/models", routes.list_models),
-                Route("/v1/models/{model:path}", routes.model),
-                Route("/v1/completions", routes.complete, methods=["POST"]),
-                Route("/v1/chat/completions", routes.chat, methods=["POST"]),
-                Route("/healthz", routes.health),
-                Route("/health", routes.health),  # where load generators look
-            ],
-            exception_handlers={
-                ApiError: _tell,
-                SpecmeshError: _tell,
-                HTTPException: _tell_http,
-                ClientGone: _tell_nobody,
-                Exception: _tell_internal,
-            },
-        )
+    app: ASGIApp = Starlette(
+        routes=[
+            Route("/v1/models", routes.list_models),
+            Route("/v1/models/{model:path}", routes.model),
+            Route("/v1/completions", routes.complete, methods=["POST"]),
+            Route("/v1/chat/completions", routes.chat, methods=["POST"]),
+            Route("/healthz", routes.health),
+            Route("/health", routes.health),  # where load generators look
+        ],
+        exception_handlers={
+            ApiError: _tell,
+            SpecmeshError: _tell,
+            HTTPException: _tell_http,
+            ClientGone: _tell_nobody,
+            Exception: _tell_internal,
+        },
+    )
+    return Observed(_for_browsers(app, settings.browsers_origins))
+
+
+def _for_browsers(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
+    """``app``, which pages of ``origins`` may call as well. It is around all of it, since a page
+    must be able to read errors, too."""
+    if not origins:
+        return app
+    return CORSMiddleware(
+        app,
+        allow_origins=origins,
+        allow_methods=("GET", "POST"),
+        allow_headers=("*",),  # OpenAI's client has some ten of its own
+        expose_headers=READ_BY_CLIENTS,
     )
 
 

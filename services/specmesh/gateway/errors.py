@@ -77,6 +77,8 @@ _FIELDS: tuple[tuple[str, str], ...] = (
     (r"stopping\.(\w+)", r"specmesh.\1"),
     (r"speculation\.(\w+)", r"specmesh.\1"),
     (r"(?:prompt|text|tokens\.ids|tokens)", "prompt"),
+    (r"chat\.(add_generation_prompt|continue_final_message)", r"\1"),
+    (r"chat\.template_arguments", "chat_template_kwargs"),
     (r"(?:chat\.messages|chat)", "messages"),
     (r"num_top_logprobs", "logprobs"),
     (r"request_id", "specmesh.request_id"),

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Discriminator,
     Field,
@@ -19,13 +20,18 @@ from pydantic import (
     model_validator,
 )
 
+from specmesh.client.requests import TemplateOptions
+from specmesh.gateway.arguments import checked_arguments
 from specmesh.gateway.errors import ApiError
 from specmesh.gateway.extension import OPTIONS, Extension
 from specmesh.gateway.fields import Fields, Float32, Uint32, Uint64
-from specmesh.gateway.parameters import CHAT, COMPLETIONS, EXTENSION, Parameters, taken
+from specmesh.gateway.parameters import CHAT, COMPLETIONS, EXTENSION, taken
+from specmesh.gateway.standing import Parameters
 
 MAX_STOP = 16
 MAX_TOP_LOGPROBS = 20
+MAX_NAME_CHARS = 64
+"""Of whoever speaks in a chat; OpenAI's own."""
 DEFAULT_COMPLETION_TOKENS = 16
 """OpenAI's own default for completions. Chats end where the model ends them."""
 SEED_BITS = 53
@@ -61,7 +67,7 @@ class Request(Fields):
 
     model: Annotated[str, Field(min_length=1, max_length=512)]
     temperature: Float32 | None = None
-    top_p: Float32 | None = None
+    top_p: Annotated[Float32, Field(ge=0)] | None = None
     n: Annotated[int, Field(ge=1, lt=2**31)] = 1
     stop: (
         Annotated[
@@ -76,6 +82,7 @@ class Request(Fields):
     stream_options: StreamOptions | None = None
     max_tokens: Uint32 | None = None
     user: str | None = None
+    metadata: dict[str, str] | None = None
     ignore_eos: bool = False
     specmesh: Extension = Field(default_factory=Extension)
 
@@ -96,11 +103,13 @@ class Request(Fields):
         """The keywords of the SDK's ``generate`` and ``chat`` that are the same for both, for the
         answer ``number`` of ``num_answers``."""
         more = self.specmesh
+        # The least mass that holds a token is the likeliest one's.
+        is_greedy = self.top_p == 0
         stops = [self.stop] if isinstance(self.stop, str) else self.stop
         return {
             "model": self.model,
-            "temperature": self.temperature,
-            "top_p": self.top_p,
+            "temperature": 0.0 if is_greedy else self.temperature,
+            "top_p": None if is_greedy else self.top_p,
             "top_k": more.top_k,
             "seed": seed_of(self.seed, number % self.n),
             "acceptance_mode": more.acceptance_mode,
@@ -125,6 +134,7 @@ class CompletionRequest(Request):
         Discriminator(_shape),
     ]
     logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+    add_special_tokens: bool | None = None
 
     @model_validator(mode="after")
     def _check_extension(self) -> Self:
@@ -170,13 +180,15 @@ class Message(Fields):
         Annotated[str, Tag("<one>")] | Annotated[list[TextPart], Tag("<many>")],
         Discriminator(lambda value: "<many>" if isinstance(value, list) else "<one>"),
     ]
+    name: Annotated[str, Field(max_length=MAX_NAME_CHARS)] = ""
 
     @property
     def spoken(self) -> dict[str, str]:
         """As the chat template takes it: it knows developers as the system."""
         parts = self.content
         text = parts if isinstance(parts, str) else "".join(part.text for part in parts)
-        return {"role": "system" if self.role == "developer" else self.role, "content": text}
+        role = "system" if self.role == "developer" else self.role
+        return {"role": role, "content": text, "name": self.name}
 
 
 class ChatRequest(Request):
@@ -188,8 +200,12 @@ class ChatRequest(Request):
     max_completion_tokens: Uint32 | None = None
     logprobs: bool = False
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool = False
+    chat_template_kwargs: Annotated[dict[str, Any], AfterValidator(checked_arguments)] = Field(
+        default_factory=dict
+    )
     # Ignored.
-    metadata: dict[str, str] | None = None
     store: bool | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
@@ -198,7 +214,7 @@ class ChatRequest(Request):
 
     @model_validator(mode="after")
     def _check_pairs(self) -> Self:
-        if self.top_logprobs is not None and not self.logprobs:
+        if self.top_logprobs and not self.logprobs:
             raise ApiError.invalid(
                 "top_logprobs", "'top_logprobs' has no meaning unless 'logprobs' is true"
             )
@@ -215,6 +231,16 @@ class ChatRequest(Request):
         """What an answer may have; None leaves it to the context."""
         given = self.max_completion_tokens
         return self.max_tokens if given is None else given
+
+    @property
+    def chat_keywords(self) -> TemplateOptions:
+        """The keywords of the SDK's ``chat`` that say how its prompt is made."""
+        return {
+            "add_generation_prompt": self.add_generation_prompt,
+            "continue_final_message": self.continue_final_message,
+            "template_arguments": self.chat_template_kwargs,
+            "content_as_text": self.specmesh.content_as_text,
+        }
 
     @property
     def num_top_logprobs(self) -> int | None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from specmesh.serving.identity.roles import TRUST_DOMAIN
 from specmesh.serving.identity.settings import BearerSettings
 from specmesh.serving.settings import ProcessSettings
+
+_ORIGIN = re.compile(r"https?://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 
 
 class GatewaySettings(BearerSettings, ProcessSettings):
@@ -39,6 +42,11 @@ class GatewaySettings(BearerSettings, ProcessSettings):
         gt=0,
         le=3600,
         description="how long a stream may be silent before a comment shows that it lives",
+    )
+    cors_origins: str = Field(
+        "",
+        description="origins whose pages may call from a browser, comma-separated, such as "
+        "https://chat.example.com; none by default",
     )
     mesh_ca: Path | None = Field(
         None, description="CA in PEM that signs the orchestrators' certificates: calls use TLS"
@@ -75,7 +83,27 @@ class GatewaySettings(BearerSettings, ProcessSettings):
             raise ValueError("--orchestrators names none")
         return self
 
+    @field_validator("cors_origins")
+    @classmethod
+    def _check_origins(cls, origins: str) -> str:
+        for origin in _listed(origins):
+            if _ORIGIN.fullmatch(origin) is None:
+                raise ValueError(
+                    f"{origin!r} is no origin: one is written as browsers send it, "
+                    "https://host or http://host:port, in small letters and without a path"
+                )
+        return origins
+
     @property
     def targets(self) -> list[str]:
         """Each orchestrator, host:port."""
-        return [each.strip() for each in self.orchestrators.split(",") if each.strip()]
+        return _listed(self.orchestrators)
+
+    @property
+    def browsers_origins(self) -> list[str]:
+        """Each origin whose pages may call."""
+        return _listed(self.cors_origins)
+
+
+def _listed(joined: str) -> list[str]:
+    return [each.strip() for each in joined.split(",") if each.strip()]

@@ -22,25 +22,38 @@ from specmesh.gateway.responses import Envelope, Json, usage
 log = logging.getLogger(__name__)
 
 LINE_END = "\n"
+PING = f": ping{LINE_END}".encode()
+"""A comment ends with its line. A blank line after it would end an event, and strict clients would
+be told of an empty one."""
 
 
 class Reader:
     """Reads answers ahead by one event, so that what fails at the start has an HTTP status."""
 
-    def __init__(self, answers: Answers) -> None:
+    def __init__(self, answers: Answers, ping_s: float) -> None:
+        self._ping_s = ping_s
         self._events = answers.events()
         self._next = asyncio.ensure_future(anext(self._events))
 
-    async def begun(self, timeout_s: float) -> None:
-        """Return once there is an event, or after ``timeout_s``. Raises the SpecmeshError of an
-        answer that fails before it has said anything."""
-        await asyncio.wait({self._next}, timeout=timeout_s)
+    async def begun(self) -> None:
+        """Return once there is an event, or after ``ping_s``. Raises the SpecmeshError of an answer
+        that fails before it has said anything."""
+        await asyncio.wait({self._next}, timeout=self._ping_s)
         if self._next.done():
             self._next.result()
 
-    async def __aiter__(self) -> AsyncIterator[Event]:
-        yield await self._next
-        async for event in self._events:
+    async def __aiter__(self) -> AsyncIterator[Event | None]:
+        """Each event, and None whenever none has come for ``ping_s``."""
+        while True:
+            await asyncio.wait({self._next}, timeout=self._ping_s)
+            if not self._next.done():
+                yield None
+                continue
+            try:
+                event = self._next.result()
+            except StopAsyncIteration:
+                return
+            self._next = asyncio.ensure_future(anext(self._events))
             yield event
 
     async def aclose(self) -> None:
@@ -54,9 +67,10 @@ class Streamed(EventSourceResponse):
     """A response that closes its reader however it ends, also if it never began."""
 
     def __init__(
-        self, body: AsyncIterator[ServerSentEvent], reader: Reader, ping_s: float, stall_s: float
+        self, body: AsyncIterator[ServerSentEvent | bytes], reader: Reader, stall_s: float
     ) -> None:
-        super().__init__(body, ping=ping_s, sep=LINE_END, send_timeout=stall_s)
+        # Its own pings come in the midst of talk, too, and with a blank line.
+        super().__init__(body, ping=0, sep=LINE_END, send_timeout=stall_s)
         self._reader = reader
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -81,24 +95,24 @@ async def stream(
 
     Raises what ``Reader.begun`` raises, and ``ClientGone``.
     """
-    reader = Reader(answers)
+    reader = Reader(answers, ping_s)
     try:
-        await unless_gone(request, reader.begun(ping_s))
+        await unless_gone(request, reader.begun())
     except BaseException:
         await reader.aclose()
         raise
     record = request.state.record
     body = _body(reader, answers, envelope, record, include_usage=include_usage)
-    return Streamed(body, reader, ping_s, stall_s)
+    return Streamed(body, reader, stall_s)
 
 
 async def _body(
     reader: Reader, answers: Answers, envelope: Envelope, record: Record, *, include_usage: bool
-) -> AsyncIterator[ServerSentEvent]:
+) -> AsyncIterator[ServerSentEvent | bytes]:
     unused: Json = {"usage": None} if include_usage else {}
     try:
         async for part in _parts(reader, answers, envelope, record):
-            yield _event({**part, **unused})
+            yield PING if part is None else _event({**part, **unused})
     except SpecmeshError as error:
         yield _failure(from_mesh(error), record)
         return
@@ -113,14 +127,17 @@ async def _body(
 
 async def _parts(
     reader: Reader, answers: Answers, envelope: Envelope, record: Record
-) -> AsyncIterator[Json]:
+) -> AsyncIterator[Json | None]:
+    """The parts of the stream, and None for each comment."""
     style = envelope.style
     results: dict[int, GenerationResult] = {}
     for number in range(len(answers.streams)):
         if (first := style.first(number)) is not None:
             yield envelope.part([first])
     async for event in reader:
-        if isinstance(event, Ended):
+        if event is None:
+            yield None
+        elif isinstance(event, Ended):
             results[event.number] = event.result
             yield envelope.part([style.last(event.number, event.result)], event.result)
         else:

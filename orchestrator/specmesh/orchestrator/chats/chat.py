@@ -55,7 +55,11 @@ def variables(chat: chat_pb2.Chat, special_tokens: Mapping[str, str]) -> dict[st
     for n, message in enumerate(chat.messages):
         if not message.role:
             raise InvalidField(f"chat.messages[{n}].role", "must not be empty")
-    messages = [{"role": each.role, "content": each.content} for each in chat.messages]
+    messages = [
+        # Templates ask whether there is a name, not whether it is empty.
+        {"role": each.role, "content": each.content, **({"name": each.name} if each.name else {})}
+        for each in chat.messages
+    ]
     if chat.continue_final_message:
         messages[-1]["content"] += END
     asked = chat.HasField("add_generation_prompt")

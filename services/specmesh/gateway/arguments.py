@@ -1,0 +1,34 @@
+"""What a caller gives a chat template, as the protocol can hold it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from specmesh.gateway.errors import ApiError
+
+FIELD = "chat_template_kwargs"
+MAX_ARGUMENT_DEPTH = 24
+"""The orchestrator's own limit. Beyond some 30 no message can hold them, nor say so."""
+MAX_WHOLE_NUMBER = 2**53
+"""The protocol's numbers are doubles, which would round a whole number beyond it."""
+
+
+def checked_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
+    """``arguments``, which are JSON. Raises ``ApiError`` for what would not arrive as it was
+    sent."""
+    _check(FIELD, arguments, 0)
+    return arguments
+
+
+def _check(path: str, value: object, depth: int) -> None:
+    if depth > MAX_ARGUMENT_DEPTH:
+        message = f"{FIELD!r} is nested more than {MAX_ARGUMENT_DEPTH} deep"
+        raise ApiError.invalid(FIELD, message)
+    if isinstance(value, dict):
+        for name, member in value.items():
+            _check(f"{path}.{name}", member, depth + 1)
+    elif isinstance(value, list):
+        for number, member in enumerate(value):
+            _check(f"{path}[{number}]", member, depth + 1)
+    elif isinstance(value, int) and abs(value) > MAX_WHOLE_NUMBER:
+        raise ApiError.invalid(path, f"{path[:64]!r} is a whole number beyond 2^53")
