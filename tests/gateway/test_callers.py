@@ -46,7 +46,16 @@ async def test_a_callers_token_is_passed_on_to_the_mesh(gateway, orchestrator):
     assert shown == ["Bearer alpha", "Bearer beta", None]
 
 
-@pytest.mark.parametrize("authorization", ["Basic YTpi", "Bearer"])
+@pytest.mark.parametrize("authorization", ["Bearer", "bearer"])
+async def test_an_empty_token_is_none(gateway, orchestrator, authorization):
+    orchestrator.generate_scripts = [whole_answer]
+    # Clients without a key send it so, lm-eval among them.
+    response = await gateway.post("/v1/completions", ASKED, authorization=authorization)
+    assert response.status_code == 200
+    assert "authorization" not in orchestrator.metadata[0]
+
+
+@pytest.mark.parametrize("authorization", ["Basic YTpi", "Basic", "Bearer a\tb"])
 async def test_an_authorization_that_is_no_bearer_token_is_refused(
     gateway, orchestrator, authorization
 ):

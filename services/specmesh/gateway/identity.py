@@ -63,9 +63,9 @@ class OpenDoor:
     async def admit(self, request: Request) -> Caller:
         """Who sent it. Raises ``ApiError`` 401 for an authorization that is no bearer token."""
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        if not scheme:
+        if not scheme or (scheme.lower() == SCHEME and not token):  # sent by clients without one
             return Caller(self._anonymous)
-        if scheme.lower() != SCHEME or not token or not token.isascii() or not token.isprintable():
+        if scheme.lower() != SCHEME or not token.isascii() or not token.isprintable():
             raise _refused("the authorization is no bearer token")
         _token.set(token)
         return Caller(self._passing_on)
