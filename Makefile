@@ -101,11 +101,13 @@ bench: $(READY) ## measure a hop, the engine, the mesh's tax and every strategy 
 chaos: $(READY) ## break a mesh at random, check every token (30 minutes; SEED=n for another run)
 	$(BIN)/specmesh bench chaos --minutes 30 --seed $(SEED) --json
 
-outside: $(READY) ## run LangChain and guidellm through a gateway, in an environment of their own (1.6 GB)
+# Each asks for torch as it is here, lest another one comes.
+outside: $(READY) $(VLLM)/.ready ## run LangChain, LangGraph, LiteLLM, lm-eval, guidellm and vLLM's bench through a gateway (4 GB)
 	test -x $(OUTSIDE)/python || python3 -m venv .venv-outside
 	$(OUTSIDE)/pip install --quiet --disable-pip-version-check --constraint constraints.txt pip
-	$(OUTSIDE)/pip install --quiet 'guidellm>=0.8' langchain-openai $$(grep '^torch==' constraints.txt)
-	$(BIN)/python -m tests.gateway.outside $(OUTSIDE)
+	$(OUTSIDE)/pip install --quiet 'guidellm>=0.8' langchain langchain-openai langgraph litellm 'lm-eval[api]' \
+		$$(grep '^torch==' constraints.txt)
+	$(BIN)/python -m tests.gateway.outside $(OUTSIDE) $(VLLM)/bin
 	$(BIN)/python -m tests.gateway.same_load $(OUTSIDE)
 
 phoenix: $(READY) ## send a mesh's traces to Arize Phoenix, in an environment of its own (850 MB)

@@ -1,52 +1,16 @@
-"""Programs that speak OpenAI's API, against a mesh: LangChain, and guidellm as a load generator.
-
-``make outside`` makes them an environment of their own, since guidellm brings 1.6 GB, and runs
-this with that environment's ``bin``. Nothing of it asks the network: tokenizer and prompts are
-made here.
-"""
+"""guidellm as a load generator: completions and chats, by number and by time. Nothing of it asks
+the network: tokenizer and prompts are made here."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from tests.e2e.processes import Processes
-from tests.e2e.test_gateway_chat import TEMPLATE
-
 from specmesh import models
-
-LANGCHAIN = """
-import json, sys
-from openai import BadRequestError
-from langchain_openai import ChatOpenAI, OpenAI
-
-url, model = sys.argv[1:]
-messages = [("system", "Write Python."), ("user", "def f(x):")]
-chat = ChatOpenAI(model=model, base_url=url, api_key="any", temperature=0.8, seed=7, max_tokens=16)
-whole = chat.invoke(messages)
-parts = list(chat.stream(messages, stream_usage=True))
-text = OpenAI(model=model, base_url=url, api_key="any", temperature=0, max_tokens=16).invoke("def ")
-assert "".join(part.content for part in parts) == whole.content != ""
-assert 0 < whole.usage_metadata["output_tokens"] <= 16
-totals = [part.usage_metadata["total_tokens"] for part in parts if part.usage_metadata]
-assert totals == [whole.usage_metadata["total_tokens"]], totals
-assert whole.response_metadata["finish_reason"] in {"stop", "length"}
-assert text
-tool = {"name": "look_up", "description": "Look it up.", "parameters": {"type": "object"}}
-try:
-    chat.bind_tools([tool]).invoke(messages)
-except BadRequestError as refused:
-    assert (refused.param, refused.code) == ("tools", "unsupported_parameter"), refused
-else:
-    raise AssertionError("tools were taken, and nothing done with them")
-print("LangChain:", json.dumps([whole.content, whole.usage_metadata["total_tokens"], text]))
-"""
 
 NUM_REQUESTS = 16
 NUM_STREAMS = 4
@@ -78,17 +42,18 @@ LOADS = (
     Load("/v1/completions"),
     Load("/v1/completions", stream=False),
     Load("/v1/chat/completions", profile="kind=poisson,rate=8"),
-    Load("/v1/completions", limit="kind=max_duration,seconds=4", output_tokens=64),
+    Load("/v1/completions", limit="kind=max_duration,seconds=8", output_tokens=32),
 )
 
 
-def langchain(python: Path, url: str) -> None:
-    """Its chat and completion models, streaming and not, and what is refused."""
-    subprocess.run([python, "-c", LANGCHAIN, f"{url}/v1", models.TARGET], check=True)
+def run(program: Path, url: str, folder: Path) -> None:
+    """Run every load, and check what guidellm says of it."""
+    for load in LOADS:
+        run_load(program, url, folder, load)
 
 
-def guidellm(program: Path, url: str, folder: Path, load: Load) -> None:
-    """Run ``load`` and check what guidellm says of it."""
+def run_load(program: Path, url: str, folder: Path, load: Load) -> None:
+    """Run ``load``, and check what guidellm says of it."""
     path = folder / "report.json"
     backend = f"kind=openai_http,target={url},model={models.TARGET},request_format={load.path}"
     data = f"prompt_tokens={PROMPT_TOKENS},output_tokens={load.output_tokens}"
@@ -141,21 +106,3 @@ def check_answer(load: Load, request: Report) -> None:
         assert 1 < request["info"]["timings"]["token_iterations"] <= load.output_tokens, request
     else:
         assert first_ms is None, request
-
-
-def main(programs: Path) -> None:
-    """Run both, of the environment whose ``bin`` is ``programs``."""
-    with TemporaryDirectory() as name, Processes() as own:
-        template = Path(name) / "template.jinja"
-        template.write_text(TEMPLATE, encoding="utf-8")
-        verifier = own.verifier("--chat-template", str(template))
-        orchestrator = own.orchestrator([verifier], [own.drafter()])
-        gateway = own.service("gateway", "--orchestrators", orchestrator.address)
-        url = f"http://{gateway.address}"
-        langchain(programs / "python", url)
-        for load in LOADS:
-            guidellm(programs / "guidellm", url, Path(name), load)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

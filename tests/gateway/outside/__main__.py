@@ -1,0 +1,56 @@
+"""Programs that speak OpenAI's API, against a gateway over a real mesh.
+
+``make outside`` makes them environments of their own, since guidellm and vLLM bring 2 GB each, and
+runs this with the ``bin`` of both. Further arguments name the programs to run, of all of them.
+``docs/clients.md`` lists what was tried.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.e2e.processes import Processes
+from tests.e2e.test_gateway_chat import TEMPLATE
+from tests.gateway.outside import by_guidellm, by_lm_eval, by_vllm
+
+from specmesh import models
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+def main(programs: Path, vllm: Path, *chosen: str) -> None:
+    """Run those that are chosen, or all, from the environments with these ``bin``."""
+    with TemporaryDirectory() as name, Processes() as own:
+        folder = Path(name)
+        template = folder / "template.jinja"
+        template.write_text(TEMPLATE, encoding="utf-8")
+        verifier = own.verifier("--chat-template", str(template))
+        orchestrator = own.orchestrator([verifier], [own.drafter()])
+        gateway = own.service("gateway", "--orchestrators", orchestrator.address)
+        url = f"http://{gateway.address}"
+
+        def asking(program: str) -> None:
+            command = [programs / "python", PROGRAMS / f"ask_by_{program}.py", url, models.TARGET]
+            # LiteLLM's list of prices is no use here, and would be fetched.
+            offline = {**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+            subprocess.run(command, env=offline, check=True)
+
+        runs: dict[str, Callable[[], None]] = {
+            "langchain": lambda: asking("langchain"),
+            "litellm": lambda: asking("litellm"),
+            "langgraph": lambda: asking("langgraph"),
+            "lm-eval": lambda: by_lm_eval.run(programs / "lm_eval", url, folder),
+            "vllm": lambda: by_vllm.run(vllm / "python", url, folder),
+            "guidellm": lambda: by_guidellm.run(programs / "guidellm", url, folder),
+        }
+        for each in chosen or runs:
+            runs[each]()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:])
