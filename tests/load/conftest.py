@@ -56,10 +56,21 @@ def workload(**changed: Any) -> Workload:
 async def generated(load: Workload, transport: FakeTransport) -> list[Observation]:
     """What one generator saw of a load, in the order in which requests were due."""
     seen: list[Observation] = []
-    now = monotonic_since(time.monotonic())
-    async with asyncio.timeout(20):
-        await Generator(load, Part(0, 1, False), transport, seen.append, now).run()
+    await _run(load, transport, seen)
     return sorted(seen, key=lambda each: (each.due_s, each.conversation, each.turn))
+
+
+async def chunks_of(load: Workload, transport: FakeTransport) -> Chunks:
+    """What the chunks of its answers were like."""
+    return await _run(load, transport, [])
+
+
+async def _run(load: Workload, transport: FakeTransport, seen: list[Observation]) -> Chunks:
+    now = monotonic_since(time.monotonic())
+    generator = Generator(load, Part(0, 1, False), transport, seen.append, now)
+    async with asyncio.timeout(20):
+        await generator.run()
+    return generator.chunks
 
 
 def observed(due_s: float, *, ttft_s: float = 0.1, e2e_s: float = 0.5, **given: Any) -> Observation:

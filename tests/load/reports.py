@@ -44,6 +44,7 @@ def mixed_run(reason: str = "OVERLOADED") -> Result:
     found = seen(_observations(reason), [Busy(0.0, 0.0), Busy(22.0, 2.2)])
     for each in (0.001, 0.04, 0.05):
         found.chunks.gaps.add(Histogram.of([each]))
+        found.chunks.token_gaps.add(Histogram.of([each / 2] * 2))
     found.chunks.sizes.update(Counter({1: 90, 2: 8, 5: 2}))
     servers = [_server("orchestrator", 57151), _server("verifier", 57161)]
     return summarise(MIXED, found, OBJECTIVES, servers, 3)

@@ -222,6 +222,14 @@ def test_two_runs_are_compared(stub, tmp_path):
         (("run", "--rate", "1", "-o", "lookahaed=4"), 2, "there is no 'lookahaed'"),
         (("run", "--rate", "1", "--arrivals", "ramp"), 2, "goes with --ramp-to"),
         (("run", "--rate", "1", "--openai", "localhost:8000"), 2, "is no http:// URL"),
+        (
+            ("run", "--rate", "1", "--openai", "http://a", "--leave-out", "model"),
+            *(2, "'model' is none of seed, stream_options, max_tokens"),
+        ),
+        (
+            ("run", "--rate", "1", "--openai", "http://a", "--rename", "seed"),
+            *(2, "'seed' is not NAME=OTHER"),
+        ),
         (("run", "--rate", "1", "--mix", "1", "--strategy", "dsi"), 2, "goes without --strategy"),
         (("search", "--from", "1"), 2, "is needed: what the rate is to meet"),
         (("sweep", "--rates", "a,b"), 2, "are no rates: write 5,10,20"),
@@ -260,6 +268,8 @@ A_FILE = str(Path(__file__))
         ("--cancel-after 9", "--rate 1"),
         ("--cool-down 1s", "--rate 1 --requests 9"),
         ("--target a:1", "--rate 1 --openai http://a"),
+        ("--leave-out seed", "--rate 1"),
+        ("--rename max_tokens=max_completion_tokens", "--rate 1"),
         ("--retries 1", "--rate 1 --openai http://a"),
         ("--tls-ca " + A_FILE, "--rate 1 --openai http://a"),
         ("--tls-cert " + A_FILE, "--rate 1 --openai https://a"),

@@ -5,7 +5,7 @@ import time
 from itertools import pairwise
 
 import pytest
-from tests.load.conftest import FakeTransport, generated, workload
+from tests.load.conftest import FakeTransport, chunks_of, generated, workload
 
 from specmesh.load.arrivals import Constant, Replay, Users
 from specmesh.load.conversations import Conversation, Listed, Synthetic, Turn
@@ -87,6 +87,43 @@ async def test_failures_have_their_reason_and_do_not_end_the_run():
     seen = await generated(workload(), transport)
     outcomes = sorted((each.outcome, each.reason) for each in seen)
     assert outcomes == [("answered", ""), ("answered", ""), ("failed", "OVERLOADED")]
+
+
+async def test_an_error_of_our_own_costs_one_request_and_is_logged_once(caplog):
+    async def answer(call, heard):
+        if len(transport.calls) < 3:
+            raise TypeError("odd")
+        heard(1, "a")
+        return ANSWERED
+
+    transport = FakeTransport(answer)
+    seen = await generated(workload(), transport)
+    outcomes = sorted((each.outcome, each.reason) for each in seen)
+    assert outcomes == [("answered", ""), ("failed", "TypeError"), ("failed", "TypeError")]
+    assert len(caplog.records) == 1
+
+
+async def test_a_gap_is_one_of_chunks_and_as_many_of_tokens_as_came_with_the_next():
+    async def answer(call, heard):
+        heard(2, "a b")
+        await asyncio.sleep(0.06)
+        heard(3, "c d e")
+        return Told(num_prompt_tokens=7, num_output_tokens=5)
+
+    chunks = await chunks_of(workload(arrivals=Replay((0.0,))), FakeTransport(answer))
+    assert (chunks.gaps.count, chunks.token_gaps.count) == (1, 3)
+    assert chunks.gaps.mean() >= 0.06
+    assert chunks.token_gaps.mean() == pytest.approx(chunks.gaps.mean() / 3, rel=0.01)
+
+
+async def test_a_server_that_does_not_count_has_no_gaps_of_tokens():
+    async def answer(call, heard):
+        heard(None, "a")
+        heard(None, "b")
+        return Told(num_prompt_tokens=7, num_output_tokens=5)
+
+    chunks = await chunks_of(workload(arrivals=Replay((0.0,))), FakeTransport(answer))
+    assert (chunks.gaps.count, chunks.token_gaps.count) == (1, 0)
 
 
 async def test_the_share_to_be_cancelled_is_cancelled_after_its_tokens():

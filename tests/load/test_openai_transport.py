@@ -11,6 +11,7 @@ from tests.client.conftest import FakeOrchestrator, serve, whole_answer
 from tests.gateway.conftest import open_gateway
 from tests.load.conftest import workload
 
+from specmesh.load.arrivals import Replay
 from specmesh.load.conduct import Plan, conduct
 from specmesh.load.openai_transport import OpenAiDoor
 from specmesh.load.tracing import traced
@@ -30,6 +31,8 @@ class FakeServer:
         self.events: list[object] = []
         self.refusal: tuple[int, object] | None = None
         self.done = True
+        self.endings: list[bytes] = []
+        """What streams end with in place of [DONE], one after the other."""
         self.asked: list[dict] = []
         self.headers: list[dict] = []
         self.gone = asyncio.Event()
@@ -53,7 +56,9 @@ class FakeServer:
                 if event is None:
                     await asyncio.Event().wait()
                 await response.write(f"data: {json.dumps(event)}\n\n".encode())
-            if self.done:
+            if self.endings:
+                await response.write(self.endings.pop(0))
+            elif self.done:
                 await response.write(b": a comment\n\ndata: [DONE]\n\n")
         except (ConnectionError, asyncio.CancelledError):
             self.gone.set()
@@ -68,6 +73,8 @@ async def server() -> AsyncIterator[FakeServer]:
     app.router.add_get("/v1/models", fake.models)
     app.router.add_post("/v1/completions", fake.answer)
     app.router.add_post("/v1/chat/completions", fake.answer)
+    app.router.add_get("/v3/models", fake.models)
+    app.router.add_post("/v3/chat/completions", fake.answer)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -156,6 +163,110 @@ async def test_what_cannot_be_read_has_failed(server, event):
     with pytest.raises(Failed) as failed:
         await ask(OpenAiDoor(server.url), call())
     assert failed.value.reason == "BAD_STREAM"
+
+
+FINISHED = {"choices": [{"index": 0, "text": "", "finish_reason": "stop"}]}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"choices": None},
+        {"choices": [], "usage": None},
+        {"error": None, **text("")},
+        {"choices": [{"index": 0, "delta": None, "text": None}]},
+        {"choices": [{"index": 0, "delta": {"content": None, "tool_calls": None}}]},
+        {"choices": [{"index": 0, "text": "", "specmesh": None}], "usage": "none"},
+        {"choices": [{"index": 0, "text": "", "specmesh": {"stats": {"other": 1}}}]},
+        {"usage": {"prompt_tokens": "7", "completion_tokens": -1}},
+        {"object": "ping"},
+    ],
+    ids=str,
+)
+async def test_what_says_nothing_is_passed_over(server, odd):
+    server.events = [odd, text("a"), odd, text("b"), odd, FINISHED]
+    told, heard = await ask(OpenAiDoor(server.url), call())
+    assert heard == [(None, "a"), (None, "b")]
+    assert (told.num_prompt_tokens, told.num_output_tokens, told.work) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"choices": "a"},
+        {"choices": {"index": 0}},
+        {"choices": ["a"]},
+        {"choices": [None]},
+        {"choices": [{"delta": "a"}]},
+        {"choices": [{"text": {"a": 1}}]},
+        {"choices": [{"delta": {"content": 3}}]},
+    ],
+    ids=str,
+)
+async def test_what_is_said_in_no_known_form_fails_its_request_alone(server, odd):
+    server.events = [odd]
+    with pytest.raises(Failed, match="choices") as failed:
+        await ask(OpenAiDoor(server.url), call())
+    assert failed.value.reason == "BAD_STREAM"
+
+
+async def test_an_answer_that_has_finished_needs_no_done(server):
+    server.events, server.done = [text("a"), FINISHED, {"choices": [], "usage": USAGE}], False
+    told, heard = await ask(OpenAiDoor(server.url), call())
+    assert (heard, told.num_output_tokens) == ([(None, "a")], 5)
+
+
+async def test_a_connection_that_breaks_behind_the_finish_is_still_a_failure(server):
+    server.events, server.done = [text("a"), FINISHED], False
+    server.endings = [b"data: {"]  # half of an event
+    with pytest.raises(Failed) as failed:
+        await ask(OpenAiDoor(server.url), call())
+    assert failed.value.reason == "BAD_STREAM"
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+async def test_tokens_of_reasoning_count_and_are_no_part_of_the_answer(server, name):
+    server.events = [
+        {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]},
+        {"choices": [{"index": 0, "delta": {name: "hm", "content": None}}]},
+        {"choices": [{"index": 0, "delta": {"content": "a"}}]},
+    ]
+    _, heard = await ask(OpenAiDoor(server.url, chat=True), call())
+    assert heard == [(None, ""), (None, "a")]
+
+
+async def test_content_in_parts_is_its_text(server):
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    server.events = [{"choices": [{"index": 0, "delta": {"content": parts}}]}]
+    _, heard = await ask(OpenAiDoor(server.url, chat=True), call())
+    assert heard == [(None, "ab")]
+
+
+@pytest.mark.parametrize("slash", ["", "/"])
+async def test_an_address_with_a_path_is_taken_as_it_is(server, slash):
+    server.events = [text("a")]
+    door = OpenAiDoor(f"{server.url}/v3{slash}", chat=True)
+    await ask(door, call())
+    assert server.asked[0]["path"] == "/v3/chat/completions"
+    async with door.open() as transport:
+        assert (await transport.served()).model == "first"
+
+
+async def test_what_a_strict_server_refuses_is_left_out_or_has_its_name(server):
+    server.events = [text("a")]
+    door = OpenAiDoor(
+        server.url,
+        left_out=frozenset({"seed", "stream_options"}),
+        renamed={"max_tokens": "max_completion_tokens"},
+    )
+    await ask(door, call())
+    async with door.open() as transport:
+        await transport.count_tokens("some words")
+    streamed, counted = server.asked
+    assert set(streamed) == {"path", "model", "prompt", "stream", "max_completion_tokens"}
+    assert streamed["max_completion_tokens"] == 9
+    assert counted["max_completion_tokens"] == 1
+    assert "max_tokens" not in counted
 
 
 async def test_a_deadline_ends_a_request_at_the_server_too(server):
@@ -248,6 +359,24 @@ async def test_the_command_measures_a_server_of_openais_api(server):
     assert result["speculation"] is None
     assert result["tokens_per_chunk"] == {}
     assert result["goodput"]["share"] == 1.0
+
+
+async def test_an_odd_answer_costs_its_request_and_never_the_run(server):
+    server.events, server.done = [{"choices": None}, text("a")], False
+    server.endings = [
+        b"data: [DONE]\n\n",
+        b"data: 3\n\n",
+        b'data: {"choices": [3]}\n\n',
+        b'data: {"choices": [], "usage": null, "error": null}\n\ndata: [DONE]\n\n',
+        b"data: " + b"[" * 100_000 + b"\n\n",
+        b"\xff\xfe\n\ndata: [DONE]\n\n",
+    ]
+    plan = Plan(
+        workload=workload(arrivals=Replay(tuple(range(6)), 1000.0)),
+        door=OpenAiDoor(server.url, model="mine"),
+    )
+    result = (await conduct(plan)).result
+    assert (result.counts.answered, result.errors) == (3, {"BAD_STREAM": 3})
 
 
 async def test_a_strategy_that_the_server_would_pass_over_is_refused(server):

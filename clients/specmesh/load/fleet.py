@@ -88,6 +88,7 @@ class Fleet:
         chunks = Chunks()
         for each in found:
             chunks.gaps.add(each.chunks.gaps)
+            chunks.token_gaps.add(each.chunks.token_gaps)
             chunks.sizes += each.chunks.sizes
         observations = sorted(
             (seen for each in found for seen in each.observations), key=lambda seen: seen.due_s

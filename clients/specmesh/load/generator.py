@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -24,6 +25,8 @@ from specmesh.load.tracing import traced
 from specmesh.load.transport import Call, Failed, Told, Transport
 from specmesh.load.workload import Fate, Phase, Workload
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(slots=True)
 class Chunks:
@@ -31,6 +34,8 @@ class Chunks:
 
     gaps: Histogram = field(default_factory=Histogram)
     """Time from one chunk of an answer to its next."""
+    token_gaps: Histogram = field(default_factory=Histogram)
+    """The same, divided among the tokens of the next; empty where the server does not count."""
     sizes: Counter[int] = field(default_factory=Counter)
     """How many chunks there were of so many tokens; empty where the server does not count."""
 
@@ -63,6 +68,7 @@ class Generator:
         self._now = now
         self.chunks = Chunks()
         self.num_under_way = 0
+        self._known: set[type[Exception]] = set()
 
     async def run(self) -> None:
         """Send everything, and return when all has ended. Cancelling it cancels what is under
@@ -148,6 +154,10 @@ class Generator:
                 told = await self._transport.ask(call, reading.heard)
         except Failed as failure:
             seen.reason = failure.reason
+        except Exception as error:
+            # No answer, however odd, may cost more than its own request.
+            seen.reason = type(error).__name__
+            self._complain(error)
         else:
             seen.outcome = Outcome.CANCELLED if told is None else Outcome.ANSWERED
             if told is not None:
@@ -157,6 +167,12 @@ class Generator:
         if seen.outcome is Outcome.ANSWERED:
             seen.text_digest = digest_of(answer)
         return answer
+
+    def _complain(self, error: Exception) -> None:
+        """Log an error that should not be, the first of its kind."""
+        if type(error) not in self._known:
+            self._known.add(type(error))
+            log.error("a request failed in the generator itself", exc_info=error)
 
     def _is_measured(self, due_s: float) -> bool:
         return self._workload.extent.phase(due_s) is Phase.MEASURED
@@ -189,6 +205,8 @@ class _Reading:
             seen.first_s = now_s
         else:
             self._chunks.gaps.record(now_s - self._last_s)
+            if num_tokens is not None:
+                self._chunks.token_gaps.record((now_s - self._last_s) / num_tokens, num_tokens)
         self._last_s = now_s
         seen.num_chunks += 1
         seen.num_output_tokens += 1 if num_tokens is None else num_tokens

@@ -41,10 +41,10 @@ class Histogram:
         """How many there are."""
         return int(self._hdr.get_total_count())
 
-    def record(self, seconds: float) -> None:
-        """Add one."""
+    def record(self, seconds: float, count: int = 1) -> None:
+        """Add one, or ``count`` that are equal."""
         us = round(seconds * _US)
-        self._hdr.record_value(min(max(us, _LOWEST_US), _HIGHEST_US))
+        self._hdr.record_value(min(max(us, _LOWEST_US), _HIGHEST_US), count)
 
     def add(self, other: Histogram) -> None:
         """Add all of another."""

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import ssl
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 import aiohttp
 from aiohttp.http import HttpProcessingError
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from specmesh.load.mesh_transport import messages
-from specmesh.load.observation import Work
+from specmesh.load.openai_events import Answer, count, failed, parsed
 from specmesh.load.transport import Call, Failed, Heard, Served, Told
 
 _DEADLINE = "DEADLINE_EXCEEDED"
+_DONE = b"[DONE]"
 _LOOK_UP_S = 60.0
 _MAX_LINE_BYTES = 1 << 20
 _propagator = TraceContextTextMapPropagator()
@@ -26,14 +27,17 @@ _propagator = TraceContextTextMapPropagator()
 
 @dataclass(frozen=True, slots=True)
 class OpenAiDoor:
-    """A server at ``url``, with or without its ``/v1``. ``token`` is sent as a bearer token, and
-    over plain HTTP to this machine alone, which ``commands/asked.py`` sees to."""
+    """A server at ``url``. ``token`` is sent as a bearer token, and over plain HTTP to this machine
+    alone, which ``commands/asked.py`` sees to. Of the parameters of requests some are ``left_out``,
+    and some ``renamed``, for servers that refuse them or call them otherwise."""
 
     url: str
     model: str = ""
     chat: bool = False
     token: str | None = None
     ca: Path | None = None
+    left_out: frozenset[str] = frozenset()
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def description(self) -> str:
@@ -42,8 +46,9 @@ class OpenAiDoor:
 
     @property
     def base(self) -> str:
-        """The address that ends in ``/v1``."""
-        return f"{self.url.rstrip('/').removesuffix('/v1')}/v1"
+        """The address that paths are added to: ``/v1``, unless ``url`` has a path of its own."""
+        url = self.url.rstrip("/")
+        return url if urlsplit(url).path else f"{url}/v1"
 
     @property
     def endpoint(self) -> str:
@@ -73,29 +78,25 @@ class OpenAiTransport:
             "stream": True,
             "stream_options": {"include_usage": True},
         }
-        usage: Mapping[str, Any] = {}
-        cost: Mapping[str, Any] = {}
+        answer = Answer()
         try:
             async with asyncio.timeout(call.timeout_s), self._post(body) as response:
-                async for event in _events(response):
-                    usage = event.get("usage") or usage
-                    for choice in event.get("choices", ()):
-                        cost = choice.get("specmesh") or cost
-                        text = _text(choice)
-                        if text and not heard(None, text):
-                            return None
+                async for data in _events(response):
+                    if data == _DONE:
+                        break
+                    if not all(heard(None, text) for text in answer.read(parsed(data))):
+                        return None
+                else:
+                    # Not every server says more once it has said why an answer ended.
+                    if not answer.has_finished:
+                        raise Failed("BAD_STREAM", "the stream ended before the answer did")
         except TimeoutError:
             raise Failed(_DEADLINE, f"no end after {call.timeout_s:g} s") from None
         except aiohttp.ClientError as error:
             raise _broken(error) from error
         except HttpProcessingError as error:  # a line that is longer than _MAX_LINE_BYTES
             raise Failed("BAD_STREAM", error.message) from error
-        return Told(
-            num_prompt_tokens=usage.get("prompt_tokens"),
-            num_output_tokens=usage.get("completion_tokens"),
-            num_resumes=cost.get("num_resumes", 0),
-            work=_work(cost["stats"]) if "stats" in cost else None,
-        )
+        return answer.told
 
     async def served(self) -> Served:
         """By ``/v1/models``, where specmesh's gateway tells of its strategies. Raises Failed."""
@@ -122,13 +123,16 @@ class OpenAiTransport:
         try:
             async with asyncio.timeout(_LOOK_UP_S), self._post(said) as response:
                 await _check(response)
-                return int((await response.json())["usage"]["prompt_tokens"])
-        except LookupError:
-            raise Failed("NO_USAGE", "the server does not say how long a prompt is") from None
+                found = count((await response.json())["usage"]["prompt_tokens"])
+        except (LookupError, TypeError, ValueError):
+            found = None
         except TimeoutError:
             raise Failed(_DEADLINE, f"no answer after {_LOOK_UP_S:g} s") from None
         except aiohttp.ClientError as error:
             raise _broken(error) from error
+        if not found:
+            raise Failed("NO_USAGE", "the server does not say how long a prompt is")
+        return found
 
     async def __aenter__(self) -> Self:
         token, ca = self._door.token, self._door.ca
@@ -149,7 +153,13 @@ class OpenAiTransport:
         assert self._session is not None, "the transport is not open"
         headers: dict[str, str] = {}
         _propagator.inject(headers)
-        return self._session.post(self._door.endpoint, json=body, headers=headers)
+        door = self._door
+        sent = {
+            door.renamed.get(name, name): value
+            for name, value in body.items()
+            if name not in door.left_out
+        }
+        return self._session.post(door.endpoint, json=sent, headers=headers)
 
     def _asked(self, call: Call) -> dict[str, Any]:
         variation = call.variation
@@ -174,30 +184,12 @@ class OpenAiTransport:
         return {"prompt": "".join(said)}
 
 
-async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[Mapping[str, Any]]:
-    """The JSON of each server-sent event until ``[DONE]``. Raises Failed."""
+async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """The data of each server-sent event. Raises Failed."""
     await _check(response)
     async for line in response.content:
         if line.startswith(b"data:"):
-            data = line[5:].strip()
-            if data == b"[DONE]":
-                return
-            event = _parsed(data)
-            if "error" in event:
-                raise _failed(event["error"], "STREAM_ERROR")
-            yield event
-    raise Failed("BAD_STREAM", "the stream ended without [DONE]")
-
-
-def _work(stats: Mapping[str, int]) -> Work:
-    """What specmesh's gateway says of an answer."""
-    return Work(**{field.name: int(stats[field.name]) for field in fields(Work)})
-
-
-def _text(choice: Mapping[str, Any]) -> str:
-    delta = choice.get("delta")
-    found = choice.get("text") if delta is None else delta.get("content")
-    return found or ""
+            yield line[5:].strip()
 
 
 async def _check(response: aiohttp.ClientResponse) -> None:
@@ -208,25 +200,10 @@ async def _check(response: aiohttp.ClientResponse) -> None:
     except (aiohttp.ClientError, ValueError):
         body = None
     error = body.get("error") if isinstance(body, dict) else body
-    raise _failed(error, f"HTTP_{response.status}")
-
-
-def _parsed(data: bytes) -> Mapping[str, Any]:
-    try:
-        event = json.loads(data)
-    except ValueError:
-        event = None
-    if not isinstance(event, dict):
-        raise Failed("BAD_STREAM", f"an event is no object: {data[:80]!r}")
-    return event
+    raise failed(error, f"HTTP_{response.status}")
 
 
 def _broken(error: aiohttp.ClientError) -> Failed:
     if isinstance(error, aiohttp.ClientConnectorError):
         return Failed("CONNECTION", f"{error.host}:{error.port}: {error.os_error}")
     return Failed("CONNECTION", f"{type(error).__name__}: {error}")
-
-
-def _failed(error: object, otherwise: str) -> Failed:
-    said = error if isinstance(error, Mapping) else {"message": str(error)}
-    return Failed(str(said.get("code") or otherwise), str(said.get("message") or otherwise))

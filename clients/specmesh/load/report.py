@@ -207,7 +207,10 @@ class Result:
     throughput: Throughput
     latency: Latencies
     inter_chunk_ms: Distribution | None
-    """From one chunk of an answer to its next."""
+    """From one chunk of an answer to its next: inter-token latency as vLLM counts it."""
+    inter_token_ms: Distribution | None
+    """The same, divided among the tokens of the next chunk, each of which counts: inter-token
+    latency as SGLang counts it. None for servers that do not tell how many there are."""
     tokens_per_chunk: Mapping[str, int]
     """How many chunks there were of so many tokens; empty if the server does not tell."""
     mean_tokens_per_chunk: float | None

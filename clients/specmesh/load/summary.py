@@ -59,6 +59,7 @@ def summarise(
         throughput=_throughput(measured, seen.observations, from_s, until_s),
         latency=_latencies(measured),
         inter_chunk_ms=of_histogram(seen.chunks.gaps),
+        inter_token_ms=of_histogram(seen.chunks.token_gaps),
         tokens_per_chunk={str(size): n for size, n in sorted(seen.chunks.sizes.items())},
         mean_tokens_per_chunk=round(num_in_chunks / num_chunks, 4) if num_chunks else None,
         goodput=None if objectives is None else _goodput(objectives, measured, until_s - from_s),

@@ -69,6 +69,7 @@ def _show_latencies(console: Console, result: Result) -> None:
         ("TTFT", result.latency.ttft_ms),
         ("TPOT", result.latency.tpot_ms),
         ("inter-chunk", result.inter_chunk_ms),
+        ("inter-token", result.inter_token_ms),
         ("end to end", result.latency.e2e_ms),
     )
     table = make_table("milliseconds", "mean", *(_heading(name) for name in _PERCENTILES), "max")

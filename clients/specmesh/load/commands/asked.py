@@ -18,6 +18,7 @@ from specmesh.load.commands.pattern import Pattern
 from specmesh.load.conduct import Plan
 from specmesh.load.conversations import Conversations, Listed, Recorded, Synthetic
 from specmesh.load.mesh_transport import MeshDoor
+from specmesh.load.openai_parameters import OPTIONAL
 from specmesh.load.openai_transport import OpenAiDoor
 from specmesh.load.prompt_files import read_prompts
 from specmesh.load.trace_files import TraceEntry, read_trace
@@ -157,7 +158,28 @@ def _door(asked: LoadOptions) -> Door:
         token = _read(lambda file: file.read_text().strip(), asked.token_file, "--token-file")
     if token and parts.scheme == "http" and not is_loopback(f"{parts.hostname}:80"):
         raise typer.BadParameter("a token is not sent in clear text: use https://")
-    return OpenAiDoor(asked.openai, asked.model, asked.chat, token, asked.tls_ca)
+    return OpenAiDoor(
+        asked.openai,
+        asked.model,
+        asked.chat,
+        token,
+        asked.tls_ca,
+        frozenset(_optional(name, "--leave-out") for name in asked.leave_out or ()),
+        dict(_renaming(each) for each in asked.rename or ()),
+    )
+
+
+def _optional(name: str, option: str) -> str:
+    if name not in OPTIONAL:
+        raise typer.BadParameter(f"{name!r} is none of {', '.join(OPTIONAL)}", param_hint=option)
+    return name
+
+
+def _renaming(given: str) -> tuple[str, str]:
+    name, _, other = given.partition("=")
+    if not other:
+        raise typer.BadParameter(f"{given!r} is not NAME=OTHER", param_hint="--rename")
+    return _optional(name, "--rename"), other
 
 
 def _read(read: Callable[[Path], R], file: Path, option: str) -> R:

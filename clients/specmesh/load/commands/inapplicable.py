@@ -41,6 +41,9 @@ def _of_the_server(asked: LoadOptions) -> Iterator[tuple[str, str]]:
             yield name, "is for a mesh: not with --openai"
         if asked.openai.startswith("http://"):
             yield "tls_ca", "goes with an https:// URL"
+    else:
+        for name in ("leave_out", "rename"):
+            yield name, "goes with --openai"
 
 
 def _of_arrivals(asked: LoadOptions, sets_rates: bool) -> Iterator[tuple[str, str]]:

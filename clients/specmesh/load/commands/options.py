@@ -18,6 +18,7 @@ from specmesh.load import durations, lengths
 from specmesh.load.commands.inapplicable import refuse_inapplicable
 from specmesh.load.commands.pattern import Pattern
 from specmesh.load.objectives import Objectives, objectives
+from specmesh.load.openai_parameters import OPTIONAL
 from specmesh.load.variations import SAMPLING, Variation, variation
 
 _SERVER = "Server"
@@ -84,6 +85,24 @@ class LoadOptions:
         bool,
         typer.Option("--chat", help="Send chats, not texts.", rich_help_panel=_SERVER),
     ] = False
+    leave_out: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help=f"Of --openai: a parameter that the server refuses, of {', '.join(OPTIONAL)}. "
+            "Repeat it for several.",
+            rich_help_panel=_SERVER,
+        ),
+    ] = None
+    rename: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=OTHER",
+            help="Of --openai: what the server calls one of them, such as "
+            "max_tokens=max_completion_tokens. Repeat it for several.",
+            rich_help_panel=_SERVER,
+        ),
+    ] = None
     model: Annotated[
         str,
         typer.Option(

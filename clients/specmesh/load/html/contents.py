@@ -196,7 +196,9 @@ def _parts(result: Read) -> list[tuple[str, Read]]:
 def _percentiles(result: Read) -> list[dict[str, Any]]:
     """The rows of the table."""
     chunks = {int(size): count for size, count in result["tokens_per_chunk"].items()}
-    found = _times({**result["latency"], "inter_chunk_ms": result["inter_chunk_ms"]})
+    between = ("inter_chunk_ms", "inter_token_ms")
+    # Older reports have no time between tokens.
+    found = _times({**result["latency"], **{each: result.get(each) for each in between}})
     if chunks:
         found.append({"metric": "tokens_per_chunk", **_of_sizes(chunks)})
     return found

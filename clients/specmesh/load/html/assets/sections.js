@@ -20,6 +20,10 @@ const METRICS = {
     meaning:
       "From one chunk of an answer to its next. Speculation sends several tokens in a chunk, so this is no time between tokens.",
   },
+  inter_token_ms: {
+    name: "inter-token",
+    meaning: "The time between two chunks, divided among the tokens of the second. Each token counts.",
+  },
   e2e_ms: {
     name: "end to end",
     meaning: "Last token received − when the request was due. Of answers.",
