@@ -153,6 +153,7 @@ def test_a_wrong_field_of_completions_is_named(change, param):
         ({"chat_template_kwargs": [1]}, "chat_template_kwargs"),
         ({"chat_template_kwargs": {"a": [10**400]}}, "chat_template_kwargs.a[0]"),
         ({"chat_template_kwargs": {"a": {"b": 2**53 + 1}}}, "chat_template_kwargs.a.b"),
+        ({"chat_template_kwargs": {"a": [0] * 1025}}, "chat_template_kwargs"),
         ({"chat_template_kwargs": {"a": nested(30)}}, "chat_template_kwargs"),
         ({"chat_template_kwargs": {"a": nested(400)}}, "chat_template_kwargs"),
     ],

@@ -11,24 +11,34 @@ MAX_ARGUMENT_DEPTH = 24
 """The orchestrator's own limit. Beyond some 30 no message can hold them, nor say so."""
 MAX_WHOLE_NUMBER = 2**53
 """The protocol's numbers are doubles, which would round a whole number beyond it."""
+MAX_ARGUMENT_VALUES = 1024
+"""Each is written into a message one by one, for each choice, while streams wait."""
 
 
 def checked_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
-    """``arguments``, which are JSON. Raises ``ApiError`` for what would not arrive as it was
-    sent."""
-    _check(FIELD, arguments, 0)
+    """``arguments``, which are JSON. Raises ``ApiError`` for what would not arrive as it was sent,
+    and for more than a template needs."""
+    _Check().walk(FIELD, arguments, 0)
     return arguments
 
 
-def _check(path: str, value: object, depth: int) -> None:
-    if depth > MAX_ARGUMENT_DEPTH:
-        message = f"{FIELD!r} is nested more than {MAX_ARGUMENT_DEPTH} deep"
-        raise ApiError.invalid(FIELD, message)
-    if isinstance(value, dict):
-        for name, member in value.items():
-            _check(f"{path}.{name}", member, depth + 1)
-    elif isinstance(value, list):
-        for number, member in enumerate(value):
-            _check(f"{path}[{number}]", member, depth + 1)
-    elif isinstance(value, int) and abs(value) > MAX_WHOLE_NUMBER:
-        raise ApiError.invalid(path, f"{path[:64]!r} is a whole number beyond 2^53")
+class _Check:
+    def __init__(self) -> None:
+        self._num_values = 0
+
+    def walk(self, path: str, value: object, depth: int) -> None:
+        self._num_values += 1
+        if self._num_values > MAX_ARGUMENT_VALUES:
+            message = f"{FIELD!r} has more than {MAX_ARGUMENT_VALUES} values"
+            raise ApiError.invalid(FIELD, message)
+        if depth > MAX_ARGUMENT_DEPTH:
+            message = f"{FIELD!r} is nested more than {MAX_ARGUMENT_DEPTH} deep"
+            raise ApiError.invalid(FIELD, message)
+        if isinstance(value, dict):
+            for name, member in value.items():
+                self.walk(f"{path}.{name}", member, depth + 1)
+        elif isinstance(value, list):
+            for number, member in enumerate(value):
+                self.walk(f"{path}[{number}]", member, depth + 1)
+        elif isinstance(value, int) and abs(value) > MAX_WHOLE_NUMBER:
+            raise ApiError.invalid(path, f"{path[:64]!r} is a whole number beyond 2^53")
