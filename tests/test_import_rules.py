@@ -74,7 +74,7 @@ MAY_IMPORT = {
     "orchestrator.strategies": own("orchestrator.strategies", "decoding"),
     "client": own("client", "v1"),
     "traces": own("traces", "serving"),
-    "cli": own("cli", "client", "simulation", "traces", "models"),
+    "cli": own("cli", "client", "simulation", "orchestrator", "traces", "models"),
     "simulation": own("simulation", "traces", "orchestrator", "serving", "decoding"),
     "load": own("load", "cli", "client", "serving"),
     "bench": own(

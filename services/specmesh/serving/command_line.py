@@ -103,8 +103,10 @@ def _settings(
         settings = settings_class(**given)
     except ValidationError as error:
         for problem in error.errors():
-            field = str(problem["loc"][0]) if problem["loc"] else "settings"
-            problems.append(f"{_spellings(settings_class, field)}: {problem['msg']}")
+            # What a check of ours raised says it all; pydantic puts "Value error" before it.
+            said = str(problem.get("ctx", {}).get("error", problem["msg"]))
+            fields = (_spellings(settings_class, str(each)) for each in problem["loc"][:1])
+            problems.append(": ".join((*fields, said)))
     except SettingsError as error:
         problems.append(str(error))
     else:
