@@ -163,7 +163,7 @@ async def _measure(
 
 def _table(found: Sequence[CaseFigures]) -> Table:
     headings = ("with", "before", "predicted", "really", "error", "as it was")
-    table = make_table("What if", *headings, no_wrap=True)
+    table = make_table("What if", *headings)
     table.caption = "seconds, medians; error: of each prediction; as it was: of the simulation"
     for each in found:
         times = (each.before_s, each.predicted_s, each.after_s)

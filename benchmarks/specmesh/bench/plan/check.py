@@ -208,7 +208,6 @@ def _show(rows: Sequence[dict[str, Any]]) -> None:
         "Predicted / measured",
         *("strategy", "verifiers", "drafters", "TTFT p50 ms", "TPOT p50 ms", "TPOT p95 ms"),
         *("e2e p50 ms", "within", "failed", "orchestrator ms"),
-        no_wrap=True,
     )
     for row in rows:
         predicted, measured = row["predicted"], row["measured"]

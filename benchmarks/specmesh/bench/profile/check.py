@@ -174,7 +174,6 @@ class ProfileBench(Bench):
             f"{case['streams']} at a time, temperature {case['temperature']:g}: regret "
             f"{case['regret']:.1%}, predicted speed off by {case['tokens_per_s_error']:.1%}",
             *("strategy and options", "tries", "tokens", "rounds/s", "tokens/s", "same"),
-            no_wrap=True,
         )
         for row in case["rows"]:
             chosen = "*" if row["chosen"] else ""
