@@ -21,8 +21,11 @@ from specmesh.cli.model_files.commands import fetch, sums, verify
 from specmesh.cli.runner import run
 from specmesh.client import AsyncClient, Model, ServedModel, Strategy
 from specmesh.client.addresses import DEFAULT_TARGET
+from specmesh.serving.help import App
 
-app = typer.Typer(name="models", add_completion=False)
+app = App(
+    name="models",
+)
 app.command()(fetch)
 app.command()(verify)
 app.command()(sums)

@@ -14,7 +14,7 @@ import socket
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -51,6 +51,8 @@ class ProcessSettings(TlsSettings):
 
     A role subclasses it, adds fields and sets ``env_prefix``, which ends in two underscores.
     """
+
+    help_panel: ClassVar[str] = "Process"
 
     model_config = SettingsConfigDict(frozen=True)
 
@@ -122,6 +124,8 @@ class ProcessSettings(TlsSettings):
 class ServerSettings(ProcessSettings):
     """Settings of every gRPC server."""
 
+    help_panel: ClassVar[str] = "Connections"
+
     max_concurrent_streams: int = Field(
         1024,
         ge=1,
@@ -171,6 +175,8 @@ class RedisTls:
 
 class RedisSettings(BaseSettings):
     """Mixin for the roles that use Redis; its variable, ``REDIS_URL``, carries no prefix."""
+
+    help_panel: ClassVar[str] = "Redis"
 
     model_config = SettingsConfigDict(frozen=True)
 

@@ -22,11 +22,12 @@ from specmesh.bench.kit.options import Json
 from specmesh.inference.engine.unit_spec import UnitSpec, parse_units
 from specmesh.inference.model import ModelNotLoadable
 from specmesh.inference.models.transformers_model import TransformersModel
+from specmesh.serving.help import App
 
 SLOWNESS = (1, 2)
 PINGS = 200
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = App()
 
 
 @app.command()

@@ -35,9 +35,10 @@ from specmesh.load.mesh_transport import MeshDoor
 from specmesh.load.observation import Observation, Outcome
 from specmesh.load.variations import Variation
 from specmesh.load.workload import Extent, Workload
+from specmesh.serving.help import App
 from specmesh.simulation.latency import Fixed
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = App()
 
 _WARM_UP_S = 5.0
 _PROMPT_TOKENS = 8

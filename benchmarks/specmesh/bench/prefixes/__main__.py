@@ -20,8 +20,9 @@ from specmesh.cli.local.checks import check_strategy
 from specmesh.cli.local.models import Models
 from specmesh.cli.runner import run, until_signalled
 from specmesh.cli.up import real_models
+from specmesh.serving.help import App
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = App()
 
 _SIMULATED_VOCAB = 256
 _SHIPPED_VOCAB = 4096

@@ -38,14 +38,13 @@ from specmesh.cli.up import (
 )
 from specmesh.client import AsyncClient
 from specmesh.decoding.errors import InvalidField
+from specmesh.serving.help import App
 from specmesh.serving.identity.certificates import Certificate, TlsFiles, watched_certificate
 from specmesh.serving.identity.watched import UnusableFile
 
-app = typer.Typer(
+app = App(
     no_args_is_help=True,
     help="Measure what a mesh's forwards and hops cost, and choose a strategy by that.",
-    add_completion=False,
-    pretty_exceptions_enable=False,
 )
 
 Output = Annotated[

@@ -27,11 +27,12 @@ from specmesh.cli.local.models import RealModels, WaitingModels
 from specmesh.cli.runner import run
 from specmesh.models import DRAFTER, TARGET
 from specmesh.models import path as model_path
+from specmesh.serving.help import App
 from specmesh.traces.spans import spans_from
 from specmesh.traces.store.limits import MIN_BYTES
 from specmesh.traces.trace import Trace
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
+app = App(no_args_is_help=True)
 
 _PROMPT_TOKENS = 16
 _SAMPLE_STRATEGIES = ("dsi", "speculative", "autoregressive", "branch-prediction")

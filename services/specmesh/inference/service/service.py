@@ -46,6 +46,8 @@ def check_named(model: str, info: ValidationInfo) -> str:
 class InferenceSettings(ServerSettings, RedisSettings):
     """Settings of every process with a model."""
 
+    help_panel: ClassVar[str] = "Engine"
+
     threads: int = Field(1, ge=1, description="threads of a forward")
     units: Annotated[str | None, AfterValidator(check_units)] = Field(
         None,

@@ -12,8 +12,9 @@ import typer
 from specmesh.serving.certs.authority import CA_DAYS
 from specmesh.serving.certs.folder import CA, KEY, FolderError, bearers, make, renew
 from specmesh.serving.identity.roles import CLIENT, ROLES, TRUST_DOMAIN
+from specmesh.serving.help import App
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = App()
 
 NAME = r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*"
 
