@@ -59,7 +59,7 @@ class ProcessSettings(TlsSettings):
     host: str = Field(
         "127.0.0.1", description="address to listen on; 0.0.0.0 for every IPv4 interface"
     )
-    port: int = Field(0, ge=0, le=65535, description="port to listen on; 0 takes any free one")
+    port: int = Field(0, ge=0, le=MAX_PORT, description="port to listen on; 0 takes any free one")
     name: str = Field(
         default_factory=host_pid,
         min_length=1,
