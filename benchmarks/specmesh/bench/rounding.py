@@ -29,7 +29,7 @@ from specmesh.inference.model import (
     ModelNotLoadable,
     SequenceState,
 )
-from specmesh.serving.help import App
+from specmesh.serving.app import App
 
 _TEMPERATURE = 0.8
 _SAMPLINGS = {

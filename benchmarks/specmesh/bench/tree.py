@@ -44,7 +44,7 @@ from specmesh.cli.up import (
 )
 from specmesh.decoding.tree_plan import MAX_WIDTH
 from specmesh.orchestrator.strategies.options import CALIBRATED, GROWN, StrategyOptions
-from specmesh.serving.help import App
+from specmesh.serving.app import App
 
 WIDTHS = (4, 8, 16)
 _PLAIN = Speculation(AUTOREGRESSIVE)

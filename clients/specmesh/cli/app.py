@@ -13,7 +13,7 @@ from specmesh.cli.models import app as models
 from specmesh.cli.programs import PROGRAMS, SERVICES, add_programs
 from specmesh.cli.trace.app import app as trace
 from specmesh.cli.up import up
-from specmesh.serving.help import App
+from specmesh.serving.app import App
 
 
 def _print_version(wanted: bool) -> None:

@@ -19,6 +19,7 @@ from specmesh.cli.connection import (
     client_options,
 )
 from specmesh.cli.exit_status import ExitStatus, status_of
+from specmesh.cli.input import input_lines
 from specmesh.cli.output import in_words
 from specmesh.cli.request import (
     MaxTokens,
@@ -122,7 +123,7 @@ class Conversation:
 
     def _lines(self) -> Iterator[str]:
         if not self._is_watched:
-            yield from (line.rstrip("\n") for line in sys.stdin)
+            yield from input_lines()
             return
         with suppress(ImportError):  # not on every system; gives input() a history
             import readline  # noqa: F401
@@ -132,6 +133,8 @@ class Conversation:
                     yield input("> ")
                 except KeyboardInterrupt:
                     typer.echo()
+                except UnicodeDecodeError:
+                    typer.echo("specmesh: that is not UTF-8", err=True)
 
     def _exchange(self, line: str) -> ExitStatus:
         """Say ``line`` and print the answer. A message that got none is taken back."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
@@ -15,6 +14,7 @@ from specmesh.cli.connection import (
     TokenPath,
     client_options,
 )
+from specmesh.cli.input import read_input
 from specmesh.cli.output import Form, in_words, write
 from specmesh.cli.request import (
     MaxTokens,
@@ -90,7 +90,7 @@ def generate(
 ) -> None:
     """Continue a text, printing the answer as it comes."""
     if prompt == "-":
-        prompt = sys.stdin.read()
+        prompt = read_input()
     if threshold is not None and escalation_rate is not None:
         raise typer.BadParameter("goes without --escalation-rate", param_hint="--threshold")
     form = _form(json_, ndjson, show_speculation)

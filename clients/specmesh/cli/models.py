@@ -21,7 +21,7 @@ from specmesh.cli.model_files.commands import fetch, sums, verify
 from specmesh.cli.runner import run
 from specmesh.client import AsyncClient, Model, ServedModel, Strategy
 from specmesh.client.addresses import DEFAULT_TARGET
-from specmesh.serving.help import App
+from specmesh.serving.app import App
 
 app = App(
     name="models",

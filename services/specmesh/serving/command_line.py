@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsError
 
-from specmesh.serving.help import App
+from specmesh.serving.app import App
 from specmesh.serving.settings import INJECTED
 
 Settings = TypeVar("Settings", bound=BaseSettings)

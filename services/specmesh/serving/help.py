@@ -1,4 +1,4 @@
-"""Typer apps whose ``--help`` never cuts the name of an option, however narrow the terminal is.
+"""The ``--help`` of all commands: it never cuts the name of an option, however narrow the terminal.
 
 A name that is too long for its column stands on a line of its own, above its description.
 """
@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import typer
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 _LEAST_WIDTH = 40
 _NAMES_SHARE = 0.4
@@ -30,29 +29,7 @@ Row = tuple[str, str]
 """A name and a description."""
 
 
-class App(typer.Typer):
-    """A ``typer.Typer`` with such help, whose errors are left to whoever runs it."""
-
-    def __init__(self, **options: Any) -> None:
-        usual = {"cls": _Group, "add_completion": False, "pretty_exceptions_enable": False}
-        super().__init__(**usual | options)
-
-    def command(self, name: str | None = None, **options: Any) -> Callable[[Any], Any]:
-        """As ``Typer.command``."""
-        return super().command(name, **{"cls": _Command} | options)
-
-
-class _Command(TyperCommand):
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        formatter.write(_help(self, ctx))
-
-
-class _Group(TyperGroup):
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        formatter.write(_help(self, ctx))
-
-
-def _help(command: Any, context: Any) -> str:
+def help_of(command: Any, context: Any) -> str:
     """The whole of it; colours are left out by whoever prints it where there are none."""
     out = io.StringIO()
     width = max(Console().width, _LEAST_WIDTH)

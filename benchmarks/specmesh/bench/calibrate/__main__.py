@@ -26,7 +26,7 @@ from specmesh.bench.kit.options import Json, Temperatures, Threads, Tokens
 from specmesh.decoding.calibration import Calibration
 from specmesh.decoding.sampling import Sampling
 from specmesh.inference.model import LanguageModel, ModelNotLoadable
-from specmesh.serving.help import App
+from specmesh.serving.app import App
 
 app = App(
     no_args_is_help=True,

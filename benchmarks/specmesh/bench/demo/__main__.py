@@ -20,7 +20,7 @@ from specmesh.cli.up import (
     Threads,
     real_models,
 )
-from specmesh.serving.help import App
+from specmesh.serving.app import App
 
 app = App()
 

@@ -22,7 +22,7 @@ from specmesh.bench.kit.options import Json
 from specmesh.inference.engine.unit_spec import UnitSpec, parse_units
 from specmesh.inference.model import ModelNotLoadable
 from specmesh.inference.models.transformers_model import TransformersModel
-from specmesh.serving.help import App
+from specmesh.serving.app import App
 
 SLOWNESS = (1, 2)
 PINGS = 200

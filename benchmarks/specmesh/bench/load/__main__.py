@@ -22,7 +22,7 @@ from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.runner import run
 from specmesh.load.machine import machine, versions
 from specmesh.load.transport import Failed
-from specmesh.serving.help import App
+from specmesh.serving.app import App
 
 app = App(
     help="Check what 'specmesh load' says: against theory, and how much load it makes.",

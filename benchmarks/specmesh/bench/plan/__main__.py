@@ -30,7 +30,7 @@ from specmesh.bench.simulate.parallel import spread
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.load import lengths
 from specmesh.load.objectives import Objectives, objectives
-from specmesh.serving.help import App
+from specmesh.serving.app import App
 from specmesh.simulation.latency import Fixed
 
 app = App()

@@ -35,7 +35,7 @@ from specmesh.load.mesh_transport import MeshDoor
 from specmesh.load.observation import Observation, Outcome
 from specmesh.load.variations import Variation
 from specmesh.load.workload import Extent, Workload
-from specmesh.serving.help import App
+from specmesh.serving.app import App
 from specmesh.simulation.latency import Fixed
 
 app = App()

@@ -38,7 +38,7 @@ from specmesh.cli.up import (
 )
 from specmesh.client import AsyncClient
 from specmesh.decoding.errors import InvalidField
-from specmesh.serving.help import App
+from specmesh.serving.app import App
 from specmesh.serving.identity.certificates import Certificate, TlsFiles, watched_certificate
 from specmesh.serving.identity.watched import UnusableFile
 
