@@ -147,7 +147,7 @@ def test_a_dash_reads_the_prompt_from_stdin_and_the_target_may_be_a_variable(orc
 def test_a_refused_request_names_the_field_and_exits_with_2(orchestrator):
     result = invoke("generate", "x", "-t", orchestrator.address, "--temperature", "-1")
     assert result.exit_code == 2
-    assert result.stderr == "specmesh: sampling.temperature: < 0\n"
+    assert result.stderr == "specmesh: --temperature: < 0\n"
 
 
 def test_options_of_strategies_are_passed_on(orchestrator):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from specmesh.cli.diagnosis import check_files
 from specmesh.client import Tls, TokenFile
 from specmesh.client.addresses import with_port
 from specmesh.client.credentials import is_loopback
@@ -21,6 +23,22 @@ def _with_ports(targets: Sequence[str]) -> list[str]:
         raise typer.BadParameter(str(error)) from None
 
 
+_HOST_PORT = re.compile(r"(\[[^\]]+\]|[^\s:/\[\]]+):(?P<port>\d{1,5})")
+_OF_GRPC = re.compile(r"(dns|ipv4|ipv6|unix|unix-abstract|vsock|xds):")
+"""The beginnings of what gRPC can look up by itself."""
+_MAX_PORT = 65535
+
+
+def _check_targets(targets: list[str]) -> list[str]:
+    """Refuse what gRPC would look up as the name of a host, and wait for."""
+    for target in targets:
+        found = _HOST_PORT.fullmatch(target)
+        is_address = found is not None and 0 < int(found["port"]) <= _MAX_PORT
+        if not is_address and not _OF_GRPC.match(target):
+            raise typer.BadParameter(f"{target!r} is no host:port")
+    return targets
+
+
 Targets = Annotated[
     list[str],
     typer.Option(
@@ -29,6 +47,7 @@ Targets = Annotated[
         envvar="SPECMESH_TARGET",
         callback=_with_ports,
         help="Orchestrator, host:port; repeat it for several.",
+        callback=_check_targets,
     ),
 ]
 _PANEL = "Who calls whom"
@@ -80,7 +99,29 @@ def client_options(
     tls = None
     if ca or cert:
         tls = Tls(root_certificates=ca, certificate_chain=cert, private_key=key)
-    token = TokenFile(token_file) if token_file else os.environ.get("SPECMESH_TOKEN")
+        try:
+            check_files(tls)
+        except OSError as error:
+            raise typer.BadParameter(
+                f"no certificate or key can be read: {error}",
+                param_hint="--tls-ca" if cert is None else "--tls-ca, --tls-cert or --tls-key",
+            ) from None
+    token = _token(token_file)
     if token and tls is None and not all(map(is_loopback, targets)):
         raise typer.BadParameter("a token is not sent in clear text: give --tls-ca as well")
     return {"tls": tls, "token": token}
+
+
+def _token(file: Path | None) -> str | TokenFile | None:
+    """The token, or what reads it again whenever ``file`` changes."""
+    if file is None:
+        return os.environ.get("SPECMESH_TOKEN")
+    source = TokenFile(file)
+    try:
+        held = source()
+    except (OSError, UnicodeDecodeError) as error:
+        why = f"no token can be read: {error}"
+        raise typer.BadParameter(why, param_hint="--token-file") from None
+    if not held or not held.isascii() or not held.isprintable():
+        raise typer.BadParameter(f"{file} holds no token", param_hint="--token-file")
+    return source

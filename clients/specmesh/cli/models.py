@@ -56,7 +56,7 @@ def models(
                 typer.echo("\n".join(_lines(each)))
         return 0
 
-    run(work(), json_errors=json_)
+    run(work(), json_errors=json_, targets=target, tls=connection["tls"])
 
 
 def _lines(served: ServedModel) -> Iterable[str]:

@@ -53,7 +53,8 @@ class _Group(TyperGroup):
 
 def _check_texts(command: TyperCommand | TyperGroup, context: Any) -> None:
     """Refuse what is no UTF-8, which Python takes in as halves of characters. Paths may be so."""
-    for parameter in command.get_params(context):
+    parameters: list[Any] = command.get_params(context)
+    for parameter in parameters:
         value = context.params.get(parameter.name)
         for each in value if isinstance(value, list | tuple) else [value]:
             if isinstance(each, str) and not _is_utf8(each):
