@@ -82,7 +82,9 @@ def generate(
     ] = False,
     show_speculation: Annotated[
         bool,
-        typer.Option("--show-speculation", help="Colour the text by how its tokens came about."),
+        typer.Option(
+            "--show-speculation", help="Colour the text, or mark it, by how its tokens came about."
+        ),
     ] = False,
     stats: Annotated[bool, typer.Option("--stats", help="Say what it took.")] = False,
     tls_ca: TlsCa = None,

@@ -16,10 +16,16 @@ from specmesh.client import Chunk, GenerationResult, GenerationStream, TokenKind
 
 STYLES = {
     TokenKind.ACCEPTED: "green",
-    TokenKind.RECOVERED: "red",
+    TokenKind.RECOVERED: "magenta",  # not red: nothing went wrong
     TokenKind.BONUS: "blue",
     TokenKind.UNCHECKED: "yellow",
     TokenKind.UNSPECIFIED: "",
+}
+SIGNS = {
+    TokenKind.ACCEPTED: "●",
+    TokenKind.RECOVERED: "◆",
+    TokenKind.BONUS: "○",
+    TokenKind.UNCHECKED: "◇",
 }
 LEGEND = {
     TokenKind.ACCEPTED: "drafted and accepted",
@@ -35,7 +41,7 @@ class Form(Enum):
     TEXT = auto()
     """The text as it comes."""
     SPECULATION = auto()
-    """The same, coloured by how each token came about."""
+    """The same, coloured, or marked where there are no colours, by how each token came about."""
     JSON = auto()
     """One object at the end."""
     NDJSON = auto()
@@ -79,7 +85,8 @@ def _write_chunk(chunk: Chunk, form: Form, waiting: Waiting) -> None:
             typer.echo(chunk.text, nl=False)
             waiting.came(chunk.text)
         case Form.SPECULATION:
-            Console(highlight=False, soft_wrap=True).print(coloured(chunk), end="")
+            console = Console(highlight=False, soft_wrap=True)
+            console.print(_shown(chunk, console), end="")
             waiting.came(chunk.text)
 
 
@@ -87,8 +94,26 @@ def _write_legend(stream: GenerationStream) -> None:
     counts = stream.result.kinds
     for kind, meaning in LEGEND.items():
         if kind in counts:
-            line = Text(f"{counts.count(kind):>6} {kind}", STYLES[kind])
+            line = Text(f"{counts.count(kind):>6} {_mark(kind) or ' '} {kind}", STYLES[kind])
             Console(stderr=True, highlight=False).print(line.append(f"  {meaning}", "dim"))
+
+
+def _shown(chunk: Chunk, console: Console) -> Text:
+    return coloured(chunk) if console.color_system and not console.no_color else marked(chunk)
+
+
+def _mark(kind: TokenKind) -> str:
+    """The sign before a token where there are no colours: none before what was accepted, so that
+    the text stays a text."""
+    return "" if kind is TokenKind.ACCEPTED else SIGNS.get(kind, "")
+
+
+def marked(chunk: Chunk) -> Text:
+    """The text of ``chunk`` with a sign before each token that the drafter did not say."""
+    if not chunk.token_ids:
+        return Text(chunk.text)
+    pairs = zip(chunk.texts, chunk.kinds, strict=True)
+    return Text("".join(f"{_mark(kind)}{text}" if text else "" for text, kind in pairs))
 
 
 def coloured(chunk: Chunk) -> Text:
