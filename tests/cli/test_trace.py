@@ -8,6 +8,7 @@ from tests.traces.otlp import answer
 from typer.testing import CliRunner
 
 from specmesh.cli.app import app
+from specmesh.cli.trace import tables
 from specmesh.traces.formats.otlp import to_line
 
 SAMPLES = Path(__file__).parents[1] / "traces" / "samples"
@@ -139,3 +140,47 @@ def test_show_says_what_would_have_shortened_an_answer_or_why_that_is_not_known(
     assert "what would have shortened it: not known: spans are missing" in said("show", "bb")
     assert "what_if" not in told("show", "bb", "--no-what-if")
     assert "shortened" not in said("show", "bb", "--no-what-if")
+
+
+WHY = "speculation.width: must be in [1, 64]"
+
+
+@pytest.fixture
+def refused(tmp_path):
+    """A request that was refused, newer than all else."""
+    group, *_ = answer(0xCC << 120, duration_ms=1.0, failed=WHY)
+    spans = group.scope_spans[0].spans
+    del spans[1:]
+    for time in ("start_time_unix_nano", "end_time_unix_nano"):
+        setattr(spans[0], time, getattr(spans[0], time) + 10**12)
+    file = tmp_path / "refused.jsonl"
+    file.write_text(f"{to_line([group])}\n")
+    said("import", file)
+
+
+def test_a_failed_request_says_what_its_caller_was_told(refused):
+    assert f"failed: {WHY}" in said("show", "cc")
+    assert told("show", "cc")["failure"] == WHY
+    assert told("show", "aa")["failure"] == ""
+    assert "failed: " not in said("show", "aa")
+
+
+def test_the_last_answer_is_none_that_was_refused(refused):
+    done = run("show", "last")
+    assert done.stdout.startswith("aa")
+    assert "a newer request was refused (failed): specmesh trace show cc000000" in done.stderr
+
+
+def test_no_number_is_cut_at_80_columns(monkeypatch):
+    monkeypatch.setattr(tables, "_FILE_WIDTH", 80)
+    for command, numbers in (
+        (("list",), ("20.0", "50.0", "100.0")),
+        (("show", SAMPLE), ("70.0", "20.0", "10.0", "100 ms")),
+        (("stats",), ("100.0", "58%", "16.7", "99.0")),
+        (("diff", "aa", "5b"), ("18.5", "70.0", "+51.5")),
+    ):
+        text = said(*command)
+        assert "…" not in text
+        assert max(map(len, text.splitlines())) <= 80
+        for number in numbers:
+            assert number in text, (command, number, text)

@@ -11,7 +11,8 @@ import typer
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.traces.formats.errors import UnreadableTraces
 from specmesh.traces.spans import spans_from
-from specmesh.traces.store.reader import NoSuchTrace, StoreReader
+from specmesh.traces.store.query import Query
+from specmesh.traces.store.reader import LAST, NoSuchTrace, StoreReader
 from specmesh.traces.store.schema import StoreError, default_path
 from specmesh.traces.trace import Trace
 
@@ -40,5 +41,21 @@ def opened(store: Path | None) -> Iterator[StoreReader]:
 
 
 def load(reader: StoreReader, name: str) -> Trace:
-    """The trace that ``name`` stands for. Raises NoSuchTrace."""
+    """The trace that ``name`` stands for. Says so if that is the last, and what was refused is
+    newer. Raises NoSuchTrace."""
+    if name == LAST:
+        _tell_newer(reader)
     return Trace.of(list(spans_from(reader.spans(reader.find(name)).resource_spans)))
+
+
+def _tell_newer(reader: StoreReader) -> None:
+    """Point to the newest trace if it is of a request that was refused, which is not the last
+    answer."""
+    for newest in reader.select(Query(limit=1)):
+        if newest.trace_id != reader.find(LAST):
+            why = newest.reason or newest.outcome
+            typer.echo(
+                f"specmesh: a newer request was refused ({why}): "
+                f"specmesh trace show {newest.trace_id[:8]}",
+                err=True,
+            )

@@ -69,7 +69,7 @@ def _print(found: TraceStats) -> None:
         path.add_row(
             share.node,
             share.part,
-            percent(share.p50_share),
+            percent(share.share),
             *(f"{ms:.1f}" for ms in (share.ms.p50_ms, share.ms.p90_ms, share.ms.p99_ms)),
         )
     out.print(path)
