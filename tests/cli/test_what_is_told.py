@@ -37,7 +37,7 @@ class Orchestrator(GenerationServiceServicer):
         started = events_pb2.GenerationStarted(session_id="s", strategy="speculative", model="m")
         yield pb.GenerateResponse(event=events_pb2.GenerationEvent(started=started))
         chunk = events_pb2.GenerationChunk(
-            token_ids=[1], text="half a line", text_lengths=[11], kinds=[3]
+            token_ids=[1], text="half a line", text_lengths=[11], kinds=[1]
         )
         yield pb.GenerateResponse(event=events_pb2.GenerationEvent(chunk=chunk))
         self.then(context)
@@ -139,10 +139,9 @@ def test_an_option_that_means_nothing_to_the_strategy_is_refused(command, given,
         (("--timeout", "0"), "must be above 0 and finite"),
         (("--timeout", "inf"), "must be above 0 and finite"),
         (("--timeout", "nan"), "must be above 0 and finite"),
-        (("-t", "http://127.0.0.1:50051"), "is no host:port"),
-        (("-t", "127.0.0.1"), "is no host:port"),
-        (("-t", "127.0.0.1:99999"), "is no host:port"),
-        (("-t", ""), "is no host:port"),
+        (("-t", "http://127.0.0.1:50051"), "is a URL"),
+        (("-t", "127.0.0.1:99999"), "is no port"),
+        (("-t", ""), "has no host"),
     ],
 )
 def test_what_can_not_be_meant_is_refused_before_any_call(given, said):

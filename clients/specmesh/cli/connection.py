@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,22 +22,6 @@ def _with_ports(targets: Sequence[str]) -> list[str]:
         raise typer.BadParameter(str(error)) from None
 
 
-_HOST_PORT = re.compile(r"(\[[^\]]+\]|[^\s:/\[\]]+):(?P<port>\d{1,5})")
-_OF_GRPC = re.compile(r"(dns|ipv4|ipv6|unix|unix-abstract|vsock|xds):")
-"""The beginnings of what gRPC can look up by itself."""
-_MAX_PORT = 65535
-
-
-def _check_targets(targets: list[str]) -> list[str]:
-    """Refuse what gRPC would look up as the name of a host, and wait for."""
-    for target in targets:
-        found = _HOST_PORT.fullmatch(target)
-        is_address = found is not None and 0 < int(found["port"]) <= _MAX_PORT
-        if not is_address and not _OF_GRPC.match(target):
-            raise typer.BadParameter(f"{target!r} is no host:port")
-    return targets
-
-
 Targets = Annotated[
     list[str],
     typer.Option(
@@ -47,7 +30,6 @@ Targets = Annotated[
         envvar="SPECMESH_TARGET",
         callback=_with_ports,
         help="Orchestrator, host:port; repeat it for several.",
-        callback=_check_targets,
     ),
 ]
 _PANEL = "Who calls whom"

@@ -32,9 +32,9 @@ from specmesh.cli.request import (
     strategy_options,
 )
 from specmesh.cli.runner import run
-from specmesh.client.addresses import DEFAULT_TARGET
 from specmesh.cli.waiting import Waiting
 from specmesh.client import AsyncClient, Filter, SpecmeshError
+from specmesh.client.addresses import DEFAULT_TARGET
 
 
 def generate(
