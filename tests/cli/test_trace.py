@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.traces.otlp import answer
+from tests.traces.otlp import answer, group, make_span
 from typer.testing import CliRunner
 
 from specmesh.cli.app import app
@@ -148,13 +148,13 @@ WHY = "speculation.width: must be in [1, 64]"
 @pytest.fixture
 def refused(tmp_path):
     """A request that was refused, newer than all else."""
-    group, *_ = answer(0xCC << 120, duration_ms=1.0, failed=WHY)
-    spans = group.scope_spans[0].spans
+    own, *_ = answer(0xCC << 120, duration_ms=1.0, failed=WHY)
+    spans = own.scope_spans[0].spans
     del spans[1:]
     for time in ("start_time_unix_nano", "end_time_unix_nano"):
         setattr(spans[0], time, getattr(spans[0], time) + 10**12)
     file = tmp_path / "refused.jsonl"
-    file.write_text(f"{to_line([group])}\n")
+    file.write_text(f"{to_line([own])}\n")
     said("import", file)
 
 
@@ -165,10 +165,14 @@ def test_a_failed_request_says_what_its_caller_was_told(refused):
     assert "failed: " not in said("show", "aa")
 
 
-def test_the_last_answer_is_none_that_was_refused(refused):
+def test_the_last_answer_is_no_request_that_was_refused_and_no_list_of_models(refused, tmp_path):
+    listed = make_span(0xDD << 120, "specmesh.v1.GenerationService/ListModels", 2e6)
+    file = tmp_path / "listed.jsonl"
+    file.write_text(f"{to_line([group('orchestrator', listed)])}\n")
+    said("import", file)
     done = run("show", "last")
     assert done.stdout.startswith("aa")
-    assert "a newer request was refused (failed): specmesh trace show cc000000" in done.stderr
+    assert "a newer request failed (failed): specmesh trace show cc000000" in done.stderr
 
 
 def test_no_number_is_cut_at_80_columns(monkeypatch):

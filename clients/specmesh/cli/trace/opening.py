@@ -14,7 +14,10 @@ from specmesh.traces.spans import spans_from
 from specmesh.traces.store.query import Query
 from specmesh.traces.store.reader import LAST, NoSuchTrace, StoreReader
 from specmesh.traces.store.schema import StoreError, default_path
+from specmesh.traces.summary import Outcome
 from specmesh.traces.trace import Trace
+
+_NUM_NEWEST = 20
 
 _STATUSES: dict[type[Exception], ExitStatus] = {
     NoSuchTrace: ExitStatus.NOT_FOUND,
@@ -41,7 +44,7 @@ def opened(store: Path | None) -> Iterator[StoreReader]:
 
 
 def load(reader: StoreReader, name: str) -> Trace:
-    """The trace that ``name`` stands for. Says so if that is the last, and what was refused is
+    """The trace that ``name`` stands for. Of the last one it says so if a request that failed is
     newer. Raises NoSuchTrace."""
     if name == LAST:
         _tell_newer(reader)
@@ -49,13 +52,13 @@ def load(reader: StoreReader, name: str) -> Trace:
 
 
 def _tell_newer(reader: StoreReader) -> None:
-    """Point to the newest trace if it is of a request that was refused, which is not the last
-    answer."""
-    for newest in reader.select(Query(limit=1)):
-        if newest.trace_id != reader.find(LAST):
+    """Point to a request that failed after the last answer, before an answer of its own began."""
+    last = reader.find(LAST)
+    for newest in reader.select(Query(limit=_NUM_NEWEST)):
+        if newest.trace_id == last:
+            return
+        if newest.outcome is Outcome.FAILED:
             why = newest.reason or newest.outcome
-            typer.echo(
-                f"specmesh: a newer request was refused ({why}): "
-                f"specmesh trace show {newest.trace_id[:8]}",
-                err=True,
-            )
+            shown = f"specmesh trace show {newest.trace_id[:8]}"
+            typer.echo(f"specmesh: a newer request failed ({why}): {shown}", err=True)
+            return

@@ -35,7 +35,7 @@ class Query:
     incomplete: bool = False
     """Only those that have lost spans."""
     begun: bool = False
-    """Not what was refused before an answer began."""
+    """Only answers that began: no request that was refused, and no list of models."""
     internal: bool = False
     """Also what the mesh asks itself outside any answer, such as which model a replica serves."""
     order: Order = Order.NEWEST
@@ -62,6 +62,6 @@ class Query:
         if self.incomplete:
             yield "num_missing > 0", None
         if self.begun:
-            yield f"NOT (outcome = '{Outcome.FAILED}' AND session = '')", None
+            yield "session != ''", None
         if not self.internal:
             yield "name NOT LIKE 'specmesh.mesh.%'", None

@@ -71,9 +71,8 @@ class StoreReader:
         """
         if name in _WORDS:
             order = _WORDS[name]
-            # Not a request that was refused, unless there is nothing else.
-            begun = self.select(Query(order=order, begun=True, limit=1))
-            found = begun or self.select(Query(order=order, limit=1))
+            found = self.select(Query(order=order, begun=name == LAST, limit=1))
+            found = found or self.select(Query(order=order, limit=1))
             if not found:
                 raise NoSuchTrace(f"there are no traces in {self._path} yet")
             return found[0].trace_id
