@@ -98,6 +98,33 @@ def test_a_calibration_that_is_not_there(tmp_path):
     assert "--calibration" in refusal("up", "--calibration", str(tmp_path / "absent"))
 
 
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"nonsense", b"{}"])
+def test_a_file_that_holds_no_trees(content, tmp_path):
+    (tmp_path / "trees.json").write_bytes(content)
+    assert "--trees" in refusal("up", "--port", "0", "--trees", str(tmp_path / "trees.json"))
+
+
+def test_a_chat_template_that_is_no_text(tmp_path):
+    (tmp_path / "chat.jinja").write_bytes(b"\xff\xfe")
+    given = ("--chat-template", str(tmp_path / "chat.jinja"))
+    assert "--chat-template" in refusal("up", "--port", "0", *given)
+
+
+@pytest.mark.parametrize("url", ["http://h", "h:6379", "redis+cluster://h", "redis+sentinel://h"])
+def test_a_url_that_no_redis_can_have(url):
+    assert "--redis-url" in refusal("up", "--port", "0", "--redis-url", url)
+
+
+def test_heads_as_a_default_where_there_are_none(target_model):
+    said = refusal("up", "--port", "0", "--strategy", "heads", "--target", target_model)
+    assert "'heads' needs a target with --heads" in said
+
+
+def test_texts_for_traces_that_are_not_kept():
+    said = refusal("up", "--port", "0", "--record-content", "--trace", "off")
+    assert "goes without --trace off" in said
+
+
 def test_vllm_where_it_is_not_installed(monkeypatch):
     monkeypatch.setattr("specmesh.cli.local.checks.find_spec", lambda _: None)
     for option in ("--backend", "--drafter-backend"):

@@ -18,9 +18,13 @@ from specmesh.cli.local.checks import (
     check_backend,
     check_drafters,
     check_folder,
+    check_heads,
     check_model,
     check_port,
+    check_redis_url,
     check_strategy,
+    check_template,
+    check_trees,
 )
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
 from specmesh.cli.local.models import DRAFTER_BACKENDS, Backend, RealModels
@@ -73,6 +77,7 @@ TreesFile = Annotated[
         dir_okay=False,
         help="What 'specmesh calibrate tree' wrote of the pair.",
         show_default="none",
+        callback=check_trees,
     ),
 ]
 TargetBackend = Annotated[
@@ -102,6 +107,7 @@ ChatTemplate = Annotated[
         dir_okay=False,
         help="How the target is asked in chats, in Jinja.",
         show_default="the target's own",
+        callback=check_template,
     ),
 ]
 Lookahead = Annotated[
@@ -124,7 +130,7 @@ def _from_environment(
     typed = source is not None and source.name == "COMMANDLINE"
     if url and typed and urlsplit(url).password:
         raise typer.BadParameter("a URL with a password is for the environment: set REDIS_URL")
-    return url
+    return check_redis_url(url)
 
 
 RedisUrl = Annotated[
@@ -175,11 +181,14 @@ def up(
     ] = 5.0,
 ) -> None:
     """Start a mesh on this machine; Ctrl-C drains and ends it, twice kills it."""
+    if trace is Keep.OFF and record_content:
+        raise typer.BadParameter("goes without --trace off", param_hint="--record-content")
 
     async def work() -> int:
         chosen = real_models(
             target, drafter, threads, chat_template, heads, backend, drafter_backend
         )
+        check_heads(strategy, chosen.heads)
         options = MeshOptions(
             models=chosen,
             num_verifiers=verifiers,

@@ -156,7 +156,7 @@ def choose(
     """Choose strategy and options: those that most tokens a second are expected of."""
     try:
         read = Profile.from_json(profile.read_text(encoding="utf-8"))
-    except InvalidField as error:
+    except (InvalidField, UnicodeDecodeError) as error:
         raise typer.BadParameter(f"{profile}: {error}", param_hint="PROFILE") from error
     expected = expectations(
         read.acceptance, read.costs, streams=streams, temperature=temperature, context=context

@@ -1,6 +1,7 @@
 """Finds mistakes in the options of a local mesh before any of its processes begins to load.
 
-Each function is a callback of an option: it returns the value, or raises BadParameter.
+Each function with one argument is a callback of an option: it returns the value, or raises
+BadParameter.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 import typer
 
 from specmesh.cli.local.models import DRAFTER_BACKENDS, Backend
+from specmesh.serving import redis_url
 
 _CONFIG = "config.json"
 _NUM_PARTS_OF_AN_ID = 2
@@ -71,6 +73,52 @@ def check_strategy(name: str) -> str:
         )
     _refuse_misspelt(name, LOSSLESS)
     raise typer.BadParameter(f"{name!r} is none of: {', '.join(LOSSLESS)}")
+
+
+def check_heads(strategy: str, heads: Path | None) -> None:
+    """Raise BadParameter if the default ``strategy`` needs heads and there are none."""
+    try:
+        from specmesh.orchestrator.strategies import STRATEGIES
+    except ModuleNotFoundError:  # as above
+        return
+    if STRATEGIES[strategy].needs_heads and heads is None:
+        raise typer.BadParameter(
+            f"{strategy!r} needs a target with --heads", param_hint="--strategy"
+        )
+
+
+def check_trees(file: Path | None) -> Path | None:
+    """Refuse a file that holds no trees."""
+    try:
+        from specmesh.orchestrator.tree_file import read_trees
+        from specmesh.serving.process import CannotStart
+    except ModuleNotFoundError:  # as above
+        return file
+    try:
+        read_trees(file)
+    except CannotStart as error:
+        raise typer.BadParameter(str(error).removeprefix("--trees ")) from None
+    return file
+
+
+def check_template(file: Path | None) -> Path | None:
+    """Refuse a chat template that is no text."""
+    if file is not None:
+        try:
+            file.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise typer.BadParameter(f"can't read {file}: {error}") from None
+    return file
+
+
+def check_redis_url(url: str | None) -> str | None:
+    """Refuse a URL that no Redis can have."""
+    if url is not None:
+        try:
+            redis_url.check_redis_url(url)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+    return url
 
 
 def check_port(port: int) -> int:
