@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 from pathlib import Path
-from urllib.parse import urlsplit
 from typing import ClassVar, Self
+from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
