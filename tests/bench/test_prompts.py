@@ -3,9 +3,9 @@
 import json
 
 import pytest
+from typer import BadParameter
 
 from specmesh.bench.kit.prompts import read_prompts
-from specmesh.cli.local.process import StartError
 
 
 def test_prompts_are_the_texts_of_a_list_of_objects(tmp_path):
@@ -19,5 +19,5 @@ def test_a_file_without_prompts_is_refused_by_name(tmp_path, content):
     file = tmp_path / "prompts.json"
     if content is not None:
         file.write_text(content)
-    with pytest.raises(StartError, match=r"prompts\.json"):
+    with pytest.raises(BadParameter, match=r"prompts\.json"):
         read_prompts(file)

@@ -77,6 +77,7 @@ def test_a_password_in_the_arguments_is_refused_unsaid(command):
 
 
 def test_a_mesh_that_cannot_start_says_why_in_the_failed_process_words(tmp_path, no_process_left):
+    (tmp_path / "config.json").write_text("{}")
     done = specmesh("up", "--port", "0", "--target", str(tmp_path), "--drafter", "random")
     assert done.returncode == 1
     assert "ended with status 1" in done.stderr

@@ -4,6 +4,9 @@ import pytest
 from typer.testing import CliRunner
 
 from specmesh.cli.app import app
+from specmesh.client.addresses import DEFAULT_TARGET
+from specmesh.gateway.settings import GatewaySettings
+from specmesh.orchestrator.__main__ import OrchestratorSettings
 
 
 @pytest.mark.parametrize("command", [("generate", "hi"), ("models",), ("chat",)])
@@ -13,3 +16,10 @@ def test_a_token_is_not_sent_in_clear_text(command, monkeypatch):
     assert result.exit_code == 2
     assert "--tls-ca" in result.stderr
     assert "secret" not in result.output
+
+
+def test_services_without_a_port_listen_where_their_clients_look():
+    port = OrchestratorSettings.model_fields["port"].default
+    assert f"127.0.0.1:{port}" == DEFAULT_TARGET
+    assert GatewaySettings().targets == [DEFAULT_TARGET]
+    assert GatewaySettings().port == 8000

@@ -1,6 +1,7 @@
 """``specmesh generate`` and ``models`` against a real socket."""
 
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -112,10 +113,21 @@ def test_json_lines_are_chunks_and_then_the_result(orchestrator):
 def test_speculation_is_shown_in_colours(orchestrator, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     result = invoke("generate", "Say it", "-t", orchestrator.address, "--show-speculation")
-    assert result.stdout == "\x1b[32mHello\x1b[0m\x1b[31m world\x1b[0m\n"
-    assert "1 accepted" in result.stderr
-    assert "1 recovered" in result.stderr
+    assert result.stdout == "\x1b[32mHello\x1b[0m\x1b[35m world\x1b[0m\n"
+    assert re.search("1 +accepted", result.stderr)
+    assert "1 ◆ recovered" in result.stderr
     assert "bonus" not in result.stderr
+
+
+@pytest.mark.parametrize("surroundings", [{}, {"FORCE_COLOR": "1", "NO_COLOR": "1"}])
+def test_speculation_is_marked_where_there_are_no_colours(orchestrator, surroundings):
+    result = invoke(
+        *("generate", "Say it", "-t", orchestrator.address, "--show-speculation"),
+        env={"FORCE_COLOR": None, **surroundings},
+    )
+    assert re.sub("\x1b\\[[0-9;]*m", "", result.stdout) == "Hello◆ world\n"
+    assert "31m" not in result.stdout
+    assert "◆ recovered  the target's" in re.sub("\x1b\\[[0-9;]*m", "", result.stderr)
 
 
 def test_an_answer_has_one_form(orchestrator):
@@ -147,7 +159,7 @@ def test_a_dash_reads_the_prompt_from_stdin_and_the_target_may_be_a_variable(orc
 def test_a_refused_request_names_the_field_and_exits_with_2(orchestrator):
     result = invoke("generate", "x", "-t", orchestrator.address, "--temperature", "-1")
     assert result.exit_code == 2
-    assert result.stderr == "specmesh: sampling.temperature: < 0\n"
+    assert result.stderr == "specmesh: --temperature: < 0\n"
 
 
 def test_options_of_strategies_are_passed_on(orchestrator):

@@ -4,10 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.traces.otlp import answer
+from tests.traces.otlp import answer, group, make_span
 from typer.testing import CliRunner
 
 from specmesh.cli.app import app
+from specmesh.cli.trace import tables
 from specmesh.traces.formats.otlp import to_line
 
 SAMPLES = Path(__file__).parents[1] / "traces" / "samples"
@@ -40,12 +41,13 @@ def imported(tmp_path, monkeypatch, _state_of_its_own):
 
 
 def test_list_shows_the_newest_first_and_says_what_is_incomplete():
-    lines = said("list").splitlines()[2:]
+    heading, _, *lines = said("list").splitlines()
     assert {line.split()[0] for line in lines} == {"aa000000", "bb000000", SAMPLE[:8]}
     assert lines[-1].startswith(SAMPLE[:8])
     (slow,) = [line for line in lines if line.startswith("bb")]
     assert "failed" in slow
-    assert "incomplete: 3" in slow
+    assert slow.split()[-1] == "3"
+    assert "missing" in heading
 
 
 def test_list_filters():
@@ -112,7 +114,7 @@ def test_stats_leave_out_incomplete_traces_from_the_path():
     assert (found["answers"]["count"], found["num_incomplete"]) == (3, 1)
     text = said("stats")
     assert "1 of them lost spans" in text
-    assert "VerifierService/Verify" in text
+    assert "Verifier/Verify" in text
 
 
 def test_diff_says_where_the_second_lost_its_time():
@@ -138,3 +140,51 @@ def test_show_says_what_would_have_shortened_an_answer_or_why_that_is_not_known(
     assert "what would have shortened it: not known: spans are missing" in said("show", "bb")
     assert "what_if" not in told("show", "bb", "--no-what-if")
     assert "shortened" not in said("show", "bb", "--no-what-if")
+
+
+WHY = "speculation.width: must be in [1, 64]"
+
+
+@pytest.fixture
+def refused(tmp_path):
+    """A request that was refused, newer than all else."""
+    own, *_ = answer(0xCC << 120, duration_ms=1.0, failed=WHY)
+    spans = own.scope_spans[0].spans
+    del spans[1:]
+    for time in ("start_time_unix_nano", "end_time_unix_nano"):
+        setattr(spans[0], time, getattr(spans[0], time) + 10**12)
+    file = tmp_path / "refused.jsonl"
+    file.write_text(f"{to_line([own])}\n")
+    said("import", file)
+
+
+def test_a_failed_request_says_what_its_caller_was_told(refused):
+    assert f"failed: {WHY}" in said("show", "cc")
+    assert told("show", "cc")["failure"] == WHY
+    assert told("show", "aa")["failure"] == ""
+    assert "failed: " not in said("show", "aa")
+
+
+def test_the_last_answer_is_no_request_that_was_refused_and_no_list_of_models(refused, tmp_path):
+    listed = make_span(0xDD << 120, "specmesh.v1.GenerationService/ListModels", 2e6)
+    file = tmp_path / "listed.jsonl"
+    file.write_text(f"{to_line([group('orchestrator', listed)])}\n")
+    said("import", file)
+    done = run("show", "last")
+    assert done.stdout.startswith("aa")
+    assert "a newer request failed (failed): specmesh trace show cc000000" in done.stderr
+
+
+def test_no_number_is_cut_at_80_columns(monkeypatch):
+    monkeypatch.setattr(tables, "_FILE_WIDTH", 80)
+    for command, numbers in (
+        (("list",), ("20.0", "50.0", "100.0")),
+        (("show", SAMPLE), ("70.0", "20.0", "10.0", "100 ms")),
+        (("stats",), ("100.0", "58%", "16.7", "99.0")),
+        (("diff", "aa", "5b"), ("18.5", "70.0", "+51.5")),
+    ):
+        text = said(*command)
+        assert "…" not in text
+        assert max(map(len, text.splitlines())) <= 80
+        for number in numbers:
+            assert number in text, (command, number, text)

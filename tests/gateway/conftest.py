@@ -72,7 +72,8 @@ async def open_gateway() -> AsyncIterator[Open]:
     async with AsyncExitStack() as stack:
 
         async def start(*orchestrators: str, **settings: Any) -> Gateway:
-            server = make_server(GatewaySettings(orchestrators=",".join(orchestrators), **settings))
+            listed = ",".join(orchestrators)
+            server = make_server(GatewaySettings(orchestrators=listed, **{"port": 0} | settings))
             url = f"http://{await server.listen()}"
             stack.push_async_callback(server.stop)
             stack.push_async_callback(server.drain)

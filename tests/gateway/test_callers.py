@@ -131,7 +131,7 @@ async def test_a_mesh_that_does_not_know_the_gateway_is_no_fault_of_the_caller(
 )
 async def test_what_would_give_secrets_away_does_not_start(settings, said):
     async def start():
-        await make_server(GatewaySettings(**settings)).listen()
+        await make_server(GatewaySettings(port=0, **settings)).listen()
 
     with pytest.raises(CannotStart, match=said):
         await start()

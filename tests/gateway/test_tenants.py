@@ -46,7 +46,7 @@ async def open_mesh(
     async with AsyncExitStack() as stack:
 
         async def start(**more: Any) -> Gateway:
-            fixed = {"verifiers": verifier.address, "strategy": "autoregressive"}
+            fixed = {"port": 0, "verifiers": verifier.address, "strategy": "autoregressive"}
             settings = OrchestratorSettings(**fixed, drain_seconds=0, **more)
             server = running_server(settings, OrchestratorService(settings))
             address = await stack.enter_async_context(server)

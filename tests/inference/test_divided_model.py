@@ -198,7 +198,7 @@ def test_units_of_a_verifier_end_with_it_even_if_it_is_killed(folders):
     ("settings", "service", "backend"),
     [
         (VerifierSettings, VerifierService, "simulated"),
-        (DrafterSettings, DrafterService, "prompt-lookup"),
+        (DrafterSettings, DrafterService, "simulated"),
     ],
 )
 def test_backends_without_layers_refuse_units(settings, service, backend):
@@ -209,8 +209,8 @@ def test_backends_without_layers_refuse_units(settings, service, backend):
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (["--units", "cpu:0"], "--units (SPECMESH_VERIFIER__UNITS): Value error, names one unit"),
-        (["--units", UNITS, "--threads", "2"], "--threads is not for --units"),
+        (["--units", "cpu:0"], "--units (SPECMESH_VERIFIER__UNITS): names one unit"),
+        (["--model", "m", "--units", UNITS, "--threads", "2"], "--threads is not for --units"),
     ],
 )
 def test_wrong_options_are_named(options, problem, capsys):

@@ -55,7 +55,7 @@ async def serve(verifier: Verifier, tmp_path: Path) -> AsyncIterator[Serve]:
     async with AsyncExitStack() as stack:
 
         async def serving(*, tokenizer: bool = False, **more: Any) -> Any:
-            fixed = {"verifiers": verifier.address, "strategy": "autoregressive"}
+            fixed = {"port": 0, "verifiers": verifier.address, "strategy": "autoregressive"}
             chosen = {"drain_seconds": 0, "tokens": tokens} | more
             settings = OrchestratorSettings(**fixed, **chosen)
             address = await stack.enter_async_context(

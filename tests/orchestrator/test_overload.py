@@ -37,7 +37,11 @@ async def overloaded() -> AsyncIterator[GenerationServiceStub]:
             running_server(verifier, VerifierService(verifier))
         )
         orchestrator = OrchestratorSettings(
-            verifiers=address, strategy="autoregressive", max_wait_seconds=1.0, drain_seconds=0
+            port=0,
+            verifiers=address,
+            strategy="autoregressive",
+            max_wait_seconds=1.0,
+            drain_seconds=0,
         )
         address = await stack.enter_async_context(
             running_server(orchestrator, OrchestratorService(orchestrator))

@@ -178,7 +178,10 @@ def test_files_that_are_of_no_use_are_refused_by_name(
 
 async def test_a_process_does_not_start_with_a_file_that_is_of_no_use(certs: Path):
     settings = OrchestratorSettings(
-        verifiers="127.0.0.1:1", redis_url="rediss://x", redis_ca=certs / "missing.pem"
+        port=0,
+        verifiers="127.0.0.1:1",
+        redis_url="rediss://x",
+        redis_ca=certs / "missing.pem",
     )
     server = Server(settings, OrchestratorService(settings))
     with pytest.raises(CannotStart, match=r"--redis-ca .*missing\.pem can't be used"):

@@ -54,6 +54,7 @@ def answer(trace, *, duration_ms=10.0, failed=False, num_rounds=1, strategy="dsi
         attribute(root, "gen_ai.response.id", session)
     if failed:
         root.status.code = Status.STATUS_CODE_ERROR
+        root.status.message = failed if isinstance(failed, str) else ""
     own, served = [root], []
     for number in range(num_rounds):
         at = number * duration_ms / num_rounds

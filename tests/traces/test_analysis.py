@@ -55,11 +55,12 @@ def test_the_path_is_told_by_node_and_by_what_went_on_there():
     }
 
 
-def test_stats_give_the_median_share_of_each_node():
+def test_stats_give_the_share_of_each_node_and_shares_add_up():
     found = trace_stats([an_answer(), an_answer(), an_answer(150.0)])
     assert (found.answers.count, found.answers.p50_ms, found.answers.max_ms) == (3, 100, 200)
     assert found.path[0].node == VERIFIER.label
-    assert (found.path[0].part, found.path[0].p50_share) == (Part.FORWARD, 0.5)
+    assert (found.path[0].part, found.path[0].share) == (Part.FORWARD, 250 / 400)
+    assert sum(each.share for each in found.path) == pytest.approx(1)
     verify = next(each for each in found.spans if "VerifierService" in each.name)
     assert (verify.durations.count, verify.forward.p50_ms, verify.queue.p50_ms) == (3, 50, 4)
 

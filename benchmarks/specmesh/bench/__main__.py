@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import typer
-
 from specmesh.bench.programs import BENCHMARKS
 from specmesh.cli.programs import add_programs
+from specmesh.serving.app import App
 
-app = typer.Typer(
+app = App(
     no_args_is_help=True,
     help="Measure this machine.",
-    add_completion=False,
-    pretty_exceptions_enable=False,
 )
 add_programs(app, BENCHMARKS)
 

@@ -39,6 +39,7 @@ from specmesh.bench.offline import answer, score, tokenize
 from specmesh.decoding.drafting import draw_children
 from specmesh.decoding.sampling import Sampling
 from specmesh.inference.model import LanguageModel, ModelNotLoadable
+from specmesh.serving.app import App
 
 Agreement = npt.NDArray[np.bool_]
 """``[drafts, depth]``: whether a draft's token is the target's, given that those before it are."""
@@ -147,7 +148,7 @@ def _median_ms(work: Callable[[], object]) -> float:
     return median(times) * 1e3
 
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = App()
 
 
 @app.command()

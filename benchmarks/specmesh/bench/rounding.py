@@ -29,6 +29,7 @@ from specmesh.inference.model import (
     ModelNotLoadable,
     SequenceState,
 )
+from specmesh.serving.app import App
 
 _TEMPERATURE = 0.8
 _SAMPLINGS = {
@@ -172,7 +173,7 @@ def _score(
     return [found[number] for number in range(len(trees))]
 
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = App()
 
 
 @app.command()

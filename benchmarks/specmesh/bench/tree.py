@@ -44,11 +44,12 @@ from specmesh.cli.up import (
 )
 from specmesh.decoding.tree_plan import MAX_WIDTH
 from specmesh.orchestrator.strategies.options import CALIBRATED, GROWN, StrategyOptions
+from specmesh.serving.app import App
 
 WIDTHS = (4, 8, 16)
 _PLAIN = Speculation(AUTOREGRESSIVE)
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = App()
 
 
 @app.command()

@@ -22,6 +22,7 @@ from specmesh.cli.local.models import WaitingModels
 from specmesh.cli.runner import run
 from specmesh.client import AsyncClient
 from specmesh.orchestrator.strategies.options import StrategyOptions
+from specmesh.serving.app import App
 from specmesh.simulation.replay.recorded import Recorded, recorded
 from specmesh.simulation.replay.what_if import (
     Change,
@@ -34,7 +35,7 @@ from specmesh.traces.receiver import TraceReceiver
 from specmesh.traces.spans import by_trace
 from specmesh.traces.trace import Trace
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = App()
 
 _TARGET_MS, _DRAFTER_MS, _ACCEPTANCE = 40.0, 8.0, 0.8
 _PROMPT_TOKENS = 16
@@ -163,7 +164,7 @@ async def _measure(
 
 def _table(found: Sequence[CaseFigures]) -> Table:
     headings = ("with", "before", "predicted", "really", "error", "as it was")
-    table = make_table("What if", *headings, no_wrap=True)
+    table = make_table("What if", *headings)
     table.caption = "seconds, medians; error: of each prediction; as it was: of the simulation"
     for each in found:
         times = (each.before_s, each.predicted_s, each.after_s)

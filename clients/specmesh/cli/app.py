@@ -13,6 +13,7 @@ from specmesh.cli.models import app as models
 from specmesh.cli.programs import PROGRAMS, SERVICES, add_programs
 from specmesh.cli.trace.app import app as trace
 from specmesh.cli.up import up
+from specmesh.serving.app import App
 
 
 def _print_version(wanted: bool) -> None:
@@ -21,11 +22,11 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-app = typer.Typer(
+app = App(
     name="specmesh",
     help="Speculative decoding as a mesh of gRPC services.",
     no_args_is_help=True,
-    pretty_exceptions_enable=False,
+    add_completion=True,
 )
 
 
@@ -48,8 +49,10 @@ app.command()(chat)
 app.add_typer(models)
 app.add_typer(trace)
 
-services = typer.Typer(
-    name="serve", help="Run one process of a mesh.", no_args_is_help=True, add_completion=False
+services = App(
+    name="serve",
+    help="Run one process of a mesh.",
+    no_args_is_help=True,
 )
 add_programs(services, SERVICES)
 app.add_typer(services)

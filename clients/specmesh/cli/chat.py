@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -18,7 +19,8 @@ from specmesh.cli.connection import (
     TokenPath,
     client_options,
 )
-from specmesh.cli.exit_status import ExitStatus, status_of
+from specmesh.cli.exit_status import ExitStatus
+from specmesh.cli.input import input_lines
 from specmesh.cli.output import in_words
 from specmesh.cli.request import (
     MaxTokens,
@@ -32,9 +34,11 @@ from specmesh.cli.request import (
     Timeout,
     TopK,
     TopP,
+    check_options,
     strategy_options,
 )
 from specmesh.cli.runner import explain
+from specmesh.cli.waiting import Waiting
 from specmesh.client import ChatMessage, Client, SpecmeshError
 from specmesh.client.addresses import DEFAULT_TARGET
 
@@ -69,6 +73,7 @@ def chat(
     token_file: TokenPath = None,
 ) -> None:
     """Talk with a model that has a chat template; a message a line."""
+    chosen = strategy_options(option or ())
     options: dict[str, Any] = {
         "model": model,
         "max_tokens": max_tokens,
@@ -81,11 +86,19 @@ def chat(
         "strategy": strategy,
         "timeout_s": timeout,
         "content_as_text": content_as_text,
-        **strategy_options(option or ()),
+        **chosen,
     }
     connection = client_options(target, tls_ca, tls_cert, tls_key, token_file)
-    with Client(*target, **connection) as client:
-        status = Conversation(client, system, options, stats=stats).run()
+    waiting, explained = Waiting(), partial(explain, targets=target, tls=connection["tls"])
+    with Client(*target, hooks=waiting.hooks, **connection) as client:
+        try:
+            if chosen:
+                check_options(client.list_models(), model, strategy, chosen)
+        except SpecmeshError as error:
+            status, message = explained(error)
+            typer.echo(f"specmesh: {message}", err=True)
+            raise typer.Exit(status) from None
+        status = Conversation(client, system, options, waiting, explained, stats=stats).run()
     raise typer.Exit(status)
 
 
@@ -93,10 +106,19 @@ class Conversation:
     """Reads messages from standard input and prints the answers, until either ends."""
 
     def __init__(
-        self, client: Client, system: str, options: Mapping[str, Any], *, stats: bool = False
+        self,
+        client: Client,
+        system: str,
+        options: Mapping[str, Any],
+        waiting: Waiting,
+        explained: Callable[[SpecmeshError], tuple[ExitStatus, str]],
+        *,
+        stats: bool = False,
     ) -> None:
         self._client = client
         self._options = options
+        self._waiting = waiting
+        self._explained = explained
         self._stats = stats
         self._beginning = [ChatMessage("system", system)] if system else []
         self._messages = list(self._beginning)
@@ -122,7 +144,7 @@ class Conversation:
 
     def _lines(self) -> Iterator[str]:
         if not self._is_watched:
-            yield from (line.rstrip("\n") for line in sys.stdin)
+            yield from input_lines()
             return
         with suppress(ImportError):  # not on every system; gives input() a history
             import readline  # noqa: F401
@@ -132,20 +154,28 @@ class Conversation:
                     yield input("> ")
                 except KeyboardInterrupt:
                     typer.echo()
+                except UnicodeDecodeError:
+                    typer.echo("specmesh: that is not UTF-8", err=True)
 
     def _exchange(self, line: str) -> ExitStatus:
         """Say ``line`` and print the answer. A message that got none is taken back."""
         messages = [*self._messages, ChatMessage("user", line)]
         stream = self._client.chat(messages, **self._options)
+        self._waiting.begin()
         try:
             for chunk in stream:
                 typer.echo(chunk.text, nl=False)
+                self._waiting.came(chunk.text)
             typer.echo()
         except KeyboardInterrupt:
             typer.echo()  # what was said stays part of the conversation
         except SpecmeshError as error:
-            typer.echo(f"specmesh: {explain(error)}", err=True)
-            return status_of(error)
+            self._waiting.end_line()
+            if stream.text:
+                error.add_note("the answer is incomplete")
+            status, message = self._explained(error)
+            typer.echo(f"specmesh: {message}", err=True)
+            return status
         else:
             if self._stats:
                 Console(stderr=True, highlight=False).print(in_words(stream.result), style="dim")

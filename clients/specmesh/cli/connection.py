@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from specmesh.cli.diagnosis import check_files
 from specmesh.client import Tls, TokenFile
 from specmesh.client.addresses import with_port
 from specmesh.client.credentials import is_loopback
@@ -80,7 +81,29 @@ def client_options(
     tls = None
     if ca or cert:
         tls = Tls(root_certificates=ca, certificate_chain=cert, private_key=key)
-    token = TokenFile(token_file) if token_file else os.environ.get("SPECMESH_TOKEN")
+        try:
+            check_files(tls)
+        except OSError as error:
+            raise typer.BadParameter(
+                f"no certificate or key can be read: {error}",
+                param_hint="--tls-ca" if cert is None else "--tls-ca, --tls-cert or --tls-key",
+            ) from None
+    token = _token(token_file)
     if token and tls is None and not all(map(is_loopback, targets)):
         raise typer.BadParameter("a token is not sent in clear text: give --tls-ca as well")
     return {"tls": tls, "token": token}
+
+
+def _token(file: Path | None) -> str | TokenFile | None:
+    """The token, or what reads it again whenever ``file`` changes."""
+    if file is None:
+        return os.environ.get("SPECMESH_TOKEN")
+    source = TokenFile(file)
+    try:
+        held = source()
+    except (OSError, UnicodeDecodeError) as error:
+        why = f"no token can be read: {error}"
+        raise typer.BadParameter(why, param_hint="--token-file") from None
+    if not held or not held.isascii() or not held.isprintable():
+        raise typer.BadParameter(f"{file} holds no token", param_hint="--token-file")
+    return source

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
@@ -15,6 +14,7 @@ from specmesh.cli.connection import (
     TokenPath,
     client_options,
 )
+from specmesh.cli.input import read_input
 from specmesh.cli.output import Form, in_words, write
 from specmesh.cli.request import (
     MaxTokens,
@@ -28,10 +28,12 @@ from specmesh.cli.request import (
     Timeout,
     TopK,
     TopP,
+    check_options,
     strategy_options,
 )
 from specmesh.cli.runner import run
-from specmesh.client import AsyncClient, Filter
+from specmesh.cli.waiting import Waiting
+from specmesh.client import AsyncClient, Filter, SpecmeshError
 from specmesh.client.addresses import DEFAULT_TARGET
 
 
@@ -80,7 +82,9 @@ def generate(
     ] = False,
     show_speculation: Annotated[
         bool,
-        typer.Option("--show-speculation", help="Colour the text by how its tokens came about."),
+        typer.Option(
+            "--show-speculation", help="Colour the text, or mark it, by how its tokens came about."
+        ),
     ] = False,
     stats: Annotated[bool, typer.Option("--stats", help="Say what it took.")] = False,
     tls_ca: TlsCa = None,
@@ -90,7 +94,9 @@ def generate(
 ) -> None:
     """Continue a text, printing the answer as it comes."""
     if prompt == "-":
-        prompt = sys.stdin.read()
+        prompt = read_input()
+    if logprobs is not None and not (json_ or ndjson):
+        raise typer.BadParameter("goes with --json or --ndjson", param_hint="--logprobs")
     if threshold is not None and escalation_rate is not None:
         raise typer.BadParameter("goes without --escalation-rate", param_hint="--threshold")
     form = _form(json_, ndjson, show_speculation)
@@ -100,7 +106,10 @@ def generate(
     connection = client_options(target, tls_ca, tls_cert, tls_key, token_file)
 
     async def work() -> int:
-        async with AsyncClient(*target, **connection) as client:
+        waiting = Waiting()
+        async with AsyncClient(*target, hooks=waiting.hooks, **connection) as client:
+            if options:
+                check_options(await client.list_models(), model, strategy, options)
             stream = client.generate(
                 prompt,
                 model=model,
@@ -119,12 +128,25 @@ def generate(
                 timeout_s=timeout,
                 **options,
             )
-            await write(stream, form)
+            await write(stream, form, waiting)
             if stats:
-                typer.echo(in_words(stream.result), err=True)
+                has_drafter = None
+                if not stream.result.stats.num_drafted_tokens:
+                    has_drafter = await any_drafter(client, stream.result.model)
+                typer.echo(in_words(stream.result, has_drafter), err=True)
         return 0
 
-    run(work(), json_errors=form in {Form.JSON, Form.NDJSON})
+    as_json = form in {Form.JSON, Form.NDJSON}
+    run(work(), json_errors=as_json, targets=target, tls=connection["tls"])
+
+
+async def any_drafter(client: AsyncClient, model: str) -> bool | None:
+    """Whether the mesh has a drafter for ``model`` now; None if it doesn't say."""
+    try:
+        served = await client.list_models()
+    except SpecmeshError:
+        return None
+    return any(each.drafters for each in served if each.target.name == model)
 
 
 def _form(json_: bool, ndjson: bool, show_speculation: bool) -> Form:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -15,6 +16,9 @@ def main() -> None:
         from specmesh.cli.app import app
     except ModuleNotFoundError as error:
         sys.exit(f"specmesh: {error.name} is not installed: pip install 'specmesh[cli]'")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal that can't show a letter of an answer shows its code.
+        sys.stdout.reconfigure(errors="backslashreplace")
     app()
 
 

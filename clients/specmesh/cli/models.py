@@ -21,8 +21,11 @@ from specmesh.cli.model_files.commands import fetch, sums, verify
 from specmesh.cli.runner import run
 from specmesh.client import AsyncClient, Model, ServedModel, Strategy
 from specmesh.client.addresses import DEFAULT_TARGET
+from specmesh.serving.app import App
 
-app = typer.Typer(name="models", add_completion=False)
+app = App(
+    name="models",
+)
 app.command()(fetch)
 app.command()(verify)
 app.command()(sums)
@@ -53,7 +56,7 @@ def models(
                 typer.echo("\n".join(_lines(each)))
         return 0
 
-    run(work(), json_errors=json_)
+    run(work(), json_errors=json_, targets=target, tls=connection["tls"])
 
 
 def _lines(served: ServedModel) -> Iterable[str]:

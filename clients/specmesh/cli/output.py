@@ -11,14 +11,21 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from specmesh.cli.waiting import Waiting
 from specmesh.client import Chunk, GenerationResult, GenerationStream, TokenKind
 
 STYLES = {
     TokenKind.ACCEPTED: "green",
-    TokenKind.RECOVERED: "red",
+    TokenKind.RECOVERED: "magenta",  # not red: nothing went wrong
     TokenKind.BONUS: "blue",
     TokenKind.UNCHECKED: "yellow",
     TokenKind.UNSPECIFIED: "",
+}
+SIGNS = {
+    TokenKind.ACCEPTED: "●",
+    TokenKind.RECOVERED: "◆",
+    TokenKind.BONUS: "○",
+    TokenKind.UNCHECKED: "◇",
 }
 LEGEND = {
     TokenKind.ACCEPTED: "drafted and accepted",
@@ -34,40 +41,79 @@ class Form(Enum):
     TEXT = auto()
     """The text as it comes."""
     SPECULATION = auto()
-    """The same, coloured by how each token came about."""
+    """The same, coloured, or marked where there are no colours, by how each token came about."""
     JSON = auto()
     """One object at the end."""
     NDJSON = auto()
     """An object a line: ``{"chunk": ...}`` as they come, then ``{"result": ...}``."""
 
 
-async def write(stream: GenerationStream, form: Form) -> None:
-    """Read ``stream`` to its end and print it on standard output."""
+async def write(stream: GenerationStream, form: Form, waiting: Waiting) -> None:
+    """Read ``stream`` to its end and print it on standard output. ``waiting`` is told what comes.
+
+    What was printed of an answer that breaks off ends its line, and the error says so.
+    """
+    try:
+        async with waiting.watching():
+            async for chunk in stream:
+                _write_chunk(chunk, form, waiting)
+    except BaseException as error:
+        waiting.end_line()
+        if stream.text and form in {Form.TEXT, Form.SPECULATION}:
+            error.add_note("the text is incomplete")
+        raise
     match form:
         case Form.JSON:
-            typer.echo(_dumps(_result(await stream)))
+            typer.echo(_dumps(_result(stream.result)))
         case Form.NDJSON:
-            async for chunk in stream:
-                typer.echo(_dumps({"chunk": asdict(chunk)}))
             typer.echo(_dumps({"result": _result(stream.result)}))
-        case Form.SPECULATION:
-            await _write_coloured(stream)
         case Form.TEXT:
-            async for chunk in stream:
-                typer.echo(chunk.text, nl=False)
             typer.echo()
+        case Form.SPECULATION:
+            typer.echo()
+            _write_legend(stream)
 
 
-async def _write_coloured(stream: GenerationStream) -> None:
-    console = Console(highlight=False, soft_wrap=True)
-    async for chunk in stream:
-        console.print(coloured(chunk), end="")
-    console.print()
+def _write_chunk(chunk: Chunk, form: Form, waiting: Waiting) -> None:
+    match form:
+        case Form.JSON:
+            waiting.came()
+        case Form.NDJSON:
+            typer.echo(_dumps({"chunk": asdict(chunk)}))
+            waiting.came()
+        case Form.TEXT:
+            typer.echo(chunk.text, nl=False)
+            waiting.came(chunk.text)
+        case Form.SPECULATION:
+            console = Console(highlight=False, soft_wrap=True)
+            console.print(_shown(chunk, console), end="")
+            waiting.came(chunk.text)
+
+
+def _write_legend(stream: GenerationStream) -> None:
     counts = stream.result.kinds
     for kind, meaning in LEGEND.items():
         if kind in counts:
-            line = Text(f"{counts.count(kind):>6} {kind}", STYLES[kind])
+            line = Text(f"{counts.count(kind):>6} {_mark(kind) or ' '} {kind}", STYLES[kind])
             Console(stderr=True, highlight=False).print(line.append(f"  {meaning}", "dim"))
+
+
+def _shown(chunk: Chunk, console: Console) -> Text:
+    return coloured(chunk) if console.color_system and not console.no_color else marked(chunk)
+
+
+def _mark(kind: TokenKind) -> str:
+    """The sign before a token where there are no colours: none before what was accepted, so that
+    the text stays a text."""
+    return "" if kind is TokenKind.ACCEPTED else SIGNS.get(kind, "")
+
+
+def marked(chunk: Chunk) -> Text:
+    """The text of ``chunk`` with a sign before each token that the drafter did not say."""
+    if not chunk.token_ids:
+        return Text(chunk.text)
+    pairs = zip(chunk.texts, chunk.kinds, strict=True)
+    return Text("".join(f"{_mark(kind)}{text}" if text else "" for text, kind in pairs))
 
 
 def coloured(chunk: Chunk) -> Text:
@@ -79,8 +125,9 @@ def coloured(chunk: Chunk) -> Text:
     )
 
 
-def in_words(result: GenerationResult) -> str:
-    """One line about what the answer took."""
+def in_words(result: GenerationResult, has_drafter: bool | None = None) -> str:
+    """One line about what the answer took; ``has_drafter`` tells, if known, whether the mesh has
+    one."""
     stats = result.stats
     speed = stats.num_output_tokens / stats.duration_ms * 1000 if stats.duration_ms else 0.0
     words = [
@@ -93,6 +140,10 @@ def in_words(result: GenerationResult) -> str:
         words.append(f"acceptance {stats.acceptance:.0%}")
     if stats.num_unchecked_tokens:
         words.append(f"{stats.num_unchecked_tokens} tokens not checked by the target")
+    if not stats.num_drafted_tokens and result.strategy != "autoregressive":
+        words.append("no drafter" if has_drafter is False else "nothing drafted")
+    if not result.resumable:
+        words.append("not stored")
     return "; ".join((*words, f"ended by {result.finish_reason.replace('_', ' ')}"))
 
 

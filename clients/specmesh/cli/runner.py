@@ -5,19 +5,27 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import typer
 
+from specmesh.cli.diagnosis import diagnose
 from specmesh.cli.exit_status import ExitStatus, status_of
 from specmesh.cli.local.process import StartError
-from specmesh.client import InvalidRequest, SpecmeshError, Unavailable
+from specmesh.cli.request import flag_of
+from specmesh.client import DeadlineExceeded, InvalidRequest, SpecmeshError, Tls, Unavailable
 
 
-def run(work: Coroutine[Any, Any, int], *, json_errors: bool = False) -> None:
-    """Run ``work`` to its end and exit with the status it returns.
+def run(
+    work: Coroutine[Any, Any, int],
+    *,
+    json_errors: bool = False,
+    targets: Sequence[str] = (),
+    tls: Tls | None = None,
+) -> None:
+    """Run ``work``, which calls ``targets``, to its end and exit with the status it returns.
 
     A SpecmeshError, a StartError, or a missing package that only some commands need, ends it with
     a line on standard error; a SpecmeshError with ``json_errors`` with an object on standard
@@ -26,11 +34,11 @@ def run(work: Coroutine[Any, Any, int], *, json_errors: bool = False) -> None:
     try:
         status = asyncio.run(work)
     except SpecmeshError as error:
-        status = status_of(error)
+        status, explained = explain(error, targets, tls)
         if json_errors:
             typer.echo(json.dumps({"error": as_json(error)}))
         else:
-            typer.echo(f"specmesh: {explain(error)}", err=True)
+            typer.echo(f"specmesh: {explained}", err=True)
     except StartError as error:
         typer.echo(f"specmesh: {error}", err=True)
         status = ExitStatus.FAILED
@@ -43,21 +51,37 @@ def run(work: Coroutine[Any, Any, int], *, json_errors: bool = False) -> None:
     raise typer.Exit(status)
 
 
-def explain(error: SpecmeshError) -> str:
-    """One line that explains ``error`` to the user."""
-    message = str(error)
-    if isinstance(error, InvalidRequest) and error.field_violations:
-        message = "; ".join(
-            f"{violation.field}: {violation.description}" for violation in error.field_violations
-        )
-    elif error.retry_after_s is not None:
+def explain(
+    error: SpecmeshError, targets: Sequence[str] = (), tls: Tls | None = None
+) -> tuple[ExitStatus, str]:
+    """The exit status that ``error`` of a call to ``targets`` deserves, and a line about it.
+
+    Where nobody was reached, this tries to connect, to find out why.
+    """
+    status, message = status_of(error), _message(error)
+    if error.retry_after_s is not None:
         message += f" (try again in {error.retry_after_s:g} s)"
-    elif isinstance(error, Unavailable):
-        message += " (is a mesh up? 'specmesh up' starts one here)"
+    elif isinstance(error, Unavailable) and not error.reason and targets:
+        if found := diagnose(targets, tls):
+            status = found.status
+            message += f" ({found.advice})"
     elif error.reason == "NO_CHAT_TEMPLATE":
         message += " (--chat-template FILE of 'specmesh up', or of the verifiers, gives it one)"
+    notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
     reason = f" [{error.reason}]" if error.reason else ""
-    return f"{message}{reason}"
+    return status, f"{message}{notes}{reason}"
+
+
+def _message(error: SpecmeshError) -> str:
+    """What the mesh says, in the words of whoever typed the command."""
+    if isinstance(error, InvalidRequest) and error.field_violations:
+        return "; ".join(
+            f"{flag_of(violation.field)}: {violation.description}"
+            for violation in error.field_violations
+        )
+    if isinstance(error, DeadlineExceeded) and not error.reason:
+        return "the time given has run out"
+    return str(error)
 
 
 def as_json(error: SpecmeshError) -> dict[str, Any]:

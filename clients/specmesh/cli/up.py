@@ -14,6 +14,18 @@ from typer import CallbackParam
 
 from specmesh import models
 from specmesh.cli.exit_status import ExitStatus
+from specmesh.cli.local.checks import (
+    check_backend,
+    check_drafters,
+    check_folder,
+    check_heads,
+    check_model,
+    check_port,
+    check_redis_url,
+    check_strategy,
+    check_template,
+    check_trees,
+)
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
 from specmesh.cli.local.models import DRAFTER_BACKENDS, Backend, RealModels
 from specmesh.cli.local.traces import COLLECTOR, Keep, TraceKeeping, sent_elsewhere
@@ -24,7 +36,10 @@ from specmesh.traces.store.schema import default_path
 TargetModel = Annotated[
     str | None,
     typer.Option(
-        "--target", help="Folder or Hugging Face id of the target.", show_default="shipped"
+        "--target",
+        help="Folder or Hugging Face id of the target.",
+        show_default="shipped",
+        callback=check_model,
     ),
 ]
 DrafterModels = Annotated[
@@ -34,21 +49,23 @@ DrafterModels = Annotated[
         help=f"The same for the drafter, or {', '.join(DRAFTER_BACKENDS)}; several times for "
         "several drafters, the best first.",
         show_default="shipped",
+        callback=check_drafters,
     ),
 ]
 HeadsFolder = Annotated[
     Path | None,
     typer.Option(
         "--heads",
-        exists=True,
-        file_okay=False,
         help="Folder of heads that were trained for the target, for strategy heads.",
         show_default="shipped, if there are any, for the shipped target",
+        callback=check_folder,
     ),
 ]
 CalibrationFile = Annotated[
     Path | None,
     typer.Option(
+        exists=True,
+        dir_okay=False,
         help="What 'specmesh calibrate confidence' wrote of the pair.",
         show_default="shipped, for the shipped pair",
     ),
@@ -60,12 +77,29 @@ TreesFile = Annotated[
         dir_okay=False,
         help="What 'specmesh calibrate tree' wrote of the pair.",
         show_default="none",
+        callback=check_trees,
     ),
 ]
 TargetBackend = Annotated[
-    Backend, typer.Option(help="What computes the target; vllm takes an environment with vLLM.")
+    Backend,
+    typer.Option(
+        help="What computes the target; vllm takes an environment with vLLM.",
+        callback=check_backend,
+    ),
 ]
-DrafterBackend = Annotated[Backend, typer.Option(help="The same for drafters that are models.")]
+DrafterBackend = Annotated[
+    Backend, typer.Option(help="The same for drafters that are models.", callback=check_backend)
+]
+DefaultStrategy = Annotated[
+    str,
+    typer.Option(
+        "--strategy", help="Strategy of requests that name none.", callback=check_strategy
+    ),
+]
+Port = Annotated[
+    int,
+    typer.Option(min=0, max=65535, help="Of the orchestrator; 0 is any.", callback=check_port),
+]
 ChatTemplate = Annotated[
     Path | None,
     typer.Option(
@@ -73,6 +107,7 @@ ChatTemplate = Annotated[
         dir_okay=False,
         help="How the target is asked in chats, in Jinja.",
         show_default="the target's own",
+        callback=check_template,
     ),
 ]
 Lookahead = Annotated[
@@ -95,7 +130,7 @@ def _from_environment(
     typed = source is not None and source.name == "COMMANDLINE"
     if url and typed and urlsplit(url).password:
         raise typer.BadParameter("a URL with a password is for the environment: set REDIS_URL")
-    return url
+    return check_redis_url(url)
 
 
 RedisUrl = Annotated[
@@ -132,11 +167,11 @@ def up(
         int, typer.Option(min=0, help="Replicas of the confidence service, for strategy filter.")
     ] = 1,
     calibration: CalibrationFile = None,
-    strategy: Annotated[str, typer.Option(help="Default strategy.")] = "speculative",
+    strategy: DefaultStrategy = "speculative",
     lookahead: Lookahead = None,
     trees: TreesFile = None,
     threads: Threads = 1,
-    port: Annotated[int, typer.Option(help="Of the orchestrator; 0 is any.")] = 50051,
+    port: Port = 50051,
     redis_url: RedisUrl = None,
     trace: Traces = None,
     store: TraceStore = None,
@@ -146,11 +181,14 @@ def up(
     ] = 5.0,
 ) -> None:
     """Start a mesh on this machine; Ctrl-C drains and ends it, twice kills it."""
+    if trace is Keep.OFF and record_content:
+        raise typer.BadParameter("goes without --trace off", param_hint="--record-content")
 
     async def work() -> int:
         chosen = real_models(
             target, drafter, threads, chat_template, heads, backend, drafter_backend
         )
+        check_heads(strategy, chosen.heads)
         options = MeshOptions(
             models=chosen,
             num_verifiers=verifiers,

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import typer
-
 from specmesh.load.commands.compare import compare
 from specmesh.load.commands.report import report
 from specmesh.load.commands.run import run
 from specmesh.load.commands.search import search
 from specmesh.load.commands.sweep import sweep
+from specmesh.serving.app import App
 
-app = typer.Typer(
+app = App(
     help="Find out how much a mesh, or any server of OpenAI's API, bears, and at which latency.",
     no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
 )
 app.command()(run)
 app.command()(sweep)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from specmesh.cli.tables import make_table
 from specmesh.load.report import Distribution, Point, Result, Server, TracedRequest
 
 _PERCENTILES = ("p50", "p90", "p95", "p99", "p99_9")
@@ -72,7 +72,9 @@ def _show_latencies(console: Console, result: Result) -> None:
         ("inter-token", result.inter_token_ms),
         ("end to end", result.latency.e2e_ms),
     )
-    table = make_table("milliseconds", "mean", *(_heading(name) for name in _PERCENTILES), "max")
+    table = make_table(
+        "", "milliseconds", "mean", *(_heading(name) for name in _PERCENTILES), "max"
+    )
     for name, found in rows:
         if found is not None:
             names = ("mean", *_PERCENTILES, "max")
@@ -84,7 +86,7 @@ def _show_latencies(console: Console, result: Result) -> None:
 
 
 def _show_servers(console: Console, servers: Sequence[Server]) -> None:
-    table = make_table("server", "address", "cores", "in forwards", "queue ms", "most waiting")
+    table = make_table("", "server", "address", "cores", "in forwards", "queue ms", "most waiting")
     for each in servers:
         waiting = each.max_waiting if each.max_queue_depth is None else each.max_queue_depth
         table.add_row(
@@ -137,6 +139,7 @@ def show_points(console: Console, points: Sequence[Point]) -> None:
 
 def _points_table(points: Sequence[Point]) -> Table:
     table = make_table(
+        "",
         *("rate/s", "answered", "tokens/s", "TTFT p50", "p99"),
         *("TPOT p50", "e2e p50", "p99 ms", "goodput"),
     )
@@ -154,14 +157,6 @@ def _points_table(points: Sequence[Point]) -> Table:
             _ms(found.latency.e2e_ms, "p99"),
             "-" if found.goodput is None else f"{found.goodput.share:.1%}",
         )
-    return table
-
-
-def make_table(*headings: str) -> Table:
-    """A table without rows: the first column is aligned left, the others right."""
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
-    for number, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if number else "left")
     return table
 
 

@@ -53,6 +53,8 @@ class Span:
     end_ns: int
     attributes: Mapping[str, AttributeValue]
     is_error: bool
+    message: str = ""
+    """What its status says of an error; for people."""
 
     @property
     def duration_ms(self) -> float:
@@ -149,6 +151,7 @@ def _span_from(span: trace_pb2.Span, node: Node) -> Span:
         end_ns=span.end_time_unix_nano,
         attributes=_attributes_from(span.attributes),
         is_error=span.status.code == trace_pb2.Status.STATUS_CODE_ERROR,
+        message=span.status.message,
     )
 
 

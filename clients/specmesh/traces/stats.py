@@ -56,9 +56,8 @@ class PathShare:
     node: str
     part: Part
     ms: Percentiles
-    p50_share: float
-    """The median over the answers of its share of the answer's time, 0 to 1; answers without it
-    count as 0."""
+    share: float
+    """Its part of the time of all answers together, 0 to 1; all shares add up to 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ def trace_stats(traces: Iterable[Trace]) -> TraceStats | None:
     """Over ``traces``; None if there are none. The critical path is that of complete traces."""
     totals: list[float] = []
     num_incomplete = 0
-    shares: dict[tuple[str, Part], list[tuple[float, float]]] = defaultdict(list)
+    path_ms: dict[tuple[str, Part], list[float]] = defaultdict(list)
     spans: dict[tuple[str, str], list[tuple[float, float | None, float | None]]] = defaultdict(list)
     for trace in traces:
         totals.append(trace.root.duration_ms)
@@ -88,14 +87,16 @@ def trace_stats(traces: Iterable[Trace]) -> TraceStats | None:
             num_incomplete += 1
             continue
         for key, ms in _path(trace).items():
-            shares[key].append((ms, ms / trace.root.duration_ms))
+            path_ms[key].append(ms)
     if not totals:
         return None
-    path = (_share(key, values, len(totals) - num_incomplete) for key, values in shares.items())
+    whole_ms = sum(ms for parts in path_ms.values() for ms in parts)
+    num_complete = len(totals) - num_incomplete
+    path = (_share(key, parts, num_complete, whole_ms) for key, parts in path_ms.items())
     return TraceStats(
         answers=Percentiles.of(totals),
         num_incomplete=num_incomplete,
-        path=tuple(sorted(path, key=lambda each: -each.p50_share)),
+        path=tuple(sorted(path, key=lambda each: -each.share)),
         spans=tuple(_named(*key, spans[key]) for key in sorted(spans)),
     )
 
@@ -108,11 +109,12 @@ def _path(trace: Trace) -> dict[tuple[str, Part], float]:
 
 
 def _share(
-    key: tuple[str, Part], values: Sequence[tuple[float, float]], num_traces: int
+    key: tuple[str, Part], parts_ms: Sequence[float], num_traces: int, whole_ms: float
 ) -> PathShare:
-    absent = [0.0] * (num_traces - len(values))
-    shares = Percentiles.of([*(share for _, share in values), *absent])
-    return PathShare(*key, Percentiles.of([*(ms for ms, _ in values), *absent]), shares.p50_ms)
+    """Answers without it count as 0."""
+    absent = [0.0] * (num_traces - len(parts_ms))
+    share = sum(parts_ms) / whole_ms if whole_ms else 0.0
+    return PathShare(*key, Percentiles.of([*parts_ms, *absent]), share)
 
 
 def _named(

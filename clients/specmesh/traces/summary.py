@@ -52,11 +52,7 @@ class TraceSummary:
 def summarise(spans: Sequence[Span]) -> TraceSummary:
     """The summary of one trace, which has spans."""
     root = root_of(spans)
-    served = [
-        span for span in spans if span.kind is SpanKind.SERVER and span.name.startswith(ANSWERING)
-    ]
-    # The last one: an answer that was resumed has several.
-    answered = max(served, key=lambda span: span.start_ns, default=root)
+    answered = _answered(spans, root)
     outcome = _outcome(root, answered)
     return TraceSummary(
         trace_id=root.trace_id,
@@ -74,6 +70,24 @@ def summarise(spans: Sequence[Span]) -> TraceSummary:
         num_missing=len(gaps(spans)),
         nodes=tuple(sorted({span.node.label for span in spans})),
     )
+
+
+def failure(spans: Sequence[Span]) -> str:
+    """What the caller of a failed request was told, with the field that is wrong if one is; empty
+    where its spans do not tell."""
+    root = root_of(spans)
+    answered = _answered(spans, root)
+    if _outcome(root, answered) is not Outcome.FAILED:
+        return ""
+    return answered.message or root.message
+
+
+def _answered(spans: Sequence[Span], root: Span) -> Span:
+    """The orchestrator's span of the request; the last one, for a resumed answer has several."""
+    served = [
+        span for span in spans if span.kind is SpanKind.SERVER and span.name.startswith(ANSWERING)
+    ]
+    return max(served, key=lambda span: span.start_ns, default=root)
 
 
 def _outcome(root: Span, answered: Span) -> Outcome:

@@ -46,7 +46,7 @@ from specmesh.serving.prefix_directory import PrefixDirectory
 from specmesh.serving.process import CannotStart
 from specmesh.serving.server import serve
 from specmesh.serving.sessions import SessionStore
-from specmesh.serving.settings import RedisSettings, ServerSettings
+from specmesh.serving.settings import MAX_PORT, RedisSettings, ServerSettings
 from specmesh.serving.store_watch import StoreWatch
 from specmesh.v1 import generation_pb2, generation_pb2_grpc, tokenizer_pb2, tokenizer_pb2_grpc
 
@@ -74,6 +74,12 @@ class OrchestratorSettings(BearerSettings, ServerSettings, RedisSettings):
 
     model_config = SettingsConfigDict(env_prefix="SPECMESH_ORCHESTRATOR__")
 
+    port: int = Field(
+        50051,
+        ge=0,
+        le=MAX_PORT,
+        description="port to listen on, which clients try by default; 0 takes any free one",
+    )
     max_request_bytes: int = Field(
         MAX_REQUEST_BYTES,
         ge=1024,

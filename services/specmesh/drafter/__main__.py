@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 import grpc.aio
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from specmesh.drafter.backends import Backend, load
@@ -17,7 +17,13 @@ from specmesh.inference.models.simulated_settings import SimulatedDrafterSetting
 from specmesh.inference.models.vllm.settings import VllmSettings
 from specmesh.inference.service.features import DRAFTING
 from specmesh.inference.service.prefixes import PrefixResolver
-from specmesh.inference.service.service import MODEL_SERVICE, InferenceService, InferenceSettings
+from specmesh.inference.service.service import (
+    FOLDER_OR_ID,
+    MODEL_SERVICE,
+    InferenceService,
+    InferenceSettings,
+    check_named,
+)
 from specmesh.mesh.v1alpha1 import drafter_pb2, drafter_pb2_grpc
 from specmesh.serving.command_line import parse
 from specmesh.serving.server import serve
@@ -33,16 +39,39 @@ class DrafterSettings(InferenceSettings, SimulatedDrafterSettings, VllmSettings)
         description="what guesses; 'vllm' is the engine of that name, 'simulated' waits and says "
         "known tokens",
     )
-    model: str = Field("", description="folder or Hugging Face id; for transformers and vllm")
+    model: str = Field(
+        "",
+        validate_default=True,
+        description="folder or Hugging Face id; for transformers and vllm",
+    )
     tokenizer: str = Field(
-        "", description="folder or Hugging Face id of the target's tokenizer; other backends"
+        "",
+        validate_default=True,
+        description="folder or Hugging Face id of the target's tokenizer; other backends",
     )
     corpus: str = Field(
         "",
+        validate_default=True,
         description="folder of text to count n-grams in, or 'stdlib': the part of the Python "
         "standard library that the shipped models were trained on",
     )
     ngram_order: int = Field(3, ge=1, le=5, description="1 unigram, 2 bigram and so on")
+
+    _check_model = field_validator("model")(check_named)
+
+    @field_validator("tokenizer")
+    @classmethod
+    def _check_tokenizer(cls, name: str, info: ValidationInfo) -> str:
+        if not name and info.data.get("backend") in {"ngram", "prompt-lookup", "random"}:
+            raise ValueError(f"must name the target's tokenizer, {FOLDER_OR_ID}")
+        return name
+
+    @field_validator("corpus")
+    @classmethod
+    def _check_corpus(cls, name: str, info: ValidationInfo) -> str:
+        if not name and info.data.get("backend") == "ngram":
+            raise ValueError("must name a folder of text, or 'stdlib'")
+        return name
 
 
 class DrafterService(InferenceService):

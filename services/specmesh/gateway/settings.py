@@ -11,7 +11,7 @@ from pydantic_settings import SettingsConfigDict
 
 from specmesh.serving.identity.roles import TRUST_DOMAIN
 from specmesh.serving.identity.settings import BearerSettings
-from specmesh.serving.settings import ProcessSettings
+from specmesh.serving.settings import MAX_PORT, ProcessSettings
 
 _ORIGIN = re.compile(r"https?://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 
@@ -25,6 +25,9 @@ class GatewaySettings(BearerSettings, ProcessSettings):
 
     model_config = SettingsConfigDict(env_prefix="SPECMESH_GATEWAY__")
 
+    port: int = Field(
+        8000, ge=0, le=MAX_PORT, description="port to listen on; 0 takes any free one"
+    )
     orchestrators: str = Field(
         "127.0.0.1:50051", description="addresses of orchestrators, comma-separated"
     )

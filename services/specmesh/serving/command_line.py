@@ -6,15 +6,15 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import typer
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsError
-from rich.markup import escape
 
+from specmesh.serving.app import App
 from specmesh.serving.settings import INJECTED
 
 Settings = TypeVar("Settings", bound=BaseSettings)
@@ -36,35 +36,71 @@ def parse(settings_class: type[Settings], argv: Sequence[str], prog: str) -> Set
         values = {name: value for name, value in given.items() if value is not None}
         taken.append(_settings(settings_class, values, argv, prog))
 
-    parameters = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
-        for name, option in _options(settings_class)
-    ]
-    take.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
-    app.command(help=settings_class.__doc__, epilog=_epilog(settings_class))(take)
     try:
-        app(list(argv), prog_name=prog)
+        make_app(settings_class, take)(list(argv), prog_name=prog)
     except SystemExit:
         if not taken:
             raise
     return taken[0]
 
 
+def make_app(settings_class: type[BaseSettings], take: Callable[..., None]) -> App:
+    """The command line of ``settings_class``, which calls ``take`` with what is given there."""
+    parameters = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
+        for name, option in _options(settings_class)
+    ]
+
+    def command(**given: str | bool | None) -> None:
+        take(**given)
+
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    app = App()
+    app.command(help=settings_class.__doc__, epilog=_epilog(settings_class))(command)
+    return app
+
+
 def _options(settings_class: type[BaseSettings]) -> list[tuple[str, Any]]:
-    """The name of every field, and its option. What is given is checked as the field's value, and
-    not before, so that flags and variables are refused alike."""
+    """The name of every field, and its option: those that are required first, then the role's own,
+    then those that it shares with others. What is given is checked as the field's value, and not
+    before, so that flags and variables are refused alike."""
     options = []
-    for name, field in settings_class.model_fields.items():
+    fields = settings_class.model_fields
+    for name in sorted(fields, key=lambda name: _rank(settings_class, name)):
+        field = fields[name]
         flag = f"--{name.replace('_', '-')}"
         is_switch = field.annotation is bool
         option = typer.Option(
             f"{flag}/--no{flag[1:]}" if is_switch else flag,
             help=_help(name, field),
             metavar=None if is_switch else _metavar(field),
+            rich_help_panel=_panel(settings_class, name),
         )
         options.append((name, Annotated[bool | None if is_switch else str | None, option]))
     return options
+
+
+def _rank(settings_class: type[BaseSettings], name: str) -> int:
+    """Where the panel of a field stands among the others."""
+    if settings_class.model_fields[name].is_required():
+        return -1
+    return settings_class.__mro__.index(_first_with(settings_class, name))
+
+
+def _panel(settings_class: type[BaseSettings], name: str) -> str | None:
+    """The title under which a field is explained; None for that of all commands."""
+    if settings_class.model_fields[name].is_required():
+        return "Required"
+    return vars(_first_with(settings_class, name)).get("help_panel")
+
+
+def _first_with(settings_class: type[BaseSettings], name: str) -> type:
+    """The class that brings the field, though others may give it another default."""
+    return next(
+        each
+        for each in reversed(settings_class.__mro__)
+        if name in vars(each).get("__annotations__", ())
+    )
 
 
 def _metavar(field: FieldInfo) -> str:
@@ -77,21 +113,24 @@ def _metavar(field: FieldInfo) -> str:
 
 
 def _help(name: str, field: FieldInfo) -> str:
-    words = [escape(field.description or "")]
+    words = [field.description or ""]
     if field.is_required():
-        words.append(r"[red]\[required][/red]")
+        words.append("[required]")
     elif field.default_factory is None and field.default not in {None, ""}:
-        words.append(rf"[dim]\[default: {field.default}][/dim]")
+        words.append(f"[default: {field.default}]")
     if field.validation_alias:
-        words.append(rf"[dim yellow]\[env var: {name.upper()}][/dim yellow]")
+        words.append(f"[env var: {name.upper()}]")
     return " ".join(words)
 
 
 def _epilog(settings_class: type[BaseSettings]) -> str:
     prefix = settings_class.model_config.get("env_prefix", "").upper()
+    fields = settings_class.model_fields
+    example = "port" if "port" in fields else next(iter(fields))
     return (
         "Each option can be given as an environment variable as well, named as it says or else "
-        f"{prefix} and the option's name: {prefix}PORT for --port."
+        f"{prefix} and the option's name: {prefix}{example.upper()} for "
+        f"--{example.replace('_', '-')}."
     )
 
 
@@ -103,8 +142,10 @@ def _settings(
         settings = settings_class(**given)
     except ValidationError as error:
         for problem in error.errors():
-            field = str(problem["loc"][0]) if problem["loc"] else "settings"
-            problems.append(f"{_spellings(settings_class, field)}: {problem['msg']}")
+            # What a check of ours raised says it all; pydantic puts "Value error" before it.
+            said = str(problem.get("ctx", {}).get("error", problem["msg"]))
+            fields = (_spellings(settings_class, str(each)) for each in problem["loc"][:1])
+            problems.append(": ".join((*fields, said)))
     except SettingsError as error:
         problems.append(str(error))
     else:

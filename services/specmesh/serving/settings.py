@@ -14,7 +14,7 @@ import socket
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -52,12 +52,14 @@ class ProcessSettings(TlsSettings):
     A role subclasses it, adds fields and sets ``env_prefix``, which ends in two underscores.
     """
 
+    help_panel: ClassVar[str] = "Process"
+
     model_config = SettingsConfigDict(frozen=True)
 
     host: str = Field(
         "127.0.0.1", description="address to listen on; 0.0.0.0 for every IPv4 interface"
     )
-    port: int = Field(0, ge=0, le=65535, description="port to listen on; 0 takes any free one")
+    port: int = Field(0, ge=0, le=MAX_PORT, description="port to listen on; 0 takes any free one")
     name: str = Field(
         default_factory=host_pid,
         min_length=1,
@@ -122,6 +124,8 @@ class ProcessSettings(TlsSettings):
 class ServerSettings(ProcessSettings):
     """Settings of every gRPC server."""
 
+    help_panel: ClassVar[str] = "Connections"
+
     max_concurrent_streams: int = Field(
         1024,
         ge=1,
@@ -171,6 +175,8 @@ class RedisTls:
 
 class RedisSettings(BaseSettings):
     """Mixin for the roles that use Redis; its variable, ``REDIS_URL``, carries no prefix."""
+
+    help_panel: ClassVar[str] = "Redis"
 
     model_config = SettingsConfigDict(frozen=True)
 

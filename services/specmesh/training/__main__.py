@@ -14,11 +14,10 @@ from rich.table import Table
 
 from specmesh import models
 from specmesh.models.corpus import standard_library
+from specmesh.serving.app import App
 
-app = typer.Typer(
+app = App(
     help="Train the model pair that is shipped, or heads for any target.",
-    add_completion=False,
-    pretty_exceptions_enable=False,
 )
 
 Corpus = Annotated[
@@ -165,4 +164,4 @@ def _refusals(console: Console, *refusals: type[Exception]) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    app()
+    app(prog_name="specmesh train")

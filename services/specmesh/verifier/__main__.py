@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import grpc.aio
-from pydantic import Field
+from pydantic import Field, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from specmesh.inference.engine.heads import TargetWithHeads
@@ -23,7 +23,12 @@ from specmesh.inference.models.tensor_parallel import Ranks, follow
 from specmesh.inference.models.vllm.settings import VllmSettings
 from specmesh.inference.service.features import VERIFYING
 from specmesh.inference.service.prefixes import PrefixResolver
-from specmesh.inference.service.service import MODEL_SERVICE, InferenceService, InferenceSettings
+from specmesh.inference.service.service import (
+    MODEL_SERVICE,
+    InferenceService,
+    InferenceSettings,
+    check_named,
+)
 from specmesh.mesh.v1alpha1 import verifier_pb2, verifier_pb2_grpc
 from specmesh.serving.command_line import parse
 from specmesh.serving.server import serve
@@ -40,7 +45,11 @@ class VerifierSettings(InferenceSettings, SimulatedTargetSettings, VllmSettings)
         description="what computes; 'vllm' is the engine of that name, 'simulated' waits and says "
         "known tokens, 'empty' answers at once, to measure hops",
     )
-    model: str = Field("", description="folder or Hugging Face id of the target")
+    model: str = Field(
+        "",
+        validate_default=True,
+        description="folder or Hugging Face id of the target; for transformers and vllm",
+    )
     chat_template: Path | None = Field(
         None,
         description="file with a chat template in Jinja, in place of the target's own",
@@ -50,6 +59,8 @@ class VerifierSettings(InferenceSettings, SimulatedTargetSettings, VllmSettings)
         description="folder with heads that were trained for this target; they draft what follows "
         "a verdict",
     )
+
+    _check_model = field_validator("model")(check_named)
 
 
 class VerifierService(InferenceService):

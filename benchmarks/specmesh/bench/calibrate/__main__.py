@@ -26,12 +26,11 @@ from specmesh.bench.kit.options import Json, Temperatures, Threads, Tokens
 from specmesh.decoding.calibration import Calibration
 from specmesh.decoding.sampling import Sampling
 from specmesh.inference.model import LanguageModel, ModelNotLoadable
+from specmesh.serving.app import App
 
-app = typer.Typer(
+app = App(
     no_args_is_help=True,
     help="Fit what decisions go by.",
-    add_completion=False,
-    pretty_exceptions_enable=False,
 )
 
 

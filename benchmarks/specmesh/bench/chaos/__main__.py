@@ -17,8 +17,9 @@ from specmesh.bench.chaos.run import Chaos, ChaosPlan
 from specmesh.bench.kit.options import MAX_SEED, Json
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.runner import run, until_signalled
+from specmesh.serving.app import App
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = App()
 
 
 @app.command()

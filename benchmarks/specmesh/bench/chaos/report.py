@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from specmesh.bench.chaos.answers import ChaosAnswer
 from specmesh.bench.chaos.faults import Carried
 from specmesh.bench.chaos.judge import Fate, Judgement
 from specmesh.bench.chaos.starvation import Watch
+from specmesh.cli.tables import make_table
 
 _NUM_AFTER = 3
 _RECENT_S = 12.0
@@ -103,7 +103,7 @@ def timeline(phases: Sequence[Phase]) -> list[dict[str, Any]]:
 
 def show(figures: dict[str, Any], console: Console) -> None:
     """Print the figures for people."""
-    table = Table(show_header=False, box=None, pad_edge=False)
+    table = make_table("", "", "", num_left=2)
     for name in ("seed", "faults", "finished", "exact", "agreed", "cancelled", "resumed"):
         table.add_row(name, str(figures[name]))
     for name in ("lost", "doubled", "changed"):

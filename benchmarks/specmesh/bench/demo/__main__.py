@@ -20,8 +20,9 @@ from specmesh.cli.up import (
     Threads,
     real_models,
 )
+from specmesh.serving.app import App
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = App()
 
 
 @app.command()

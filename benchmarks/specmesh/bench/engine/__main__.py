@@ -21,6 +21,7 @@ from specmesh.bench.kit.options import Device, Dtype, Json, Model, ModelDtype, T
 from specmesh.cli.local.process import StartError
 from specmesh.inference.model import ModelNotLoadable
 from specmesh.inference.models.vllm.versions import check_versions
+from specmesh.serving.app import App
 
 
 class Backend(StrEnum):
@@ -30,7 +31,7 @@ class Backend(StrEnum):
     VLLM = "vllm"
 
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = App()
 
 
 @app.command()

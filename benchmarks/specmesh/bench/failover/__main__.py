@@ -17,8 +17,9 @@ from specmesh.bench.failover.run import FailoverPlan, Loss, measure
 from specmesh.bench.kit.options import Json
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.runner import run
+from specmesh.serving.app import App
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = App()
 
 
 @app.command()

@@ -22,8 +22,9 @@ from specmesh.cli.up import (
     real_models,
     shipped_calibration,
 )
+from specmesh.serving.app import App
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = App()
 
 
 @app.command()

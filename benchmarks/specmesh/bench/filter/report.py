@@ -55,7 +55,7 @@ def show(summary: Summary, sessions: SessionFigures | None, console: Console) ->
 
 def _table(points: Sequence[SweepPoint]) -> Table:
     headings = ("scorer", "above", "kept", "tokens/s", "agreement", "log p", "same text")
-    table = make_table("What is kept, how fast, how good", *headings, no_wrap=True)
+    table = make_table("What is kept, how fast, how good", *headings)
     for point in points:
         table.add_row(
             point.scorer,
@@ -72,7 +72,7 @@ def _table(points: Sequence[SweepPoint]) -> Table:
 def _sessions_table(sessions: SessionFigures) -> Table:
     title = f"{sessions.count} sessions at once, scorer {sessions.points[0].scorer}"
     cores = ("cores: target", "drafter", "rest")
-    table = make_table(title, "above", "kept", "tokens/s", "factor", "batch", *cores, no_wrap=True)
+    table = make_table(title, "above", "kept", "tokens/s", "factor", "batch", *cores)
     alone = f"{sessions.target_tokens_per_s:.0f}"
     table.add_row("(target alone)", "", alone, "1.00", "", *_cores(sessions.target_cpu_ms))
     for point in sessions.points:

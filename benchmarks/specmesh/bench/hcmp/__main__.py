@@ -8,25 +8,26 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from specmesh import models
-from specmesh.bench.hcmp.exact import Exactness, check
-from specmesh.bench.hcmp.report import ModelReport, as_json, show
-from specmesh.bench.hcmp.shapes import SHAPES
-from specmesh.bench.hcmp.speed import time_widths
 from specmesh.bench.kit.options import Json
 from specmesh.inference.engine.unit_spec import UnitSpec, parse_units
 from specmesh.inference.model import ModelNotLoadable
-from specmesh.inference.models.transformers_model import TransformersModel
+from specmesh.serving.app import App
+
+if TYPE_CHECKING:  # torch takes seconds, for which --help and refusals need not wait
+    from specmesh.bench.hcmp.exact import Exactness
+    from specmesh.bench.hcmp.report import ModelReport
+    from specmesh.inference.models.transformers_model import TransformersModel
 
 SLOWNESS = (1, 2)
 PINGS = 200
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = App()
 
 
 @app.command()
@@ -52,6 +53,9 @@ def main(
     Exits with 1 if logits differ.
     """
     specs = _two_units(units)
+    from specmesh.bench.hcmp.exact import check
+    from specmesh.bench.hcmp.report import as_json, show
+
     before = os.getloadavg()[0]
     reports: list[ModelReport] = []
     exact: Exactness | None = None
@@ -90,6 +94,8 @@ def _two_units(text: str) -> Sequence[UnitSpec]:
 
 def _models(folder: Path, *, shipped: bool) -> Iterator[tuple[str, Path, Sequence[int]]]:
     """Name, folder and widths of each model, saved when it is its turn."""
+    from specmesh.bench.hcmp.shapes import SHAPES
+
     yield "the shipped target", models.path(models.TARGET), (1, 8, 32)
     if not shipped:
         for shape in SHAPES:
@@ -98,12 +104,17 @@ def _models(folder: Path, *, shipped: bool) -> Iterator[tuple[str, Path, Sequenc
 
 
 def _load(folder: Path, units: Sequence[UnitSpec] | None = None) -> TransformersModel:
+    from specmesh.inference.models.transformers_model import TransformersModel
+
     return TransformersModel.load(str(folder), dtype="float32", device="cpu", units=units)
 
 
 def _measure(
     name: str, divided: TransformersModel, plain: TransformersModel, widths: Sequence[int]
 ) -> ModelReport:
+    from specmesh.bench.hcmp.report import ModelReport
+    from specmesh.bench.hcmp.speed import time_widths
+
     assert divided.crew is not None
     equal = divided.measure_units()
     return ModelReport(

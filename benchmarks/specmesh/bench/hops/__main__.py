@@ -11,8 +11,9 @@ import typer
 from specmesh.bench.hops.measure import HopTimes, measure_hops
 from specmesh.bench.kit.options import Json
 from specmesh.cli.runner import run
+from specmesh.serving.app import App
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = App()
 
 
 @app.command()

@@ -20,7 +20,13 @@ class Dtype(StrEnum):
 
 
 PromptsFile = Annotated[
-    Path | None, typer.Option(help="JSON list of objects with a 'text'.", show_default="shipped")
+    Path | None,
+    typer.Option(
+        exists=True,
+        dir_okay=False,
+        help="JSON list of objects with a 'text'.",
+        show_default="shipped",
+    ),
 ]
 NumPrompts = Annotated[int, typer.Option(min=1, help="How many of them.")]
 Tokens = Annotated[int, typer.Option(min=8, help="Length of each answer.")]

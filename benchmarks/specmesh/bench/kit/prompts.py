@@ -5,21 +5,24 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from specmesh.cli.local.process import StartError
+import typer
+
 from specmesh.models import heldout_prompts
 
 
 def read_prompts(file: Path | None) -> list[str]:
     """The prompts in ``file``, a JSON list of objects with a ``text``; None: those shipped.
 
-    Raises StartError if ``file`` isn't such a list.
+    Raises BadParameter if ``file`` isn't such a list.
     """
     if file is None:
         return [prompt.text for prompt in heldout_prompts()]
     try:
         texts = [str(prompt["text"]) for prompt in json.loads(file.read_text(encoding="utf-8"))]
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise StartError(f"cannot read prompts from {file}: {error!r}") from error
+        raise typer.BadParameter(
+            f"cannot read prompts from {file}: {error!r}", param_hint="--prompts"
+        ) from error
     if not texts:
-        raise StartError(f"no prompts in {file}")
+        raise typer.BadParameter(f"no prompts in {file}", param_hint="--prompts")
     return texts

@@ -22,12 +22,11 @@ from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.runner import run
 from specmesh.load.machine import machine, versions
 from specmesh.load.transport import Failed
+from specmesh.serving.app import App
 
-app = typer.Typer(
+app = App(
     help="Check what 'specmesh load' says: against theory, and how much load it makes.",
     no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
 )
 
 

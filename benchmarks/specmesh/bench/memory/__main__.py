@@ -25,8 +25,9 @@ from specmesh.cli.local.process import StartError
 from specmesh.cli.runner import run, until_signalled
 from specmesh.cli.up import RedisUrl, real_models, shipped_calibration
 from specmesh.client import AsyncClient
+from specmesh.serving.app import App
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = App()
 
 _CACHE_BYTES = str(32 << 20)
 """Cache of each model: so small that it is full in the second half of a run."""

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rich import box
 from rich.table import Table
 
 from specmesh.bench.memory.measure import MemorySamples
 from specmesh.bench.memory.samples import Held
 from specmesh.bench.memory.summary import FLAT_BYTES, ProcessSummary
+from specmesh.cli.tables import make_table
 
 _MB = 1e6
 _COLOURS = {"flat": "green", "unclear": "yellow", "grows": "red"}
@@ -19,18 +19,12 @@ _COLOURS = {"flat": "green", "unclear": "yellow", "grows": "red"}
 
 def table(summaries: Sequence[ProcessSummary]) -> Table:
     """A row for each process."""
-    made = Table(
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        title="Memory by process, MB (private)",
-        title_justify="left",
+    made = make_table(
+        "Memory by process, MB (private)",
+        *("process", "at start", "half-way", "at end", "bytes a request"),
         caption="Growth is that of private memory over the second half, with its 95 % interval;\n"
         f"flat: below {FLAT_BYTES:g} bytes a request.",
-        caption_justify="left",
     )
-    made.add_column("process", no_wrap=True)
-    for heading in ("at start", "half-way", "at end", "bytes a request"):
-        made.add_column(heading, justify="right", no_wrap=True)
     made.add_column("")
     for each in summaries:
         growth = each.growth

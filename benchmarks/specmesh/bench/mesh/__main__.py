@@ -19,8 +19,9 @@ from specmesh.bench.mesh.summary import RowSummary, summarise
 from specmesh.bench.simulate.table2 import ROWS, PublishedRow
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.runner import run
+from specmesh.serving.app import App
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = App()
 
 _PROMPT_TOKENS = 16
 

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich import box
 from rich.table import Table
 
 from specmesh.bench.mesh.summary import RowSummary
+from specmesh.cli.tables import make_table
 
 
 def table(rows: Sequence[RowSummary]) -> Table:
     """Seconds of an answer by strategy, and what the mesh adds to DSI's."""
-    made = Table(
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        title="Seconds of an answer; target and drafter wait instead of computing",
-        title_justify="left",
+    made = make_table(
+        "Seconds of an answer; target and drafter wait instead of computing",
+        *("target\ndataset", "non-SI", "SI", "DSI", "branch\npred.", "SI/\nDSI", "tax"),
+        "same\ntext",
         caption="In brackets the lookahead. Tax: DSI's time over the virtual clock's.",
-        caption_justify="left",
     )
-    made.add_column("target\ndataset", no_wrap=True)
-    for heading in ("non-SI", "SI", "DSI", "branch\npred.", "SI/\nDSI", "tax"):
-        made.add_column(heading, justify="right", no_wrap=True)
-    made.add_column("same\ntext")
     for row in rows:
         made.add_row(
             f"{row.target}\n{row.dataset}",

@@ -30,9 +30,10 @@ from specmesh.bench.simulate.parallel import spread
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.load import lengths
 from specmesh.load.objectives import Objectives, objectives
+from specmesh.serving.app import App
 from specmesh.simulation.latency import Fixed
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = App()
 
 ORCHESTRATOR_MS = 3.0
 _STRATEGIES = ("autoregressive", "speculative", "dsi")

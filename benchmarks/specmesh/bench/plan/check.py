@@ -35,9 +35,10 @@ from specmesh.load.mesh_transport import MeshDoor
 from specmesh.load.observation import Observation, Outcome
 from specmesh.load.variations import Variation
 from specmesh.load.workload import Extent, Workload
+from specmesh.serving.app import App
 from specmesh.simulation.latency import Fixed
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = App()
 
 _WARM_UP_S = 5.0
 _PROMPT_TOKENS = 8
@@ -208,7 +209,6 @@ def _show(rows: Sequence[dict[str, Any]]) -> None:
         "Predicted / measured",
         *("strategy", "verifiers", "drafters", "TTFT p50 ms", "TPOT p50 ms", "TPOT p95 ms"),
         *("e2e p50 ms", "within", "failed", "orchestrator ms"),
-        no_wrap=True,
     )
     for row in rows:
         predicted, measured = row["predicted"], row["measured"]

@@ -69,7 +69,6 @@ def table(setting: Setting, planned: Sequence[Planned], drafter_cost: float) -> 
         f"{setting.attain:.0%} within {_promised(setting)}",
         *("strategy", "verifiers", "drafters", "TTFT p50, p95 ms", "TPOT p50, p95 ms"),
         *("e2e p50 s", "within", "verifiers busy", "drafters busy", "orchestrators"),
-        no_wrap=True,
     )
     for each in planned:
         if each.best is None:

@@ -16,11 +16,13 @@ from specmesh.bench.prefixes.measure import measure
 from specmesh.bench.prefixes.mesh import PrefixMesh, Shape, running
 from specmesh.bench.prefixes.models import PrefillingModels
 from specmesh.bench.prefixes.report import as_json, show
+from specmesh.cli.local.checks import check_strategy
 from specmesh.cli.local.models import Models
 from specmesh.cli.runner import run, until_signalled
 from specmesh.cli.up import real_models
+from specmesh.serving.app import App
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = App()
 
 _SIMULATED_VOCAB = 256
 _SHIPPED_VOCAB = 4096
@@ -36,7 +38,9 @@ def main(
     message_tokens: Annotated[int, typer.Option(min=1, help="Of the others.")] = 50,
     answer_tokens: Annotated[int, typer.Option(min=1, help="Of each answer.")] = 32,
     think: Annotated[float, typer.Option(min=0.001, help="Mean pause in seconds.")] = 2.0,
-    strategy: Annotated[str, typer.Option(help="Of all answers.")] = "speculative",
+    strategy: Annotated[
+        str, typer.Option(help="Strategy of all answers.", callback=check_strategy)
+    ] = "speculative",
     verifiers: Annotated[int, typer.Option(min=1, help="Replicas of the target.")] = 4,
     orchestrators: Annotated[int, typer.Option(min=1, help="Of each side.")] = 2,
     target_ms: Annotated[float, typer.Option(min=0, help="Of a forward.")] = 50.0,

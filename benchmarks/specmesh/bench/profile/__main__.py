@@ -38,14 +38,13 @@ from specmesh.cli.up import (
 )
 from specmesh.client import AsyncClient
 from specmesh.decoding.errors import InvalidField
+from specmesh.serving.app import App
 from specmesh.serving.identity.certificates import Certificate, TlsFiles, watched_certificate
 from specmesh.serving.identity.watched import UnusableFile
 
-app = typer.Typer(
+app = App(
     no_args_is_help=True,
     help="Measure what a mesh's forwards and hops cost, and choose a strategy by that.",
-    add_completion=False,
-    pretty_exceptions_enable=False,
 )
 
 Output = Annotated[
@@ -157,7 +156,7 @@ def choose(
     """Choose strategy and options: those that most tokens a second are expected of."""
     try:
         read = Profile.from_json(profile.read_text(encoding="utf-8"))
-    except InvalidField as error:
+    except (InvalidField, UnicodeDecodeError) as error:
         raise typer.BadParameter(f"{profile}: {error}", param_hint="PROFILE") from error
     expected = expectations(
         read.acceptance, read.costs, streams=streams, temperature=temperature, context=context

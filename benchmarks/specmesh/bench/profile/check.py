@@ -37,6 +37,7 @@ from specmesh.cli.exit_status import ExitStatus
 from specmesh.cli.local.mesh import MeshOptions
 from specmesh.cli.up import DrafterModels, HeadsFolder, TargetModel, Threads, real_models
 from specmesh.client import AsyncClient
+from specmesh.serving.app import App
 
 STREAMS = (1, 8)
 SCREENING = 8
@@ -44,7 +45,7 @@ SCREENING = 8
 
 _COMPARED = ("tokens_per_round", "rounds_per_s", "tokens_per_s")
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = App()
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +175,6 @@ class ProfileBench(Bench):
             f"{case['streams']} at a time, temperature {case['temperature']:g}: regret "
             f"{case['regret']:.1%}, predicted speed off by {case['tokens_per_s_error']:.1%}",
             *("strategy and options", "tries", "tokens", "rounds/s", "tokens/s", "same"),
-            no_wrap=True,
         )
         for row in case["rows"]:
             chosen = "*" if row["chosen"] else ""

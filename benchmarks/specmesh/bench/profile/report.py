@@ -75,7 +75,6 @@ def explanation(expected: Sequence[Expectation], streams: int, temperature: floa
             "speed-up",
             "tried",
         ),
-        no_wrap=True,
     )
     for each in expected:
         acceptance = each.acceptance

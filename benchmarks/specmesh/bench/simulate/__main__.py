@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import typer
-
 from specmesh.bench.simulate.commands.branch_prediction import branches, phi
 from specmesh.bench.simulate.commands.dsi import dsi_table_2, offline_grid
 from specmesh.bench.simulate.commands.mesh import modes, run_mesh
+from specmesh.serving.app import App
 
-app = typer.Typer(
+app = App(
     name="specmesh simulate",
     help="Run the mesh's strategies on a virtual clock.",
     no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
 )
 app.command("grid")(offline_grid)
 app.command("table2")(dsi_table_2)

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
+from specmesh.bench.kit.tables import make_table
 from specmesh.bench.simulate.modes import COLUMNS
 
 Found = Mapping[str, Any]
@@ -25,9 +24,8 @@ Show = Callable[[Found, Console], None]
 
 def grid(found: Found, console: Console) -> None:
     """The extremes of each comparison."""
-    table = _table(title=f"Speed-ups over {len(found['cells'])} drafters (latency, acceptance)")
-    for name in ("", "least", "at", "most", "at", "slower in"):
-        table.add_column(name, justify="left" if not name else "right")
+    title = f"Speed-ups over {len(found['cells'])} drafters (latency, acceptance)"
+    table = make_table(title, "", "least", "at", "most", "at", "slower in")
     for name, each in found["summary"].items():
         table.add_row(
             name,
@@ -44,10 +42,9 @@ def grid(found: Found, console: Console) -> None:
 
 def table2(found: Found, console: Console) -> None:
     """Seconds at the best lookahead, and DSI over SI beside what was published."""
-    table = _table(title=f"Seconds for {found['num_tokens']} tokens at the best lookahead")
-    table.add_column("target, dataset")
-    for name in (*_SHORT.values(), "DSI/SI", "at 1", "at 5", "at 10", "paper"):
-        table.add_column(name, justify="right")
+    title = f"Seconds for {found['num_tokens']} tokens at the best lookahead"
+    ratios_at = ("DSI/SI", "at 1", "at 5", "at 10", "paper")
+    table = make_table(title, "target, dataset", *_SHORT.values(), *ratios_at)
     for row in found["rows"]:
         ratio = row["dsi_over_si"]
         ratios = [ratio["best"], *(ratio[f"lookahead_{k}"] for k in (1, 5, 10))]
@@ -61,10 +58,8 @@ def table2(found: Found, console: Console) -> None:
 
 def modes(found: Found, console: Console) -> None:
     """Seconds by mode and drafter."""
-    table = _table(title=f"Median seconds for {found['num_tokens']} tokens")
-    table.add_column("mode")
-    for name in ("α", "Σ p·q", "accepted", *_SHORT.values()):
-        table.add_column(name, justify="right")
+    title = f"Median seconds for {found['num_tokens']} tokens"
+    table = make_table(title, "mode", "α", "Σ p·q", "accepted", *_SHORT.values())
     for row in found["rows"]:
         table.add_row(
             row["mode"],
@@ -77,10 +72,9 @@ def modes(found: Found, console: Console) -> None:
 
 def branches(found: Found, console: Console) -> None:
     """Tables 3 and 4, the paper's statements about them, and Figure 12."""
-    table = _table(title="Tables 3 and 4: tokens/s, as published and predicted")
     columns = ("small", "target", "α", "n", "SI", "BP", "Eq. 8", "+ bonus", "clock")
-    for name in (*columns, "hits needed"):
-        table.add_column(name, justify="right")
+    title = "Tables 3 and 4: tokens/s, as published and predicted"
+    table = make_table(title, *columns, "hits needed")
     for row in found["tables_3_and_4"]:
         numbers = ("speculative_tokens_per_s", "branch_tokens_per_s", "branch_eq8")
         table.add_row(
@@ -93,11 +87,10 @@ def branches(found: Found, console: Console) -> None:
         console.print(f"{'yes' if holds else 'no ':3} {shape.replace('_', ' ')}")
     difference = found["largest_difference"]
     console.print(f"Figures 5-7: closed forms and clock differ by at most {difference:.1%}")
-    figure = _table(
-        title=f"Figure 12: the exhaustive method, α = {found['figure_12']['alpha']:.3f}"
+    figure = make_table(
+        f"Figure 12: the exhaustive method, α = {found['figure_12']['alpha']:.3f}",
+        *("n", "tokens/s, one branch", "tokens/s, all", "times as many drafted tokens"),
     )
-    for name in ("n", "tokens/s, one branch", "tokens/s, all", "times as many drafted tokens"):
-        figure.add_column(name, justify="right")
     for point in found["figure_12"]["points"]:
         figure.add_row(
             str(point["n"]),
@@ -111,9 +104,8 @@ def branches(found: Found, console: Console) -> None:
 
 def phi(found: Found, console: Console) -> None:
     """The fit beside what was observed, and beside independent acceptance."""
-    table = _table(title=f"φ: a = {found['a']:.3f}, p = {found['p']:.3f}, c = {found['c']:.4f}")
-    for name in ("accepted", "observed", "φ", f"α = {found['alpha']:.3f}"):
-        table.add_column(name, justify="right")
+    title = f"φ: a = {found['a']:.3f}, p = {found['p']:.3f}, c = {found['c']:.4f}"
+    table = make_table(title, "accepted", "observed", "φ", f"α = {found['alpha']:.3f}")
     total = sum(found["counts"])
     laws = zip(found["counts"], found["probabilities"], found["iid_probabilities"], strict=True)
     for accepted, (count, fitted, iid) in enumerate(laws):
@@ -124,13 +116,9 @@ def phi(found: Found, console: Console) -> None:
 
 def load(found: Found, console: Console) -> None:
     """A line per strategy; utilisations are means over replicas and over drafters."""
-    table = _table(
-        title=f"{found['num_requests']} requests, {found['num_verifiers']} replicas of the target"
-    )
     columns = ("p50 s", "p99 s", "TTFT s", "tokens/s", "drafted", "verified", "wasted")
-    table.add_column("strategy")
-    for name in (*columns, "replicas", "drafter"):
-        table.add_column(name, justify="right")
+    title = f"{found['num_requests']} requests, {found['num_verifiers']} replicas of the target"
+    table = make_table(title, "strategy", *columns, "replicas", "drafter")
     for name, outcome in found["strategies"].items():
         latency = outcome["latency_s"]
         table.add_row(
@@ -148,10 +136,6 @@ def load(found: Found, console: Console) -> None:
 
 def _mean_share(shares: Sequence[float]) -> str:
     return f"{fmean(shares):.0%}" if shares else "-"
-
-
-def _table(title: str) -> Table:
-    return Table(title=title, title_justify="left", box=box.SIMPLE, pad_edge=False)
 
 
 def _files(found: Found, console: Console) -> None:

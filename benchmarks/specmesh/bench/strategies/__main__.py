@@ -31,8 +31,9 @@ from specmesh.bench.strategies.bench import StrategiesBench
 from specmesh.cli.local.mesh import MeshOptions
 from specmesh.cli.up import DrafterModels, HeadsFolder, RedisUrl, TargetModel, Threads, real_models
 from specmesh.orchestrator.strategies import LOSSLESS
+from specmesh.serving.app import App
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = App()
 
 
 @app.command()

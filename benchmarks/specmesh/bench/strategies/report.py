@@ -45,7 +45,7 @@ def comparison_table(comparison: Comparison) -> Table:
     repeated = f"{comparison.repeated_share:.0%} of the target's own tokens repeat"
     title = f"Temperature {comparison.temperature:g}: {repeated}"
     costs = ("accept", "calls", "drafted", "wasted", "asked")
-    table = make_table(title, "strategy", "tokens/s", "ratio", *costs, no_wrap=True)
+    table = make_table(title, "strategy", "tokens/s", "ratio", *costs)
     table.add_column("same")
     for figures in comparison.strategies.values():
         table.add_row(*_cells(figures))

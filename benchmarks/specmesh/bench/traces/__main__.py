@@ -21,16 +21,18 @@ from specmesh.bench.simulate.table2 import ROWS
 from specmesh.bench.traces.answers import TracedLoad, traced_answers
 from specmesh.bench.traces.path import PathFindings, path_findings
 from specmesh.bench.traces.store import StoreFindings, measure_store
+from specmesh.cli.local.checks import check_strategy
 from specmesh.cli.local.mesh import MeshOptions
 from specmesh.cli.local.models import RealModels, WaitingModels
 from specmesh.cli.runner import run
 from specmesh.models import DRAFTER, TARGET
 from specmesh.models import path as model_path
+from specmesh.serving.app import App
 from specmesh.traces.spans import spans_from
 from specmesh.traces.store.limits import MIN_BYTES
 from specmesh.traces.trace import Trace
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
+app = App(no_args_is_help=True)
 
 _PROMPT_TOKENS = 16
 _SAMPLE_STRATEGIES = ("dsi", "speculative", "autoregressive", "branch-prediction")
@@ -49,7 +51,9 @@ def path(
     real: Annotated[
         bool, typer.Option("--real", help="The shipped pair with two verifiers instead.")
     ] = False,
-    strategy: Annotated[str, typer.Option(help="Strategy of the answers.")] = "dsi",
+    strategy: Annotated[
+        str, typer.Option(help="Strategy of the answers.", callback=check_strategy)
+    ] = "dsi",
     json_: Json = False,
 ) -> None:
     """What answers under load wait for, from their traces: above all, how much for the

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import typer
-
 from specmesh.cli.trace.difference import diff
 from specmesh.cli.trace.exporting import export
 from specmesh.cli.trace.importing import import_
@@ -11,9 +9,12 @@ from specmesh.cli.trace.listing import list_
 from specmesh.cli.trace.show import show
 from specmesh.cli.trace.statistics import stats
 from specmesh.cli.trace.web import open_
+from specmesh.serving.app import App
 
-app = typer.Typer(
-    name="trace", help="Where the time of answers went.", no_args_is_help=True, add_completion=False
+app = App(
+    name="trace",
+    help="Where the time of answers went.",
+    no_args_is_help=True,
 )
 app.command("list")(list_)
 app.command("show")(show)

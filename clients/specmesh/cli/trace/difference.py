@@ -9,10 +9,11 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from specmesh.cli.tables import make_table
 from specmesh.cli.trace.opening import load, opened
 from specmesh.cli.trace.options import Json, TraceId, TraceStore
 from specmesh.cli.trace.show import heading
-from specmesh.cli.trace.tables import console, make_table
+from specmesh.cli.trace.tables import console
 from specmesh.traces.difference import Difference, difference
 
 _WORTH_MS = 0.05

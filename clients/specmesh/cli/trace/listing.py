@@ -12,6 +12,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from specmesh.cli.tables import make_table
 from specmesh.cli.trace.opening import opened
 from specmesh.cli.trace.options import (
     AcceptanceBelow,
@@ -27,7 +28,7 @@ from specmesh.cli.trace.options import (
     TraceStore,
     since_s,
 )
-from specmesh.cli.trace.tables import console, make_table
+from specmesh.cli.trace.tables import console
 from specmesh.traces.store.query import Order, Query
 from specmesh.traces.summary import Outcome, TraceSummary
 
@@ -91,20 +92,29 @@ def percent(share: float | None) -> str:
 
 
 def _table(found: Sequence[TraceSummary]) -> Table:
-    headings = ("id", "began", "request", "outcome", "ms", "tokens", "acceptance", "missing")
-    table = make_table("", *headings, num_left=4)
+    headings = ("id", "began", "request", "outcome", "ms", "tokens", "accepted")
+    # Few have it; so it takes no room where none does.
+    missing = ("spans missing",) if any(each.num_missing for each in found) else ()
+    table = make_table("", *headings, *missing, num_left=4)
     for each in found:
+        lost = Text(str(each.num_missing) if each.num_missing else "", "bold magenta")
         table.add_row(
             each.trace_id[:_ID_LETTERS],
-            began(each),
+            _began_briefly(each),
             each.strategy or each.name.rpartition("/")[2],
             _outcome(each),
             f"{each.duration_ms:.1f}",
             "" if each.num_tokens is None else str(each.num_tokens),
             percent(each.acceptance),
-            Text(f"incomplete: {each.num_missing}" if each.num_missing else "", "bold magenta"),
+            *((lost,) if missing else ()),
         )
     return table
+
+
+def _began_briefly(summary: TraceSummary) -> str:
+    """When it began, without the year if that is this one."""
+    moment = began(summary)
+    return moment.removeprefix(f"{datetime.now().astimezone().year}-")
 
 
 def _outcome(summary: TraceSummary) -> Text:

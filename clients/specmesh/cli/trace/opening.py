@@ -11,9 +11,13 @@ import typer
 from specmesh.cli.exit_status import ExitStatus
 from specmesh.traces.formats.errors import UnreadableTraces
 from specmesh.traces.spans import spans_from
-from specmesh.traces.store.reader import NoSuchTrace, StoreReader
+from specmesh.traces.store.query import Query
+from specmesh.traces.store.reader import LAST, NoSuchTrace, StoreReader
 from specmesh.traces.store.schema import StoreError, default_path
+from specmesh.traces.summary import Outcome
 from specmesh.traces.trace import Trace
+
+_NUM_NEWEST = 20
 
 _STATUSES: dict[type[Exception], ExitStatus] = {
     NoSuchTrace: ExitStatus.NOT_FOUND,
@@ -40,5 +44,21 @@ def opened(store: Path | None) -> Iterator[StoreReader]:
 
 
 def load(reader: StoreReader, name: str) -> Trace:
-    """The trace that ``name`` stands for. Raises NoSuchTrace."""
+    """The trace that ``name`` stands for. Of the last one it says so if a request that failed is
+    newer. Raises NoSuchTrace."""
+    if name == LAST:
+        _tell_newer(reader)
     return Trace.of(list(spans_from(reader.spans(reader.find(name)).resource_spans)))
+
+
+def _tell_newer(reader: StoreReader) -> None:
+    """Point to a request that failed after the last answer, before an answer of its own began."""
+    last = reader.find(LAST)
+    for newest in reader.select(Query(limit=_NUM_NEWEST)):
+        if newest.trace_id == last:
+            return
+        if newest.outcome is Outcome.FAILED:
+            why = newest.reason or newest.outcome
+            shown = f"specmesh trace show {newest.trace_id[:8]}"
+            typer.echo(f"specmesh: a newer request failed ({why}): {shown}", err=True)
+            return

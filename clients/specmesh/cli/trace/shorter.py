@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from specmesh.cli.trace.tables import make_table
+from specmesh.cli.tables import make_table
 from specmesh.traces.trace import Trace
 
 if TYPE_CHECKING:

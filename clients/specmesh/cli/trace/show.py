@@ -13,17 +13,19 @@ from rich.table import Table
 from rich.text import Text
 
 from specmesh.cli.exit_status import ExitStatus
+from specmesh.cli.tables import make_table
 from specmesh.cli.trace.listing import began, percent, summary_json
 from specmesh.cli.trace.opening import load, opened
 from specmesh.cli.trace.options import Json, TraceId, TraceStore
 from specmesh.cli.trace.shorter import LIMIT_S, Shorter, shorter, shorter_json, shorter_lines
 from specmesh.cli.trace.span_list import span_list
-from specmesh.cli.trace.tables import console, make_table, short_name
+from specmesh.cli.trace.tables import console, short_name
 from specmesh.cli.trace.token_lines import token_lines
 from specmesh.cli.trace.waterfall import waterfall
 from specmesh.traces.completeness import describe, summed_up
 from specmesh.traces.path_parts import PathPart, Stretch, summed
 from specmesh.traces.spans import Span
+from specmesh.traces.summary import failure
 from specmesh.traces.token_tree import TokenTree, token_tree
 from specmesh.traces.trace import Trace
 
@@ -121,6 +123,8 @@ def heading(trace: Trace) -> Iterator[Text]:
         words.append(f"acceptance {percent(summary.acceptance)}")
     yield Text(summary.trace_id, "bold").append(f"  {summary.name}", "not bold")
     yield Text(f"{began(summary)}  {', '.join(filter(None, words))}")
+    if message := failure(trace.spans):
+        yield Text(f"failed: {message}", "red")
     if summary.session:
         yield Text(f"session {summary.session}", "dim")
     for line in summed_up(trace.gaps):
@@ -176,6 +180,7 @@ def trace_json(trace: Trace) -> dict[str, Any]:
     tree = token_tree(trace.spans)
     return {
         "summary": summary_json(trace.summary),
+        "failure": failure(trace.spans),
         "incomplete": [
             {
                 "loss": gap.loss.name.lower(),

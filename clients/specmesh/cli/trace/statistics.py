@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from specmesh.cli.tables import make_table
 from specmesh.cli.trace.listing import percent
 from specmesh.cli.trace.opening import load, opened
 from specmesh.cli.trace.options import (
@@ -20,7 +21,7 @@ from specmesh.cli.trace.options import (
     TraceStore,
     since_s,
 )
-from specmesh.cli.trace.tables import console, make_table, short_name
+from specmesh.cli.trace.tables import console, short_name
 from specmesh.traces.stats import Percentiles, TraceStats, trace_stats
 from specmesh.traces.store.query import Query
 
@@ -68,7 +69,7 @@ def _print(found: TraceStats) -> None:
         path.add_row(
             share.node,
             share.part,
-            percent(share.p50_share),
+            percent(share.share),
             *(f"{ms:.1f}" for ms in (share.ms.p50_ms, share.ms.p90_ms, share.ms.p99_ms)),
         )
     out.print(path)

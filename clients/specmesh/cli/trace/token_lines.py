@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from specmesh.cli.output import STYLES
+from specmesh.cli.output import SIGNS, STYLES
 from specmesh.client import TokenKind
 from specmesh.traces.token_tree import Fate, Token, TokenTree
 
 _LOOKS = {
-    Fate.ACCEPTED: ("●", STYLES[TokenKind.ACCEPTED]),
-    Fate.RECOVERED: ("◆", STYLES[TokenKind.RECOVERED]),
-    Fate.BONUS: ("○", STYLES[TokenKind.BONUS]),
-    Fate.UNCHECKED: ("◇", STYLES[TokenKind.UNCHECKED]),
+    Fate.ACCEPTED: (SIGNS[TokenKind.ACCEPTED], STYLES[TokenKind.ACCEPTED]),
+    Fate.RECOVERED: (SIGNS[TokenKind.RECOVERED], STYLES[TokenKind.RECOVERED]),
+    Fate.BONUS: (SIGNS[TokenKind.BONUS], STYLES[TokenKind.BONUS]),
+    Fate.UNCHECKED: (SIGNS[TokenKind.UNCHECKED], STYLES[TokenKind.UNCHECKED]),
     Fate.REJECTED: ("✕", "dim red"),
     Fate.CANCELLED: ("·", "dim"),
     Fate.UNUSED: ("–", "dim"),

@@ -44,10 +44,11 @@ def waterfall(trace: Trace, width: int) -> Iterator[Text]:
         if len(lanes) > _MAX_LANES:
             more = len(lanes) - _MAX_LANES
             yield Text(f"{'':<{label_width}}  and {more} more at the same time", "dim")
-    legend = Text(" " * (label_width + 2))
+    legend = Text()
     for sign, meaning, style in LEGEND:
         legend.append(sign, style or None).append(f" {meaning}  ", "dim")
-    yield legend
+    legend.rstrip()
+    yield Text(" " * max(min(label_width + 2, width - legend.cell_len), 0)).append_text(legend)
 
 
 class _Scale:

@@ -10,11 +10,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from specmesh.cli.tables import make_table
 from specmesh.load.commands.report_files import read_report
 from specmesh.load.commands.session import check_writable
 from specmesh.load.html.contents import comparison
 from specmesh.load.html.document import write_page
-from specmesh.load.tables import make_table
 
 _File = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="Report of a run.")]
 
@@ -47,7 +47,7 @@ def compare(
         typer.echo(json.dumps({"differences": listed, "other_settings": others}))
         return
     console = Console(highlight=False)
-    table = make_table("", "", "before", "after", "")
+    table = make_table("", "", "", "before", "after", "", num_left=2)
     for each in found:
         table.add_row(
             METRICS[each.metric],

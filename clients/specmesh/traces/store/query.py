@@ -34,6 +34,8 @@ class Query:
     """The root began after that; seconds since 1970."""
     incomplete: bool = False
     """Only those that have lost spans."""
+    begun: bool = False
+    """Only answers that began: no request that was refused, and no list of models."""
     internal: bool = False
     """Also what the mesh asks itself outside any answer, such as which model a replica serves."""
     order: Order = Order.NEWEST
@@ -59,5 +61,7 @@ class Query:
         yield from ((clause, value) for clause, value in wanted.items() if value is not None)
         if self.incomplete:
             yield "num_missing > 0", None
+        if self.begun:
+            yield "session != ''", None
         if not self.internal:
             yield "name NOT LIKE 'specmesh.mesh.%'", None

@@ -70,10 +70,12 @@ class StoreReader:
         Raises NoSuchTrace.
         """
         if name in _WORDS:
-            found = [each.trace_id for each in self.select(Query(order=_WORDS[name], limit=1))]
+            order = _WORDS[name]
+            found = self.select(Query(order=order, begun=name == LAST, limit=1))
+            found = found or self.select(Query(order=order, limit=1))
             if not found:
                 raise NoSuchTrace(f"there are no traces in {self._path} yet")
-            return found[0]
+            return found[0].trace_id
         wanted = name.lower()
         with self._reading() as connection:
             rows = connection.execute(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -19,6 +21,8 @@ HEADS_SALT = (1 << 64) - 1
 
 class SimulatedSettings(BaseSettings):
     """Mixin for the roles that can serve a simulated model."""
+
+    help_panel: ClassVar[str] = "Simulated models"
 
     model_config = SettingsConfigDict(frozen=True)
 
@@ -64,6 +68,8 @@ class SimulatedSettings(BaseSettings):
 class SimulatedTargetSettings(SimulatedSettings):
     """Mixin for verifiers."""
 
+    help_panel: ClassVar[str] = "Simulated models"
+
     simulated_heads_depth: int = Field(
         0, ge=0, le=64, description="how many tokens deep simulated heads draft; 0 for no heads"
     )
@@ -94,6 +100,8 @@ class SimulatedTargetSettings(SimulatedSettings):
 
 class SimulatedDrafterSettings(SimulatedSettings):
     """Mixin for drafters, whose settings include those of the target they guess."""
+
+    help_panel: ClassVar[str] = "Simulated models"
 
     simulated_acceptance: float = Field(
         0.8, ge=0, le=1, description="probability that a simulated draft token is the target's"

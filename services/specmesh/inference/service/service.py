@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal, Self
 
 import grpc.aio
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.inference.engine.engine import Engine
@@ -33,8 +33,20 @@ WARM_UP_PREFIX = 32
 WARM_UP_WIDTHS = (0, 1, 4, 8)
 
 
+FOLDER_OR_ID = "a folder or a Hugging Face id"
+
+
+def check_named(model: str, info: ValidationInfo) -> str:
+    """Refuse an empty name of a model where the backend has to load one."""
+    if not model and info.data.get("backend") in {"transformers", "vllm"}:
+        raise ValueError(f"must name a model, {FOLDER_OR_ID}")
+    return model
+
+
 class InferenceSettings(ServerSettings, RedisSettings):
     """Settings of every process with a model."""
+
+    help_panel: ClassVar[str] = "Engine"
 
     threads: int = Field(1, ge=1, description="threads of a forward")
     units: Annotated[str | None, AfterValidator(check_units)] = Field(

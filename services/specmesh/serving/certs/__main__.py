@@ -9,11 +9,12 @@ from typing import Annotated
 
 import typer
 
+from specmesh.serving.app import App
 from specmesh.serving.certs.authority import CA_DAYS
 from specmesh.serving.certs.folder import CA, KEY, FolderError, bearers, make, renew
 from specmesh.serving.identity.roles import CLIENT, ROLES, TRUST_DOMAIN
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = App()
 
 NAME = r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*"
 

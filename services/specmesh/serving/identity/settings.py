@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
@@ -19,6 +19,8 @@ from specmesh.serving.identity.tokens import StaticTokens
 
 class TlsSettings(BaseSettings):
     """Mixin for every server."""
+
+    help_panel: ClassVar[str] = "TLS"
 
     model_config = SettingsConfigDict(frozen=True)
 
@@ -65,6 +67,8 @@ class TlsSettings(BaseSettings):
 
 class BearerSettings(TlsSettings):
     """Mixin for the roles that clients call."""
+
+    help_panel: ClassVar[str] = "Who may call"
 
     tokens: Path | None = Field(
         None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -10,6 +11,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 class VllmSettings(BaseSettings):
     """Mixin for the roles that vLLM can compute for."""
+
+    help_panel: ClassVar[str] = "vLLM"
 
     model_config = SettingsConfigDict(frozen=True)
 

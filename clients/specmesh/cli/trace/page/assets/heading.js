@@ -37,7 +37,7 @@ export function heading(trace) {
   );
 }
 
-function notices({ incomplete, clocks }) {
+function notices({ failure, incomplete, clocks }) {
   const counts = new Map();
   for (const { what } of incomplete) counts.set(what, (counts.get(what) ?? 0) + 1);
   const lost = [...counts].map(([what, count]) =>
@@ -48,7 +48,9 @@ function notices({ incomplete, clocks }) {
       count === 1 ? what : what.replace("1 span", `${count} spans`),
     ),
   );
+  const failed = failure ? [el("p", { class: "notice lost" }, `failed: ${failure}`)] : [];
   return [
+    ...failed,
     ...lost,
     ...clocks.map((clock) =>
       el(

@@ -1,0 +1,156 @@
+"""Finds mistakes in the options of a local mesh before any of its processes begins to load.
+
+Each function with one argument is a callback of an option: it returns the value, or raises
+BadParameter.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from importlib.util import find_spec
+from pathlib import Path
+
+import typer
+
+from specmesh.cli.local.models import DRAFTER_BACKENDS, Backend
+from specmesh.serving import redis_url
+
+_CONFIG = "config.json"
+_NUM_PARTS_OF_AN_ID = 2
+"""A Hugging Face id is OWNER/NAME, or NAME alone for a few old models."""
+
+
+def check_model(name: str | None) -> str | None:
+    """Refuse a folder that is missing or holds no model. Any Hugging Face id passes: whether it
+    exists, only the hub knows."""
+    if name is not None and (Path(name).exists() or _is_path(name)):
+        check_folder(Path(name))
+    return name
+
+
+def check_drafters(names: Sequence[str] | None) -> Sequence[str] | None:
+    """Refuse the same, and what is almost the name of a drafter without a model."""
+    for name in names or ():
+        if name in DRAFTER_BACKENDS:
+            continue
+        check_model(name)
+        if not Path(name).exists():
+            _refuse_misspelt(name, DRAFTER_BACKENDS)
+    return names
+
+
+def check_folder(folder: Path | None) -> Path | None:
+    """Refuse what is no folder with a ``config.json``, as models and heads have one."""
+    if folder is None:
+        return None
+    if not folder.exists():
+        raise typer.BadParameter(f"there is no folder {str(folder)!r}")
+    if not folder.is_dir():
+        raise typer.BadParameter(f"{str(folder)!r} is a file: name the folder that it lies in")
+    if not any(folder.iterdir()):
+        raise typer.BadParameter(f"the folder {str(folder)!r} is empty")
+    if not (folder / _CONFIG).is_file():
+        raise typer.BadParameter(f"the folder {str(folder)!r} has no {_CONFIG}: it holds no model")
+    return folder
+
+
+def check_strategy(name: str) -> str:
+    """Refuse a strategy that there is not, or that may not be a default."""
+    try:
+        # Not at the top: most commands work without the packages of an orchestrator.
+        from specmesh.orchestrator.strategies import LOSSLESS, STRATEGIES
+    except ModuleNotFoundError:  # the orchestrator will say so
+        return name
+    if name in LOSSLESS:
+        return name
+    if name in STRATEGIES:
+        raise typer.BadParameter(
+            f"{name!r} may change the text, so only a request may name it; "
+            f"a default is one of: {', '.join(LOSSLESS)}"
+        )
+    _refuse_misspelt(name, LOSSLESS)
+    raise typer.BadParameter(f"{name!r} is none of: {', '.join(LOSSLESS)}")
+
+
+def check_heads(strategy: str, heads: Path | None) -> None:
+    """Raise BadParameter if the default ``strategy`` needs heads and there are none."""
+    try:
+        from specmesh.orchestrator.strategies import STRATEGIES
+    except ModuleNotFoundError:  # as above
+        return
+    if STRATEGIES[strategy].needs_heads and heads is None:
+        raise typer.BadParameter(
+            f"{strategy!r} needs a target with --heads", param_hint="--strategy"
+        )
+
+
+def check_trees(file: Path | None) -> Path | None:
+    """Refuse a file that holds no trees."""
+    try:
+        from specmesh.orchestrator.tree_file import read_trees
+        from specmesh.serving.process import CannotStart
+    except ModuleNotFoundError:  # as above
+        return file
+    try:
+        read_trees(file)
+    except CannotStart as error:
+        raise typer.BadParameter(str(error).removeprefix("--trees ")) from None
+    return file
+
+
+def check_template(file: Path | None) -> Path | None:
+    """Refuse a chat template that is no text."""
+    if file is not None:
+        try:
+            file.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise typer.BadParameter(f"can't read {file}: {error}") from None
+    return file
+
+
+def check_redis_url(url: str | None) -> str | None:
+    """Refuse a URL that no Redis can have."""
+    if url is not None:
+        try:
+            redis_url.check_redis_url(url)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+    return url
+
+
+def check_port(port: int) -> int:
+    """Refuse a port of this machine that can't be listened on; 0 is any that is free."""
+    with socket.socket() as listener:
+        # As a server would: connections of an earlier one that still linger are no obstacle.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("127.0.0.1", port))
+        except OSError as error:
+            why = os.strerror(error.errno or 0).lower()
+            raise typer.BadParameter(
+                f"can't listen on port {port}: {why}; another mesh may run here, "
+                "and --port 0 takes any free port"
+            ) from None
+    return port
+
+
+def check_backend(backend: Backend) -> Backend:
+    """Refuse vLLM in an environment that lacks it."""
+    if backend is Backend.VLLM and find_spec("vllm") is None:
+        raise typer.BadParameter("vLLM is not in this environment: see docs/vllm.md")
+    return backend
+
+
+def _is_path(name: str) -> bool:
+    """Whether ``name`` can't be a Hugging Face id."""
+    parts = name.split("/")
+    return len(parts) > _NUM_PARTS_OF_AN_ID or parts[0] in {"", ".", "..", "~"} or not parts[-1]
+
+
+def _refuse_misspelt(name: str, known: Iterable[str]) -> None:
+    """Raise BadParameter if ``name`` is almost one of ``known``."""
+    if close := get_close_matches(name, list(known), n=1):
+        raise typer.BadParameter(f"there is no {name!r}: did you mean {close[0]!r}?")

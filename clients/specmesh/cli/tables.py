@@ -1,0 +1,206 @@
+"""Tables whose numbers are whole at any width.
+
+Where a terminal is too narrow, headings are broken at spaces first, then texts; columns for which
+there is still no room follow below, behind the first columns once more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
+from rich.table import Column, Table
+from rich.text import Text
+
+_GAP = 2
+"""Cells between two columns."""
+_LONGEST_WHOLE = 16
+"""Up to so many cells a number keeps its unit, or its second number, beside it."""
+_LEAST_TEXT = 12
+"""Cells below which a text is not broken as long as columns can follow below instead."""
+
+_PARTS = re.compile(r"\s+|[^\s/._-]+[/._-]*|[/._-]+")
+"""Spaces, or a part of a name with the separators behind it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Widths of a column in cells: on one line, at least, and with its heading broken at spaces."""
+
+    ideal: int
+    broken: int
+    least: int
+    is_text: bool
+
+
+def arrange(needs: Sequence[Need], num_first: int, room: int) -> list[dict[int, int]]:
+    """The tables, one below the other, into which columns are divided: widths by column.
+
+    The first ``num_first`` columns, texts, begin each of them.
+    """
+    for widths in (
+        [need.ideal for need in needs],
+        [need.broken for need in needs],
+        _squeezed(needs, room),
+    ):
+        if _total(widths) <= room:
+            return [dict(enumerate(widths))]
+    first, others = list(needs[:num_first]), needs[num_first:]
+    spare = room - _GAP - max((need.least for need in others), default=0)
+    for least in (_LEAST_TEXT // 2, 1):  # Numbers are worth more than names, which break anywhere.
+        if _total(_squeezed(first, 0)) > spare:
+            first = [replace(need, least=min(need.least, least)) for need in first]
+    texts = _squeezed(first, 0)
+    parts = _divided(texts, others, room)
+    for wider in range(_total(texts) + 1, spare + 1):  # Names as wide as costs no further table.
+        texts = _squeezed(first, wider)
+        found = _divided(texts, others, room)
+        if len(found) > len(parts):
+            break
+        parts = found
+    return parts
+
+
+def _divided(texts: Sequence[int], others: Sequence[Need], room: int) -> list[dict[int, int]]:
+    first = dict(enumerate(texts))
+    left = room - _total([*texts, 0])
+    return [first | block for block in _blocks(others, len(texts), left)]
+
+
+def _blocks(needs: Sequence[Need], number: int, room: int) -> Iterator[dict[int, int]]:
+    """As many columns as find room each time, one at least; the first of them is ``number``."""
+    block: dict[int, int] = {}
+    for column, need in enumerate(needs, start=number):
+        if block and _total([*block.values(), need.least]) > room:
+            yield block
+            block = {}
+        block[column] = need.least
+    yield block
+
+
+def _squeezed(needs: Sequence[Need], room: int) -> list[int]:
+    """Widths with the widest texts narrowed, none below its least, until there is room."""
+    widths = [need.broken if need.is_text else need.least for need in needs]
+    while _total(widths) > room:
+        can_shrink = [n for n, need in enumerate(needs) if widths[n] > need.least]
+        if not can_shrink:
+            break
+        widths[max(can_shrink, key=widths.__getitem__)] -= 1
+    return widths
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + _GAP * max(len(widths) - 1, 0)
+
+
+class WholeTable(Table):
+    """A table that is printed in as many parts as its console's width asks for."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        needs = [_need(column) for column in self.columns]
+        firsts = takewhile(lambda column: column.justify == "left", self.columns)
+        num_first = min(len(list(firsts)), max(len(needs) - 1, 0))
+        blocks = arrange(needs, num_first, options.max_width)
+        for number, block in enumerate(blocks):
+            part = self._part(block)
+            part.title = self.title if number == 0 else None
+            part.caption = self.caption if number == len(blocks) - 1 else None
+            if number:
+                yield Text()
+            yield part
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(options.max_width, options.max_width)
+
+    def _part(self, widths: dict[int, int]) -> Table:
+        """The columns of ``widths`` as a table."""
+        part = _bare(show_header=any(column.header for column in self.columns))
+        for number, width in widths.items():
+            column = self.columns[number]
+            part.add_column(
+                column.header,
+                justify=column.justify,
+                style=column.style,
+                width=max(width, 1),
+                overflow="fold",
+            )
+        cells = [
+            [_broken(cell, width) if isinstance(cell, str | Text) else cell for cell in column]
+            for column, width in ((self.columns[n].cells, width) for n, width in widths.items())
+        ]
+        for row, given in zip(self.rows, zip(*cells, strict=True), strict=True):
+            part.add_row(*given, style=row.style, end_section=row.end_section)
+        return part
+
+
+def make_table(title: str, *headings: str, num_left: int = 1, caption: str = "") -> WholeTable:
+    """A table without rows; the first ``num_left`` columns hold texts, the others numbers."""
+    table = WholeTable(title=title or None, caption=caption or None)
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if number < num_left else "right")
+    return table
+
+
+def _bare(*, show_header: bool) -> Table:
+    return Table(
+        show_header=show_header,
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        collapse_padding=True,
+        title_justify="left",
+        caption_justify="left",
+    )
+
+
+def _need(column: Column) -> Need:
+    is_text = column.justify == "left"
+    cells = [line for cell in column.cells for line in _lines(cell)]
+    heading = _lines(column.header)
+    of_cells, of_heading = _widest(cells), _widest(_words(heading))
+    least = of_cells
+    if is_text:
+        least = min(of_cells, _LEAST_TEXT)
+    elif of_cells > _LONGEST_WHOLE:
+        least = _widest(_words(cells))
+    return Need(
+        ideal=max(of_cells, _widest(heading)),
+        broken=max(of_cells, of_heading),
+        least=max(least, of_heading),
+        is_text=is_text,
+    )
+
+
+def _text(cell: object) -> Text:
+    """What is printed of a heading or a cell: a text with its style, or one in markup."""
+    return cell if isinstance(cell, Text) else Text.from_markup(str(cell))
+
+
+def _lines(cell: object) -> list[str]:
+    return _text(cell).plain.splitlines()
+
+
+def _broken(cell: str | Text, width: int) -> Text:
+    """``cell`` with names that are wider than ``width`` broken after separators."""
+    text, breaks, begin = _text(cell), list[int](), 0
+    for match in _PARTS.finditer(text.plain):
+        if text.plain[match.start()].isspace():
+            begin = match.end()
+        elif begin < match.start() and cell_len(text.plain[begin : match.end()]) > width:
+            begin = match.start()
+            breaks.append(begin)
+    return Text("\n").join(text.divide(breaks)) if breaks else text
+
+
+def _words(lines: Iterable[str]) -> list[str]:
+    return [word for line in lines for word in line.split()]
+
+
+def _widest(texts: Iterable[str]) -> int:
+    return max(map(cell_len, texts), default=0)
