@@ -13,6 +13,7 @@ from specmesh.orchestrator.driver import Driver
 from specmesh.orchestrator.emission import Emission, EmittedToken
 from specmesh.orchestrator.judged_logprobs import JudgedLogprobs
 from specmesh.orchestrator.mesh.calls import Calls, Mesh
+from specmesh.orchestrator.mesh.need import Need
 from specmesh.orchestrator.mesh.peer import kind_of
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.orchestrator.mesh.shared_holders import Search
@@ -62,6 +63,7 @@ class Answer:
             else None
         )
         self._emission = Emission(text, self._logprobs)
+        self._need = Need(kind_of(target.info), plan.features)
         self._calls: Calls | None = None
 
     async def begin(self, claim: Claim) -> bool:
@@ -77,6 +79,9 @@ class Answer:
         """
         prefix = self._prefix(mesh)
         search = prefix.search([peer.identity for peer in mesh.verifiers.ready])
+        if not self._replayed.token_ids:
+            # An answer that nobody can work on does not begin: its client is told at once.
+            await mesh.verifiers.require(self._need, self._metrics.deadline)
         async with self._session.open():
             yield events.started(self._plan, self._target, self._session, HEARTBEAT_S)
             work = asyncio.create_task(self._commit_all(mesh, prefix, search))
@@ -124,7 +129,7 @@ class Answer:
             self._plan.sampling,
             vocab_size=self._target.info.vocab_size,
             deadline=self._metrics.deadline,
-            target=kind_of(self._target.info),
+            need=self._need,
             epoch=self._session.epoch,
             filter_options=self._plan.filter_options,
             logprobs=self._logprobs,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -158,6 +159,13 @@ class Peer:
     def can(self, feature: model_pb2.ModelFeature.ValueType) -> bool:
         """Whether the model that it serves, as far as is known, has ``feature``."""
         return self.model is not None and feature in self.model.info.features
+
+    @property
+    def kv_capacity_tokens(self) -> float:
+        """How many tokens of one answer its KV cache holds, as far as is known; infinite where
+        nothing limits them."""
+        capacity = 0 if self.model is None else self.model.info.kv_capacity_tokens
+        return capacity or math.inf
 
     @property
     def heads_depth(self) -> int:
