@@ -28,7 +28,7 @@ from specmesh.client.errors import (
     Unavailable,
 )
 from specmesh.client.hooks import BrokenCall, Hooks
-from specmesh.client.recovery import Limits, Recovery, is_lost, is_not_stored
+from specmesh.client.recovery import Limits, Recovery, is_lost, is_not_stored, out_of_time
 from specmesh.client.sessions import SavedSession
 from specmesh.client.status import from_rpc_error
 from specmesh.client.telemetry import GenerateSpan
@@ -86,6 +86,8 @@ class ResumableCall:
         self._epoch = 0
         self._is_stored = False
         self._may_take_over = True
+        self._broken: SpecmeshError | None = None
+        """Why the last call that brought no token had to be made again."""
         if asked.saved is not None:
             self._begin_after(asked.saved)
 
@@ -257,6 +259,7 @@ class ResumableCall:
         # A session once stored can be resumed even if it lacks tokens that were received.
         self._is_stored = self._is_stored or chunk.resumable
         self._recovery.progressed()
+        self._broken = None
 
     async def _prepare_next_call(self, error: SpecmeshError) -> None:
         """Return when the next call may be made after ``error``; raise it if none may."""
@@ -276,6 +279,9 @@ class ResumableCall:
             self._may_take_over = False
             self._epoch = max(self._epoch, int(error.metadata.get("current_epoch", 0)))
             return
+        if isinstance(error, DeadlineExceeded):
+            raise out_of_time(error, self._broken)
+        self._broken = error
         pause_s = self._recovery.pause_s(error, has_begun=self.started is not None)
         if pause_s is None or asyncio.get_running_loop().time() + pause_s > self._deadline:
             raise error

@@ -70,6 +70,12 @@ class Answer:
         """See ``SessionLog``."""
         return await self._session.begin(claim)
 
+    async def require_replica(self, mesh: Mesh) -> None:
+        """Return once a replica can work on the answer, or at once if some of it is there to be
+        told. Raises ``Unavailable`` with reason NO_VERIFIER."""
+        if not self._replayed.token_ids:
+            await mesh.verifiers.require(self._need, self._metrics.deadline)
+
     async def events(
         self, mesh: Mesh, worked: Callable[[], None]
     ) -> AsyncGenerator[GenerationEvent, None]:
@@ -79,9 +85,6 @@ class Answer:
         """
         prefix = self._prefix(mesh)
         search = prefix.search([peer.identity for peer in mesh.verifiers.ready])
-        if not self._replayed.token_ids:
-            # An answer that nobody can work on does not begin: its client is told at once.
-            await mesh.verifiers.require(self._need, self._metrics.deadline)
         async with self._session.open():
             yield events.started(self._plan, self._target, self._session, HEARTBEAT_S)
             work = asyncio.create_task(self._commit_all(mesh, prefix, search))
