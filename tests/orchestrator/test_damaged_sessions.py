@@ -26,7 +26,7 @@ from tests.orchestrator.model import VOCAB_SIZE
 from tests.orchestrator.peers import Drafter, Hold, Verifier, passing
 
 from specmesh.v1 import generation_pb2 as pb
-from specmesh.v1 import generation_pb2_grpc
+from specmesh.v1 import generation_pb2_grpc, session_pb2
 
 __all__ = ["recorded"]
 
@@ -225,6 +225,40 @@ async def test_of_a_session_without_a_seal_nonsense_is_found(stubs, redis, damag
     again.received.prompt_digest = begun.started.prompt_digest
     await damage(stored)
     assert await refusal(second.Resume(again)) == NOT_FOUND
+
+
+LOOKED_AT = {
+    **DAMAGES,
+    **OF_THE_ANSWER,
+    "end is none that is known": lambda it: it.set(ended="BORED"),
+}
+
+
+async def looked_at(stub: Stub, begun: Answer) -> grpc.StatusCode:
+    """How GetSession ends."""
+    started = begun.started
+    claim = {"session_id": started.session_id, "resume_token": started.resume_token}
+    call = stub.GetSession(session_pb2.GetSessionRequest(**claim))
+    return await call.code()
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+async def test_a_damaged_session_is_not_found_or_told_as_far_as_it_is_known(stubs, redis, sealed):
+    first, second = stubs
+    expected = {grpc.StatusCode.OK, grpc.StatusCode.NOT_FOUND}
+    if not sealed:  # the name of another model is not known to be wrong
+        expected.add(grpc.StatusCode.FAILED_PRECONDITION)
+    begun = await dropped(first, COUPLED)
+    stored = await stored_of(redis, begun)
+    if not sealed:
+        await stored.without("turn", "seal")
+    whole = await redis.dump(stored.session), await redis.dump(stored.tokens)
+    for damage in LOOKED_AT.values():
+        await damage(stored)
+        assert await looked_at(second, begun) in expected
+        for key, held in zip((stored.session, stored.tokens), whole, strict=True):
+            await redis.restore(key, 0, held, replace=True)
+    assert await looked_at(second, begun) is grpc.StatusCode.OK
 
 
 async def test_a_session_without_a_seal_is_carried_on(stubs, redis):

@@ -140,9 +140,10 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
             stored = await required_store(self._store).read(claim)
         target = self._answers.target()
         check_fingerprint(stored.session.model, target)
-        return session_pb2.GetSessionResponse(
-            session=await described(stored, target, self._prompts)
-        )
+        with told():
+            return session_pb2.GetSessionResponse(
+                session=await described(stored, target, self._prompts)
+            )
 
     async def CancelSession(  # noqa: N802
         self,

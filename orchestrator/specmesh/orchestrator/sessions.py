@@ -67,20 +67,27 @@ def stored_request(
 ) -> generation_pb2.GenerateRequest:
     """What ``settled`` has stored. Raises ``Unavailable`` with reason NEWER_SESSION if a newer
     orchestrator did, and with fields that this one does not know: it would go on with another
-    answer. Raises ``SessionDamaged`` if nobody can have stored it, or it is not for the prompt that
-    the client knows by ``prompt_digest`` (empty: by none)."""
-    try:
-        request = generation_pb2.GenerateRequest.FromString(session.request)
-        check_tokens("prompt", session.prompt, vocab_size)
-    except (DecodeError, InvalidField) as error:
-        damaged(session.session_id, str(error))
-        raise SessionDamaged(f"session {session.session_id!r} is damaged") from error
+    answer. Raises ``SessionDamaged`` as ``described_request`` does, and if it is not for the prompt
+    that the client knows by ``prompt_digest`` (empty: by none)."""
+    request = described_request(session, vocab_size)
     if prompt_digest not in {b"", digest_of(session.prompt)}:
         damaged(session.session_id, "its prompt")
         raise SessionDamaged(f"session {session.session_id!r} has another prompt")
     path = unknown_field(request, session.request)
     if path is not None:
         raise _newer(path)
+    return request
+
+
+def described_request(session: Session, vocab_size: int) -> generation_pb2.GenerateRequest:
+    """What ``settled`` has stored, for who only looks at it: a newer orchestrator may have done so,
+    with fields that this one does not know. Raises ``SessionDamaged`` if nobody can have."""
+    try:
+        request = generation_pb2.GenerateRequest.FromString(session.request)
+        check_tokens("prompt", session.prompt, vocab_size)
+    except (DecodeError, InvalidField) as error:
+        damaged(session.session_id, str(error))
+        raise SessionDamaged(f"session {session.session_id!r} is damaged") from error
     return request
 
 

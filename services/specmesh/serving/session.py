@@ -122,8 +122,9 @@ def pack(token_ids: Sequence[int]) -> bytes:
 
 
 def unpack(tokens: bytes) -> tuple[int, ...]:
-    """The reverse of ``pack``."""
-    return struct.unpack(f"<{len(tokens) // TOKEN_BYTES}I", tokens)
+    """The reverse of ``pack``; a part of a token at the end, which nobody wrote, is left out."""
+    num_tokens = len(tokens) // TOKEN_BYTES
+    return struct.unpack_from(f"<{num_tokens}I", tokens)
 
 
 def pack_generated(token_ids: Sequence[int], unchecked: Collection[int]) -> bytes:
