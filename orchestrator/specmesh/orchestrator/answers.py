@@ -169,7 +169,7 @@ class Answers:
             templates += [each for n, each in enumerate(others) if each not in others[:n]]
         for template in templates:
             prompt = await self._prompts.read(request, replace(target, chat_template=template))
-            if told in {b"", digest_of(prompt)}:
+            if not told or told == digest_of(prompt):
                 return prompt
         raise Unavailable(
             "PROMPT_CHANGED", "the answer began behind another prompt than this request makes here"

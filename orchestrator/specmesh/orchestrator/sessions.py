@@ -70,7 +70,7 @@ def stored_request(
     answer. Raises ``SessionDamaged`` as ``described_request`` does, and if it is not for the prompt
     that the client knows by ``prompt_digest`` (empty: by none)."""
     request = described_request(session, vocab_size)
-    if prompt_digest not in {b"", digest_of(session.prompt)}:
+    if prompt_digest and prompt_digest != digest_of(session.prompt):
         damaged(session.session_id, "its prompt")
         raise SessionDamaged(f"session {session.session_id!r} has another prompt")
     path = unknown_field(request, session.request)

@@ -30,8 +30,8 @@ class Need:
         """Whether ``peer``, as far as is known, can answer."""
         return (
             (self.kind is None or self.kind == peer.kind)
-            and (not self.num_tokens or self.num_tokens <= peer.kv_capacity_tokens)
-            and all(map(peer.can, self.features))
+            and self.num_tokens <= peer.kv_capacity_tokens
+            and (not self.features or all(map(peer.can, self.features)))
         )
 
     def __str__(self) -> str:

@@ -79,6 +79,8 @@ class Peer:
         self.model: PeerModel | None = None
         self.kind = ""
         """The kind of the model it serves (``kind_of``); empty until it is known."""
+        self.kv_capacity_tokens = math.inf
+        """How many tokens of one answer its KV cache holds; infinite where nothing limits them."""
         self.refusal: str | None = None
         """Why the peer doesn't fit the mesh, if it doesn't."""
         self.num_outstanding = 0
@@ -159,13 +161,6 @@ class Peer:
     def can(self, feature: model_pb2.ModelFeature.ValueType) -> bool:
         """Whether the model that it serves, as far as is known, has ``feature``."""
         return self.model is not None and feature in self.model.info.features
-
-    @property
-    def kv_capacity_tokens(self) -> float:
-        """How many tokens of one answer its KV cache holds, as far as is known; infinite where
-        nothing limits them."""
-        capacity = 0 if self.model is None else self.model.info.kv_capacity_tokens
-        return capacity or math.inf
 
     @property
     def heads_depth(self) -> int:
@@ -290,6 +285,7 @@ class Peer:
             described = PeerModel(model.model, tokenizer_json, _chat_template(pieces))
             self.refusal = await self._admit(described)
             self.kind = kind_of(described.info)
+            self.kv_capacity_tokens = described.info.kv_capacity_tokens or math.inf
             self.model = described  # last, so that an admission that raises is repeated
             if self.refusal:
                 log.error("peer refused", extra={**self.log_fields, "reason": self.refusal})
