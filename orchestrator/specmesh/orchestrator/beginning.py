@@ -36,7 +36,7 @@ async def events_of(
     they come before the first event, too.
     """
     async with AsyncExitStack() as stack:
-        beginning = asyncio.ensure_future(_begun(begin, stack, mesh))
+        beginning = asyncio.ensure_future(_begun(begin, stack, None if is_waited_for else mesh))
         try:
             while not beginning.done():
                 await asyncio.wait({beginning}, timeout=HEARTBEAT_S)
@@ -51,8 +51,9 @@ async def events_of(
                 yield event
 
 
-async def _begun(begin: Begin, stack: AsyncExitStack, mesh: Mesh) -> Begun:
+async def _begun(begin: Begin, stack: AsyncExitStack, mesh: Mesh | None) -> Begun:
+    """With a mesh the answer is a new one: what nobody can work on does not begin."""
     begun = await begin(stack)
-    # An answer that nobody can work on does not begin: its client is told at once.
-    await begun.answer.require_replica(mesh)
+    if mesh is not None:
+        await begun.answer.require_replica(mesh)
     return begun

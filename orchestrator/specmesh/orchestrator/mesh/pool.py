@@ -28,8 +28,7 @@ STATES = ("ready", "down", "refused", "ejected")
 while."""
 
 NO_PEER_SECONDS = 5.0
-"""How long a call waits for a peer, counted from when the last one went: one that is only
-restarting may be back by then."""
+"""How long a call waits for a peer: one that is only restarting may be back by then."""
 MAX_READING = 4
 """Calls that a peer which lacks a prefix may count as busier by, however long it is: it is read but
 once, and if many requests begin alike, one replica must not have them all."""
@@ -250,21 +249,22 @@ class Pool:
                 changed.clear()
                 await changed.wait()
 
-    @property
-    def patience_s(self) -> float:
-        """How long it is worth waiting for a peer that meets a need. Once none has been ready for
-        ``NO_PEER_SECONDS`` no call waits any more: its caller is told at once."""
-        if self._empty_since is None:
+    def patience_s(self, *, has_begun: bool) -> float:
+        """How long to wait for a peer that meets a need. An answer that has begun always waits, for
+        what it has would be lost; of others the callers are told at once when no peer has been
+        ready for so long."""
+        if has_begun or self._empty_since is None:
             return NO_PEER_SECONDS
         return max(0.0, self._empty_since + NO_PEER_SECONDS - _now())
 
     async def require(self, need: Need, deadline: float) -> None:
-        """Return once a peer that meets ``need`` is ready. Raises as ``reserve`` does if there is
-        none for as long as ``patience_s``, or by ``deadline``, by the event loop's clock."""
+        """Return once a peer that meets ``need`` is ready, so that an answer can begin. Raises as
+        ``reserve`` does if there is none for as long as ``patience_s``, or by ``deadline``, by the
+        event loop's clock."""
         if self.ready_for(need):
             return
         with suppress(TimeoutError):
-            async with asyncio.timeout(min(self.patience_s, deadline - _now())):
+            async with asyncio.timeout(min(self.patience_s(has_begun=False), deadline - _now())):
                 await self.wait_ready(need=need)
         if not self.ready_for(need):
             raise self._none_usable(need)

@@ -110,7 +110,9 @@ class VerifyCalls:
         with closing(attempts), self._admission.verifying(len(command.tree) + 1):
             while True:
                 if not attempts.has_ready_replica:
-                    timeout_s = min(self._pool.patience_s, self._deadline - loop.time())
+                    timeout_s = min(
+                        self._pool.patience_s(has_begun=True), self._deadline - loop.time()
+                    )
                     await attempts.wait_ready(timeout_s)
                     self._check_target()
                 verified = await self._hedged(command, context, attempts)
