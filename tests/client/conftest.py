@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Any
 
 import grpc
 import pytest
@@ -24,7 +25,12 @@ TOKENS = tuple(range(100, 112))
 
 
 def started(
-    epoch: int = 1, *, resumable: bool = True, heartbeat_ms: int = 0
+    epoch: int = 1,
+    *,
+    resumable: bool = True,
+    heartbeat_ms: int = 0,
+    prompt_digest: bytes = b"",
+    max_tokens: int = 0,
 ) -> events_pb2.GenerationEvent:
     return events_pb2.GenerationEvent(
         started=events_pb2.GenerationStarted(
@@ -38,6 +44,8 @@ def started(
             seed=7,
             num_prompt_tokens=3,
             resumable=resumable,
+            prompt_digest=prompt_digest,
+            max_tokens=max_tokens,
         )
     )
 
@@ -88,11 +96,11 @@ def rest_of_answer(first: int, epoch: int = 2) -> Script:
     return script
 
 
-def breaks_after(num_tokens: int, *, epoch: int = 1, resumable: bool = True) -> Script:
+def breaks_after(num_tokens: int, *, epoch: int = 1, resumable: bool = True, **told: Any) -> Script:
     async def script(
         context: grpc.aio.ServicerContext,
     ) -> AsyncIterator[events_pb2.GenerationEvent]:
-        yield started(epoch, resumable=resumable)
+        yield started(epoch, resumable=resumable, **told)
         for event in chunks(0, num_tokens):
             yield event
         await context.abort(grpc.StatusCode.UNAVAILABLE, "gone")

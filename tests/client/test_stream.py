@@ -352,6 +352,20 @@ async def test_heartbeats_keep_a_slow_stream_and_are_not_told_to_the_reader(serv
     assert stream.result.num_resumes == 0
 
 
+async def test_heartbeats_keep_a_call_that_waits_to_carry_the_answer_on(serve):
+    async def waits(context):
+        for _ in range(50):
+            await asyncio.sleep(0.02)
+            yield events_pb2.GenerationEvent(heartbeat=events_pb2.Heartbeat())
+        async for event in rest_of_answer(4)(context):
+            yield event
+
+    fake = await serve(FakeOrchestrator([breaks_after(4, heartbeat_ms=50)], [waits]))
+    async with AsyncClient(fake.address) as client:
+        assert (await client.generate("hello")).text == TEXT
+    assert len(fake.resumes) == 1
+
+
 @pytest.mark.parametrize("reason", ["NO_STORE", "STORE_UNAVAILABLE", "SESSION_NOT_FOUND"])
 async def test_without_its_session_an_answer_goes_on_from_what_was_received(serve, reason):
     code = grpc.StatusCode.NOT_FOUND if "NOT" in reason else grpc.StatusCode.UNAVAILABLE

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -118,12 +118,13 @@ async def test_every_pairing_of_versions_says_the_same(skewed, prompts):
     assert await by_landed(skewed, new, prompts[0], asked) == expected * len(new)
 
 
+@pytest.mark.parametrize("stored", [True, False])
 @pytest.mark.parametrize(
     ("begins", "goes_on"),
     [("landed before both", "new before both"), ("new before both", "landed before both")],
 )
 async def test_an_answer_begun_by_one_version_is_carried_on_by_the_other(
-    skewed, prompts, begins, goes_on
+    skewed, prompts, begins, goes_on, stored
 ):
     asked = {"max_tokens": 60, "ignore_end_of_text": True, **COUPLED}
     first, second = (skewed.orchestrators[each].address for each in (begins, goes_on))
@@ -136,6 +137,8 @@ async def test_an_answer_begun_by_one_version_is_carried_on_by_the_other(
         await stream.aclose()
     assert saved is not None
     assert 0 < len(saved.token_ids) < len(whole)
+    if not stored:
+        saved = replace(saved, session_id="nobody's")
     async with AsyncClient(second) as client:
         resumed = client.resume(saved)
         await resumed

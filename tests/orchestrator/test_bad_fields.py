@@ -117,6 +117,7 @@ RECEIVED = [
     ({"token_ids": [70, 71], "unchecked": [1, 0]}, "unchecked"),
     ({"token_ids": [70, 71], "unchecked": [1, 1]}, "unchecked"),
     ({"token_ids": [70, 71], "unchecked": [2]}, "unchecked"),
+    ({"token_ids": [70], "prompt_digest": b"a" * 15}, "prompt_digest"),
 ]
 EPOCHS = [({"epoch": bad}, "epoch") for bad in (0, most.MAX_EPOCH + 1)]
 CHAT = [
@@ -194,6 +195,7 @@ TAKEN = {
     "chat.messages.name": "its size counts for messages",
     "add_special_tokens": "a bool",
     "keep_special_tokens": "a bool",
+    "received.max_tokens": "never more than the context holds",
 }
 """Fields that take every value that their type has."""
 

@@ -22,7 +22,7 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.predictors import PREDICTORS
 from specmesh.decoding.sampling import AcceptanceMode
 from specmesh.orchestrator.mesh.peer import PeerModel
-from specmesh.orchestrator.plan import Defaults, RequestPlan, check_model, make_plan
+from specmesh.orchestrator.plan import Defaults, RequestPlan, check_model, check_replicas, make_plan
 from specmesh.orchestrator.prompts import PromptReader
 from specmesh.orchestrator.sessions import settled
 from specmesh.orchestrator.strategies import STRATEGIES
@@ -53,7 +53,10 @@ def planned(
 def planned_within(kv_capacity_tokens: int, request: str) -> RequestPlan:
     """The plan where the least replica holds so many tokens."""
     message = text_format.Parse(request, generation_pb2.GenerateRequest())
-    return planned(message, DEFAULTS, replace(TARGET, kv_capacity_tokens=kv_capacity_tokens))
+    target = replace(TARGET, kv_capacity_tokens=kv_capacity_tokens)
+    made = planned(message, DEFAULTS, target)
+    check_replicas(made, target)
+    return made
 
 
 def tokens(count: int) -> str:

@@ -10,6 +10,7 @@ from tests.orchestrator.conftest import until
 from tests.orchestrator.model import train_tokenizer
 from tests.orchestrator.peers import NOT_SERVING, SERVING, Drafter, Verifier
 
+from specmesh.orchestrator.mesh.need import Need
 from specmesh.orchestrator.mesh.pool import MAX_READING, Pool
 from specmesh.serving.errors import FailedPrecondition, Unavailable
 from specmesh.serving.tokenizers import fingerprint
@@ -175,12 +176,13 @@ async def test_kind_names_the_model_that_must_answer(connect):
     pool = (await connect([Verifier()], drafters)).mesh.drafters
     assert pool.kinds == ["small", "tiny"]
     tiny = pool.peers[1]
-    with pool.reserve({}, kind="tiny") as first, pool.reserve({}, kind="tiny") as second:
+    needed = Need("tiny")
+    with pool.reserve({}, need=needed) as first, pool.reserve({}, need=needed) as second:
         assert first is second is tiny
         with pool.reserve({}) as anybody:
             assert anybody is not tiny
     with pytest.raises(Unavailable, match="none of 3"):
-        pool.reserve({}, kind="huge").__enter__()
+        pool.reserve({}, need=Need("huge")).__enter__()
 
 
 async def test_kinds_are_of_ready_peers(connect):

@@ -283,13 +283,19 @@ async def test_a_request_that_is_newer_than_its_server_is_refused(pair):
     assert begun.then(rest).tokens == alone(request().sampling)
 
 
-async def test_a_session_of_a_newer_orchestrator_is_left_to_it(pair, redis_server):
+@pytest.mark.parametrize(
+    "newer",
+    [b"\xf8\x3f\x01", request(speculation={"strategy": "a new one"}).SerializeToString()],
+    ids=["field", "strategy"],
+)
+async def test_a_session_of_a_newer_orchestrator_is_left_to_it(pair, redis_server, newer):
     begun = await dropped(pair.first, request(), 1)
     async with Redis.from_url(redis_server.url) as redis:
         (key,) = await redis.keys(f"*{begun.started.session_id}*:session")
         stored = await redis.hget(key, "request")
-        await redis.hset(key, "request", stored + b"\xf8\x3f\x01")
-        expected = (grpc.StatusCode.INVALID_ARGUMENT, "UNKNOWN_FIELD")
+        await redis.hset(key, "request", stored + newer)
+        await redis.hdel(key, "seal")
+        expected = (grpc.StatusCode.UNAVAILABLE, "NEWER_SESSION")
         assert await refusal(resume(pair.second, begun)) == expected
         assert int(await redis.hget(key, "epoch")) == begun.started.epoch
 

@@ -212,6 +212,34 @@ class Faults:
         if address in self._world.names.addresses:  # else it was to be replaced twice
             self._world.names.addresses.remove(address)
 
+    def _small_verifier(self, lasts: float) -> Heal:
+        """One joins whose KV cache is too small for some answers, and leaves again."""
+        world = self._world
+        address = f"v{len(world.verifiers)}:1"
+        world.start_verifier(address, kv_capacity_tokens=self._dice.choice((4, 12, 24)))
+        world.names.addresses.append(address)
+        process = world.verifiers[address].process
+
+        def leave() -> None:
+            self._leave(address)
+            world.kill(process)
+
+        return leave
+
+    def _other_template(self, lasts: float) -> Heal:
+        """An orchestrator comes to see replicas with another chat template alone."""
+        address, others = self._one(self._world.orchestrators), self._world.other_templates
+        others.add(address)
+        return lambda: others.discard(address)
+
+    def _damaged_session(self, lasts: float) -> None:
+        """Something else writes to Redis, and an orchestrator dies or doesn't."""
+        self._world.redis.damage()
+        if self._dice.random() < 0.5:
+            address = self._one(self._world.orchestrators)
+            self._world.kill(self._world.orchestrators[address].process)
+            self._loop.call_later(lasts, self._world.start_orchestrator, address)
+
     def _dns_away(self, lasts: float) -> Heal:
         names = self._world.names
         names.away = True

@@ -11,9 +11,11 @@ from tests.schedules.client_call import ClientCall
 from tests.schedules.models import END_OF_TEXT, text, truth
 from tests.schedules.network import ServerCall
 from tests.schedules.orchestrators import answering
+from tests.schedules.prompts import other_prompt
 from tests.schedules.scenario import Question
 
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
+from specmesh.orchestrator.prompts import digest_of
 from specmesh.v1 import events_pb2
 
 MAX_FORWARDS_A_TOKEN = 4
@@ -26,6 +28,8 @@ class Record:
 
     def __init__(self, question: Question) -> None:
         self.question = question
+        self.prompt = question.prompt
+        """The one behind which its orchestrator began."""
         self.told: list[int] = []
         self.texts: list[str] = []
         self.calls: list[ClientCall] = []
@@ -37,7 +41,7 @@ class Record:
     def truth(self) -> tuple[int, ...] | None:
         """The only right answer, where there is one."""
         asked = self.question
-        return truth(asked.prompt, asked.max_tokens, asked.sampling) if asked.has_truth else None
+        return truth(self.prompt, asked.max_tokens, asked.sampling) if asked.has_truth else None
 
 
 class Ledger:
@@ -69,6 +73,7 @@ class Ledger:
         """A client has read something."""
         event = message.event
         if event.HasField("started"):
+            self._started(record, event.started)
             record.calls.append(call)
             record.sessions[event.started.session_id] = None
             self._trace("client", call, "started", event.started.epoch)
@@ -109,6 +114,15 @@ class Ledger:
         if "".join(record.texts) != text(told):
             self.violated(f"the text of {told} is {record.texts}")
 
+    def _started(self, record: Record, started: events_pb2.GenerationStarted) -> None:
+        """Each stream of an answer follows the prompt of the first one."""
+        asked = record.question.prompt
+        prompts = {digest_of(prompt): prompt for prompt in (asked, other_prompt(asked))}
+        prompt = prompts[started.prompt_digest]
+        if record.calls and prompt != record.prompt:
+            self.violated(f"an answer to {record.prompt} goes on behind {prompt}")
+        record.prompt = prompt
+
     def _chunk(self, record: Record, call: ClientCall, chunk: events_pb2.GenerationChunk) -> None:
         told, tokens = record.told, list(chunk.token_ids)
         self._trace("client", call, chunk.first_index, tokens)
@@ -119,7 +133,7 @@ class Ledger:
         if record.truth is not None and tuple(told) != record.truth[: len(told)]:
             self.violated(f"said {told}, the truth is {record.truth}")
         assert call.server is not None
-        self._check_prefix(told, record.question.prompt, self._prefixes[call.server])
+        self._check_prefix(told, record.prompt, self._prefixes[call.server])
 
     def _check_prefix(
         self, told: Sequence[int], prompt: Sequence[int], prefix: CommittedPrefix

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -13,9 +14,10 @@ Call = Callable[..., Any]
 
 _lua = lupa.lua51.LuaRuntime(encoding=None, register_eval=False, register_builtins=False)
 _prepare = _lua.eval(
-    b"""function(call)
+    b"""function(call, sha1hex)
       redis = {
         call = function(...) return call(...) end,
+        sha1hex = sha1hex,
         error_reply = function(text) return {err = text} end,
         status_reply = function(text) return {ok = text} end,
         pcall = function(...)
@@ -36,8 +38,12 @@ def compiled(script: str) -> Any:
 
 def run(script: str, keys: Sequence[bytes], args: Sequence[bytes], call: Call) -> Any:
     """What the script returns to a client, its ``redis.call`` being ``call``."""
-    _prepare(lambda *words: _to_lua(call(*map(_word, words))))
+    _prepare(lambda *words: _to_lua(call(*map(_word, words))), _sha1hex)
     return _reply(compiled(script)(_lua.table_from(keys), _lua.table_from(args)))
+
+
+def _sha1hex(text: bytes) -> bytes:
+    return hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
 
 
 def _word(value: Any) -> bytes:

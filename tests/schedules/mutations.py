@@ -15,7 +15,7 @@ from tests.schedules.run import Outcome, run
 from specmesh.client.resumable import ResumableCall
 from specmesh.decoding.acceptance import Verdict
 from specmesh.mesh.v1alpha1 import verifier_pb2
-from specmesh.orchestrator import driver
+from specmesh.orchestrator import answers, driver
 from specmesh.orchestrator.mesh import open_call, verify_calls
 from specmesh.orchestrator.mesh.attempts import Attempts
 from specmesh.orchestrator.mesh.faults import CallFault, fault_of
@@ -165,14 +165,44 @@ def _nobody_succeeds_who_left() -> Iterator[None]:
 
 
 @contextmanager
+def _damage_is_not_looked_for() -> Iterator[None]:
+    with _edited(
+        ("damaged = damage(num_bytes)", "damaged = nil"),
+        ("not seal or seal ==", "true or seal =="),
+    ):
+        yield
+
+
+@contextmanager
+def _each_replica_must_do_until_the_end() -> Iterator[None]:
+    """What every replica can do is checked of answers that have begun, too."""
+    make = answers.make_plan
+
+    def checked(request: Any, prompt: Any, target: Any, *rest: Any) -> Any:
+        plan = make(request, prompt, target, *rest)
+        answers.check_replicas(plan, target)
+        return plan
+
+    with patch.object(answers, "make_plan", checked):
+        yield
+
+
+@contextmanager
+def _any_prompt_will_do() -> Iterator[None]:
+    with patch.object(answers, "read_prompt_digest", lambda received: b""):
+        yield
+
+
+@contextmanager
 def _edited(*edits: tuple[str, str]) -> Iterator[None]:
     """The sessions' script, with ``edits``."""
     compiled = lua.compiled
 
     def edited(script: str) -> Any:
-        for old, new in edits:
-            assert old in script, old
-            script = script.replace(old, new)
+        if script.startswith("-- The transitions of one session."):
+            for old, new in edits:
+                assert old in script, old
+                script = script.replace(old, new)
         return compiled(script)
 
     with patch.object(lua, "compiled", edited):
@@ -191,7 +221,7 @@ MUTATIONS = {
         _epochs_have_no_owner, ("late redis", "kill orchestrator", "lag and die"), seed=66
     ),
     "the first error is final": Mutation(_first_error_is_final, ("sick verifier",), seed=7),
-    "verdicts are believed": Mutation(_verdicts_are_believed, ("sick verifier",), seed=18),
+    "verdicts are believed": Mutation(_verdicts_are_believed, ("sick verifier",), seed=2),
     "drafts of heads are believed": Mutation(
         _drafts_of_heads_are_believed, ("sick verifier",), seed=1256
     ),
@@ -204,6 +234,15 @@ MUTATIONS = {
     ),
     "nobody succeeds who left": Mutation(
         _nobody_succeeds_who_left, ("replace verifier", "break calls"), seed=785
+    ),
+    "damage is not looked for": Mutation(
+        _damage_is_not_looked_for, ("damaged session", "kill orchestrator"), seed=1
+    ),
+    "each replica must do until the end": Mutation(
+        _each_replica_must_do_until_the_end, ("small verifier", "kill orchestrator"), seed=19
+    ),
+    "any prompt will do": Mutation(
+        _any_prompt_will_do, ("other template", "break calls", "kill redis"), seed=172
     ),
 }
 """By what is wrong with them."""

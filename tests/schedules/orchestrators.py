@@ -52,13 +52,19 @@ class Orchestrator:
     """One process, from its start to its end."""
 
     def __init__(
-        self, address: str, network: Network, addresses: Addresses, redis: Redis | None
+        self,
+        address: str,
+        network: Network,
+        addresses: Addresses,
+        redis: Redis | None,
+        prompts: PromptReader,
     ) -> None:
         self.process = Process(address)
         self.address = address
         self._network = network
         self._addresses = addresses
         self._redis = redis
+        self._prompts = prompts
         self.pools: list[Pool] = []
         self._follower: Follower | None = None
         self._handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
@@ -105,7 +111,7 @@ class Orchestrator:
         holders = PrefixHolders(shared=shared)
         mesh = Mesh(*self.pools, dice=self._dice, holders=holders)
         targets.follow(mesh.verifiers, mesh.drafters)
-        servicer = GenerationServicer(mesh, targets, store, Defaults("speculative"), PromptReader())
+        servicer = GenerationServicer(mesh, targets, store, Defaults("speculative"), self._prompts)
         generation_pb2_grpc.add_GenerationServiceServicer_to_server(servicer, self)  # type: ignore[arg-type]
         await self._intercept()
         await mesh.verifiers.wait_ready()

@@ -38,13 +38,16 @@ KINDS = {
     "theft": 2,
     "replace verifier": 3,
     "dns away": 2,
+    "damaged session": 3,
+    "other template": 2,
+    "small verifier": 2,
 }
 """Faults, and how often each is chosen."""
 
-OF_NAMES = {"replace verifier", "dns away"}
+OF_NAMES = {"replace verifier", "dns away", "small verifier"}
 """With one of these a mesh finds its verifiers by a name; otherwise their addresses are listed."""
 
-ADDED = {"garbage hints"}
+ADDED = {"damaged session", "garbage hints", "other template", "small verifier"}
 """Those that came after seeds had been noted whose meaning is to stay."""
 
 

@@ -77,6 +77,33 @@ class Redis:
                 snapshot = self._snapshots.pop()
             self.keys.restore(snapshot)
 
+    def damage(self) -> None:
+        """Have something else write to a session."""
+        values = self.keys.values
+        sessions = [key for key in values if key.endswith(b":session")]
+        if not sessions:
+            return
+        session = self.dice.choice(sessions)
+        fields, tokens = dict(values[session]), session.removesuffix(b"session") + b"tokens"
+        held = values.get(tokens, b"")
+        match self.dice.randrange(7):
+            case 0:
+                fields[b"epoch"] = self.dice.choice((b"999999", b"%d" % 2**60, b"first"))
+            case 1:
+                fields[b"request"] = self.dice.choice((b"", b"\xff", fields[b"request"][:-1]))
+            case 2:
+                fields[b"num_prompt_tokens"] = self.dice.choice((b"0", b"2", b"1000", b"few"))
+            case 3:
+                held = held[: self.dice.randrange(len(held) + 1)]
+            case 4:
+                held += self.dice.choice((b"\x01", b"\xff\xff\xff\x0f"))
+            case 5:
+                held = b"\xff\xff\xff\x0f" + held[4:]
+            case 6:
+                held = held[:-4] + b"\xff\xff\xff\x0f"
+        self.trace("redis", "is damaged", session)
+        values[session], values[tokens] = fields, held
+
     async def run(self, work: Callable[[], Any], who: Any, what: str) -> Any:
         """Send a command and await its reply."""
         future = self._loop.create_future()

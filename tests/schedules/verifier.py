@@ -9,12 +9,14 @@ import numpy as np
 from tests.schedules.levels import Levels
 from tests.schedules.models import VOCAB_SIZE, model_info, state_after, target_logits
 from tests.schedules.network import Network
-from tests.schedules.replicas import Health, Replica, corrupted
+from tests.schedules.replicas import Health, Refused, Replica, corrupted
+from tests.schedules.status import refusal
 
 from specmesh.decoding.acceptance import verify
 from specmesh.decoding.sampling import Sampling
 from specmesh.decoding.simulated import chained
 from specmesh.mesh.v1alpha1 import cost_pb2, drafter_pb2, verifier_pb2
+from specmesh.serving.errors import FailedPrecondition
 from specmesh.serving.verdicts import write_verdict
 from specmesh.serving.wire import read_distributions, read_sampling, read_tree
 from specmesh.v1 import model_pb2
@@ -41,8 +43,10 @@ class Verifier(Replica):
         asked: Callable[[str], None],
         *,
         has_heads: bool,
+        kv_capacity_tokens: int,
     ) -> None:
         super().__init__(address, network, health, pace_s)
+        self._kv_capacity_tokens = kv_capacity_tokens
         self._asked = asked
         self._has_heads = has_heads
 
@@ -50,6 +54,7 @@ class Verifier(Replica):
     def info(self) -> model_pb2.ModelInfo:
         """See ``Replica``."""
         info = model_info(self.name)
+        info.kv_capacity_tokens = self._kv_capacity_tokens
         if self._has_heads:
             info.heads_depth = HEADS_DEPTH
         else:
@@ -62,6 +67,8 @@ class Verifier(Replica):
         self._asked(request.prefix.session_id)
         prefix = self.resolve(request.prefix)
         tree = read_tree(request.tree, VOCAB_SIZE)
+        if 0 < self._kv_capacity_tokens < len(prefix) + len(tree):
+            raise Refused(refusal(FailedPrecondition("KV_CACHE_TOO_SMALL", "never")))
         states = [state_after(prefix)]
         for token, parent in zip(tree.token_ids, tree.parents, strict=True):
             states.append(chained(states[parent], token))

@@ -16,6 +16,7 @@ from tests.schedules.ledger import Ledger, Record
 from tests.schedules.names import Names
 from tests.schedules.network import Network
 from tests.schedules.orchestrators import Addresses, Orchestrator
+from tests.schedules.prompts import Prompts
 from tests.schedules.replicas import Health
 from tests.schedules.scenario import LAST_FAULT_S, Question, Scenario
 from tests.schedules.store import Redis
@@ -56,6 +57,9 @@ class World:
         self.filters: dict[str, Confidence] = {}
         self.records: list[Record] = []
         self.processes: list[Process] = []
+        self._capacities: dict[str, int] = {}
+        self.other_templates: set[str] = set()
+        """Addresses of orchestrators that make other prompts of what they are asked."""
         self._asking: dict[Process | None, Record] = {}
         self._thefts: list[asyncio.Task[None]] = []
         self._scenario = scenario
@@ -104,14 +108,16 @@ class World:
             process.kill()
             self.network.reset(process)
 
-    def start_verifier(self, address: str) -> None:
-        """Start a process, also again; nothing happens if it runs."""
+    def start_verifier(self, address: str, kv_capacity_tokens: int = 0) -> None:
+        """Start a process, also again, and then as it was; nothing happens if it runs."""
         if address in self.verifiers and self.verifiers[address].process.alive:
             return
+        capacity = self._capacities.setdefault(address, kv_capacity_tokens)
         self.verifiers[address] = Verifier(
             *(address, self.network, Health(), self._scenario.target_s),
             self.ledger.asked,
             has_heads=self._scenario.has_heads(int(address[1:].partition(":")[0])),
+            kv_capacity_tokens=capacity,
         )
         self.processes.append(self.verifiers[address].process)
 
@@ -131,7 +137,8 @@ class World:
         if address in self.orchestrators and self.orchestrators[address].process.alive:
             return
         store = self.redis if self._scenario.has_store else None
-        orchestrator = Orchestrator(address, self.network, self._addresses, store)
+        prompts = Prompts(lambda: address in self.other_templates)
+        orchestrator = Orchestrator(address, self.network, self._addresses, store, prompts)
         self.orchestrators[address] = orchestrator
         self.processes.append(orchestrator.process)
 
@@ -177,7 +184,9 @@ class World:
         except SpecmeshError as error:
             record.failure = f"{error.code.name} {error.reason}: {error}"
             self.trace("client", "failed", record.failure)
-            if record.calls:  # else the client heard at once that nobody is there
+            # Else the client heard at once that nobody is there. And where each orchestrator makes
+            # another prompt than that of an answer, and none has it stored, nobody can go on.
+            if record.calls and error.reason != "PROMPT_CHANGED":
                 self.ledger.violated(f"an answer failed: {record.failure}")
         except TimeoutError:
             self.trace("client", "left")
@@ -206,7 +215,9 @@ class World:
         call: Any = stub.Resume(request, timeout=PATIENCE_S)
         with suppress(grpc.aio.AioRpcError):
             async for message in call:
-                self.ledger.violated(f"a stranger is told {message.event.WhichOneof('kind')}")
+                # That the orchestrator lives is no secret.
+                if not message.event.HasField("heartbeat"):
+                    self.ledger.violated(f"a stranger is told {message.event.WhichOneof('kind')}")
 
     async def _check_rest(self) -> None:
         """Nothing is at work any more, and nothing stays when all leave."""

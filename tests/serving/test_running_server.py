@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import sys
 
 import grpc
 import pytest
 from tests.servers import running_server
 
 from specmesh.mesh.v1alpha1 import verifier_pb2, verifier_pb2_grpc
+from specmesh.serving import server
 from specmesh.serving.process import CannotStart
 from specmesh.serving.settings import ServerSettings
 
@@ -20,6 +23,7 @@ class Service(verifier_pb2_grpc.VerifierServiceServicer):
     def __init__(self) -> None:
         self.life: list[str] = []
         self.arrived = asyncio.Event()
+        self.cancelled = asyncio.Event()
         self.release = asyncio.Event()
 
     async def start(self) -> None:
@@ -34,7 +38,11 @@ class Service(verifier_pb2_grpc.VerifierServiceServicer):
 
     async def Verify(self, request, context):  # noqa: N802
         self.arrived.set()
-        await self.release.wait()
+        try:
+            await self.release.wait()
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
         self.life.append("answered")
         return verifier_pb2.VerifyResponse(next_token_id=3)
 
@@ -72,6 +80,30 @@ async def test_error_in_the_body_breaks_calls_off():
     assert await call.code() is grpc.StatusCode.UNAVAILABLE
     await channel.close()
     assert service.life == ["start", "register", "stop"]
+
+
+CALLS = """
+import sys, grpc
+channel = grpc.insecure_channel(sys.argv[1])
+channel.unary_unary(sys.argv[2])(b"")
+"""
+
+
+async def test_a_client_that_is_stopped_frees_its_calls(monkeypatch):
+    """As a gateway that is frozen: its kernel still takes whatever is sent."""
+    monkeypatch.setattr(server, "_KEEPALIVE_MS", 1000)
+    monkeypatch.setattr(server, "_KEEPALIVE_TIMEOUT_MS", 500)
+    service = Service()
+    async with running_server(ServerSettings(), service) as address:
+        method = f"/{service.names[0]}/Verify"
+        client = await asyncio.create_subprocess_exec(sys.executable, "-c", CALLS, address, method)
+        try:
+            await asyncio.wait_for(service.arrived.wait(), 30)
+            client.send_signal(signal.SIGSTOP)
+            await asyncio.wait_for(service.cancelled.wait(), 15)
+        finally:
+            client.kill()
+            await client.wait()
 
 
 async def test_servers_run_side_by_side_but_not_on_one_port():

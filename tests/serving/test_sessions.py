@@ -418,6 +418,15 @@ async def test_prefix_is_cut_to_length(store: SessionStore, session: Session) ->
     assert await store.read_prefix(session.session_id, 4) == (*PROMPT, 10)
 
 
+async def test_prefix_ends_with_the_last_whole_token(
+    store: SessionStore, redis: Redis, session: Session
+) -> None:
+    await store.put(session, FIRST, Generated((10,)))
+    _, tokens = sorted(await keys_of(redis, session))
+    await redis.append(tokens, b"\x01")
+    assert await store.read_prefix(session.session_id, 9) == (*PROMPT, 10)
+
+
 async def test_nonsense_from_the_caller_is_a_value_error(
     store: SessionStore, session: Session
 ) -> None:

@@ -60,7 +60,12 @@ func (a *answer) open(
 	ctx context.Context, client specmeshv1.GenerationServiceClient,
 ) (func() (*specmeshv1.GenerationEvent, error), error) {
 	a.epoch++
-	received := &specmeshv1.Received{TokenIds: a.tokenIDs, Unchecked: a.unchecked}
+	received := &specmeshv1.Received{
+		TokenIds:     a.tokenIDs,
+		Unchecked:    a.unchecked,
+		PromptDigest: a.started.GetPromptDigest(),
+		MaxTokens:    a.started.GetMaxTokens(),
+	}
 	if a.stored {
 		return events[*specmeshv1.ResumeResponse](client.Resume(ctx, &specmeshv1.ResumeRequest{
 			SessionId:   a.started.SessionId,

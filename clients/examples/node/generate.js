@@ -93,6 +93,8 @@ function take({ started: begun, chunk, finished }) {
   if (begun) {
     started = begun;
     stored = started.resumable;
+    received.prompt_digest = started.prompt_digest;
+    received.max_tokens = started.max_tokens;
   } else if (chunk) {
     broken = 0;
     stored = chunk.resumable;

@@ -7,7 +7,7 @@ from random import Random
 
 import grpc
 
-from specmesh.client.errors import ResourceExhausted, SpecmeshError
+from specmesh.client.errors import DeadlineExceeded, ResourceExhausted, SpecmeshError
 from specmesh.v1 import errors_pb2
 
 _FIRST_BACKOFF_S = 0.1
@@ -81,6 +81,21 @@ class Recovery:
         """Of the pause of that number, from 1: doubling, with jitter."""
         longest_s = min(_FIRST_BACKOFF_S * 2.0 ** min(number - 1, 30), _LONGEST_BACKOFF_S)
         return longest_s * self._luck.uniform(0.5, 1)
+
+
+def out_of_time(deadline: SpecmeshError, broken: SpecmeshError | None) -> SpecmeshError:
+    """``deadline``, which passed during a call, with the reason for which the call before it,
+    ``broken``, had to be made again: without it nobody would know what the time was spent on."""
+    if broken is None:
+        return deadline
+    told = DeadlineExceeded(
+        f"{deadline}; the call before it failed: {broken}",
+        code=deadline.code,
+        reason=broken.reason or deadline.reason,
+        metadata=broken.metadata,
+    )
+    told.__cause__ = broken
+    return told
 
 
 def may_call_again(error: SpecmeshError) -> bool:

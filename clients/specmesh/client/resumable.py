@@ -28,7 +28,7 @@ from specmesh.client.errors import (
     Unavailable,
 )
 from specmesh.client.hooks import BrokenCall, Hooks
-from specmesh.client.recovery import Limits, Recovery, is_lost, is_not_stored
+from specmesh.client.recovery import Limits, Recovery, is_lost, is_not_stored, out_of_time
 from specmesh.client.sessions import SavedSession
 from specmesh.client.status import from_rpc_error
 from specmesh.client.telemetry import GenerateSpan
@@ -86,6 +86,8 @@ class ResumableCall:
         self._epoch = 0
         self._is_stored = False
         self._may_take_over = True
+        self._broken: SpecmeshError | None = None
+        """Why the last call that brought no token had to be made again."""
         if asked.saved is not None:
             self._begin_after(asked.saved)
 
@@ -98,7 +100,9 @@ class ResumableCall:
             strategy=self._request.speculation.strategy,
             model_fingerprint=self._request.model_fingerprint,
         )
-        self._received = pb.Received(token_ids=saved.token_ids, unchecked=saved.unchecked)
+        self._received.CopyFrom(self._request.received)
+        self._received.token_ids[:] = saved.token_ids
+        self._received.unchecked[:] = saved.unchecked
         self._epoch = saved.epoch
         self._is_stored = True
 
@@ -126,7 +130,9 @@ class ResumableCall:
         request = b""
         if self._can_do_without_store:
             carried_on = self._generate_request()
-            carried_on.ClearField("received")
+            # They are in the saved session itself.
+            carried_on.received.ClearField("token_ids")
+            carried_on.received.ClearField("unchecked")
             carried_on.ClearField("epoch")
             request = carried_on.SerializeToString()
         return SavedSession(
@@ -226,6 +232,11 @@ class ResumableCall:
             if self.started is not None:
                 self.num_resumes += 1
             self.started = event.started
+            # An older orchestrator doesn't tell them.
+            self._received.prompt_digest = (
+                event.started.prompt_digest or self._received.prompt_digest
+            )
+            self._received.max_tokens = event.started.max_tokens or self._received.max_tokens
             self._is_stored = event.started.resumable
             self._may_take_over = False
         elif self.started is None:
@@ -248,6 +259,7 @@ class ResumableCall:
         # A session once stored can be resumed even if it lacks tokens that were received.
         self._is_stored = self._is_stored or chunk.resumable
         self._recovery.progressed()
+        self._broken = None
 
     async def _prepare_next_call(self, error: SpecmeshError) -> None:
         """Return when the next call may be made after ``error``; raise it if none may."""
@@ -256,12 +268,20 @@ class ResumableCall:
         if self._is_stored and is_not_stored(error) and self._can_do_without_store:
             self._is_stored = False
             return
+        if self._forget_what_is_unknown(error):
+            return
+        if error.reason == "PROMPT_CHANGED":
+            # The store, which has the prompt itself, may have the session by now.
+            self._is_stored = True
         if self._may_take_over and isinstance(error, SessionTaken):
             # Whoever resumes a session by hand, or starts under an id that was used before, wants
             # the answer, wherever it has got to meanwhile.
             self._may_take_over = False
             self._epoch = max(self._epoch, int(error.metadata.get("current_epoch", 0)))
             return
+        if isinstance(error, DeadlineExceeded):
+            raise out_of_time(error, self._broken)
+        self._broken = error
         pause_s = self._recovery.pause_s(error, has_begun=self.started is not None)
         if pause_s is None or asyncio.get_running_loop().time() + pause_s > self._deadline:
             raise error
@@ -274,6 +294,16 @@ class ResumableCall:
         )
         self._hooks.broke(broken)
         await asyncio.sleep(pause_s)
+
+    def _forget_what_is_unknown(self, error: SpecmeshError) -> bool:
+        """Whether an orchestrator refused what a newer one had told of the answer: it is asked
+        again without."""
+        told = self._received.prompt_digest or self._received.max_tokens
+        if error.reason != "UNKNOWN_FIELD" or not told:
+            return False
+        self._received.ClearField("prompt_digest")
+        self._received.ClearField("max_tokens")
+        return True
 
 
 def _bad_stream(message: str) -> Internal:

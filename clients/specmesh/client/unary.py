@@ -12,7 +12,7 @@ import grpc
 from specmesh.client.channels import Endpoint, Metadata, cut_off_is_unavailable
 from specmesh.client.errors import DeadlineExceeded, SpecmeshError
 from specmesh.client.hooks import BrokenCall, Hooks
-from specmesh.client.recovery import Limits, Recovery, is_lost
+from specmesh.client.recovery import Limits, Recovery, is_lost, out_of_time
 from specmesh.client.status import from_rpc_error
 from specmesh.client.telemetry import callers_metadata
 
@@ -29,11 +29,15 @@ async def call(targets: Iterator[Endpoint], limits: Limits, hooks: Hooks, invoke
     now = asyncio.get_running_loop().time
     deadline = now() + limits.timeout_s
     recovery = Recovery(limits, random.Random())  # noqa: S311 - jitter need not be unguessable
+    broken: SpecmeshError | None = None
     while True:
         target = next(targets)
         try:
             return await _once(target, max(deadline - now(), 0), invoke)
+        except DeadlineExceeded as error:
+            raise out_of_time(error, broken) from broken
         except SpecmeshError as error:
+            broken = error
             if is_lost(error):
                 target.broke()
             pause_s = recovery.pause_s(error, has_begun=False)

@@ -13,6 +13,7 @@ from specmesh.orchestrator.driver import Driver
 from specmesh.orchestrator.emission import Emission, EmittedToken
 from specmesh.orchestrator.judged_logprobs import JudgedLogprobs
 from specmesh.orchestrator.mesh.calls import Calls, Mesh
+from specmesh.orchestrator.mesh.need import Need
 from specmesh.orchestrator.mesh.peer import kind_of
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
 from specmesh.orchestrator.mesh.shared_holders import Search
@@ -62,11 +63,18 @@ class Answer:
             else None
         )
         self._emission = Emission(text, self._logprobs)
+        self._need = Need(kind_of(target.info), plan.features)
         self._calls: Calls | None = None
 
     async def begin(self, claim: Claim) -> bool:
         """See ``SessionLog``."""
         return await self._session.begin(claim)
+
+    async def require_replica(self, mesh: Mesh) -> None:
+        """Return once a replica can work on the answer, or at once if some of it is there to be
+        told. Raises ``Unavailable`` with reason NO_VERIFIER."""
+        if not self._replayed.token_ids:
+            await mesh.verifiers.require(self._need, self._metrics.deadline)
 
     async def events(
         self, mesh: Mesh, worked: Callable[[], None]
@@ -124,7 +132,7 @@ class Answer:
             self._plan.sampling,
             vocab_size=self._target.info.vocab_size,
             deadline=self._metrics.deadline,
-            target=kind_of(self._target.info),
+            need=self._need,
             epoch=self._session.epoch,
             filter_options=self._plan.filter_options,
             logprobs=self._logprobs,

@@ -4,18 +4,33 @@ the rest of one that is stored."""
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 
 from opentelemetry import trace
 
 from specmesh.orchestrator.answer import Answer
 from specmesh.orchestrator.mesh.calls import Mesh
 from specmesh.orchestrator.mesh.peer import kind_of
-from specmesh.orchestrator.plan import Defaults, RequestPlan, check_model, make_plan
-from specmesh.orchestrator.prompts import PromptReader
+from specmesh.orchestrator.plan import (
+    Defaults,
+    RequestPlan,
+    check_model,
+    check_replicas,
+    make_plan,
+)
+from specmesh.orchestrator.prompts import PromptReader, digest_of
 from specmesh.orchestrator.request_metrics import RequestMetrics
 from specmesh.orchestrator.served_models import missing
 from specmesh.orchestrator.session_log import SessionLog
-from specmesh.orchestrator.sessions import read_epoch, read_received, settled, stored_request
+from specmesh.orchestrator.sessions import (
+    could_be,
+    of_known_values,
+    read_epoch,
+    read_prompt_digest,
+    read_received,
+    settled,
+    stored_request,
+)
 from specmesh.orchestrator.strategies.options import OPTIONS
 from specmesh.orchestrator.target import Target, TargetRegistry
 from specmesh.serving import conventions as names
@@ -25,6 +40,7 @@ from specmesh.serving.session import (
     Claim,
     Generated,
     Session,
+    SessionDamaged,
     SessionNotFound,
     StoreUnavailable,
     Writer,
@@ -60,13 +76,15 @@ class Answers:
         target = self.target()
         check_model(request.model, target)
         check_fingerprint(request.model_fingerprint, target)
-        prompt = await self._prompts.read(request, target)
+        prompt = await self._prompt(request, target)
         plan = make_plan(request, prompt, target, self._defaults, self._mesh.dice)
         received = read_received(request.received, plan.goal, target.info.vocab_size)
         _describe(plan, target, metrics, len(self._mesh.verifiers.ready))
-        # An answer that has begun is finished, if slower.
-        if not received.token_ids and (lack := missing(plan.strategy, self._mesh)):
-            raise lack
+        # An answer that has begun is finished, if slower, by whichever replicas can.
+        if not request.HasField("received"):
+            check_replicas(plan, target)
+            if lack := missing(plan.strategy, self._mesh):
+                raise lack
         claim = Claim(
             session_id=f"{self._mesh.dice.getrandbits(128):032x}",
             resume_token=self._mesh.dice.randbytes(RESUME_TOKEN_BYTES),
@@ -91,8 +109,9 @@ class Answers:
         metrics: RequestMetrics,
     ) -> Answer:
         """The answer that an earlier request of this id began, or else ``new``, whose session is
-        then that of ``claim``. While the store is away ``new``, as if it had no id."""
-        with suppress(StoreUnavailable):
+        then that of ``claim``. While the store is away, or what it has is damaged, ``new`` as if
+        it had no id."""
+        with suppress(StoreUnavailable, SessionDamaged):
             while not await new.begin(claim):
                 # Whose start was lost can't know the session's epoch.
                 epoch = request.epoch if request.HasField("epoch") else None
@@ -115,20 +134,46 @@ class Answers:
         """
         target = self.target()
         store = required_store(self._store)
-        session = (await store.read(claim)).session
+        stored = await store.read(claim)
+        session, vocab_size = stored.session, target.info.vocab_size
         check_fingerprint(session.model, target)
-        plan = make_plan(
-            stored_request(session), session.prompt, target, self._defaults, self._mesh.dice
-        )
-        received = read_received(received_message, plan.goal, target.info.vocab_size)
+        request = stored_request(session, read_prompt_digest(received_message), vocab_size)
+        with of_known_values():
+            plan = make_plan(request, session.prompt, target, self._defaults, self._mesh.dice)
+        received = read_received(received_message, plan.goal, vocab_size)
         _describe(plan, target, metrics, len(self._mesh.verifiers.ready))
+        # Log-probabilities are not stored: whoever wants them needs the tokens once more.
+        exactly = plan.num_top_logprobs is not None or not could_be(stored, plan.goal, vocab_size)
         writer, generated = await store.take(
-            *(claim, epoch, self._writer_id(), received),
-            exactly=plan.num_top_logprobs is not None,
+            claim, epoch, self._writer_id(), received, exactly=exactly
         )
         log = self._log(session, writer, generated, is_stored=True)
         metrics.answering(log, "store")
         return Answer(plan, target, log, metrics, generated, len(received.token_ids))
+
+    async def _prompt(
+        self, request: generation_pb2.GenerateRequest, target: Target
+    ) -> tuple[int, ...]:
+        """The tokens of the prompt, and no others than those that the client's part of the answer
+        follows. Raises ``Unavailable`` with reason PROMPT_CHANGED, and what
+        ``PromptReader.read`` raises.
+
+        Another template may have made that part's prompt: one of a replica that has not defined
+        the target here.
+        """
+        told = read_prompt_digest(request.received)
+        templates = [target.chat_template]
+        if told and request.HasField("chat"):
+            known = [peer.model for peer in self._mesh.verifiers.peers if not peer.refusal]
+            others = [model.chat_template for model in known if model and model.chat_template]
+            templates += [each for n, each in enumerate(others) if each not in others[:n]]
+        for template in templates:
+            prompt = await self._prompts.read(request, replace(target, chat_template=template))
+            if not told or told == digest_of(prompt):
+                return prompt
+        raise Unavailable(
+            "PROMPT_CHANGED", "the answer began behind another prompt than this request makes here"
+        )
 
     def _writer_id(self) -> str:
         """A new id for one stream: no other stream writes to the store under it."""

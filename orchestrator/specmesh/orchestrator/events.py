@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from specmesh.orchestrator.emission import EmittedToken, ToldLogprobs
 from specmesh.orchestrator.mesh.peer import kind_of
 from specmesh.orchestrator.plan import RequestPlan
+from specmesh.orchestrator.prompts import digest_of
 from specmesh.orchestrator.request_stats import RequestStats
 from specmesh.orchestrator.session_log import SessionLog
 from specmesh.orchestrator.strategies.base import StopReason, TokenKind
@@ -60,6 +61,8 @@ def started(
             resume_token=session.session.claim.resume_token,
             model_fingerprint=kind_of(target.info),
             heartbeat_ms=round(heartbeat_s * 1e3),
+            prompt_digest=digest_of(plan.prompt),
+            max_tokens=plan.goal.max_tokens,
         )
     )
 

@@ -55,6 +55,16 @@ class RequestPlan:
     num_top_logprobs: int | None = None
     """How many of the likeliest tokens to tell with the log-probabilities; None for neither."""
 
+    @property
+    def features(self) -> frozenset[model_pb2.ModelFeature.ValueType]:
+        """What a replica must be able to do that verifies for the answer."""
+        features = []
+        if self.sampling.mode is AcceptanceMode.REJECTION:
+            features.append(model_pb2.MODEL_FEATURE_REJECTION_MODE)
+        if self.num_top_logprobs is not None:
+            features.append(model_pb2.MODEL_FEATURE_LOGPROBS)
+        return frozenset(features)
+
 
 def check_model(name: str, target: Target) -> None:
     """Raise ``NotFound`` for a model that isn't served here; an empty name is any."""
@@ -76,9 +86,9 @@ def make_plan(
 ) -> RequestPlan:
     """Check ``request`` but for its model and its prompt, whose tokens ``prompt`` are.
 
-    ``dice`` give the seed of a request that names none. Raises ``InvalidField``, or
-    ``FailedPrecondition`` with reason KV_CACHE_TOO_SMALL for what no replica could finish, or
-    UNSUPPORTED_FEATURE for what one can't do.
+    ``dice`` give the seed of a request that names none. Raises ``InvalidField``. Whether the
+    replicas can do it is another question, which is asked of an answer that begins (see
+    ``check_replicas``): one that has begun waits for a replica that can.
     """
     strategy = request.speculation.strategy or defaults.strategy
     if strategy not in STRATEGIES:
@@ -87,8 +97,6 @@ def make_plan(
     sampling = read_sampling(request.sampling, seed=dice.getrandbits(SEED_BITS))
     if sampling.seed >> SEED_BITS:
         raise InvalidField("sampling.seed", f"must be below 2**{SEED_BITS}")
-    if sampling.mode is AcceptanceMode.REJECTION:
-        target.require(model_pb2.MODEL_FEATURE_REJECTION_MODE)
     goal = _goal(request, target, len(prompt), defaults, sampling)
     return RequestPlan(
         prompt=prompt,
@@ -97,8 +105,30 @@ def make_plan(
         goal=goal,
         stop_strings=_stop_strings(request.stopping),
         filter_options=_filter_options(request.speculation, strategy),
-        num_top_logprobs=_num_top_logprobs(request, strategy, target),
+        num_top_logprobs=_num_top_logprobs(request, strategy),
     )
+
+
+def check_replicas(plan: RequestPlan, target: Target) -> None:
+    """Refuse an answer that could not be finished on every replica of ``target``.
+
+    Raises ``FailedPrecondition`` with reason KV_CACHE_TOO_SMALL for what one could not hold, or
+    UNSUPPORTED_FEATURE for what one can't do.
+    """
+    for feature in sorted(plan.features):
+        target.require(feature)
+    num_prompt, max_tokens = len(plan.prompt), plan.goal.max_tokens
+    if 0 < target.kv_capacity_tokens < num_prompt + max_tokens:
+        raise FailedPrecondition(
+            "KV_CACHE_TOO_SMALL",
+            f"a prompt of {num_prompt} tokens and an answer of {max_tokens} do not fit into the "
+            f"KV cache of every replica: the least has room for {target.kv_capacity_tokens}",
+            {
+                "num_prompt_tokens": str(num_prompt),
+                "max_tokens": str(max_tokens),
+                "kv_capacity_tokens": str(target.kv_capacity_tokens),
+            },
+        )
 
 
 def _goal(
@@ -109,7 +139,7 @@ def _goal(
     sampling: Sampling,
 ) -> Goal:
     stopping = request.stopping
-    max_tokens = _max_tokens(stopping, target, num_prompt)
+    max_tokens = _max_tokens(request, target, num_prompt)
     if len(stopping.stop_token_ids) > MAX_STOP_TOKENS:
         raise InvalidField("stopping.stop_token_ids", f"holds more than {MAX_STOP_TOKENS}")
     check_tokens("stopping.stop_token_ids", stopping.stop_token_ids, target.info.vocab_size)
@@ -124,25 +154,20 @@ def _goal(
     )
 
 
-def _max_tokens(stopping: sampling_pb2.StoppingCriteria, target: Target, num_prompt: int) -> int:
+def _max_tokens(request: generation_pb2.GenerateRequest, target: Target, num_prompt: int) -> int:
     """Tokens that are asked for and fit. No call for the answer is longer than it can become."""
     room = target.info.context_tokens - num_prompt
-    kv_room = target.kv_capacity_tokens - num_prompt if target.kv_capacity_tokens else room
-    wanted = min(stopping.max_tokens, room) if stopping.HasField("max_tokens") else None
-    if wanted == 0:
-        raise InvalidField("stopping.max_tokens", "must be at least 1")
-    if kv_room < (wanted or 1):
-        raise FailedPrecondition(
-            "KV_CACHE_TOO_SMALL",
-            f"a prompt of {num_prompt} tokens and an answer of {wanted or 1} do not fit into the "
-            f"KV cache of every replica: the least has room for {target.kv_capacity_tokens}",
-            {
-                "num_prompt_tokens": str(num_prompt),
-                "max_tokens": str(wanted or 1),
-                "kv_capacity_tokens": str(target.kv_capacity_tokens),
-            },
-        )
-    return min(room, kv_room) if wanted is None else wanted
+    if request.stopping.HasField("max_tokens"):
+        if not request.stopping.max_tokens:
+            raise InvalidField("stopping.max_tokens", "must be at least 1")
+        return min(request.stopping.max_tokens, room)
+    if told := request.received.max_tokens:
+        return min(told, room)
+    # Every replica must be able to finish an answer that begins; one that has begun, at an
+    # orchestrator that did not tell how long it may become, at least one of those there are now.
+    has_begun = request.HasField("received")
+    capacity = target.most_kv_capacity_tokens if has_begun else target.kv_capacity_tokens
+    return min(room, max(1, capacity - num_prompt)) if capacity else room
 
 
 def _filter_options(
@@ -154,9 +179,7 @@ def _filter_options(
     return read_filter_options(speculation.filter, field)
 
 
-def _num_top_logprobs(
-    request: generation_pb2.GenerateRequest, strategy: str, target: Target
-) -> int | None:
+def _num_top_logprobs(request: generation_pb2.GenerateRequest, strategy: str) -> int | None:
     field = "num_top_logprobs"
     if not request.HasField("num_top_logprobs"):
         return None
@@ -164,7 +187,6 @@ def _num_top_logprobs(
         raise InvalidField(field, f"must be in [0, {MAX_TOP_LOGPROBS}]")
     if not STRATEGIES[strategy].lossless:
         raise InvalidField(field, f"the target does not see every token of {strategy!r}")
-    target.require(model_pb2.MODEL_FEATURE_LOGPROBS)
     return request.num_top_logprobs
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any, TypeVar
 
 from specmesh.decoding.errors import ContextExceeded, InvalidField
@@ -15,6 +16,7 @@ from specmesh.orchestrator.encoding import Encoded, encoded
 from specmesh.orchestrator.fair_pool import FairPool
 from specmesh.orchestrator.target import Target
 from specmesh.serving.errors import FailedPrecondition
+from specmesh.serving.session import pack
 from specmesh.serving.wire import check_tokens
 from specmesh.v1 import chat_pb2, generation_pb2, tokenizer_pb2
 
@@ -24,6 +26,7 @@ INLINE_CHARS = 2048
 """A text this short is tokenized in about a millisecond; a thread costs more than it saves."""
 INLINE_TOKENS = 512
 """So few tokens are as quick to decode."""
+DIGEST_BYTES = 16
 MAX_AT_WORK = 2
 """Long texts that are tokenized at once."""
 MAX_WAITING = 16
@@ -149,6 +152,11 @@ class PromptReader:
         """What ``work``, which takes long over a text, returns or raises, in a thread; callers take
         turns. Raises ``ResourceExhausted`` with reason OVERLOADED."""
         return await self._threads.run(work, *arguments)
+
+
+def digest_of(prompt: Sequence[int]) -> bytes:
+    """The digest by which two prompts are known to have the same tokens."""
+    return blake2b(pack(prompt), digest_size=DIGEST_BYTES, person=b"prompt").digest()
 
 
 def _encoded_as_marked(text: str, target: Target) -> Encoded:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 
 import grpc.aio
 
 from specmesh.decoding.errors import within
 from specmesh.orchestrator.accounts import Accounts
 from specmesh.orchestrator.answers import Answers, check_fingerprint, required_store
+from specmesh.orchestrator.beginning import Begun, events_of
 from specmesh.orchestrator.entrance import Entrance
 from specmesh.orchestrator.mesh.calls import Mesh
 from specmesh.orchestrator.named_requests import named
@@ -113,13 +114,19 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         ):
             metrics.asked_for(request.session_id)
             claim, epoch = read_claim(request), read_epoch(request)
-            async with self._entrance.slot(metrics.deadline, resumed=True) as slot:
+
+            async def begin(stack: AsyncExitStack) -> Begun:
+                slot = await stack.enter_async_context(
+                    self._entrance.slot(metrics.deadline, resumed=True)
+                )
                 # A request that is not admitted must not take over the session.
                 with told():
                     answer = await self._answers.resumed(claim, epoch, request.received, metrics)
-                async with aclosing(answer.events(self._mesh, slot.leave)) as events:
-                    async for event in events:
-                        yield generation_pb2.ResumeResponse(event=event)
+                return Begun(answer, slot)
+
+            async with aclosing(events_of(begin, self._mesh, is_waited_for=True)) as events:
+                async for event in events:
+                    yield generation_pb2.ResumeResponse(event=event)
 
     async def GetSession(  # noqa: N802
         self,
@@ -133,9 +140,10 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
             stored = await required_store(self._store).read(claim)
         target = self._answers.target()
         check_fingerprint(stored.session.model, target)
-        return session_pb2.GetSessionResponse(
-            session=await described(stored, target, self._prompts)
-        )
+        with told():
+            return session_pb2.GetSessionResponse(
+                session=await described(stored, target, self._prompts)
+            )
 
     async def CancelSession(  # noqa: N802
         self,
@@ -160,15 +168,21 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
             name = named(request, identity())
             if name is not None and not request.sampling.HasField("seed"):
                 request.sampling.seed = name.seed
-            answer = await self._answers.new(request, metrics)
-            resumed = bool(request.received.token_ids)
-            async with self._entrance.slot(metrics.deadline, resumed=resumed) as slot:
+            has_begun = request.HasField("received")
+
+            async def begin(stack: AsyncExitStack) -> Begun:
+                answer = await self._answers.new(request, metrics)
+                slot = await stack.enter_async_context(
+                    self._entrance.slot(metrics.deadline, resumed=has_begun)
+                )
                 if name is not None and self._store is not None:
                     with told():
                         answer = await self._answers.named(answer, name.claim, request, metrics)
-                async with aclosing(answer.events(self._mesh, slot.leave)) as events:
-                    async for event in events:
-                        yield event
+                return Begun(answer, slot)
+
+            async with aclosing(events_of(begin, self._mesh, is_waited_for=has_begun)) as events:
+                async for event in events:
+                    yield event
 
     async def ListModels(  # noqa: N802
         self,

@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 
+from google.protobuf.message import DecodeError
+
 from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.thresholds import FilterOptions
 from specmesh.orchestrator.plan import RequestPlan
+from specmesh.orchestrator.prompts import DIGEST_BYTES, digest_of
 from specmesh.orchestrator.request_limits import (
     MAX_EPOCH,
     MAX_RESUME_TOKEN_BYTES,
@@ -17,17 +20,20 @@ from specmesh.orchestrator.request_limits import (
 from specmesh.orchestrator.strategies.base import Goal
 from specmesh.orchestrator.strategies.options import OPTIONS
 from specmesh.serving.caller import identity
-from specmesh.serving.errors import Aborted, AlreadyExists, InvalidArgument, NotFound, Unavailable
+from specmesh.serving.errors import Aborted, AlreadyExists, NotFound, Unavailable
 from specmesh.serving.session import (
     Claim,
     Generated,
     Session,
     SessionCancelled,
+    SessionDamaged,
     SessionIdTaken,
     SessionNotFound,
     StaleEpoch,
+    StoredSession,
     StoreUnavailable,
 )
+from specmesh.serving.sessions import damaged
 from specmesh.serving.unknown_fields import unknown_field
 from specmesh.serving.wire import check_tokens, write_filter_options, write_sampling
 from specmesh.v1 import generation_pb2, sampling_pb2, session_pb2, speculation_pb2
@@ -56,18 +62,65 @@ def settled(plan: RequestPlan, model: str) -> generation_pb2.GenerateRequest:
     return request
 
 
-def stored_request(session: Session) -> generation_pb2.GenerateRequest:
-    """What ``settled`` has stored. Raises ``InvalidArgument`` if a newer orchestrator did, and with
-    fields that this one does not know: it would go on with another answer."""
-    request = generation_pb2.GenerateRequest.FromString(session.request)
+def stored_request(
+    session: Session, prompt_digest: bytes, vocab_size: int
+) -> generation_pb2.GenerateRequest:
+    """What ``settled`` has stored. Raises ``Unavailable`` with reason NEWER_SESSION if a newer
+    orchestrator did, and with fields that this one does not know: it would go on with another
+    answer. Raises ``SessionDamaged`` as ``described_request`` does, and if it is not for the prompt
+    that the client knows by ``prompt_digest`` (empty: by none)."""
+    request = described_request(session, vocab_size)
+    if prompt_digest and prompt_digest != digest_of(session.prompt):
+        damaged(session.session_id, "its prompt")
+        raise SessionDamaged(f"session {session.session_id!r} has another prompt")
     path = unknown_field(request, session.request)
     if path is not None:
-        raise InvalidArgument(
-            "UNKNOWN_FIELD",
-            "the session was begun by a newer orchestrator, and needs one to be carried on",
-            {"field": path},
-        )
+        raise _newer(path)
     return request
+
+
+def described_request(session: Session, vocab_size: int) -> generation_pb2.GenerateRequest:
+    """What ``settled`` has stored, for who only looks at it: a newer orchestrator may have done so,
+    with fields that this one does not know. Raises ``SessionDamaged`` if nobody can have."""
+    try:
+        request = generation_pb2.GenerateRequest.FromString(session.request)
+        check_tokens("prompt", session.prompt, vocab_size)
+    except (DecodeError, InvalidField) as error:
+        damaged(session.session_id, str(error))
+        raise SessionDamaged(f"session {session.session_id!r} is damaged") from error
+    return request
+
+
+@contextmanager
+def of_known_values() -> Iterator[None]:
+    """In the block a stored request becomes a plan. Raises ``Unavailable`` with reason
+    NEWER_SESSION if it has values, as of a strategy, that this orchestrator does not know."""
+    try:
+        yield
+    except InvalidField as error:
+        raise _newer(error.field) from error
+
+
+def _newer(field: str) -> Unavailable:
+    return Unavailable(
+        "NEWER_SESSION",
+        "the session was begun by a newer orchestrator, and needs one to be carried on",
+        {"field": field},
+    )
+
+
+def could_be(stored: StoredSession, goal: Goal, vocab_size: int) -> bool:
+    """Whether the tokens that are stored can be an answer to their request."""
+    generated = stored.generated
+    message = generation_pb2.Received(
+        token_ids=generated.token_ids, unchecked=sorted(generated.unchecked)
+    )
+    try:
+        read_received(message, goal, vocab_size)
+    except InvalidField as error:
+        damaged(stored.session.session_id, str(error))
+        return False
+    return True
 
 
 def read_received(message: generation_pb2.Received, goal: Goal, vocab_size: int) -> Generated:
@@ -91,6 +144,14 @@ def read_received(message: generation_pb2.Received, goal: Goal, vocab_size: int)
     ):
         raise InvalidField("received.unchecked", "must be ascending positions in token_ids")
     return Generated(token_ids, frozenset(unchecked))
+
+
+def read_prompt_digest(message: generation_pb2.Received) -> bytes:
+    """The digest of the prompt that the client's part of an answer follows; empty if the client
+    does not know it. Raises ``InvalidField``."""
+    if len(message.prompt_digest) not in {0, DIGEST_BYTES}:
+        raise InvalidField("received.prompt_digest", f"must have {DIGEST_BYTES} bytes, or none")
+    return message.prompt_digest
 
 
 def read_claim(
@@ -118,7 +179,7 @@ def told() -> Iterator[None]:
     """What a client is told where it can't have its session."""
     try:
         yield
-    except SessionNotFound as error:
+    except (SessionNotFound, SessionDamaged) as error:
         raise NotFound("SESSION_NOT_FOUND", str(error)) from error
     except SessionIdTaken as error:
         raise AlreadyExists("REQUEST_ID_REUSED", "another request had this request_id") from error

@@ -6,11 +6,12 @@ import time
 
 from specmesh.orchestrator.events import REASONS
 from specmesh.orchestrator.prompts import PromptReader
+from specmesh.orchestrator.sessions import described_request
 from specmesh.orchestrator.strategies.base import StopReason
 from specmesh.orchestrator.target import Target
 from specmesh.orchestrator.text import TextStream
 from specmesh.serving.session import CANCELLED, StoredSession
-from specmesh.v1 import events_pb2, generation_pb2, session_pb2
+from specmesh.v1 import events_pb2, session_pb2
 
 
 async def described(
@@ -18,9 +19,9 @@ async def described(
 ) -> session_pb2.Session:
     """The session as clients see it; ``target`` is the model that answers.
 
-    Raises ``ResourceExhausted`` with reason OVERLOADED.
+    Raises ``SessionDamaged``, and ``ResourceExhausted`` with reason OVERLOADED.
     """
-    settled = generation_pb2.GenerateRequest.FromString(stored.session.request)
+    settled = described_request(stored.session, target.info.vocab_size)
     state, finish_reason = _state(stored.ended)
     described = session_pb2.Session(
         session_id=stored.session.session_id,
@@ -47,7 +48,10 @@ def _state(
         return session_pb2.SESSION_STATE_ACTIVE, events_pb2.FINISH_REASON_UNSPECIFIED
     if ended == CANCELLED:
         return session_pb2.SESSION_STATE_CANCELLED, events_pb2.FINISH_REASON_UNSPECIFIED
-    return session_pb2.SESSION_STATE_FINISHED, REASONS[StopReason[ended]]
+    # A newer orchestrator may know of other reasons.
+    reason = StopReason.__members__.get(ended)
+    told = REASONS[reason] if reason else events_pb2.FINISH_REASON_UNSPECIFIED
+    return session_pb2.SESSION_STATE_FINISHED, told
 
 
 def _text(stored: StoredSession, stop_strings: tuple[str, ...], target: Target) -> str:

@@ -64,6 +64,8 @@ class Target:
     kv_capacity_tokens: int = 0
     """Tokens of one answer, prompt included, that the replica with the smallest KV cache can
     hold; 0 is no limit."""
+    most_kv_capacity_tokens: int = 0
+    """The same of the replica with the largest; 0 is no limit."""
     chat_template: ChatTemplate | None = None
 
     @classmethod
@@ -93,7 +95,12 @@ class Target:
         info.features[:] = sorted(able)
         info.heads_depth = min(each.heads_depth for each in replicas)
         capacities = [each.kv_capacity_tokens for each in replicas]
-        return replace(self, info=info, kv_capacity_tokens=min(filter(None, capacities), default=0))
+        return replace(
+            self,
+            info=info,
+            kv_capacity_tokens=min(filter(None, capacities), default=0),
+            most_kv_capacity_tokens=max(capacities) if all(capacities) else 0,
+        )
 
     def require(self, feature: model_pb2.ModelFeature.ValueType) -> None:
         """Raise ``FailedPrecondition`` unless all replicas have ``feature``."""

@@ -186,6 +186,11 @@ NOT_RESUMABLE = Count(
     "{session}",
     "answers that went out faster than they could be stored, for a time at least",
 )
+DAMAGED = Count(
+    "specmesh.sessions.damaged",
+    "{session}",
+    "stored sessions that were not what had been written, and were not used",
+)
 
 # Speculation. The names are those of GenerationStats.
 

@@ -41,13 +41,14 @@ _OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.max_send_message_length", MAX_REQUEST_BYTES),
     ("grpc.max_metadata_size", _UNTYPED_FACTOR * MAX_METADATA_BYTES),
     ("grpc.absolute_max_metadata_size", 2 * _UNTYPED_FACTOR * MAX_METADATA_BYTES),
-    # A peer that vanished without a word frees its calls within 30 s.
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
     # Clients may ping this often; at gRPC's default of 5 minutes they would be cut off.
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
 )
+
+_KEEPALIVE_MS = 20_000
+_KEEPALIVE_TIMEOUT_MS = 10_000
+"""A peer that has vanished or stopped without a word frees its calls within 30 s."""
 
 _FLUSH_SECONDS = 0.5
 """How long responses may take to leave; then calls that never end (health watchers, calls kept open
@@ -132,6 +133,10 @@ class Server:
             interceptors=[CallInterceptor(layers, intake, settings.stall_seconds, guard)],
             options=(
                 *_OPTIONS,
+                ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
+                ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
+                # gRPC waits for the answer to a ping as long as this says, by default for 60 s.
+                ("grpc.http2.ping_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
                 ("grpc.max_receive_message_length", _UNTYPED_FACTOR * settings.max_request_bytes),
                 ("grpc.max_concurrent_streams", settings.max_concurrent_streams),
                 *_connection_age(settings),

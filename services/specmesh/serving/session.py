@@ -3,6 +3,7 @@
 SessionError
   SessionNotFound    no such session, or it expired, or the secret or its owner is wrong
   SessionIdTaken     another session has the id
+  SessionDamaged     what is stored of it is not what was written
   SessionCancelled   its client has cancelled it
   StaleEpoch         a later writer, or another one, has the session
   StoreConflict      the tokens do not continue those stored
@@ -32,6 +33,10 @@ class SessionNotFound(SessionError):
 
 class SessionIdTaken(SessionError):
     """There is another session of this id."""
+
+
+class SessionDamaged(SessionError):
+    """What is stored of the session can't be what was written: nobody can go on from it."""
 
 
 class SessionCancelled(SessionError):
@@ -117,8 +122,9 @@ def pack(token_ids: Sequence[int]) -> bytes:
 
 
 def unpack(tokens: bytes) -> tuple[int, ...]:
-    """The reverse of ``pack``."""
-    return struct.unpack(f"<{len(tokens) // TOKEN_BYTES}I", tokens)
+    """The reverse of ``pack``; a part of a token at the end, which nobody wrote, is left out."""
+    num_tokens = len(tokens) // TOKEN_BYTES
+    return struct.unpack_from(f"<{num_tokens}I", tokens)
 
 
 def pack_generated(token_ids: Sequence[int], unchecked: Collection[int]) -> bytes:

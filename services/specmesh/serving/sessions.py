@@ -10,18 +10,21 @@ lost count, as after a start whose answer was lost, leaves the choice to the sto
 
 Replication in Redis is asynchronous and its disk may lag, so after a failover or a restart the last
 commits, or the session, can be gone. The writer, which still has the tokens, then gets
-StoreConflict or SessionNotFound and puts the whole session again.
+StoreConflict or SessionNotFound and puts the whole session again. So it does where something has
+damaged what is stored; a client whose writer is gone goes on from what it has itself.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Collection, Sequence
 from importlib.resources import files
 from typing import Any, Self
 
 from redis.asyncio import Redis
 
+from specmesh.serving.conventions import DAMAGED
 from specmesh.serving.redis_client import connect
 from specmesh.serving.redis_store import RedisStore
 from specmesh.serving.redis_url import address_of
@@ -44,6 +47,9 @@ from specmesh.serving.session import (
 )
 from specmesh.serving.settings import DEFAULT_PREFIX, RedisTls
 
+log = logging.getLogger(__name__)
+
+_damaged = DAMAGED.instrument()
 _SCRIPT = files("specmesh.serving").joinpath("lua", "sessions.lua")
 
 
@@ -100,9 +106,11 @@ class SessionStore(RedisStore):
         Raises SessionIdTaken if what is stored is another's, or another session; ValueError for an
         empty prompt.
         """
-        (begun,) = await self._run(
+        begun, *damage = await self._run(
             session.session_id, "begin", self._ttl_s, *_whole(session, writer, generated)
         )
+        if damage:
+            damaged(session.session_id, damage[0].decode())
         return bool(begun)
 
     async def put(self, session: Session, writer: Writer, generated: Generated) -> None:
@@ -220,7 +228,9 @@ class SessionStore(RedisStore):
             transition, self._script(keys=self._keys(session_id), args=[transition, ttl_s, *args])
         )
         match reply:
-            case [b"not_found"]:
+            case [b"not_found", *damage]:
+                if damage:
+                    damaged(session_id, damage[0].decode())
                 raise SessionNotFound(f"no session {session_id!r}")
             case [b"taken"]:
                 raise SessionIdTaken(f"another session has the id {session_id!r}")
@@ -235,6 +245,12 @@ class SessionStore(RedisStore):
     def _keys(self, session_id: str) -> list[str]:
         # The braces are a hash tag: a cluster keeps these keys on one node, as a script needs.
         return [f"{self._prefix}:{{{session_id}}}:{name}" for name in ("session", "tokens")]
+
+
+def damaged(session_id: str, what: str) -> None:
+    """Count and log that a stored session is not what was written: ``what`` of it."""
+    _damaged.add(1)
+    log.warning("stored session is damaged", extra={"session": session_id, "what": what})
 
 
 def _whole(session: Session, writer: Writer, generated: Generated) -> tuple[str | bytes | int, ...]:

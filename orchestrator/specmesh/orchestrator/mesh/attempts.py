@@ -6,12 +6,14 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
+from dataclasses import replace
 
 import grpc
 import grpc.aio
 
 from specmesh.orchestrator.mesh.blame import Blame
 from specmesh.orchestrator.mesh.faults import CallFault, fault_of
+from specmesh.orchestrator.mesh.need import ANY, Need
 from specmesh.orchestrator.mesh.outliers import Cause
 from specmesh.orchestrator.mesh.peer import Peer
 from specmesh.orchestrator.mesh.pool import Pool
@@ -55,9 +57,9 @@ class Attempts:
     A failure counts against its replica once another has answered or the call has ended, and
     never if the request is found to be the cause.
 
-    ``kind`` names the model that must answer; None accepts any in the pool. ``is_healthy`` sends a
-    replica a harmless request: the client's request is blamed once a replica answers that and
-    then breaks on the request again. None: suspicion is enough. ``patient``: replicas that failed
+    Only replicas that meet ``need`` are tried. ``is_healthy`` sends a replica a harmless request:
+    the client's request is blamed once a replica answers that and then breaks on the request
+    again. None: suspicion is enough. ``patient``: replicas that failed
     are tried again once no others are left. ``wanted`` as in ``Pool.reserve``.
     """
 
@@ -66,14 +68,14 @@ class Attempts:
         pool: Pool,
         prefix: CommittedPrefix,
         deadline: float,
-        kind: str | None = None,
+        need: Need = ANY,
         *,
         is_healthy: Callable[[Peer], Awaitable[bool]] | None = None,
         patient: bool = True,
         wanted: model_pb2.ModelFeature.ValueType | None = None,
     ) -> None:
         self._pool = pool
-        self._kind = kind
+        self._need = need
         self._prefix = prefix
         self._deadline = deadline
         self._is_healthy = is_healthy
@@ -104,7 +106,7 @@ class Attempts:
         return self._pool.reserve(
             self._prefix.holds,
             self._failed_at,
-            self._kind,
+            self._need,
             only=self._only,
             proven=self._blame.second_opinion,
             tokens_a_call=tokens_a_call,
@@ -119,7 +121,7 @@ class Attempts:
         """Reserve another replica than ``peer`` for its attempt. Raises as ``Pool.reserve``."""
         avoid = {*self._failed_at, peer.address}
         return self._pool.reserve(
-            *(self._prefix.holds, avoid, self._kind),
+            *(self._prefix.holds, avoid, self._need),
             only=self._blame.confined_to,
             wanted=self._wanted,
         )
@@ -127,7 +129,7 @@ class Attempts:
     @property
     def has_ready_replica(self) -> bool:
         """Whether a replica is ready for the next attempt."""
-        return bool(self._pool.ready_for(self._kind, self._blame.confined_to))
+        return bool(self._pool.ready_for(self._need, self._blame.confined_to))
 
     @property
     def _only(self) -> Collection[str] | None:
@@ -142,8 +144,10 @@ class Attempts:
         Raises ``Quarantined`` if the only replicas ready are ones that the call must not reach.
         """
         only = self._blame.confined_to
+        # Another model ends the wait as well: it has replaced the one that is needed.
+        of_any_model = replace(self._need, kind=None)
         with suppress(TimeoutError):  # the reservation that follows raises the error
-            await asyncio.wait_for(self._pool.wait_ready(only), patience_s)
+            await asyncio.wait_for(self._pool.wait_ready(only, of_any_model), patience_s)
         self._find_successor()
         if only is not None and self._pool.ready and not self.has_ready_replica:
             raise self._quarantined()
@@ -233,7 +237,7 @@ class Attempts:
         confined = self._blame.confined_to
         if confined is None or any(peer.address in confined for peer in self._pool.peers):
             return
-        if successors := self._pool.usable(self._kind):
+        if successors := self._pool.usable(self._need):
             self._blame.succeeded(min(confined), successors[0].address)
 
     async def _look_for_survivors(self) -> None:
@@ -255,5 +259,5 @@ class Attempts:
 
     def _untried(self, tried: Collection[str]) -> bool:
         only = self._blame.confined_to
-        usable = self._pool.usable(self._kind)
+        usable = self._pool.usable(self._need)
         return any(p.address not in tried for p in usable if only is None or p.address in only)

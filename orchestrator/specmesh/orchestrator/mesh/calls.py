@@ -24,6 +24,7 @@ from specmesh.orchestrator.mesh.draft_calls import DraftCalls
 from specmesh.orchestrator.mesh.hedging import HedgeBudget
 from specmesh.orchestrator.mesh.holders import PrefixHolders
 from specmesh.orchestrator.mesh.latency import Latencies
+from specmesh.orchestrator.mesh.need import ANY, Need
 from specmesh.orchestrator.mesh.pool import Pool
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix, salt_of
 from specmesh.orchestrator.mesh.verify_calls import VerifyCalls
@@ -81,9 +82,8 @@ class Calls:
     """All calls of one request to the mesh.
 
     ``deadline`` is the request's, by the event loop's clock; ``epoch`` the session's.
-    ``target`` is the kind of the model that must verify; None accepts any. ``logprobs`` learn from
-    every verification. Calls raise ``AioRpcError`` or ``ServiceError`` once no replica is left to
-    try, or no time.
+    Only replicas that meet ``need`` verify. ``logprobs`` learn from every verification. Calls
+    raise ``AioRpcError`` or ``ServiceError`` once no replica is left to try, or no time.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Calls:
         *,
         vocab_size: int,
         deadline: float,
-        target: str | None = None,
+        need: Need = ANY,
         epoch: int = 1,
         filter_options: FilterOptions | None = None,
         logprobs: JudgedLogprobs | None = None,
@@ -104,6 +104,7 @@ class Calls:
         """Number the tokens in the request's trace, if that is recorded."""
         self._mesh = mesh
         self._prefix = prefix
+        self._need = need
         self._logprobs = logprobs
         self._assessments = ConfidenceCalls(
             mesh.confidence, mesh.latencies, prefix.session_id, filter_options, deadline
@@ -112,7 +113,7 @@ class Calls:
             *(mesh.verifiers, mesh.latencies, mesh.hedges, mesh.admission, prefix, sampling),
             vocab_size=vocab_size,
             deadline=deadline,
-            target=target,
+            need=need,
             num_top_logprobs=None if logprobs is None else logprobs.num_top,
             epoch=epoch,
             tokens=tokens,
@@ -137,7 +138,7 @@ class Calls:
     def capacity(self) -> Capacity:
         """The replicas and latencies that strategies may count on now."""
         kinds = self._mesh.drafters.kinds
-        latencies, verifiers = self._mesh.latencies, self._mesh.verifiers.usable()
+        latencies, verifiers = self._mesh.latencies, self._mesh.verifiers.usable(self._need)
         return Capacity(
             num_verifiers=len(verifiers),
             drafters=tuple(kinds) or (0,),

@@ -19,6 +19,7 @@ from specmesh.orchestrator.mesh.attempts import Attempts, Quarantined
 from specmesh.orchestrator.mesh.call_context import CallContext
 from specmesh.orchestrator.mesh.incoming_draft import Deliver, IncomingDraft
 from specmesh.orchestrator.mesh.latency import DRAFT_SECONDS, Latencies
+from specmesh.orchestrator.mesh.need import Need
 from specmesh.orchestrator.mesh.peer import Peer
 from specmesh.orchestrator.mesh.pool import Pool
 from specmesh.orchestrator.mesh.prefix import CommittedPrefix
@@ -78,7 +79,7 @@ class DraftCalls:
         deadline = min(self._deadline, _now() + DRAFT_SECONDS)
         kinds = self._pool.kinds
         kind = kinds[command.drafter] if command.drafter < len(kinds) else None
-        attempts = Attempts(self._pool, self._prefix, deadline, kind, patient=False)
+        attempts = Attempts(self._pool, self._prefix, deadline, Need(kind), patient=False)
         try:
             with closing(attempts):
                 while not await self._try(command, context, attempts, deadline, deliver):

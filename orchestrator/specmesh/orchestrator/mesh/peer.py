@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -78,6 +79,8 @@ class Peer:
         self.model: PeerModel | None = None
         self.kind = ""
         """The kind of the model it serves (``kind_of``); empty until it is known."""
+        self.kv_capacity_tokens = math.inf
+        """How many tokens of one answer its KV cache holds; infinite where nothing limits them."""
         self.refusal: str | None = None
         """Why the peer doesn't fit the mesh, if it doesn't."""
         self.num_outstanding = 0
@@ -282,6 +285,7 @@ class Peer:
             described = PeerModel(model.model, tokenizer_json, _chat_template(pieces))
             self.refusal = await self._admit(described)
             self.kind = kind_of(described.info)
+            self.kv_capacity_tokens = described.info.kv_capacity_tokens or math.inf
             self.model = described  # last, so that an admission that raises is repeated
             if self.refusal:
                 log.error("peer refused", extra={**self.log_fields, "reason": self.refusal})

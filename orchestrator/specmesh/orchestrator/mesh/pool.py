@@ -7,11 +7,12 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import NamedTuple, Self
 
 from specmesh.orchestrator.mesh.connection import Channels
+from specmesh.orchestrator.mesh.need import ANY, Need
 from specmesh.orchestrator.mesh.outliers import Cause, Outliers
 from specmesh.orchestrator.mesh.peer import Admit, Peer
 from specmesh.orchestrator.mesh.reservation import Reservation
@@ -26,6 +27,8 @@ STATES = ("ready", "down", "refused", "ejected")
 """Of peers: can be called; has no health; serves what does not fit the mesh; is left out for a
 while."""
 
+NO_PEER_SECONDS = 5.0
+"""How long a call waits for a peer: one that is only restarting may be back by then."""
 MAX_READING = 4
 """Calls that a peer which lacks a prefix may count as busier by, however long it is: it is read but
 once, and if many requests begin alike, one replica must not have them all."""
@@ -69,6 +72,8 @@ class Pool:
         # Read several times per call, but changed only when a peer comes or goes.
         self._ready: list[Peer] = []
         self._kinds: list[str] = []
+        self._empty_since: float | None = _now()
+        """When the last peer that was ready went; None while one is."""
         for address in addresses:
             self.add(address)
 
@@ -134,19 +139,19 @@ class Pool:
             return "down"
         return "ejected" if self.outliers.is_ejected(peer.address) else "ready"
 
-    def ready_for(self, kind: str | None, only: Collection[str] | None = None) -> list[Peer]:
-        """Ready peers that serve the model ``kind`` and are in ``only``; None: any."""
-        if kind is None and only is None:
+    def ready_for(self, need: Need, only: Collection[str] | None = None) -> list[Peer]:
+        """Ready peers that meet ``need`` and are in ``only``; None: any."""
+        if need.is_any and only is None:
             return self._ready
         return [
             peer
             for peer in self._ready
-            if (kind is None or kind == peer.kind) and (only is None or peer.address in only)
+            if need.met_by(peer) and (only is None or peer.address in only)
         ]
 
-    def usable(self, kind: str | None = None, only: Collection[str] | None = None) -> list[Peer]:
+    def usable(self, need: Need = ANY, only: Collection[str] | None = None) -> list[Peer]:
         """The peers of ``ready_for`` that outlier ejection lets calls go to."""
-        ready = self.ready_for(kind, only)
+        ready = self.ready_for(need, only)
         if not self.outliers.any_ejected:
             return ready
         fit = self.outliers.usable([peer.address for peer in ready], _now())
@@ -156,7 +161,7 @@ class Pool:
         self,
         holds: dict[str, int],
         avoid: Collection[str] = (),
-        kind: str | None = None,
+        need: Need = ANY,
         *,
         only: Collection[str] | None = None,
         proven: bool = False,
@@ -170,13 +175,13 @@ class Pool:
         ``holds`` maps identities to tokens held. For each ``tokens_a_call`` tokens that a peer
         holds less than the one with most, it counts as busy with one call more, up to
         ``MAX_READING``. Addresses in ``avoid`` (they have just failed) are taken only if no others
-        are usable; ``kind`` and ``only`` as in ``ready_for``; ``proven`` prefers peers that have
+        are usable; ``need`` and ``only`` as in ``ready_for``; ``proven`` prefers peers that have
         answered and not failed since. Raises ``Unavailable`` when no peer is usable,
         ``FailedPrecondition`` when no peer fits the mesh.
         """
-        usable = self.usable(kind, only)
+        usable = self.usable(need, only)
         if not usable:
-            raise self._none_usable()
+            raise self._none_usable(need)
         reluctance = self._reluctance(usable)
         most = max(holds.get(p.identity, 0) for p in usable)
 
@@ -235,14 +240,34 @@ class Pool:
         finally:
             self.watchers.pop(watcher, None)
 
-    async def wait_ready(self, only: Collection[str] | None = None) -> None:
-        """Return once a peer (of ``only``) is ready, all were refused, or all of ``only`` have
-        left and another is ready."""
+    async def wait_ready(self, only: Collection[str] | None = None, need: Need = ANY) -> None:
+        """Return once a peer (of ``only``) is ready that meets ``need``, all were refused, or all
+        of ``only`` have left and another is ready."""
         changed = asyncio.Event()
         with self.watched(changed.set):
-            while not (self.ready_for(None, only) or self.all_refused or self._have_left(only)):
+            while not (self.ready_for(need, only) or self.all_refused or self._have_left(only)):
                 changed.clear()
                 await changed.wait()
+
+    def patience_s(self, *, has_begun: bool) -> float:
+        """How long to wait for a peer that meets a need. An answer that has begun always waits, for
+        what it has would be lost; of others the callers are told at once when no peer has been
+        ready for so long."""
+        if has_begun or self._empty_since is None:
+            return NO_PEER_SECONDS
+        return max(0.0, self._empty_since + NO_PEER_SECONDS - _now())
+
+    async def require(self, need: Need, deadline: float) -> None:
+        """Return once a peer that meets ``need`` is ready, so that an answer can begin. Raises as
+        ``reserve`` does if there is none for as long as ``patience_s``, or by ``deadline``, by the
+        event loop's clock."""
+        if self.ready_for(need):
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(self.patience_s(has_begun=False), deadline - _now())):
+                await self.wait_ready(need=need)
+        if not self.ready_for(need):
+            raise self._none_usable(need)
 
     async def close(self) -> None:
         """Close every channel."""
@@ -298,10 +323,14 @@ class Pool:
     def _changed(self) -> None:
         self._ready = _distinct(each for each in self.peers if each.ready)
         self._kinds = list(dict.fromkeys(each.kind for each in self._ready))
+        if self._ready:
+            self._empty_since = None
+        elif self._empty_since is None:
+            self._empty_since = _now()
         for watcher in list(self.watchers):
             watcher()
 
-    def _none_usable(self) -> Exception:
+    def _none_usable(self, need: Need) -> Exception:
         role = self.role.upper()
         refusals = [f"{peer.title}: {peer.refusal}" for peer in self.peers if peer.refusal]
         if refusals and len(refusals) == len(self.peers):
@@ -310,6 +339,8 @@ class Pool:
             problem = f"no {self.role} is found at {', '.join(self._names)}"
         else:
             problem = f"none of {len(self.replicas)} {self.role}s is usable"
+            if self._ready and str(need):
+                problem += f" for {need}"
         return Unavailable(f"NO_{role}", "; ".join((problem, *refusals)))
 
 

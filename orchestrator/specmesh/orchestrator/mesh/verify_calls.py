@@ -27,6 +27,7 @@ from specmesh.orchestrator.mesh.examination import METHOD, is_healthy
 from specmesh.orchestrator.mesh.faults import CallFault, fault_of
 from specmesh.orchestrator.mesh.hedging import Hedge, HedgeBudget
 from specmesh.orchestrator.mesh.latency import Latencies
+from specmesh.orchestrator.mesh.need import Need
 from specmesh.orchestrator.mesh.next_drafts import (
     read_next_draft,
     seconds_per_level,
@@ -48,16 +49,14 @@ from specmesh.v1 import model_pb2
 
 log = logging.getLogger(__name__)
 
-NO_VERIFIER_SECONDS = 5.0
-"""How long a request waits for a replica of the target to become ready."""
-
 _hedges = names.HEDGES.instrument()
 
 
 class VerifyCalls:
     """Asks for verifications. ``deadline`` is the request's, by the event loop's clock;
-    ``target`` the kind of the model that must answer, None for any; ``num_top_logprobs`` what each
-    verdict's ``logprobs`` are to list, None for none; ``epoch`` the session's."""
+    ``need`` is what every replica that answers must meet, and besides be able to hold the call's
+    tokens; ``num_top_logprobs`` what each verdict's ``logprobs`` are to list, None for none;
+    ``epoch`` the session's."""
 
     def __init__(
         self,
@@ -70,7 +69,7 @@ class VerifyCalls:
         *,
         vocab_size: int,
         deadline: float,
-        target: str | None,
+        need: Need,
         num_top_logprobs: int | None,
         epoch: int,
         tokens: TracedTokens | None,
@@ -86,7 +85,7 @@ class VerifyCalls:
         self._sampling_message = write_sampling(sampling)
         self._vocab_size = vocab_size
         self._deadline = deadline
-        self._target = target
+        self._need = need
         self._num_top_logprobs = num_top_logprobs
         self._epoch = epoch
         self._tokens = tokens
@@ -100,14 +99,20 @@ class VerifyCalls:
         """
         loop = asyncio.get_running_loop()
         attempts = Attempts(
-            *(self._pool, self._prefix, self._deadline, self._target),
+            *(self._pool, self._prefix, self._deadline),
+            replace(
+                self._need,
+                num_tokens=context.num_committed + len(command.path) + len(command.tree),
+            ),
             is_healthy=lambda peer: self._is_healthy(peer, context),
             wanted=_wanted(command),
         )
         with closing(attempts), self._admission.verifying(len(command.tree) + 1):
             while True:
                 if not attempts.has_ready_replica:
-                    timeout_s = min(NO_VERIFIER_SECONDS, self._deadline - loop.time())
+                    timeout_s = min(
+                        self._pool.patience_s(has_begun=True), self._deadline - loop.time()
+                    )
                     await attempts.wait_ready(timeout_s)
                     self._check_target()
                 verified = await self._hedged(command, context, attempts)
@@ -177,12 +182,12 @@ class VerifyCalls:
         return await is_healthy(peer, self._vocab_size, deadline, context.parent)
 
     def _check_target(self) -> None:
-        served = self._pool.kinds
-        if self._target is not None and served and self._target not in served:
+        served, began_with = self._pool.kinds, self._need.kind
+        if began_with is not None and served and began_with not in served:
             raise FailedPrecondition(
                 "TARGET_REPLACED",
-                f"the answer began with {self._target}, but the mesh serves {served[0]} by now",
-                {"began_with": self._target, "served": served[0]},
+                f"the answer began with {began_with}, but the mesh serves {served[0]} by now",
+                {"began_with": began_with, "served": served[0]},
             )
 
     async def _try(

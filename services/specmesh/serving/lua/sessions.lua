@@ -1,26 +1,79 @@
 -- The transitions of one session. Redis runs a script alone, from start to end, so each
 -- transition happens entirely or not at all. sessions.py says what they mean.
 --
--- KEYS  session  hash: epoch, writer, secret, model, request, num_prompt_tokens and, once it has
+-- KEYS  session  hash: epoch, writer, secret, model, request, num_prompt_tokens; turn, which has
+--                epoch and writer again; seal, a hash of all that never changes; and, once it has
 --                ended, ended: why the answer was complete, or CANCELLED
 --       tokens   string: prompt and committed tokens, each a little-endian uint32
 --                whose highest bit is for the caller
 -- ARGV  transition, time to live in s, then the transition's own
 -- Returns {status, ...}
 --
+-- A session that is damaged, by whatever wrote to its keys, counts as one that isn't there: its
+-- writer puts it again, and its client goes on from what it has. {'not_found', WHAT} and
+-- {'ok', 1, WHAT} say what was damaged.
+--
 -- Any of them may run late, long after its caller gave up, and in any order.
 
 local session, tokens = KEYS[1], KEYS[2]
 local transition, ttl_s = ARGV[1], ARGV[2]
 local TOKEN_BYTES = 4
+local MOST = 2 ^ 32 -- of an epoch and one
 local CANCELLED = 'cancelled'
 
 local stored = {}
-stored.epoch, stored.writer, stored.secret, stored.num_prompt_tokens, stored.ended =
-  unpack(redis.call('HMGET', session, 'epoch', 'writer', 'secret', 'num_prompt_tokens', 'ended'))
-local exists = stored.epoch
+stored.epoch, stored.writer, stored.secret, stored.num_prompt_tokens, stored.ended, stored.turn =
+  unpack(redis.call('HMGET', session, 'epoch', 'writer', 'secret', 'num_prompt_tokens', 'ended',
+    'turn'))
+
+local function begins_with(text, start)
+  return text:sub(1, #start) == start
+end
+
+local function turn_of(epoch, writer)
+  return writer .. ' ' .. epoch
+end
+
+-- What is damaged of the session, as far as a glance tells.
+local function damage(num_bytes)
+  if not (stored.writer and stored.secret and tonumber(stored.num_prompt_tokens)
+      and (tonumber(stored.epoch) or MOST) < MOST) then
+    return 'its fields'
+  end
+  -- A version from before turns leaves the turn of another writer there when it takes a session.
+  if stored.turn and begins_with(stored.turn, stored.writer .. ' ')
+      and stored.turn ~= turn_of(stored.epoch, stored.writer) then
+    return 'its epoch'
+  end
+  if num_bytes % TOKEN_BYTES ~= 0 or num_bytes < stored.num_prompt_tokens * TOKEN_BYTES then
+    return 'the number of its tokens'
+  end
+end
+
+-- A hash of what never changes.
+local function seal_of(secret, model, request, num_prompt_tokens, all)
+  local prompt = all:sub(1, num_prompt_tokens * TOKEN_BYTES)
+  return redis.sha1hex(table.concat(
+    {secret, #model, model, #request, request, num_prompt_tokens, redis.sha1hex(prompt)}, ' '))
+end
+
+-- Whether the session is what was written, down to the last byte of its prompt; sessions of
+-- versions from before seals are taken to be.
+local function is_sealed()
+  local model, request, seal = unpack(redis.call('HMGET', session, 'model', 'request', 'seal'))
+  return model and request and (not seal or seal == seal_of(
+    stored.secret, model, request, stored.num_prompt_tokens, redis.call('GET', tokens)))
+end
+
+local exists, damaged = false, nil
+if stored.epoch then
+  local num_bytes = redis.call('STRLEN', tokens)
   -- Short of memory, Redis may have evicted one key of the session and left the other.
-  and redis.call('STRLEN', tokens) >= stored.num_prompt_tokens * TOKEN_BYTES
+  if num_bytes > 0 then
+    damaged = damage(num_bytes)
+    exists = not damaged
+  end
+end
 
 local function keep_alive()
   redis.call('EXPIRE', session, ttl_s)
@@ -37,27 +90,28 @@ local function ahead_of(epoch, writer)
   return difference
 end
 
-local function begins_with(text, start)
-  return text:sub(1, #start) == start
-end
-
 local function write(epoch, writer, secret, model, request, num_prompt_tokens, all)
   redis.call('DEL', session)
   redis.call('HSET', session, 'epoch', epoch, 'writer', writer, 'secret', secret,
-    'model', model, 'request', request, 'num_prompt_tokens', num_prompt_tokens)
+    'model', model, 'request', request, 'num_prompt_tokens', num_prompt_tokens,
+    'turn', turn_of(epoch, writer),
+    'seal', seal_of(secret, model, request, num_prompt_tokens, all))
   redis.call('SET', tokens, all)
   keep_alive()
 end
 
 local function begin(epoch, writer, secret, ...)
-  if not exists then
-    write(epoch, writer, secret, ...)
-    return {'ok', 1}
+  if exists then
+    if stored.secret ~= secret then
+      return {'taken'}
+    end
+    if is_sealed() then
+      return {'ok', 0}
+    end
+    damaged = 'its request or its prompt'
   end
-  if stored.secret ~= secret then
-    return {'taken'}
-  end
-  return {'ok', 0}
+  write(epoch, writer, secret, ...)
+  return {'ok', 1, damaged}
 end
 
 local function put(epoch, writer, secret, model, request, num_prompt_tokens, all)
@@ -109,6 +163,9 @@ local function finish(num_generated, why)
 end
 
 local function read()
+  if not is_sealed() then
+    return {'not_found', 'its request or its prompt'}
+  end
   local model, request = unpack(redis.call('HMGET', session, 'model', 'request'))
   return {'ok', tonumber(stored.epoch), model, request, stored.ended or '',
     redis.call('PTTL', session), tonumber(stored.num_prompt_tokens), redis.call('GET', tokens)}
@@ -131,7 +188,7 @@ local function take(epoch, writer, received, exactly)
     redis.call('SET', tokens, redis.call('GETRANGE', tokens, 0, prompt_bytes - 1) .. received)
     redis.call('HDEL', session, 'ended')
   end
-  redis.call('HSET', session, 'epoch', epoch, 'writer', writer)
+  redis.call('HSET', session, 'epoch', epoch, 'writer', writer, 'turn', turn_of(epoch, writer))
   keep_alive()
   return {'ok', tonumber(epoch), generated}
 end
@@ -150,7 +207,7 @@ elseif transition == 'put' then
   return put(unpack(ARGV, 3))
 end
 if not exists then
-  return {'not_found'}
+  return {'not_found', damaged}
 end
 local of_its_client = {read = read, take = take, cancel = cancel}
 if of_its_client[transition] then
