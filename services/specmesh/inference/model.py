@@ -24,6 +24,22 @@ class ModelNotLoadable(Exception):
     """The named model cannot be loaded; the message says what was tried."""
 
 
+MAX_REASON_CHARS = 400
+_TELLING = (OSError, ValueError, RuntimeError, ImportError)
+"""Errors whose text alone says what is wrong, as a rule."""
+
+
+def reason_of(error: Exception) -> str:
+    """The first line of what ``error`` says, with its type where the text alone says little.
+
+    Libraries raise errors of many lines: reports, lists of all that they know, advice.
+    """
+    text = str(error).strip().partition("\n")[0][:MAX_REASON_CHARS]
+    if not text:
+        return type(error).__name__
+    return text if isinstance(error, _TELLING) else f"{type(error).__name__}: {text}"
+
+
 class DeviceLost(Exception):
     """The device has failed and lost all that it held: no forward pass will succeed any more."""
 
@@ -43,6 +59,7 @@ class ModelDescription:
     that nobody wants any more stops in the middle. ``heads_depth``: how many tokens deep its heads
     draft, 0 for a model without heads. ``scores_trees``: else chains alone. ``kv_capacity_tokens``:
     the most that its KV cache holds, for a model without a ``pool`` that says so; 0 for no limit.
+    ``asked_in_vain``: sentences on what its files ask of answers that is not done.
     """
 
     name: str
@@ -60,6 +77,7 @@ class ModelDescription:
     heads_depth: int = 0
     scores_trees: bool = True
     kv_capacity_tokens: int = 0
+    asked_in_vain: tuple[str, ...] = ()
 
 
 class Cancellation(threading.Event):

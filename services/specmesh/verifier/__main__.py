@@ -6,6 +6,7 @@ Under torchrun its processes share one target: each holds a part of it, rank 0 s
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -28,6 +29,8 @@ from specmesh.mesh.v1alpha1 import verifier_pb2, verifier_pb2_grpc
 from specmesh.serving.command_line import parse
 from specmesh.serving.server import serve
 from specmesh.verifier.servicer import VerifierServicer
+
+log = logging.getLogger(__name__)
 
 
 class VerifierSettings(InferenceSettings, SimulatedTargetSettings, VllmSettings):
@@ -80,9 +83,11 @@ class VerifierService(InferenceService):
             return EmptyModel()
         if self._verifier.backend == "simulated":
             return self._verifier.simulated_target()
-        if self._verifier.backend == "vllm":
-            return self._load_vllm()
-        return self._load_transformers()
+        is_vllm = self._verifier.backend == "vllm"
+        model = self._load_vllm() if is_vllm else self._load_transformers()
+        for settings in model.description.asked_in_vain:
+            log.warning("generation settings not followed", extra={"settings": settings})
+        return model
 
     def _refusals(self) -> Iterator[str]:
         """What of the settings doesn't go together."""

@@ -23,8 +23,9 @@ from specmesh.inference.model import (
     Logits,
     ModelDescription,
     ModelNotLoadable,
+    reason_of,
 )
-from specmesh.inference.models.loading import read_files
+from specmesh.inference.models.loading import naming, read_files
 from specmesh.inference.models.vllm.core import Core, Part
 from specmesh.inference.models.vllm.options import CoreOptions, digest_with
 from specmesh.inference.models.vllm.paths import PathRead, new_paths
@@ -64,6 +65,7 @@ class VllmModel:
         cls,
         name: str,
         *,
+        revision: str | None = None,
         dtype: str,
         device: str,
         num_threads: int,
@@ -72,14 +74,15 @@ class VllmModel:
         engine_options: str = "",
         chat_template: str | None,
     ) -> VllmModel:
-        """Load a local folder or a Hugging Face id; raises ``ModelNotLoadable``.
+        """Load a local folder, or a ``revision`` of a Hugging Face id; raises ``ModelNotLoadable``.
 
         transformers reads it first, for its tokenizer, for the digest of its weights, the same as
         that of a replica with our own engine, and to see that vLLM says the same. Of a quantized
         model it reads no weights (``quantized.py``).
         """
         check_versions()
-        description, plain = _read(name, dtype, chat_template)
+        with naming(name):
+            description, plain = _read(name, revision, dtype, chat_template)
         if cache_bytes is None and device == "cpu":
             cache_bytes = CPU_CACHE_BYTES
         device_type = torch.device(device).type
@@ -87,6 +90,7 @@ class VllmModel:
             core = Core(
                 CoreOptions(
                     model=name,
+                    revision=revision,
                     dtype=dtype,
                     device_type=device_type,
                     context_tokens=description.context_tokens,
@@ -102,7 +106,7 @@ class VllmModel:
         except ModelNotLoadable:
             raise
         except Exception as error:
-            raise ModelNotLoadable(f"vLLM cannot load {name!r}: {error}") from error
+            raise ModelNotLoadable(f"vLLM cannot load {name!r}: {reason_of(error)}") from error
         digest = digest_with(description.weights_digest, engine_options)
         is_same = digest == description.weights_digest
         description = replace(
@@ -259,15 +263,15 @@ class VllmSequence:
 
 
 def _read(
-    name: str, dtype: str, chat_template: str | None
+    name: str, revision: str | None, dtype: str, chat_template: str | None
 ) -> tuple[ModelDescription, PlainLogits | None]:
     """What the model is, and what transformers says with it, None if it is quantized. What
     transformers has of it is gone afterwards, so that vLLM has the memory."""
-    files = read_files(name)
+    files = read_files(name, revision)
     if files.is_quantized:
         return describe_quantized(files, dtype, chat_template), None
     # "sdpa" leaves caps on scores out, "eager" overflows in float16.
-    is_capped = getattr(files.config, "attn_logit_softcapping", None)
+    is_capped = getattr(files.text_config, "attn_logit_softcapping", None)
     loaded = files.load(dtype, "cpu", None, attention="eager" if is_capped else "sdpa")
     plain = PlainLogits.of(name, loaded.model)
     return loaded.describe(dtype, None, chat_template), plain
