@@ -14,7 +14,7 @@ from typing import Any, Self
 FOLLOWED = frozenset({"eos_token_id"})
 
 LEFT_TO_REQUESTS: Mapping[str, tuple[object, ...]] = {
-    "do_sample": (True,),
+    "do_sample": (True, False),  # false is what transformers does unless told otherwise
     "temperature": (1.0,),
     "top_k": (0,),
     "top_p": (1.0,),

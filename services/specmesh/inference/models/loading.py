@@ -72,7 +72,9 @@ class ModelFiles:
         more: dict[str, Any] = {}
         if self.text_config is not self.config:
             config = copy.deepcopy(self.text_config)
-            config.tie_word_embeddings |= self.config.tie_word_embeddings  # who decides varies
+            # Which of the two decides varies between architectures.
+            tied = (getattr(each, "tie_word_embeddings", False) for each in (config, self.config))
+            config.tie_word_embeddings = any(tied)
             more |= {"config": config, "key_mapping": TEXT_MODEL}
         with naming(self.name):
             if ranks is not None:
