@@ -17,7 +17,12 @@ from specmesh.inference.models.simulated_settings import SimulatedDrafterSetting
 from specmesh.inference.models.vllm.settings import VllmSettings
 from specmesh.inference.service.features import DRAFTING
 from specmesh.inference.service.prefixes import PrefixResolver
-from specmesh.inference.service.service import MODEL_SERVICE, InferenceService, InferenceSettings
+from specmesh.inference.service.service import (
+    MODEL_SERVICE,
+    REVISION,
+    InferenceService,
+    InferenceSettings,
+)
 from specmesh.mesh.v1alpha1 import drafter_pb2, drafter_pb2_grpc
 from specmesh.serving.command_line import parse
 from specmesh.serving.server import serve
@@ -34,6 +39,7 @@ class DrafterSettings(InferenceSettings, SimulatedDrafterSettings, VllmSettings)
         "known tokens",
     )
     model: str = Field("", description="folder or Hugging Face id; for transformers and vllm")
+    revision: str = Field("", description=REVISION)
     tokenizer: str = Field(
         "", description="folder or Hugging Face id of the target's tokenizer; other backends"
     )
@@ -65,6 +71,7 @@ class DrafterService(InferenceService):
         return load(
             self._drafter.backend,
             model=self._drafter.model,
+            revision=self._drafter.revision or None,
             tokenizer=self._drafter.tokenizer,
             corpus=self._drafter.corpus,
             ngram_order=self._drafter.ngram_order,

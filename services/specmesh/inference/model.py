@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -38,6 +39,12 @@ def reason_of(error: Exception) -> str:
     if not text:
         return type(error).__name__
     return text if isinstance(error, _TELLING) else f"{type(error).__name__}: {text}"
+
+
+def check_revision(name: str, revision: str | None) -> None:
+    """Raise ``ModelNotLoadable`` for a ``revision`` of a folder: only the hub has revisions."""
+    if revision is not None and Path(name).exists():
+        raise ModelNotLoadable(f"--revision is for Hugging Face ids, and {name!r} is a folder")
 
 
 class DeviceLost(Exception):

@@ -24,7 +24,12 @@ from specmesh.inference.models.tensor_parallel import Ranks, follow
 from specmesh.inference.models.vllm.settings import VllmSettings
 from specmesh.inference.service.features import VERIFYING
 from specmesh.inference.service.prefixes import PrefixResolver
-from specmesh.inference.service.service import MODEL_SERVICE, InferenceService, InferenceSettings
+from specmesh.inference.service.service import (
+    MODEL_SERVICE,
+    REVISION,
+    InferenceService,
+    InferenceSettings,
+)
 from specmesh.mesh.v1alpha1 import verifier_pb2, verifier_pb2_grpc
 from specmesh.serving.command_line import parse
 from specmesh.serving.server import serve
@@ -44,6 +49,7 @@ class VerifierSettings(InferenceSettings, SimulatedTargetSettings, VllmSettings)
         "known tokens, 'empty' answers at once, to measure hops",
     )
     model: str = Field("", description="folder or Hugging Face id of the target")
+    revision: str = Field("", description=REVISION)
     chat_template: Path | None = Field(
         None,
         description="file with a chat template in Jinja, in place of the target's own",
@@ -102,6 +108,8 @@ class VerifierService(InferenceService):
                 yield f"{backend} has no use for --heads"
             if settings.units:
                 yield f"--units: {backend} has nothing to divide"
+            if settings.revision and settings.backend != "vllm":
+                yield f"--revision: {backend} reads no model"
         yield from settings.refusals(settings.backend)
         if settings.heads and ranks is not None:
             yield f"--heads needs the target in one process, not divided among {ranks.count} ranks"
@@ -115,6 +123,7 @@ class VerifierService(InferenceService):
         file = self._verifier.chat_template
         return VllmModel.load(
             self._verifier.model,
+            revision=self._verifier.revision or None,
             dtype=self._verifier.dtype,
             device=self._verifier.device,
             num_threads=self._verifier.num_threads,
@@ -142,6 +151,7 @@ class VerifierService(InferenceService):
 
         model = TransformersModel.load(
             self._verifier.model,
+            revision=self._verifier.revision or None,
             dtype=self._verifier.dtype,
             device=self._verifier.device,
             cache_bytes=self._verifier.cache_bytes,

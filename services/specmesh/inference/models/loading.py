@@ -18,7 +18,12 @@ from transformers.utils import CONFIG_NAME, GENERATION_CONFIG_NAME
 from transformers.utils import logging as transformers_logging
 from transformers.utils.hub import cached_file, extract_commit_hash
 
-from specmesh.inference.model import ModelDescription, ModelNotLoadable, reason_of
+from specmesh.inference.model import (
+    ModelDescription,
+    ModelNotLoadable,
+    check_revision,
+    reason_of,
+)
 from specmesh.inference.models.chat_templates import template_of
 from specmesh.inference.models.checkpoint_tensors import check_tensors
 from specmesh.inference.models.digests import digest_of_weights
@@ -186,8 +191,7 @@ def read_files(name: str, revision: str | None = None) -> ModelFiles:
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     take_over("transformers")
     with naming(name):
-        if revision is not None and Path(name).exists():
-            raise ModelNotLoadable(f"--revision is for Hugging Face ids, and {name!r} is a folder")
+        check_revision(name, revision)
         config = AutoConfig.from_pretrained(name, revision=revision)
         tokenizer = AutoTokenizer.from_pretrained(name, revision=revision)
         generation = Generation.of(

@@ -35,6 +35,10 @@ from specmesh.v1.model_pb2 import ModelFeature
 
 log = logging.getLogger(__name__)
 
+REVISION = (
+    "branch, tag or commit of the Hugging Face id, of which all files are then read; by default "
+    "its main branch"
+)
 WARM_UP_PREFIX = 32
 WARM_UP_WIDTHS = (0, 1, 4, 8)
 
