@@ -137,6 +137,20 @@ def test_tensors_that_the_model_has_no_use_for_are_told(copy, caplog):
     assert "1 tensor (model.layers.0.bias)" in told.tensors
 
 
+def test_a_verifier_with_other_weights_is_refused_as_an_error_with_both_digests(copy, tmp_path):
+    """Of two that are up only one answers, and who runs them must hear of it."""
+    other = shutil.copytree(copy, tmp_path / "elsewhere" / copy.name)
+    change_tensors(other, lambda tensors: tensors["model.norm.weight"].mul_(2))
+    with Processes() as processes:
+        verifiers = [processes.service("verifier", "--model", str(each)) for each in (copy, other)]
+        drafter = ("drafter", "--backend", "random", "--tokenizer", str(copy))
+        orchestrator = processes.orchestrator(verifiers, [processes.service(*drafter)])
+        told = orchestrator.wait_event("peer refused")
+        digests = [each.wait_event("model ready")["weights_digest"] for each in verifiers]
+    assert told["level"] == "error"
+    assert all(digest[:12] in told["reason"] for digest in digests)
+
+
 # Models of text and images
 
 
