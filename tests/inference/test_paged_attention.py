@@ -158,7 +158,12 @@ def test_prefix_without_room_is_refused_and_nothing_is_lost(load):
     "dtype",
     [
         torch.float32,
-        torch.bfloat16,
+        pytest.param(
+            torch.bfloat16,
+            marks=pytest.mark.skipif(
+                not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="oneDNN has no bf16 here"
+            ),
+        ),
         pytest.param(
             torch.float16,
             marks=pytest.mark.skipif(
