@@ -41,6 +41,8 @@ CPU_STEP_TOKENS = 512
 """So many tokens take a CPU a long time, and whoever comes next waits for it."""
 CHUNK_TOKENS = 256
 """Of one prefix in a step, where others wait."""
+FIRST_TOKENS = (0, 1)
+"""For a first forward, which shows whether vLLM has kernels for the model on this device."""
 
 
 class VllmModel:
@@ -117,11 +119,13 @@ class VllmModel:
             scores_trees=False,  # a request for each path: the best chain is cheaper
         )
         model = cls(core, description)
-        if is_same and plain is not None:
-            try:
+        try:
+            if is_same and plain is not None:
                 plain.check(model)
-            except DeviceLost as error:
-                raise ModelNotLoadable(f"vLLM cannot compute {name!r}: {error}") from error
+            else:
+                model.open(FIRST_TOKENS, Cancellation(), 0).score(EMPTY)
+        except DeviceLost as error:
+            raise ModelNotLoadable(cannot_compute(name, dtype, error)) from error
         return model
 
     def open(
@@ -275,6 +279,16 @@ def _read(
     loaded = files.load(dtype, "cpu", None, attention="eager" if is_capped else "sdpa")
     plain = PlainLogits.of(name, loaded.model)
     return loaded.describe(dtype, None, chat_template), plain
+
+
+def cannot_compute(name: str, dtype: str, error: DeviceLost) -> str:
+    """Why vLLM, which has loaded the model ``name`` in ``dtype``, cannot compute it."""
+    what = f"vLLM cannot compute {name!r} in {dtype}"
+    # vLLM's kernels for Intel's AMX, which it takes for weights of 8 or 4 bits where the processor
+    # has it, check this only in a forward.
+    if "to be bfloat16 or half" in str(error):
+        return f"{what}: on this processor its kernels need --dtype bfloat16 or float16 ({error})"
+    return f"{what}: {error}"
 
 
 def step_tokens_on(device_type: str) -> int:
