@@ -10,7 +10,7 @@ SEED := 0
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm demo test schedules browser check hashes images k8s-check k8s-smoke vllm-check try-vllm format proto bench chaos outside phoenix train clean
+.PHONY: help setup setup-vllm demo test numbers schedules browser check hashes images k8s-check k8s-smoke vllm-check try-vllm format proto bench chaos outside phoenix train clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,15 @@ test k8s-check vllm-check: export PYTHONDONTWRITEBYTECODE =
 
 test: $(READY) ## run all tests
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+
+# For each processor: the instruction set of PyTorch's own kernels, and of oneDNN's.
+INSTRUCTIONS := default:SSE41 avx2:AVX2 avx512:AVX512_CORE avx512:DEFAULT
+
+numbers: $(READY) ## run the tests of numbers as older processors would: INSTRUCTIONS=default:SSE41
+	for level in $(INSTRUCTIONS); do echo "$$level"; \
+		ATEN_CPU_CAPABILITY=$${level%:*} ONEDNN_MAX_CPU_ISA=$${level#*:} \
+		$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m numbers tests/inference || exit; \
+	done
 
 schedules: $(READY) ## run the orchestrator through 100,000 schedules on a virtual clock
 	$(BIN)/python -m tests.schedules $(ARGS)

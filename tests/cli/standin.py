@@ -1,7 +1,7 @@
 """A process that behaves like a server of the mesh, without a model.
 
-``standin.py [--port N] [--fail MESSAGE] [--stubborn] [--silent]``; it logs what it was
-started with, and when it was told to end.
+``standin.py [--port N] [--fail MESSAGE] [--warn REASON] [--stubborn] [--silent]``; it logs what it
+was started with, and when it was told to end.
 """
 
 import argparse
@@ -15,13 +15,14 @@ import time
 parser = argparse.ArgumentParser()
 parser.add_argument("--port", type=int, default=0)
 parser.add_argument("--fail", help="end with this complaint instead of serving")
+parser.add_argument("--warn", help="log a warning, twice, and an error once it serves")
 parser.add_argument("--stubborn", action="store_true", help="ignore SIGTERM")
 parser.add_argument("--silent", action="store_true", help="never say that it serves")
 options = parser.parse_args()
 
 
-def log(event, **fields):
-    sys.stderr.write(json.dumps({"level": "info", "event": event, **fields}) + "\n")
+def log(event, level="info", **fields):
+    sys.stderr.write(json.dumps({"level": level, "event": event, **fields}) + "\n")
 
 
 def end(*_):
@@ -37,5 +38,9 @@ if options.fail:
 listener = socket.create_server(("127.0.0.1", options.port))
 if not options.silent:
     log("serving", address=f"127.0.0.1:{listener.getsockname()[1]}")
+if options.warn:
+    log("odd", level="warning", reason=options.warn)
+    log("odd", level="warning", reason=options.warn)
+    log("refused", level="error", reason=options.warn, exception="of many\nlines")
 while True:
     signal.pause()

@@ -1,5 +1,6 @@
 """A model's files are fetched whole and as listed, or not at all."""
 
+import shutil
 import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -241,3 +242,32 @@ def test_a_token_is_not_sent_in_clear_text(model, server, tmp_path, monkeypatch)
     assert fetched.exit_code == 1
     assert "a token is not sent in clear text" in fetched.output
     assert server.asked == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "revision"),
+    [((), "main"), (("--revision", "v1"), "v1"), (("--revision", "refs/pr/1"), "refs%2Fpr%2F1")],
+)
+def test_a_revision_of_a_hugging_face_id_is_fetched(
+    server, model, tmp_path, monkeypatch, flags, revision
+):
+    monkeypatch.setenv("HF_ENDPOINT", server.url)
+    there = server.folder / "somebody/tiny/resolve" / revision
+    shutil.copytree(model, there)
+    (there / FILE).unlink()  # a hub has none
+    arguments = ("--digest", digest_of(model), "--sums", model / FILE, *flags)
+    found = models("fetch", "somebody/tiny", tmp_path / "here", *arguments)
+    assert found.exit_code == 0, found.output
+    assert (tmp_path / "here/parts/1.safetensors").read_bytes() == WEIGHTS
+    assert {path for path, _ in server.asked} == {
+        f"/somebody/tiny/resolve/{revision}/{name}"
+        for name in ("config.json", "parts/1.safetensors")
+    }
+
+
+@pytest.mark.parametrize("source", ["https://models.example.org/tiny", "{folder}"])
+def test_a_revision_of_what_has_none_is_refused(model, tmp_path, source):
+    where = (source.format(folder=model), tmp_path / "here")
+    found = models("fetch", *where, "--digest", digest_of(model), "--revision", "v1")
+    assert found.exit_code == 1
+    assert "has no revisions" in found.output

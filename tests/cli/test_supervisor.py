@@ -13,7 +13,7 @@ import psutil
 import pytest
 import redis.asyncio
 
-from specmesh.cli.local.logs import latest_event, serving_address
+from specmesh.cli.local.logs import Alarms, latest_event, serving_address
 from specmesh.cli.local.process import PORT, Process, ProcessSpec, StartError
 from specmesh.cli.local.redis import redis_spec
 from specmesh.cli.local.supervisor import Supervisor
@@ -245,3 +245,29 @@ async def test_redis_with_a_directory_keeps_what_it_held_when_it_was_killed(supe
         await supervisor.end_and_restart("redis", signal.SIGKILL, 0.0)
     async with redis.asyncio.from_url(url, decode_responses=True) as connection:
         assert await connection.get("name") == "value"
+
+
+async def test_warnings_and_errors_of_a_process_are_reported_each_event_once(supervisor, reports):
+    await supervisor.start(standin("one", "--warn", "not what was asked for"))
+    assert await reports.get() == "one: warning: odd reason=not what was asked for"
+    assert await reports.get() == "one: error: refused reason=not what was asked for"
+    assert reports.empty()
+
+
+def test_an_event_is_reported_again_a_minute_later():
+    told = []
+    alarms = Alarms("one", told.append)
+    line = json.dumps({"level": "warning", "event": "odd"})
+    for now in (100.0, 159.0, 161.0):
+        alarms.look_at(line, now)
+    alarms.look_at("no JSON", 300.0)
+    assert told == ["one: warning: odd"] * 2
+
+
+def test_of_a_process_that_starts_errors_are_left_to_the_failure_of_the_start():
+    told = []
+    alarms = Alarms("one", told.append)
+    for level in ("error", "warning", "info"):
+        line = json.dumps({"level": level, "event": f"some {level}"})
+        alarms.look_at(line, 0.0, is_starting=True)
+    assert told == ["one: warning: some warning"]

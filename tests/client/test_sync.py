@@ -8,12 +8,14 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from itertools import count
 
 import grpc
 import pytest
 
 from specmesh.client import AsyncClient, Client, ClientOptions, Hooks, InvalidRequest, SpecmeshError
+from specmesh.client.background import Background
 from specmesh.client.testing import FakeMesh
 
 WORDS = ("one ", "two ", "three ", "four")
@@ -116,6 +118,60 @@ def test_an_interrupt_cancels_the_call_that_is_waited_for():
     assert ended == ["waiting", "interrupted", "cancelled at the mesh", "answered again"]
 
 
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+def test_an_interrupt_at_any_line_of_a_call_leaves_nothing_that_runs():
+    """Also right after the call was handed over, when nothing waits for it yet."""
+    begun, over = [], []
+
+    async def work(number):
+        begun.append(number)
+        try:
+            await asyncio.sleep(0.2)
+        finally:
+            over.append(number)
+
+    background = Background()
+    background.run(asyncio.sleep(0))
+    for number in count():
+        with suppress(KeyboardInterrupt), interrupted_at_line(number):
+            background.run(work(number))
+            break
+        background.run(asyncio.sleep(0.001))
+        assert begun == over
+    background.stop()
+    assert number > 10
+    assert len(begun) > 5
+
+
+INTERRUPTIBLE = {
+    Background.run.__code__,
+    *(
+        getattr(asyncio.BaseEventLoop, name).__code__
+        for name in ("call_soon_threadsafe", "_call_soon", "_check_closed")
+    ),
+    asyncio.SelectorEventLoop._write_to_self.__code__,
+}
+
+
+@contextmanager
+def interrupted_at_line(number):
+    """An interrupt comes at that line of ``run``, and of what hands its call over, counted from
+    here. Not while a lock is taken or given back, where a signal's handler doesn't run either."""
+    lines = count()
+
+    def trace(frame, event, argument):
+        if event == "line" and next(lines) == number:
+            raise KeyboardInterrupt
+        return trace if frame.f_code in INTERRUPTIBLE else None
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
 def test_a_fork_leaves_a_used_client_usable_on_both_sides_and_an_answer_going_on():
     told = run_program(FORKED)
     assert sorted(told) == [
@@ -187,6 +243,7 @@ with testing.FakeMesh() as mesh, Client(mesh.address) as client:
 LEFT = """
 import gc, grpc
 from specmesh.client.background import background
+from specmesh.client.background import Background
 from specmesh.client.testing import FakeMesh
 
 class Passing(grpc.aio.UnaryStreamClientInterceptor):
@@ -207,6 +264,7 @@ with FakeMesh() as mesh, Client(mesh.address, interceptors=[INTERCEPTORS]) as cl
 # The mesh is another process: gRPC's own threads, which serve, do not survive a fork.
 MESH = """
 import sys
+from specmesh.client.background import Background
 from specmesh.client.testing import FakeMesh
 with FakeMesh() as mesh:
     mesh.answer("a first answer")

@@ -11,6 +11,7 @@ import grpc
 import numpy as np
 import pytest
 import torch
+from tests.inference.rounding import assert_rounded
 from tests.servers import running_server
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers import models as tokenizer_models
@@ -125,6 +126,7 @@ class Plain:
     def __init__(self, folder: Path, attention: str = "sdpa") -> None:
         self.architecture = folder.name
         model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation=attention)
+        self.config: PreTrainedConfig = model.config
         self._model = model.double().eval()
         self._known: dict[tuple[int, ...], np.ndarray] = {}
 
@@ -135,6 +137,10 @@ class Plain:
             with torch.inference_mode():
                 self._known[key] = self._model(torch.tensor([key])).logits[0, -1].numpy()
         return self._known[key]
+
+    def assert_says(self, found: np.ndarray, exact: np.ndarray) -> None:
+        """``found`` is ``exact``, which this model said, but for rounding in single precision."""
+        assert_rounded(found, exact, self.config)
 
     def rows(self, prefix: Sequence[int], tree: TokenTree) -> np.ndarray:
         """Logits ``[nodes, vocab]`` after the prefix and each node of ``tree``."""

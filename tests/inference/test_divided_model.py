@@ -13,6 +13,7 @@ import psutil
 import pytest
 import torch
 from tests.e2e.processes import Processes
+from tests.inference.rounding import bound
 
 from specmesh import models
 from specmesh.decoding.tree import EMPTY, TokenTree
@@ -29,7 +30,6 @@ from specmesh.verifier.__main__ import VerifierService, VerifierSettings
 CORES = sorted(os.sched_getaffinity(0))[:2]
 UNITS = ",".join(f"cpu:{core}" for core in CORES)
 PLANS = [FixedPlan(shares) for shares in ((0.5, 0.5), (0.8, 0.2), (0.0, 1.0), (1.0, 0.0))]
-TOLERANCE = 1e-4
 NEVER = Cancellation()
 
 pytestmark = pytest.mark.skipif(len(CORES) == 1, reason="two units need two cores")
@@ -79,14 +79,20 @@ def random_tree(rng, size, vocab_size):
     return TokenTree(tuple(map(int, tokens)), tuple(parents))
 
 
-def differ(one, other, prefix, *steps):
-    """The greatest difference of logits after ``prefix`` and the nodes of growing trees."""
+def assert_same(one, other, prefix, *steps):
+    """Both say the same after ``prefix`` and the nodes of growing trees."""
     rows = []
     for model in (one, other):
         sequence = model.open(prefix, NEVER)
         rows.append(np.concatenate([sequence.score(tree) for tree in steps]))
         sequence.close(())
-    return np.abs(rows[0] - rows[1]).max()
+    assert_same_rows(other, *rows)
+
+
+def assert_same_rows(model, one, other):
+    """They differ by the rounding of both, of logits of ``model``."""
+    apart = 2 * bound(model._model.config, other)
+    np.testing.assert_allclose(one, other, rtol=0, atol=apart)
 
 
 class TestShippedTarget:
@@ -98,7 +104,7 @@ class TestShippedTarget:
             for plan in (planned, PLANS[turn % 3]):
                 target.crew.use(plan)
                 tree = random_tree(rng, int(rng.integers(1, 33)), 4096)
-                assert differ(target, undivided_target, prefix, tree) < TOLERANCE
+                assert_same(target, undivided_target, prefix, tree)
         target.crew.use(planned)
 
     def test_sequences_in_scattered_blocks_and_several_at_once(self, target, undivided_target):
@@ -116,7 +122,7 @@ class TestShippedTarget:
             rows.append(np.concatenate(each_rows))
             for sequence in each:
                 sequence.close(())
-        assert np.abs(rows[0] - rows[1]).max() < TOLERANCE
+        assert_same_rows(undivided_target, *rows)
 
     def test_shares_change_between_forwards_and_no_weight_moves(self, target, undivided_target):
         plan = Changing()
@@ -126,7 +132,7 @@ class TestShippedTarget:
         tree = EMPTY
         for forward in range(8):
             rows = [sequence.score(tree) for sequence in sequences]
-            assert np.abs(rows[0] - rows[1]).max() < TOLERANCE
+            assert_same_rows(undivided_target, *rows)
             tree = tree.extend([forward], [forward // 2])
         assert target.crew.memory.size == memory
         assert len(plan.seen) == 8
@@ -155,9 +161,9 @@ def check_by_every_plan(model, plain):
             prefix = [int(token) for token in rng.integers(0, 60, length)]
             tree = random_tree(rng, 20, 60)
             first = TokenTree(tree.token_ids[:7], tree.parents[:7])
-            assert differ(model, plain, prefix, EMPTY, first, tree) < TOLERANCE
+            assert_same(model, plain, prefix, EMPTY, first, tree)
             chain = TokenTree.chain(tree.token_ids)
-            assert differ(model, plain, prefix, chain) < TOLERANCE
+            assert_same(model, plain, prefix, chain)
 
 
 def test_weights_that_are_stored_the_other_way_round(folders, load):

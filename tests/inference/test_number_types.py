@@ -13,6 +13,8 @@ from specmesh.inference.model import Cancellation, ForwardRequest
 from specmesh.inference.models.cpu.linear import PackedLinear, pack_linears
 from specmesh.inference.models.transformers_model import TransformersModel
 
+pytestmark = pytest.mark.numbers
+
 NEVER = Cancellation()
 NUM_TOKENS = 24
 PROMPTS = [

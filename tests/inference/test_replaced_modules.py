@@ -17,6 +17,8 @@ from specmesh.inference.models.cpu.norm import FusedRMSNorm, fuse_norms
 from specmesh.inference.models.cpu.replace import replace
 from specmesh.inference.models.transformers_model import TransformersModel
 
+pytestmark = pytest.mark.numbers
+
 MAPPED_FILES = Path("/proc/self/maps")
 
 

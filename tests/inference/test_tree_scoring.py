@@ -13,9 +13,10 @@ from specmesh.decoding.prefix import BLOCK_TOKENS
 from specmesh.decoding.tree import EMPTY, TokenTree
 from specmesh.inference.model import Cancellation
 
+pytestmark = pytest.mark.numbers
+
 NEVER = Cancellation()
 
-TOLERANCE = 1e-4
 VOCAB_SIZE = 60
 PREFIX = [int(token) for token in np.random.default_rng(5).integers(0, VOCAB_SIZE, 45)]
 #     0 -+- 1 -+- 3 --- 5 --- 7
@@ -32,7 +33,7 @@ def model(load, architecture):
 def check(sequence, plain, prefix: Sequence[int], *steps: TokenTree) -> None:
     """Scores ``steps`` in turn, each a tree that begins with the one before."""
     rows = np.concatenate([sequence.score(tree) for tree in steps])
-    np.testing.assert_allclose(rows, plain.rows(prefix, steps[-1]), atol=TOLERANCE)
+    plain.assert_says(rows, plain.rows(prefix, steps[-1]))
 
 
 @st.composite
@@ -160,7 +161,7 @@ def test_sessions_that_share_a_beginning_never_disturb_each_other(model, plain):
         for sequence, prefix in zip(sequences, prefixes, strict=True):
             rows = sequence.score(cut(BRANCHING, size))
             want = plain.rows(prefix, cut(BRANCHING, size))[-len(rows) :]
-            np.testing.assert_allclose(rows, want, atol=TOLERANCE)
+            plain.assert_says(rows, want)
     sequences[0].close((1, 3, 5, 7))
     check(model.open(PREFIX, NEVER), plain, PREFIX, BRANCHING)
     sequences[1].close((2, 6))

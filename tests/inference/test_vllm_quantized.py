@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from tests.conformance.calls import request, verify, whole
 from tests.e2e.processes import Process
 from tests.inference.conftest import Plain
-from tests.vllm import address_of, needs_vllm, start_vllm
+from tests.vllm import PYTHON, address_of, needs_vllm, start_vllm
 from transformers import LlamaConfig
 
 from specmesh.decoding.tree import TokenTree
@@ -154,10 +155,37 @@ def test_a_folder_without_weights_is_named(folder, tmp_path):
         described(empty)
 
 
+PRETEND_AMX = """
+import sys, torch
+from specmesh.inference.model import ModelNotLoadable
+from specmesh.inference.models.vllm.model import VllmModel
+
+torch.cpu._is_amx_tile_supported = lambda: True
+options = {"device": "cpu", "num_threads": 1, "cache_bytes": 1 << 20, "tensor_parallel": 1}
+try:
+    VllmModel.load(sys.argv[1], dtype="float32", chat_template=None, **options)
+except ModelNotLoadable as error:
+    print("refused:", error)
+"""
+"""vLLM then takes its kernels for AMX, which look at the number type before they compute."""
+
+
+@needs_vllm
+def test_a_number_type_that_the_processors_kernels_do_not_take_is_refused_at_start(folder):
+    command = [str(PYTHON), "-c", PRETEND_AMX, str(folder)]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False).stdout
+    assert f"refused: vLLM cannot compute '{folder}' in float32: on this processor" in told
+    assert "--dtype bfloat16" in told
+
+
+HAS_AMX = torch.cpu._is_amx_tile_supported()
+
+
 @pytest.fixture(scope="module")
 def replica(folder) -> Iterator[Process]:
     """What vLLM makes of it."""
-    started = start_vllm("--cache-bytes", str(1 << 20), folder=folder)
+    dtype = "bfloat16" if HAS_AMX else "float32"
+    started = start_vllm("--cache-bytes", str(1 << 20), "--dtype", dtype, folder=folder)
     try:
         address_of(started)
         yield started

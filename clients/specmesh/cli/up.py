@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Annotated
@@ -50,6 +51,21 @@ DrafterModels = Annotated[
         "several drafters, the best first.",
         show_default="shipped",
         callback=check_drafters,
+    ),
+]
+TargetRevision = Annotated[
+    str,
+    typer.Option(
+        help="Branch, tag or commit of the target, if that is a Hugging Face id.",
+        show_default="its main branch",
+    ),
+]
+DrafterRevisions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--drafter-revision",
+        help="The same for the drafter; of several that are models once for each, in their order.",
+        show_default="the main branch",
     ),
 ]
 HeadsFolder = Annotated[
@@ -158,7 +174,9 @@ RecordContent = Annotated[
 def up(
     verifiers: Annotated[int, typer.Option(min=1, help="Replicas of the target.")] = 1,
     target: TargetModel = None,
+    revision: TargetRevision = "",
     drafter: DrafterModels = None,
+    drafter_revision: DrafterRevisions = None,
     backend: TargetBackend = Backend.TRANSFORMERS,
     drafter_backend: DrafterBackend = Backend.TRANSFORMERS,
     heads: HeadsFolder = None,
@@ -184,11 +202,15 @@ def up(
     if trace is Keep.OFF and record_content:
         raise typer.BadParameter("goes without --trace off", param_hint="--record-content")
 
+    chosen = replace(
+        real_models(target, drafter, threads, chat_template, heads, backend, drafter_backend),
+        revision=revision,
+        drafter_revisions=tuple(drafter_revision or ()),
+    )
+    check_revisions(chosen)
+    check_heads(strategy, chosen.heads)
+
     async def work() -> int:
-        chosen = real_models(
-            target, drafter, threads, chat_template, heads, backend, drafter_backend
-        )
-        check_heads(strategy, chosen.heads)
         options = MeshOptions(
             models=chosen,
             num_verifiers=verifiers,
@@ -243,6 +265,22 @@ def real_models(
         backend,
         drafter_backend,
     )
+
+
+def check_revisions(models: RealModels) -> None:
+    """Raise BadParameter for a revision of what has none, before anything loads."""
+    named = [name for name in models.drafter_names if name not in DRAFTER_BACKENDS]
+    revisions = models.drafter_revisions
+    if revisions and len(revisions) != len(named):
+        raise typer.BadParameter(
+            f"--drafter-revision is given {len(revisions)} times, and there are {len(named)} "
+            "drafters that are models"
+        )
+    pairs = [("--revision", models.target)] if models.revision else []
+    pairs += [("--drafter-revision", name) for name in named[: len(revisions)]]
+    for option, name in pairs:
+        if Path(name).exists():
+            raise typer.BadParameter(f"{option} is for Hugging Face ids, and {name!r} is a folder")
 
 
 def shipped_calibration(target: str | None, drafters: Sequence[str] | None) -> Path | None:

@@ -15,6 +15,7 @@ import logging
 import os
 import threading
 from collections.abc import Coroutine, Iterable
+from concurrent.futures import Future
 from typing import Any, TypeVar
 from weakref import WeakSet
 
@@ -51,11 +52,15 @@ class Background:
         if threading.current_thread() is self._thread:
             work.close()
             raise RuntimeError("a hook can't call the client that it belongs to")
-        future = asyncio.run_coroutine_threadsafe(work, self._running())
+        loop = self._running()
+        # Made before ``work`` is handed over: an interrupt may come right after that, when the
+        # mesh is asked already and nothing waits here yet.
+        outcome: Future[T] = Future()
         try:
-            return future.result()
+            loop.call_soon_threadsafe(_begin, work, outcome)
+            return outcome.result()
         except BaseException:
-            future.cancel()
+            outcome.cancel()
             raise
 
     def before_fork(self) -> None:
@@ -89,11 +94,13 @@ class Background:
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(
-                    target=self._loop.run_forever, name="specmesh-client", daemon=True
+                loop = asyncio.new_event_loop()
+                thread = threading.Thread(
+                    target=loop.run_forever, name="specmesh-client", daemon=True
                 )
-                self._thread.start()
+                thread.start()
+                # Once it runs: an interrupt before that leaves no loop that nobody runs.
+                self._loop, self._thread = loop, thread
             return self._loop
 
     def _close_connections(self) -> None:
@@ -105,6 +112,31 @@ class Background:
             closed.result(_PATIENCE_S)
         except TimeoutError:
             logger.warning("connections did not close within %g s", _PATIENCE_S)
+
+
+def _begin(work: Coroutine[Any, Any, T], outcome: Future[T]) -> None:
+    """Run ``work`` on this thread's loop for ``outcome``, which cancels it if cancelled."""
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(work)
+
+    def end(task: asyncio.Task[T]) -> None:
+        if task.cancelled():
+            outcome.cancel()
+            return
+        error = task.exception()
+        if not outcome.set_running_or_notify_cancel():
+            return  # nobody waits for it any more
+        if error is not None:
+            outcome.set_exception(error)
+        else:
+            outcome.set_result(task.result())
+
+    def leave(outcome: Future[T]) -> None:
+        if outcome.cancelled():
+            loop.call_soon_threadsafe(task.cancel)
+
+    task.add_done_callback(end)
+    outcome.add_done_callback(leave)
 
 
 async def _suspend(clients: Iterable[AsyncClient]) -> None:

@@ -20,6 +20,7 @@ from specmesh.inference.service.prefixes import PrefixResolver
 from specmesh.inference.service.service import (
     FOLDER_OR_ID,
     MODEL_SERVICE,
+    REVISION,
     InferenceService,
     InferenceSettings,
     check_named,
@@ -44,6 +45,7 @@ class DrafterSettings(InferenceSettings, SimulatedDrafterSettings, VllmSettings)
         validate_default=True,
         description="folder or Hugging Face id; for transformers and vllm",
     )
+    revision: str = Field("", description=REVISION)
     tokenizer: str = Field(
         "",
         validate_default=True,
@@ -94,6 +96,7 @@ class DrafterService(InferenceService):
         return load(
             self._drafter.backend,
             model=self._drafter.model,
+            revision=self._drafter.revision or None,
             tokenizer=self._drafter.tokenizer,
             corpus=self._drafter.corpus,
             ngram_order=self._drafter.ngram_order,

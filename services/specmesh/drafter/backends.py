@@ -10,7 +10,13 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from specmesh.inference.engine.unit_spec import UnitSpec
-from specmesh.inference.model import LanguageModel, ModelDescription, ModelNotLoadable
+from specmesh.inference.model import (
+    LanguageModel,
+    ModelDescription,
+    ModelNotLoadable,
+    check_revision,
+    reason_of,
+)
 from specmesh.inference.models.context_models import (
     ContextModel,
     NextTokenGuess,
@@ -32,6 +38,7 @@ def load(
     backend: Backend,
     *,
     model: str,
+    revision: str | None = None,
     tokenizer: str,
     corpus: str,
     ngram_order: int,
@@ -50,7 +57,12 @@ def load(
         from specmesh.inference.models.transformers_model import TransformersModel
 
         return TransformersModel.load(
-            model, dtype=dtype, device=device, cache_bytes=cache_bytes, units=units
+            model,
+            revision=revision,
+            dtype=dtype,
+            device=device,
+            cache_bytes=cache_bytes,
+            units=units,
         )
     if units is not None:
         raise ModelNotLoadable(f"--units: backend {backend!r} has nothing to divide")
@@ -59,6 +71,7 @@ def load(
 
         return VllmModel.load(
             model,
+            revision=revision,
             dtype=dtype,
             device=device,
             num_threads=num_threads,
@@ -68,8 +81,10 @@ def load(
             chat_template=None,
         )
     if backend == "simulated":
+        if revision is not None:
+            raise ModelNotLoadable("--revision: backend 'simulated' reads no model")
         return simulated.simulated_drafter()
-    loaded = _load_tokenizer(tokenizer)
+    loaded = _load_tokenizer(tokenizer, revision)
     vocab_size = loaded.get_vocab_size()
     name: str = backend
     guess: NextTokenGuess
@@ -96,16 +111,19 @@ def load(
     return ContextModel(description, guess)
 
 
-def _load_tokenizer(name: str) -> Tokenizer:
+def _load_tokenizer(name: str, revision: str | None) -> Tokenizer:
     path = Path(name) / "tokenizer.json"
-    if name and path.is_file():
-        return for_whole_texts(Tokenizer.from_file(str(path)))
     try:
-        return for_whole_texts(Tokenizer.from_pretrained(name))
+        if name and path.is_file():
+            check_revision(name, revision)
+            return for_whole_texts(Tokenizer.from_file(str(path)))
+        return for_whole_texts(Tokenizer.from_pretrained(name, revision=revision or "main"))
+    except ModelNotLoadable:
+        raise
     except Exception as error:  # the library raises bare Exceptions
         raise ModelNotLoadable(
             f"--tokenizer {name!r} is neither a folder with a tokenizer.json "
-            f"nor a Hugging Face id that can be fetched: {error}"
+            f"nor a Hugging Face id that can be fetched: {reason_of(error)}"
         ) from error
 
 

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -22,6 +23,28 @@ Logits = npt.NDArray[np.float32]
 
 class ModelNotLoadable(Exception):
     """The named model cannot be loaded; the message says what was tried."""
+
+
+MAX_REASON_CHARS = 400
+_TELLING = (OSError, ValueError, RuntimeError, ImportError)
+"""Errors whose text alone says what is wrong, as a rule."""
+
+
+def reason_of(error: Exception) -> str:
+    """The first line of what ``error`` says, with its type where the text alone says little.
+
+    Libraries raise errors of many lines: reports, lists of all that they know, advice.
+    """
+    text = str(error).strip().partition("\n")[0][:MAX_REASON_CHARS]
+    if not text:
+        return type(error).__name__
+    return text if isinstance(error, _TELLING) else f"{type(error).__name__}: {text}"
+
+
+def check_revision(name: str, revision: str | None) -> None:
+    """Raise ``ModelNotLoadable`` for a ``revision`` of a folder: only the hub has revisions."""
+    if revision is not None and Path(name).exists():
+        raise ModelNotLoadable(f"--revision is for Hugging Face ids, and {name!r} is a folder")
 
 
 class DeviceLost(Exception):
@@ -43,6 +66,7 @@ class ModelDescription:
     that nobody wants any more stops in the middle. ``heads_depth``: how many tokens deep its heads
     draft, 0 for a model without heads. ``scores_trees``: else chains alone. ``kv_capacity_tokens``:
     the most that its KV cache holds, for a model without a ``pool`` that says so; 0 for no limit.
+    ``asked_in_vain``: sentences on what its files ask of answers that is not done.
     """
 
     name: str
@@ -60,6 +84,7 @@ class ModelDescription:
     heads_depth: int = 0
     scores_trees: bool = True
     kv_capacity_tokens: int = 0
+    asked_in_vain: tuple[str, ...] = ()
 
 
 class Cancellation(threading.Event):

@@ -6,6 +6,7 @@ Under torchrun its processes share one target: each holds a part of it, rank 0 s
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -25,6 +26,7 @@ from specmesh.inference.service.features import VERIFYING
 from specmesh.inference.service.prefixes import PrefixResolver
 from specmesh.inference.service.service import (
     MODEL_SERVICE,
+    REVISION,
     InferenceService,
     InferenceSettings,
     check_named,
@@ -33,6 +35,8 @@ from specmesh.mesh.v1alpha1 import verifier_pb2, verifier_pb2_grpc
 from specmesh.serving.command_line import parse
 from specmesh.serving.server import serve
 from specmesh.verifier.servicer import VerifierServicer
+
+log = logging.getLogger(__name__)
 
 
 class VerifierSettings(InferenceSettings, SimulatedTargetSettings, VllmSettings):
@@ -50,6 +54,7 @@ class VerifierSettings(InferenceSettings, SimulatedTargetSettings, VllmSettings)
         validate_default=True,
         description="folder or Hugging Face id of the target; for transformers and vllm",
     )
+    revision: str = Field("", description=REVISION)
     chat_template: Path | None = Field(
         None,
         description="file with a chat template in Jinja, in place of the target's own",
@@ -91,9 +96,11 @@ class VerifierService(InferenceService):
             return EmptyModel()
         if self._verifier.backend == "simulated":
             return self._verifier.simulated_target()
-        if self._verifier.backend == "vllm":
-            return self._load_vllm()
-        return self._load_transformers()
+        is_vllm = self._verifier.backend == "vllm"
+        model = self._load_vllm() if is_vllm else self._load_transformers()
+        for settings in model.description.asked_in_vain:
+            log.warning("generation settings not followed", extra={"settings": settings})
+        return model
 
     def _refusals(self) -> Iterator[str]:
         """What of the settings doesn't go together."""
@@ -108,6 +115,8 @@ class VerifierService(InferenceService):
                 yield f"{backend} has no use for --heads"
             if settings.units:
                 yield f"--units: {backend} has nothing to divide"
+            if settings.revision and settings.backend != "vllm":
+                yield f"--revision: {backend} reads no model"
         yield from settings.refusals(settings.backend)
         if settings.heads and ranks is not None:
             yield f"--heads needs the target in one process, not divided among {ranks.count} ranks"
@@ -121,6 +130,7 @@ class VerifierService(InferenceService):
         file = self._verifier.chat_template
         return VllmModel.load(
             self._verifier.model,
+            revision=self._verifier.revision or None,
             dtype=self._verifier.dtype,
             device=self._verifier.device,
             num_threads=self._verifier.num_threads,
@@ -148,6 +158,7 @@ class VerifierService(InferenceService):
 
         model = TransformersModel.load(
             self._verifier.model,
+            revision=self._verifier.revision or None,
             dtype=self._verifier.dtype,
             device=self._verifier.device,
             cache_bytes=self._verifier.cache_bytes,

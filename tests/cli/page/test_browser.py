@@ -226,6 +226,38 @@ def test_what_would_have_shortened_it_is_told(browser, url, trace):
         panel.get_by_text(f"No time was left to simulate: strategy {SCRIPT}, γ = 12").wait_for()
 
 
+HELD_BACK = """
+const real = window.fetch;
+const empty = { ok: true, text: async () => '{"traces": [], "num_stored": 0}' };
+window.fetch = (path, options) => path.startsWith("api/traces?")
+  ? new Promise((done) => { window.answer = () => done(empty); })
+  : real(path, options);
+"""
+
+
+def test_a_list_that_comes_late_leaves_the_address_to_the_trace_that_is_shown(browser, url):
+    with opened(browser, url) as page:
+        page.add_init_script(HELD_BACK)
+        page.reload()
+        page.locator(".status", has_text="reading").wait_for()
+        page.evaluate(f"location.hash = '#/trace/{ID}'; answer()")
+        page.wait_for_selector(".lanes canvas")
+        assert stretch(page) is None
+        assert page.url == f"{url}#/trace/{ID}"
+        page.reload()
+        page.wait_for_selector(".lanes canvas")
+
+
+def test_a_trace_that_was_left_in_the_middle_of_a_zoom_leaves_the_address_to_the_list(trace, url):
+    trace.evaluate(
+        "document.body.dispatchEvent(new KeyboardEvent('keydown', { key: '+', bubbles: true }));"
+        "location.hash = '#/'"
+    )
+    trace.wait_for_selector(ROWS)
+    assert stretch(trace) is None
+    assert trace.url == f"{url}#/"
+
+
 def test_tokens_and_their_spans_point_at_each_other(trace):
     rejected = trace.locator(".tokens .token.rejected")
     assert rejected.inner_text() == SCRIPT

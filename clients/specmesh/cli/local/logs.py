@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 _TAIL_BYTES = 64 * 1024
 _KNOWN_FIELDS = {"time", "level", "event", "role", "name", "exception"}
+_ALARMING = {"warning", "error", "critical"}
+_ALARM_INTERVAL_S = 60.0
+_LINE_END = "\n"
 
 
 def serving_address(line: str) -> str | None:
@@ -30,6 +33,30 @@ def latest_event(file: Path) -> str:
         return ""
     events = (str(_fields(line).get("event", "")) for line in reversed(_last_lines(file)))
     return next(filter(None, events), "").partition("\n")[0]
+
+
+class Alarms:
+    """Picks the warnings and errors out of what a process logs, each event once a minute at most.
+
+    ``tell`` gets a line for each.
+    """
+
+    def __init__(self, name: str, tell: Callable[[str], None]) -> None:
+        self._name = name
+        self._tell = tell
+        self._told_at: dict[object, float] = {}
+
+    def look_at(self, line: str, now: float, *, is_starting: bool = False) -> None:
+        """Look at a line of the log, ``now`` in seconds of any clock. Of a process that is starting
+        warnings alone count: who started it says why it failed."""
+        fields = _fields(line)
+        event, level = fields.get("event"), fields.get("level")
+        if level not in _ALARMING or (is_starting and level != "warning"):
+            return
+        if event in self._told_at and now - self._told_at[event] < _ALARM_INTERVAL_S:
+            return
+        self._told_at[event] = now
+        self._tell(f"{self._name}: {_readable(line).partition(_LINE_END)[0]}")
 
 
 def _last_lines(file: Path) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -49,25 +49,36 @@ class RealModels:
     """What computes the target."""
     drafter_backend: Backend = Backend.TRANSFORMERS
     """What computes drafters that are models."""
+    revision: str = ""
+    """Of the target, where it is a Hugging Face id; empty is its main branch."""
+    drafter_revisions: tuple[str, ...] = ()
+    """The same for each of the drafters that are models, in their order; or for none of them."""
 
     def verifier(self) -> Sequence[str]:
         """Arguments of a verifier that loads the target."""
         files = (("--chat-template", self.chat_template), ("--heads", self.heads))
         given = (part for flag, file in files if file is not None for part in (flag, str(file)))
         model = ("--backend", self.backend, "--model", self.target)
-        return (*model, "--threads", str(self.threads), *given)
+        return (*model, *_of(self.revision), "--threads", str(self.threads), *given)
 
     def drafters(self) -> Sequence[Sequence[str]]:
         """Arguments of each of the named drafters, in that order."""
+        revisions = iter(self.drafter_revisions)
         return [
-            (*self._drafter(name), "--threads", str(self.threads)) for name in self.drafter_names
+            (*self._drafter(name, revisions), "--threads", str(self.threads))
+            for name in self.drafter_names
         ]
 
-    def _drafter(self, name: str) -> tuple[str, ...]:
+    def _drafter(self, name: str, revisions: Iterator[str]) -> tuple[str, ...]:
         if name not in DRAFTER_BACKENDS:
-            return ("--backend", self.drafter_backend, "--model", name)
+            model = ("--backend", self.drafter_backend, "--model", name)
+            return (*model, *_of(next(revisions, "")))
         corpus = ("--corpus", "stdlib") if name == "ngram" else ()
-        return ("--backend", name, "--tokenizer", self.target, *corpus)
+        return ("--backend", name, "--tokenizer", self.target, *_of(self.revision), *corpus)
+
+
+def _of(revision: str) -> tuple[str, ...]:
+    return ("--revision", revision) if revision else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+import time
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from specmesh.cli.local import launcher
-from specmesh.cli.local.logs import tail
+from specmesh.cli.local.logs import Alarms, tail
 
 PORT = "{port}"
 """Placeholder in a command for the port to listen on: 0, any free one, at the first start, and
@@ -56,9 +57,14 @@ class Process:
     """A running process whose whole output goes to a log file. Made by ``start``."""
 
     def __init__(
-        self, spec: ProcessSpec, child: asyncio.subprocess.Process, log_file: Path
+        self,
+        spec: ProcessSpec,
+        child: asyncio.subprocess.Process,
+        log_file: Path,
+        tell: Callable[[str], None],
     ) -> None:
         self.spec = spec
+        self._alarms = Alarms(spec.name, tell)
         self.address = ""
         self.log_file = log_file
         self._child = child
@@ -67,11 +73,17 @@ class Process:
 
     @classmethod
     async def start(
-        cls, spec: ProcessSpec, directory: Path, timeout_s: float, address: str = ""
+        cls,
+        spec: ProcessSpec,
+        directory: Path,
+        timeout_s: float,
+        address: str = "",
+        tell: Callable[[str], None] = lambda _: None,
     ) -> Process:
         """Return once it can be used; the log goes to ``directory``. Raises StartError.
 
-        ``address`` is that of an earlier run, whose port it takes again.
+        ``address`` is that of an earlier run, whose port it takes again. ``tell`` gets a line for
+        each warning and error in the log.
         """
         port = address.rpartition(":")[2] or "0"
         child = await asyncio.create_subprocess_exec(
@@ -85,7 +97,7 @@ class Process:
             # Ctrl-C in a terminal is for the supervisor, which ends its processes in order.
             start_new_session=True,
         )
-        process = cls(spec, child, directory / f"{spec.name}.log")
+        process = cls(spec, child, directory / f"{spec.name}.log", tell)
         try:
             await process._become_ready(timeout_s)
         except BaseException:
@@ -155,12 +167,13 @@ class Process:
         with self.log_file.open("ab", buffering=0) as log:
             while data := await output.read(1 << 16):
                 log.write(data)
-                if not self._ready.done():
-                    *lines, unfinished = (unfinished + data).split(b"\n")
-                    self._look_for_address(lines)
+                *lines, unfinished = (unfinished + data).split(b"\n")
+                for line in lines:
+                    self._look_at(line.decode(errors="replace"))
 
-    def _look_for_address(self, lines: list[bytes]) -> None:
-        for line in lines:
-            address = self.spec.ready(line.decode(errors="replace"))
-            if address is not None and not self._ready.done():
+    def _look_at(self, line: str) -> None:
+        self._alarms.look_at(line, time.monotonic(), is_starting=not self._ready.done())
+        if not self._ready.done():
+            address = self.spec.ready(line)
+            if address is not None:
                 self._ready.set_result(address)

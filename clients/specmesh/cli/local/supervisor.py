@@ -22,7 +22,8 @@ EVENT_CHARS = 100
 class Supervisor:
     """Starts processes in order, restarts those that die, and ends all in reverse order.
 
-    ``report`` is called with one line for each event after the start, and while a start takes long.
+    ``report`` is called with one line for each event after the start, while a start takes long, and
+    for each warning and error that a process logs.
     Logs go to ``directory``.
     """
 
@@ -105,4 +106,6 @@ class Supervisor:
         return [process for process in processes if process is not None]
 
     async def _launch(self, spec: ProcessSpec, address: str) -> Process:
-        return await Process.start(spec, self._directory, self._start_timeout_s, address)
+        return await Process.start(
+            spec, self._directory, self._start_timeout_s, address, self._report
+        )

@@ -51,9 +51,17 @@ def verify(
 
 
 def fetch(
-    source: Annotated[str, typer.Argument(help="https://..., http://... or a folder.")],
+    source: Annotated[
+        str, typer.Argument(help="https://..., http://..., a folder or a Hugging Face id.")
+    ],
     folder: Annotated[Path, typer.Argument(help="Where to; what is there stays.")],
     digest: Digest,
+    revision: Annotated[
+        str,
+        typer.Option(
+            help="Branch, tag or commit of a Hugging Face id.", show_default="its main branch"
+        ),
+    ] = "",
     sums: Annotated[
         Path | None,
         typer.Option(
@@ -73,7 +81,7 @@ def fetch(
 
     def work() -> None:
         token = os.environ.get("SPECMESH_MODELS_TOKEN", "")
-        given = source_of(source, token_file.read_text().strip() if token_file else token)
+        given = source_of(source, token_file.read_text().strip() if token_file else token, revision)
         found = Sums.parse(sums.read_text()) if sums else fetching.read_sums(given)
         found.expect(digest)
         fetching.fetch(given, found, folder, typer.echo)

@@ -1,7 +1,9 @@
-"""Where a model's files come from: a web server, or a folder."""
+"""Where a model's files come from: a web server, a folder, or a hub."""
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -19,6 +21,10 @@ from specmesh.cli.model_files.sums import BadModelFiles
 SILENT_S = 60.0
 """How long a server may say nothing."""
 _WORTH_ANOTHER_TRY = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+_HUB = "https://huggingface.co"
+_HUGGING_FACE_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 class Broken(Exception):
@@ -99,12 +105,21 @@ class FolderSource:
             raise BadModelFiles(str(error)) from error
 
 
-def source_of(text: str, token: str = "") -> Source:
-    """A URL with https or http, or a folder. Raises BadModelFiles."""
+def source_of(text: str, token: str = "", revision: str = "") -> Source:
+    """A URL with https or http, a folder, or a ``revision`` of a Hugging Face id, OWNER/NAME.
+
+    Raises BadModelFiles.
+    """
+    is_folder = Path(text).is_dir()
+    if not is_folder and _HUGGING_FACE_ID.fullmatch(text):
+        hub = os.environ.get("HF_ENDPOINT") or _HUB
+        return WebSource(f"{hub}/{text}/resolve/{quote(revision or 'main', safe='')}", token)
+    if revision:
+        raise BadModelFiles(f"{text} has no revisions: --revision is for Hugging Face ids")
     if text.startswith(("https://", "http://")):
         return WebSource(text, token)
     if "://" in text:
-        raise BadModelFiles(f"{text}: must be https://, http:// or a folder")
-    if not Path(text).is_dir():
-        raise BadModelFiles(f"{text} is no folder")
+        raise BadModelFiles(f"{text}: must be https://, http://, a folder or a Hugging Face id")
+    if not is_folder:
+        raise BadModelFiles(f"{text} is neither a folder nor a Hugging Face id")
     return FolderSource(Path(text))

@@ -2,34 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+import json
+import logging
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig
 from transformers.cache_utils import DynamicCache, DynamicLayer
-from transformers.utils import CONFIG_NAME
+from transformers.utils import CONFIG_NAME, GENERATION_CONFIG_NAME
 from transformers.utils import logging as transformers_logging
 from transformers.utils.hub import cached_file, extract_commit_hash
 
-from specmesh.inference.model import ModelDescription, ModelNotLoadable
+from specmesh.inference.model import (
+    ModelDescription,
+    ModelNotLoadable,
+    check_revision,
+    reason_of,
+)
 from specmesh.inference.models.chat_templates import template_of
+from specmesh.inference.models.checkpoint_tensors import check_tensors
 from specmesh.inference.models.digests import digest_of_weights
+from specmesh.inference.models.generation_config import Generation
 from specmesh.inference.models.tensor_parallel import Ranks
+from specmesh.serving.logging import take_over
 from specmesh.serving.tokenizers import for_whole_texts
+
+log = logging.getLogger(__name__)
+
+
+TEXT_MODEL = {r"^language_model\.": "", r"^model\.language_model\.": "model."}
+"""What tensors of a text model are called within a model of text and images, and by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """What is read of any model: its configuration and its tokenizer."""
+    """What is read of any model but for its weights.
+
+    ``config`` is as it is in the files: for a model of text and images, of which the text model
+    alone is loaded, that of the text model is part of it.
+    """
 
     name: str
+    revision: str | None
     config: Any
     tokenizer: Any
+    generation: Generation
+
+    @property
+    def text_config(self) -> Any:
+        """The configuration of the text model."""
+        return self.config.get_text_config()
 
     @property
     def is_quantized(self) -> bool:
@@ -40,28 +67,43 @@ class ModelFiles:
         self, dtype: str, device: str, ranks: Ranks | None, attention: str = "sdpa"
     ) -> LoadedModel:
         """With its weights, or, with ``ranks``, this rank's part of them. Raises
-        ``ModelNotLoadable``.
+        ``ModelNotLoadable``, also if a tensor is missing or has another shape than the
+        configuration says.
 
         ``attention`` is one of transformers' own. With "sdpa" all models look theirs up by name, so
         that ours can take its place; "eager" alone computes whatever a model asks of it, such as a
         cap on scores.
         """
-        division = {}
-        with _naming(self.name):
+        more: dict[str, Any] = {}
+        if self.text_config is not self.config:
+            config = copy.deepcopy(self.text_config)
+            # Which of the two decides varies between architectures.
+            tied = (getattr(each, "tie_word_embeddings", False) for each in (config, self.config))
+            config.tie_word_embeddings = any(tied)
+            more |= {"config": config, "key_mapping": TEXT_MODEL}
+        with naming(self.name):
             if ranks is not None:
-                division["distributed_config"] = ranks.division(self.name, self.config, device)
-            model: Any = AutoModelForCausalLM.from_pretrained(
-                self.name,
-                dtype=getattr(torch, dtype),
-                attn_implementation=attention,
-                **division,
-            )
-        return LoadedModel(self.name, self.config, self.tokenizer, model)
+                division = ranks.division(self.name, self.text_config, device)
+                more["distributed_config"] = division
+            with _told_by_us():
+                loaded: Any = AutoModelForCausalLM.from_pretrained(
+                    self.name,
+                    revision=self.revision,
+                    dtype=getattr(torch, dtype),
+                    attn_implementation=attention,
+                    ignore_mismatched_sizes=True,  # which we refuse ourselves, by name
+                    output_loading_info=True,
+                    **more,
+                )
+            model, found = loaded
+            check_tensors(self.name, found)
+        return LoadedModel(
+            self.name, self.revision, self.config, self.tokenizer, self.generation, model
+        )
 
     def describe_as(
         self,
         *,
-        generation_config: Any,
         num_parameters: int,
         weights_digest: str,
         dtype: str,
@@ -70,19 +112,20 @@ class ModelFiles:
     ) -> ModelDescription:
         """What peers are told of the model; ``others`` are more fields. ``chat_template`` stands in
         for the model's own."""
-        ids = generation_config.eos_token_id
-        config = self.config.get_text_config()
+        config = self.text_config
+        file = cached_file(self.name, CONFIG_NAME, revision=self.revision)
         return ModelDescription(
             name=Path(self.name).name if Path(self.name).exists() else self.name,
             vocab_size=config.vocab_size,
             context_tokens=config.max_position_embeddings,
-            end_of_text_ids=() if ids is None else (ids,) if isinstance(ids, int) else tuple(ids),
+            end_of_text_ids=self.generation.end_ids,
             tokenizer_json=for_whole_texts(self.tokenizer.backend_tokenizer).to_str(),
             num_parameters=num_parameters,
             weights_digest=weights_digest,
             dtype=dtype,
-            revision=extract_commit_hash(cached_file(self.name, CONFIG_NAME), None) or "",
+            revision=extract_commit_hash(file, None) or "",
             chat_template=template_of(self.name, self.tokenizer, chat_template),
+            asked_in_vain=self.generation.asked_in_vain,
             **others,
         )
 
@@ -113,7 +156,6 @@ class LoadedModel(ModelFiles):
     ) -> ModelDescription:
         """What peers are told of the model; its digest is that of the weights as they are now."""
         return self.describe_as(
-            generation_config=self.model.generation_config,
             num_parameters=self.model.num_parameters(),
             backend="transformers",
             weights_digest=digest_of_weights(
@@ -139,31 +181,74 @@ def quantizations_of(config: Any) -> list[tuple[Any, str]]:
     return [(part, field) for part in parts for field in fields if getattr(part, field, None)]
 
 
-def read_files(name: str) -> ModelFiles:
+def read_files(name: str, revision: str | None = None) -> ModelFiles:
     """Read what a folder or a Hugging Face id says of its model, but for the weights.
 
-    Raises ``ModelNotLoadable``.
+    ``revision`` is a branch, tag or commit of a Hugging Face id; None is its main branch. Raises
+    ``ModelNotLoadable``.
     """
     # Standard error is for JSON lines.
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    with _naming(name):
-        config = AutoConfig.from_pretrained(name)
-        return ModelFiles(name, config, AutoTokenizer.from_pretrained(name))
+    take_over("transformers")
+    with naming(name):
+        check_revision(name, revision)
+        config = AutoConfig.from_pretrained(name, revision=revision)
+        tokenizer = AutoTokenizer.from_pretrained(name, revision=revision)
+        generation = Generation.of(
+            config_json=PreTrainedConfig.get_config_dict(name, revision=revision)[0],
+            generation_json=_read_generation_config(name, revision),
+            tokenizer_id=tokenizer.eos_token_id,
+            text_config=config.get_text_config(),
+        )
+        if generation.no_ids:
+            log.warning("no end tokens", extra={"model": name, "values": generation.no_ids})
+        return ModelFiles(name, revision, config, tokenizer, generation)
 
 
-def read_model(name: str, dtype: str, device: str, ranks: Ranks | None) -> LoadedModel:
+def read_model(
+    name: str, dtype: str, device: str, ranks: Ranks | None, revision: str | None = None
+) -> LoadedModel:
     """Read a folder or a Hugging Face id; with ``ranks`` only this rank's part of the weights.
 
     Raises ``ModelNotLoadable``.
     """
-    return read_files(name).load(dtype, device, ranks)
+    return read_files(name, revision).load(dtype, device, ranks)
 
 
 @contextmanager
-def _naming(name: str) -> Iterator[None]:
-    """Say of which model reading failed."""
+def naming(name: str) -> Iterator[None]:
+    """Say of which model reading failed, as ``ModelNotLoadable``, whatever was raised."""
     try:
         yield
-    except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
+    except ModelNotLoadable:
+        raise
+    except Exception as error:
+        log.debug("loading failed", exc_info=True)
         kind = "a folder" if Path(name).exists() else "a Hugging Face id (it is no folder)"
-        raise ModelNotLoadable(f"cannot load {name!r} as {kind}: {error}") from error
+        raise ModelNotLoadable(f"cannot load {name!r} as {kind}: {reason_of(error)}") from error
+
+
+@contextmanager
+def _told_by_us() -> Iterator[None]:
+    """Keep transformers from logging its report on tensors, a table in colours."""
+    level = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity(logging.ERROR)
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(level)
+
+
+def _read_generation_config(name: str, revision: str | None) -> Mapping[str, object] | None:
+    file = cached_file(
+        name,
+        GENERATION_CONFIG_NAME,
+        revision=revision,
+        _raise_exceptions_for_missing_entries=False,
+    )
+    if file is None:
+        return None
+    settings = json.loads(Path(file).read_text(encoding="utf-8"))
+    if not isinstance(settings, dict):
+        raise ValueError(f"{GENERATION_CONFIG_NAME} holds no JSON object")
+    return settings

@@ -36,7 +36,7 @@ from specmesh.inference.models.cpu.norm import fuse_norms
 from specmesh.inference.models.device_errors import telling_apart
 from specmesh.inference.models.heads.draft_heads import DraftHeads
 from specmesh.inference.models.hidden_tap import HiddenTap
-from specmesh.inference.models.loading import read_model
+from specmesh.inference.models.loading import naming, read_model
 from specmesh.inference.models.probe import PROBE_BLOCKS, check_same, plain_logits
 from specmesh.inference.models.tensor_parallel import Ranks, kv_heads_by_rank
 from specmesh.inference.models.units.crew import Crew, check_units_fit
@@ -97,6 +97,7 @@ class TransformersModel:
         cls,
         name: str,
         *,
+        revision: str | None = None,
         dtype: str,
         device: str,
         cache_bytes: int | None = None,
@@ -106,7 +107,7 @@ class TransformersModel:
         heads_for: Callable[[Any, str], DraftHeads] | None = None,
         units: Sequence[UnitSpec] | None = None,
     ) -> TransformersModel:
-        """Load a local folder or a Hugging Face id; raises ``ModelNotLoadable``.
+        """Load a local folder, or a ``revision`` of a Hugging Face id; raises ``ModelNotLoadable``.
 
         KV takes ``cache_bytes`` of memory at most (None: a default for the device); prefixes go
         through forward passes in chunks of ``chunk_tokens``. With ``ranks`` each of them loads its
@@ -115,33 +116,34 @@ class TransformersModel:
         ``units`` these processing units share each forward, and the calling thread is one of them.
         """
         check_units_fit(units, device, ranks)
-        loaded = read_model(name, dtype, device, ranks)
-        loaded.check_supported()
-        model = loaded.model
-        description = loaded.describe(dtype, ranks, chat_template)  # before layers are packed
-        model.eval()
-        if ranks is None:
-            loaded.move_to(device)
-        heads = None
-        if heads_for is not None:  # they take the output layer as it is now
-            heads = heads_for(model, description.weights_digest)
-        plain = plain_logits(name, model)
-        crew = None if units is None else Crew(units)
-        try:
-            _prepare(model, ranks, crew)
-            little = PROBE_BLOCKS * kv_shape(model).block_bytes
-            probe = cls(model, description, little, chunk_tokens, None, crew=crew)
-            check_same(name, model, probe, plain)
-            if crew is not None:
-                crew.use(probe.measure_units())
-        except BaseException:
-            if crew is not None:
-                crew.close()
-            raise
-        if ranks is not None:
-            ranks.join()
-        cache_bytes = cache_bytes or _room_on(model.device)
-        return cls(model, description, cache_bytes, chunk_tokens, ranks, heads, crew)
+        with naming(name):
+            loaded = read_model(name, dtype, device, ranks, revision)
+            loaded.check_supported()
+            model = loaded.model
+            description = loaded.describe(dtype, ranks, chat_template)  # before layers are packed
+            model.eval()
+            if ranks is None:
+                loaded.move_to(device)
+            heads = None
+            if heads_for is not None:  # they take the output layer as it is now
+                heads = heads_for(model, description.weights_digest)
+            plain = plain_logits(name, model)
+            crew = None if units is None else Crew(units)
+            try:
+                _prepare(model, ranks, crew)
+                little = PROBE_BLOCKS * kv_shape(model).block_bytes
+                probe = cls(model, description, little, chunk_tokens, None, crew=crew)
+                check_same(name, model, probe, plain)
+                if crew is not None:
+                    crew.use(probe.measure_units())
+            except BaseException:
+                if crew is not None:
+                    crew.close()
+                raise
+            if ranks is not None:
+                ranks.join()
+            cache_bytes = cache_bytes or _room_on(model.device)
+            return cls(model, description, cache_bytes, chunk_tokens, ranks, heads, crew)
 
     def close(self) -> None:
         """End the processes of its units; no forward pass may follow."""

@@ -17,7 +17,13 @@ from specmesh.inference.engine.engine import Engine
 from specmesh.inference.engine.engine_metrics import observe
 from specmesh.inference.engine.heads import TargetWithHeads
 from specmesh.inference.engine.unit_spec import UnitSpec, check_units, parse_units
-from specmesh.inference.model import Cancellation, ForwardRequest, LanguageModel, ModelNotLoadable
+from specmesh.inference.model import (
+    Cancellation,
+    ForwardRequest,
+    LanguageModel,
+    ModelNotLoadable,
+    reason_of,
+)
 from specmesh.inference.service.model_servicer import ModelServicer
 from specmesh.inference.service.prefixes import PrefixResolver
 from specmesh.mesh.v1alpha1 import model_service_pb2, model_service_pb2_grpc
@@ -29,6 +35,10 @@ from specmesh.v1.model_pb2 import ModelFeature
 
 log = logging.getLogger(__name__)
 
+REVISION = (
+    "branch, tag or commit of the Hugging Face id, of which all files are then read; by default "
+    "its main branch"
+)
 WARM_UP_PREFIX = 32
 WARM_UP_WIDTHS = (0, 1, 4, 8)
 
@@ -139,6 +149,9 @@ class InferenceService(ABC):
         except ModuleNotFoundError as error:  # torch, which not every backend needs
             advice = "pip install 'specmesh[inference]'"
             raise CannotStart(f"{error.name} is not installed: {advice}") from error
+        except Exception as error:
+            log.debug("loading failed", exc_info=True)
+            raise CannotStart(f"loading the model failed: {reason_of(error)}") from error
         observe(self._engine, self._model.pool)
         description = self._model.description
         log.info(

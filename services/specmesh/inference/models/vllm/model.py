@@ -23,8 +23,9 @@ from specmesh.inference.model import (
     Logits,
     ModelDescription,
     ModelNotLoadable,
+    reason_of,
 )
-from specmesh.inference.models.loading import read_files
+from specmesh.inference.models.loading import naming, read_files
 from specmesh.inference.models.vllm.core import Core, Part
 from specmesh.inference.models.vllm.options import CoreOptions, digest_with
 from specmesh.inference.models.vllm.paths import PathRead, new_paths
@@ -40,6 +41,8 @@ CPU_STEP_TOKENS = 512
 """So many tokens take a CPU a long time, and whoever comes next waits for it."""
 CHUNK_TOKENS = 256
 """Of one prefix in a step, where others wait."""
+FIRST_TOKENS = (0, 1)
+"""For a first forward, which shows whether vLLM has kernels for the model on this device."""
 
 
 class VllmModel:
@@ -64,6 +67,7 @@ class VllmModel:
         cls,
         name: str,
         *,
+        revision: str | None = None,
         dtype: str,
         device: str,
         num_threads: int,
@@ -72,14 +76,15 @@ class VllmModel:
         engine_options: str = "",
         chat_template: str | None,
     ) -> VllmModel:
-        """Load a local folder or a Hugging Face id; raises ``ModelNotLoadable``.
+        """Load a local folder, or a ``revision`` of a Hugging Face id; raises ``ModelNotLoadable``.
 
         transformers reads it first, for its tokenizer, for the digest of its weights, the same as
         that of a replica with our own engine, and to see that vLLM says the same. Of a quantized
         model it reads no weights (``quantized.py``).
         """
         check_versions()
-        description, plain = _read(name, dtype, chat_template)
+        with naming(name):
+            description, plain = _read(name, revision, dtype, chat_template)
         if cache_bytes is None and device == "cpu":
             cache_bytes = CPU_CACHE_BYTES
         device_type = torch.device(device).type
@@ -87,6 +92,7 @@ class VllmModel:
             core = Core(
                 CoreOptions(
                     model=name,
+                    revision=revision,
                     dtype=dtype,
                     device_type=device_type,
                     context_tokens=description.context_tokens,
@@ -102,7 +108,7 @@ class VllmModel:
         except ModelNotLoadable:
             raise
         except Exception as error:
-            raise ModelNotLoadable(f"vLLM cannot load {name!r}: {error}") from error
+            raise ModelNotLoadable(f"vLLM cannot load {name!r}: {reason_of(error)}") from error
         digest = digest_with(description.weights_digest, engine_options)
         is_same = digest == description.weights_digest
         description = replace(
@@ -113,11 +119,13 @@ class VllmModel:
             scores_trees=False,  # a request for each path: the best chain is cheaper
         )
         model = cls(core, description)
-        if is_same and plain is not None:
-            try:
+        try:
+            if is_same and plain is not None:
                 plain.check(model)
-            except DeviceLost as error:
-                raise ModelNotLoadable(f"vLLM cannot compute {name!r}: {error}") from error
+            else:
+                model.open(FIRST_TOKENS, Cancellation(), 0).score(EMPTY)
+        except DeviceLost as error:
+            raise ModelNotLoadable(cannot_compute(name, dtype, error)) from error
         return model
 
     def open(
@@ -259,18 +267,28 @@ class VllmSequence:
 
 
 def _read(
-    name: str, dtype: str, chat_template: str | None
+    name: str, revision: str | None, dtype: str, chat_template: str | None
 ) -> tuple[ModelDescription, PlainLogits | None]:
     """What the model is, and what transformers says with it, None if it is quantized. What
     transformers has of it is gone afterwards, so that vLLM has the memory."""
-    files = read_files(name)
+    files = read_files(name, revision)
     if files.is_quantized:
         return describe_quantized(files, dtype, chat_template), None
     # "sdpa" leaves caps on scores out, "eager" overflows in float16.
-    is_capped = getattr(files.config, "attn_logit_softcapping", None)
+    is_capped = getattr(files.text_config, "attn_logit_softcapping", None)
     loaded = files.load(dtype, "cpu", None, attention="eager" if is_capped else "sdpa")
     plain = PlainLogits.of(name, loaded.model)
     return loaded.describe(dtype, None, chat_template), plain
+
+
+def cannot_compute(name: str, dtype: str, error: DeviceLost) -> str:
+    """Why vLLM, which has loaded the model ``name`` in ``dtype``, cannot compute it."""
+    what = f"vLLM cannot compute {name!r} in {dtype}"
+    # vLLM's kernels for Intel's AMX, which it takes for weights of 8 or 4 bits where the processor
+    # has it, check this only in a forward.
+    if "to be bfloat16 or half" in str(error):
+        return f"{what}: on this processor its kernels need --dtype bfloat16 or float16 ({error})"
+    return f"{what}: {error}"
 
 
 def step_tokens_on(device_type: str) -> int:

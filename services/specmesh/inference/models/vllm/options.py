@@ -55,11 +55,15 @@ class CoreOptions:
     tensor_parallel: int
     num_threads: int
     engine_options: str = ""
+    revision: str | None = None
+    """Of a Hugging Face id; None is its main branch."""
 
 
 US = "specmesh, which needs it as it is"
 OURS = {
     "model": "--model",
+    "revision": "--revision",
+    "tokenizer_revision": "--revision",
     "dtype": "--dtype",
     "tensor_parallel_size": "--tensor-parallel-size",
     "kv_cache_memory_bytes": "--cache-bytes",
@@ -143,6 +147,8 @@ def engine_config(options: CoreOptions, **scoring: Any) -> Any:
         given |= {"distributed_executor_backend": _ray_executor(is_cpu)}
     arguments = {
         "model": options.model,
+        "revision": options.revision,
+        "tokenizer_revision": options.revision,
         "dtype": options.dtype,
         "max_model_len": options.context_tokens + 1,
         "max_num_seqs": options.max_batch,

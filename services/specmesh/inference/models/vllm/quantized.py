@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from huggingface_hub import snapshot_download
 from safetensors import SafetensorError, safe_open
-from transformers import AutoModelForCausalLM, GenerationConfig
+from transformers import AutoModelForCausalLM
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME
 
 from specmesh.inference.model import ModelDescription, ModelNotLoadable
@@ -34,14 +34,13 @@ def describe_quantized(
 ) -> ModelDescription:
     """What peers are told of the model. Raises ``ModelNotLoadable``."""
     try:
-        num_parameters = _num_parameters(files.config)
-        digest = digest_of_tensors(_stored(_weights_of(files.name)), files.config)
+        num_parameters = _num_parameters(files.text_config)
+        digest = digest_of_tensors(_stored(_weights_of(files.name, files.revision)), files.config)
     except (OSError, ValueError, KeyError, AttributeError, RuntimeError, SafetensorError) as error:
         raise ModelNotLoadable(
             f"cannot read the quantized weights of {files.name!r}: {error}"
         ) from error
     return files.describe_as(
-        generation_config=_generation_config(files),
         num_parameters=num_parameters,
         backend="vllm",
         weights_digest=digest,
@@ -50,17 +49,20 @@ def describe_quantized(
     )
 
 
-def _weights_of(name: str) -> list[Path]:
+def _weights_of(name: str, revision: str | None) -> list[Path]:
     """The files that vLLM reads: those that an index names, or else all. Those of a Hugging Face id
     are fetched."""
     folder = Path(name)
     if folder.exists():
         listed = _listed_in(folder)
     else:
-        folder = Path(snapshot_download(name, allow_patterns=SAFE_WEIGHTS_INDEX_NAME))
+        index = SAFE_WEIGHTS_INDEX_NAME
+        folder = Path(snapshot_download(name, revision=revision, allow_patterns=index))
         listed = _listed_in(folder)
         wanted = listed or [_WEIGHTS]
-        snapshot_download(name, allow_patterns=wanted, ignore_patterns=_ELSEWHERE)
+        snapshot_download(
+            name, revision=revision, allow_patterns=wanted, ignore_patterns=_ELSEWHERE
+        )
     return [folder / each for each in listed] if listed else sorted(folder.glob(_WEIGHTS))
 
 
@@ -90,10 +92,3 @@ def _num_parameters(config: Any) -> int:
     with torch.device("meta"):
         model: Any = AutoModelForCausalLM.from_config(plain)  # type: ignore[no-untyped-call]
     return int(model.num_parameters())
-
-
-def _generation_config(files: ModelFiles) -> Any:
-    try:
-        return GenerationConfig.from_pretrained(files.name)
-    except OSError:  # there is no such file
-        return GenerationConfig.from_model_config(files.config)

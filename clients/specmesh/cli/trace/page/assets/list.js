@@ -6,7 +6,7 @@ import { filters } from "page/filters";
 import { counted, duration, grouped, moment, percent, shortName } from "page/format";
 import { histogram } from "page/histogram";
 import { bind, help } from "page/keys";
-import { hashOf, renamed } from "page/route";
+import { hashOf } from "page/route";
 import { toggle } from "page/theme";
 
 const HEADINGS = [
@@ -19,9 +19,9 @@ const HEADINGS = [
   ["spans", "number"],
 ];
 
-/** The view; `parameters` are the filters, and `brush=FROM,TO` in ms. Returns what it shows, and
- * what ends it. */
-export function list(parameters) {
+/** The view; `parameters` are the filters, and `brush=FROM,TO` in ms, and `rename` changes its
+ * address. Returns what it shows, and what ends it. */
+export function list(parameters, rename) {
   const form = filters((wanted) => {
     state.filters = wanted;
     state.brushed = null;
@@ -77,7 +77,7 @@ export function list(parameters) {
 
   function remember() {
     const brush = state.brushed && state.brushed.map((ms) => ms.toPrecision(4)).join(",");
-    renamed({ view: "list", parameters: { ...state.filters, brush } });
+    rename({ view: "list", parameters: { ...state.filters, brush } });
   }
 
   function step(by) {

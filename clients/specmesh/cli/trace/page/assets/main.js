@@ -3,7 +3,7 @@
 import { only, trace as asked } from "page/data";
 import { el } from "page/dom";
 import { list } from "page/list";
-import { hashOf, parsed } from "page/route";
+import { arrived, hashOf, parsed } from "page/route";
 import * as theme from "page/theme";
 import { trace } from "page/trace";
 
@@ -47,11 +47,12 @@ async function go() {
   asking.abort();
   asking = new AbortController();
   const route = parsed(location.hash);
-  if (only) return show(trace(only, route.parameters));
-  if (route.view === "list") return show(list(route.parameters));
+  const rename = arrived();
+  if (only) return show(trace(only, route.parameters, rename));
+  if (route.view === "list") return show(list(route.parameters, rename));
   message("reading the trace …", "hint");
   try {
-    return show(trace(await asked(route.id, asking.signal), route.parameters));
+    return show(trace(await asked(route.id, asking.signal), route.parameters, rename));
   } catch (error) {
     if (error.name !== "AbortError") message(error.message, "error");
     return undefined;

@@ -17,7 +17,17 @@ export function hashOf({ view, id, parameters = {} }) {
   return query ? `${path}?${query}` : path;
 }
 
-/** Change the address without going anywhere. */
-export function renamed(route) {
-  history.replaceState(history.state, "", hashOf(route));
+let latest = null;
+
+/** What the view that is about to be shown changes its address with, without going anywhere. It
+ * does nothing once another view is shown, or the address has gone elsewhere: what a view waits for
+ * may come late. */
+export function arrived() {
+  const address = { hash: location.hash };
+  latest = address;
+  return (route) => {
+    if (latest !== address || location.hash !== address.hash) return;
+    history.replaceState(history.state, "", hashOf(route));
+    address.hash = location.hash;
+  };
 }

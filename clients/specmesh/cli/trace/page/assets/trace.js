@@ -7,7 +7,7 @@ import { correction, heading } from "page/heading";
 import { bind, help } from "page/keys";
 import { modelOf, tokensIn } from "page/model";
 import { overview } from "page/overview";
-import { hashOf, renamed } from "page/route";
+import { hashOf } from "page/route";
 import { shorter } from "page/shorter";
 import { nodes, pathParts } from "page/tables";
 import { toggle } from "page/theme";
@@ -24,8 +24,9 @@ const POINTER = [
   ["click", "select a span; twice: zoom to it"],
 ];
 
-/** The view of a trace as /api/traces/ID tells it; `parameters`: `from` and `to` in ms, `span`. */
-export function trace(told, parameters) {
+/** The view of a trace as /api/traces/ID tells it; `parameters`: `from` and `to` in ms, `span`;
+ * `rename` changes its address. */
+export function trace(told, parameters, rename) {
   const model = modelOf(told);
   const whole = model.extent;
   const state = { view: whole, selected: null };
@@ -74,7 +75,7 @@ export function trace(told, parameters) {
     return look({ from: span.from - margin, to: span.to + margin });
   }
 
-  const remember = settled(REMEMBER_MS, () => renamed(here()));
+  const remember = settled(REMEMBER_MS, () => rename(here()));
   function here() {
     const stretch = isWhole(state.view, whole)
       ? {}

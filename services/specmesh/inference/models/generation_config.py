@@ -1,0 +1,172 @@
+"""What a model's files ask of generation, and what is done with it.
+
+Requests alone say how tokens are chosen, so a default of the model's files is never taken over
+silently: only the end tokens count. Whatever else the files ask for is listed here, so that the
+operator can be told (docs/models.md has the same list).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+FOLLOWED = frozenset({"eos_token_id"})
+
+LEFT_TO_REQUESTS: Mapping[str, tuple[object, ...]] = {
+    "do_sample": (True, False),  # false is what transformers does unless told otherwise
+    "temperature": (1.0,),
+    "top_k": (0,),
+    "top_p": (1.0,),
+    "max_length": (),
+    "max_new_tokens": (),
+    "stop_strings": ((), ""),
+}
+"""Settings that requests have too, each with the values that are a request's default anyway."""
+
+NOT_DONE: Mapping[str, tuple[object, ...]] = {
+    "bad_words_ids": ((),),
+    "begin_suppress_tokens": ((),),
+    "constraints": ((),),
+    "diversity_penalty": (0.0,),
+    "dola_layers": (),
+    "encoder_no_repeat_ngram_size": (0,),
+    "encoder_repetition_penalty": (1.0,),
+    "epsilon_cutoff": (0.0,),
+    "eta_cutoff": (0.0,),
+    "exponential_decay_length_penalty": (),
+    "force_words_ids": ((),),
+    "forced_bos_token_id": (),
+    "forced_eos_token_id": (),
+    "guidance_scale": (1.0,),
+    "max_time": (),
+    "min_length": (0,),
+    "min_new_tokens": (0,),
+    "min_p": (0.0,),
+    "no_repeat_ngram_size": (0,),
+    "num_beam_groups": (1,),
+    "num_beams": (1,),
+    "num_return_sequences": (1,),
+    "penalty_alpha": (0.0,),
+    "repetition_penalty": (1.0,),
+    "sequence_bias": ((), {}),
+    "suppress_tokens": ((),),
+    "token_healing": (False,),
+    "top_h": (1.0,),
+    "typical_p": (1.0,),
+    "watermarking_config": (),
+}
+"""Settings that would change the answer and that nothing here can do, each with the values that
+change nothing."""
+
+WITHOUT_EFFECT = frozenset(
+    {
+        # Ids that are no end token, and the notes of whoever wrote the file.
+        *("bos_token_id", "decoder_start_token_id", "pad_token_id"),
+        *("_from_model_config", "_from_pipeline", "generation_kwargs", "transformers_version"),
+        # How transformers computes, and what it returns.
+        *("cache_config", "cache_implementation", "compile_config", "continuous_batching_config"),
+        *("disable_compile", "low_memory", "max_cache_len", "prefill_chunk_size", "use_cache"),
+        *("output_attentions", "output_hidden_states", "output_logits", "output_scores"),
+        *("remove_invalid_values", "renormalize_logits", "return_dict_in_generate"),
+        # Beam search alone reads these, and ``num_beams`` asks for that.
+        *("early_stopping", "length_penalty"),
+        # Speculative decoding in transformers.
+        *("assistant_confidence_threshold", "assistant_early_exit", "assistant_ensemble_weight"),
+        *("assistant_lookbehind", "is_assistant", "max_matching_ngram_size"),
+        *("num_assistant_tokens", "num_assistant_tokens_schedule", "prompt_lookup_num_tokens"),
+        *("speculation_type", "target_lookbehind", "use_mtp"),
+    }
+)
+"""Settings that change no token of an answer."""
+
+LONGEST_VALUE = 60
+"""Characters of a value that a sentence shows: lists of suppressed tokens may have thousands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What follows from a model's files: the tokens that end an answer, sentences on what the files
+    ask for in vain, and the values among their end tokens that are no ids of its vocabulary."""
+
+    end_ids: tuple[int, ...]
+    asked_in_vain: tuple[str, ...]
+    no_ids: tuple[object, ...]
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        config_json: Mapping[str, Any],
+        generation_json: Mapping[str, object] | None,
+        tokenizer_id: int | None,
+        text_config: Any,
+    ) -> Self:
+        """``generation_json`` is None for a model without such a file: then ``config_json`` may
+        have its settings, as in old models.
+
+        The end tokens are those of the first of these files that names any, and that of the
+        tokenizer. Only if there are none does the default of transformers' class for
+        ``text_config`` count.
+        """
+        own, text_json = generation_json or {}, config_json.get("text_config") or {}
+        named = (part.get("eos_token_id") for part in (own, config_json, text_json))
+        first = next((ids for ids in named if ids is not None), None)
+        end_ids, no_ids = end_tokens([first, tokenizer_id], text_config.vocab_size)
+        if not end_ids:
+            end_ids, _ = end_tokens([text_config.eos_token_id], text_config.vocab_size)
+        if generation_json is None:
+            listed = LEFT_TO_REQUESTS.keys() | NOT_DONE.keys()
+            own = {name: config_json[name] for name in config_json.keys() & listed}
+        return cls(end_ids, asked_in_vain(own), tuple(no_ids))
+
+
+def asked_in_vain(settings: Mapping[str, object]) -> tuple[str, ...]:
+    """Sentences on those ``settings`` of a ``generation_config.json`` that are not followed."""
+    known = FOLLOWED | WITHOUT_EFFECT | LEFT_TO_REQUESTS.keys() | NOT_DONE.keys()
+    unknown = dict.fromkeys(settings.keys() - known, ())
+    groups = (
+        (LEFT_TO_REQUESTS, "requests say this themselves, and have defaults of their own"),
+        (
+            NOT_DONE,
+            "this is not supported",
+        ),
+        (unknown, "this is unknown"),
+    )
+    found = ((_words(settings, neutral), what) for neutral, what in groups)
+    return tuple(f"{', '.join(words)}: {what}" for words, what in found if words)
+
+
+def end_tokens(sources: Iterable[object], vocab_size: int) -> tuple[tuple[int, ...], list[object]]:
+    """The ids in ``sources``, each one id, a list of ids, or None; and the values among them that
+    are no ids of a vocabulary of ``vocab_size``."""
+    ids: dict[int, None] = {}
+    others: list[object] = []
+    for value in _flat(sources):
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < vocab_size:
+            ids[value] = None
+        else:
+            others.append(value)
+    return tuple(ids), others
+
+
+def _flat(values: Iterable[object]) -> Iterator[object]:
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            yield from _flat(value)
+        elif value is not None:
+            yield value
+
+
+def _words(
+    settings: Mapping[str, object], neutral: Mapping[str, tuple[object, ...]]
+) -> tuple[str, ...]:
+    """Those of ``settings`` that are named in ``neutral`` and have none of its values."""
+    found = []
+    for name in sorted(settings.keys() & neutral.keys()):
+        value = settings[name]
+        comparable = tuple(value) if isinstance(value, list) else value
+        if value is not None and comparable not in neutral[name]:
+            text = repr(value)
+            found.append(f"{name}={text[:LONGEST_VALUE]}{'...' * (len(text) > LONGEST_VALUE)}")
+    return tuple(found)
