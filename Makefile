@@ -10,7 +10,7 @@ SEED := 0
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm demo test numbers schedules browser check hashes images k8s-check k8s-smoke vllm-check try-vllm format proto bench chaos outside phoenix train clean
+.PHONY: help setup setup-vllm demo test numbers schedules bad-bodies browser check hashes images k8s-check k8s-smoke vllm-check try-vllm format proto bench chaos outside phoenix train clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ numbers: $(READY) ## run the tests of numbers as older processors would: INSTRUC
 
 schedules: $(READY) ## run the orchestrator through 100,000 schedules on a virtual clock
 	$(BIN)/python -m tests.schedules $(ARGS)
+
+bad-bodies: $(READY) ## send a gateway 10,000 generated requests, most of them wrong, beside a stream
+	BAD_BODIES=10000 $(BIN)/python -m pytest -s tests/gateway/test_bad_bodies.py
 
 browser: $(READY) ## try the pages in headless Chromium (apt-get install chromium), time the frames of traces
 	$(BIN)/python -m pytest tests/cli/page tests/load/test_html_browser.py

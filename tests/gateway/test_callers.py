@@ -10,9 +10,12 @@ import logging
 import grpc
 import openai
 import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from tests.client.conftest import FakeOrchestrator, refuses, whole_answer
 
 from specmesh.gateway.__main__ import make_server
+from specmesh.gateway.record import Record
 from specmesh.gateway.settings import GatewaySettings
 from specmesh.serving.identity.on_behalf import CALLER
 from specmesh.serving.process import CannotStart
@@ -193,3 +196,32 @@ async def test_an_orchestrator_that_asks_who_calls_is_there(open_gateway, serve)
         assert (await gateway.http.get(path)).status_code == 200
     with pytest.raises(openai.AuthenticationError):
         await gateway.openai.models.list()
+
+
+def series(names_of_methods):
+    """The series of ``http.server.request.duration`` that requests with these methods make."""
+    reader = InMemoryMetricReader()
+    provider = MeterProvider(metric_readers=[reader])
+    histogram = provider.get_meter("test").create_histogram("duration")
+    for name in names_of_methods:
+        histogram.record(1.0, {"method": Record("id", name, "/").known_method})
+    (resource,) = reader.get_metrics_data().resource_metrics
+    return {
+        point.attributes["method"]
+        for point in resource.scope_metrics[0].metrics[0].data.data_points
+    }
+
+
+def test_invented_methods_are_one_series():
+    invented = [f"M{number}" for number in range(3000)]
+    assert series(["GET", *invented, "get"]) == {"GET", "_OTHER"}
+
+
+async def test_an_unusual_method_is_told_as_it_was_in_the_log_alone(gateway, caplog):
+    caplog.set_level(logging.DEBUG, "specmesh.gateway")
+    response = await gateway.http.request("PROPFIND", "/v1/models")
+    assert response.status_code == 405
+    (line,) = [record for record in caplog.records if record.getMessage() == "request"]
+    assert line.method == "PROPFIND"
+    response = await gateway.http.request("INVENTED", "/v1/models")
+    assert (response.status_code, response.json()["error"]["code"]) == (400, "invalid_http")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import grpc
 import openai
 import pytest
@@ -125,9 +127,65 @@ async def test_what_would_fail_again_is_not_tried_again(gateway, orchestrator):
     assert len(orchestrator.requests) == 2
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (CODE.UNAVAILABLE, "VERIFIER_LOST"),
+        (CODE.UNAVAILABLE, ""),
+        (CODE.INTERNAL, ""),
+        (CODE.UNIMPLEMENTED, ""),
+        (CODE.DEADLINE_EXCEEDED, "DEADLINE"),
+    ],
+)
+async def test_addresses_of_the_mesh_are_for_the_log_alone(
+    gateway, orchestrator, caplog, status, reason, stream
+):
+    caplog.set_level(logging.INFO, "specmesh.gateway")
+    orchestrator.generate_scripts = [refuses(status, "10.1.2.3:50061 is lost", reason)]
+    response = await gateway.post("/v1/completions", {**ASKED, "stream": stream})
+    assert response.status_code >= 500
+    assert "10.1.2.3" not in response.text
+    assert response.json()["error"]["message"]
+    (line,) = [record for record in caplog.records if record.getMessage() == "request"]
+    assert "10.1.2.3" in line.detail
+
+
+async def test_what_grpc_finds_too_large_is_no_reason_to_come_again(gateway, orchestrator):
+    orchestrator.generate_scripts = [
+        refuses(CODE.RESOURCE_EXHAUSTED, "Received message larger than max", "")
+    ]
+    response = await gateway.post("/v1/completions", ASKED)
+    assert (response.status_code, response.headers["x-should-retry"]) == (413, "false")
+
+
+@pytest.mark.parametrize("num_bytes", [17_000, 25_000, 31_000])
+async def test_a_token_too_long_for_the_mesh_is_refused_each_time(gateway, orchestrator, num_bytes):
+    for _ in range(5):
+        told = {"authorization": "Bearer " + "t" * num_bytes}
+        response = await gateway.post("/v1/completions", ASKED, **told)
+        assert response.status_code == 431
+        assert response.json()["error"]["code"] == "metadata_too_large"
+    assert orchestrator.requests == []
+
+
+async def test_a_long_trace_state_is_not_carried_on(gateway, orchestrator):
+    orchestrator.generate_scripts = [whole_answer] * 2
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    for length in (200, 20_000):
+        state = {"traceparent": parent, "tracestate": "a=" + "b" * length}
+        assert (await gateway.post("/v1/completions", ASKED, **state)).status_code == 200
+    short, long = orchestrator.metadata
+    assert "traceparent" in short
+    assert "traceparent" in long
+    assert "tracestate" in short
+    assert "tracestate" not in long
+
+
 async def test_an_unreachable_mesh_is_a_503(open_gateway):
     gateway = await open_gateway("127.0.0.1:1")
     response = await gateway.post("/v1/completions", ASKED)
+    assert "127.0.0.1:1" not in response.text
     assert (response.status_code, response.headers["retry-after"]) == (503, "1")
     assert response.headers["x-should-retry"] == "true"
     assert (await gateway.http.get("/healthz")).status_code == 503
@@ -145,7 +203,7 @@ async def test_a_stream_that_fails_after_its_beginning_says_so_in_the_stream(gat
     *_, error = await gateway.events("/v1/completions", ASKED)
     assert error["error"]["code"] == "target_replaced"
     stream = await gateway.openai.completions.create(**ASKED, stream=True)
-    with pytest.raises(openai.APIError, match="replaced"):
+    with pytest.raises(openai.APIError, match="cannot answer at the moment"):
         async for _ in stream:
             pass
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import grpc
 import grpc.aio
@@ -20,6 +20,8 @@ from specmesh.mesh.v1alpha1.drafter_pb2_grpc import (
 )
 from specmesh.serving.errors import error_info
 from specmesh.serving.intake import MAX_METADATA_BYTES
+from specmesh.serving.interceptors import CallInterceptor, ObservedRequest
+from specmesh.serving.late_handlers import LateHandlers
 from specmesh.serving.settings import ServerSettings
 
 VERIFY = "/specmesh.mesh.v1alpha1.VerifierService/Verify"
@@ -263,3 +265,26 @@ async def test_bytes_held_for_calls_under_way_are_bounded(
     service.hold.set()
     await first
     await verify(large)
+
+
+async def test_names_of_methods_are_not_measured_while_a_replica_loads():
+    measured: list[str] = []
+
+    @asynccontextmanager
+    async def layer(request: ObservedRequest) -> AsyncIterator[None]:
+        measured.append(request.method)
+        yield
+
+    server = grpc.aio.server(interceptors=[CallInterceptor([layer])])
+    server.add_generic_rpc_handlers([LateHandlers()])
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            for number in range(3):
+                invented = channel.unary_unary(f"/specmesh.v1.Invented/M{number}")
+                expected = (grpc.StatusCode.UNAVAILABLE, "STARTING")
+                assert await reason(invented(b"")) == expected
+    finally:
+        await server.stop(None)
+    assert measured == []

@@ -13,7 +13,7 @@ from weakref import WeakSet
 import grpc
 
 from specmesh.client.credentials import Tls, TokenSource, bearer, is_loopback
-from specmesh.client.errors import Unavailable
+from specmesh.client.errors import InvalidRequest, Unavailable
 from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
 from specmesh.v1.tokenizer_pb2_grpc import TokenizerServiceStub
 
@@ -25,6 +25,10 @@ logger = logging.getLogger("specmesh.client")
 
 PASSED_OVER_S = 2.0
 """How long a target that broke a call is passed over: about as long as a restart takes."""
+
+MAX_METADATA_BYTES = 16 * 2**10
+"""What orchestrators take (``serving/intake.py``). Of more, gRPC refuses some calls and not others,
+and without a reason."""
 
 Metadata = Sequence[tuple[str, str | bytes]]
 MetadataSource = Metadata | Callable[[], Metadata]
@@ -79,14 +83,23 @@ class Endpoint:
         return TokenizerServiceStub(self._open())
 
     async def metadata(self) -> tuple[tuple[str, str | bytes], ...]:
-        """What every call carries, as soon as one may begin. Raises what the sources
-        of metadata and token raise."""
+        """What every call carries, as soon as one may begin. Raises what the sources of
+        metadata and token raise, and ``InvalidRequest`` for more than a call can carry."""
         await self._open_for_calls.wait()
         source = self._settings.metadata
-        given = tuple(source() if callable(source) else source)
-        if self._settings.token is None:
-            return given
-        return (*given, await bearer(self._settings.token))
+        carried = tuple(source() if callable(source) else source)
+        if self._settings.token is not None:
+            carried = (*carried, await bearer(self._settings.token))
+        num_bytes = sum(len(key) + len(value) for key, value in carried)
+        if num_bytes > MAX_METADATA_BYTES:
+            raise InvalidRequest(
+                f"{num_bytes} bytes of metadata, the token included, are more than "
+                f"{MAX_METADATA_BYTES}",
+                code=grpc.StatusCode.INVALID_ARGUMENT,
+                reason="METADATA_TOO_LARGE",
+                metadata={"num_bytes": str(num_bytes), "max_bytes": str(MAX_METADATA_BYTES)},
+            )
+        return carried
 
     def broke(self) -> None:
         """Record that a call to it broke: for a while other calls go elsewhere, if they can."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+import traceback
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
+from typing import TypeVar
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -18,27 +21,31 @@ from starlette.types import ASGIApp
 from specmesh.client import ServedModel, SpecmeshError
 from specmesh.gateway import answers
 from specmesh.gateway.answers import Answers
-from specmesh.gateway.body import read_object
+from specmesh.gateway.body import parse_object, read_body
 from specmesh.gateway.chats import ChatStyle
 from specmesh.gateway.completions import CompletionStyle
 from specmesh.gateway.connection import ClientGone, unless_gone
 from specmesh.gateway.errors import ApiError, from_mesh, internal
+from specmesh.gateway.held import HeldBytes
 from specmesh.gateway.identity import Caller
 from specmesh.gateway.mesh import Mesh
 from specmesh.gateway.observed import REQUEST_ID, Observed
 from specmesh.gateway.peers import PeerCheck
+from specmesh.gateway.record import CLIENT_CLOSED_REQUEST
 from specmesh.gateway.requests import Request, chat_request, completion_request
 from specmesh.gateway.responses import Envelope, Json
 from specmesh.gateway.settings import GatewaySettings
 from specmesh.gateway.sse import stream
 from specmesh.serving.identity.certificates import watched_certificate
 
+R = TypeVar("R", bound=Request)
+
+INLINE_BYTES = 2**14
+"""Larger bodies are read in a thread, lest streams wait for it."""
 BODY_SECONDS = 30.0
 """How long a body may take to arrive."""
 READ_BY_CLIENTS = (REQUEST_ID, "retry-after", "retry-after-ms", "x-should-retry")
 """Headers of answers that pages in a browser are shown as well."""
-CLIENT_CLOSED_REQUEST = 499
-"""For the log: there is nobody to send it to."""
 
 
 class Routes:
@@ -50,6 +57,8 @@ class Routes:
         asked_for = settings.tls if settings.requires_certificates else None
         self._peers = PeerCheck(None if asked_for is None else watched_certificate(asked_for))
         self._began = int(time.time())
+        # One at a time: what bodies take beyond their bytes, in memory, is there once.
+        self._reading = ThreadPoolExecutor(1, "reading")
 
     async def list_models(self, request: HttpRequest) -> Response:
         """GET /v1/models."""
@@ -67,17 +76,17 @@ class Routes:
 
     async def complete(self, request: HttpRequest) -> Response:
         """POST /v1/completions."""
-        caller, given = await self._received(request)
-        asked = completion_request(given)
+        caller, asked = await self._received(request, completion_request)
         self._check_count(len(asked.prompts) * asked.n, "prompt" if asked.n == 1 else "n")
+        request.state.held.repeat(asked.n)
         wanted = answers.complete(caller.client, asked, self._settings.request_seconds)
         return await self._respond(request, asked, wanted, Envelope(CompletionStyle(), asked.model))
 
     async def chat(self, request: HttpRequest) -> Response:
         """POST /v1/chat/completions."""
-        caller, given = await self._received(request)
-        asked = chat_request(given)
+        caller, asked = await self._received(request, chat_request)
         self._check_count(asked.n, "n")
+        request.state.held.repeat(asked.n)
         wanted = answers.chat(caller.client, asked, self._settings.request_seconds)
         return await self._respond(request, asked, wanted, Envelope(ChatStyle(), asked.model))
 
@@ -99,15 +108,25 @@ class Routes:
             raise ApiError.invalid(name[:64], message, code="unknown_parameter")
         return caller
 
-    async def _received(self, request: HttpRequest) -> tuple[Caller, dict[str, object]]:
-        """Who sent the body, and what is in it; a body is read only from who is let in."""
+    async def _received(
+        self, request: HttpRequest, read: Callable[[Mapping[str, object]], R]
+    ) -> tuple[Caller, R]:
+        """Who sent the body, and what is in it; a body is taken only from who is let in."""
         caller = await self._admitted(request)
         try:
             async with asyncio.timeout(BODY_SECONDS):
-                return caller, await read_object(request, self._settings.max_request_bytes)
+                body = await read_body(
+                    request, self._settings.max_request_bytes, request.state.held
+                )
         except TimeoutError:
             message = f"the body did not arrive within {BODY_SECONDS:.0f} s"
             raise ApiError(HTTPStatus.REQUEST_TIMEOUT, message, code="body_timeout") from None
+        if len(body) <= INLINE_BYTES:
+            return caller, read(parse_object(body))
+        reading = asyncio.get_running_loop().run_in_executor(
+            self._reading, lambda: read(parse_object(body))
+        )
+        return caller, await unless_gone(request, _result(reading))
 
     def _check_count(self, num_answers: int, param: str) -> None:
         if num_answers > self._settings.max_answers:
@@ -130,7 +149,6 @@ class Routes:
                 envelope,
                 include_usage=asked.include_usage,
                 ping_s=self._settings.ping_seconds,
-                stall_s=self._settings.stall_seconds,
             )
         results = await unless_gone(request, wanted.whole())
         record.answered(results)
@@ -172,7 +190,8 @@ def make_app(settings: GatewaySettings, mesh: Mesh) -> ASGIApp:
             Exception: _tell_internal,
         },
     )
-    return Observed(_for_browsers(app, settings.browsers_origins))
+    held = HeldBytes(app, settings.max_held_bytes)
+    return Observed(_for_browsers(held, settings.browsers_origins))
 
 
 def _for_browsers(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
@@ -189,11 +208,28 @@ def _for_browsers(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
     )
 
 
+async def _result(work: Awaitable[R]) -> R:
+    return await work
+
+
 async def _tell(request: HttpRequest, error: Exception) -> Response:
     assert isinstance(error, ApiError | SpecmeshError)
     told = from_mesh(error) if isinstance(error, SpecmeshError) else error
+    _let_go(error)
     request.state.record.failed(told)
     return JSONResponse(told.body, told.status, told.headers)
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Clear the frames that ``error`` and its causes have come through.
+
+    They hold the body, and the task in which it was raised, which holds the error: all that would
+    be there until the garbage collector came by.
+    """
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
 
 
 async def _tell_http(request: HttpRequest, error: Exception) -> Response:

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
+from specmesh.gateway.connection import ClientGone
 from specmesh.gateway.errors import ApiError
+from specmesh.gateway.held import Held
+
+MAX_VALUES = 2**19
+"""Room for a prompt of half a million token ids; a longer one can be sent as text."""
+MAX_CONTAINERS = 2**15
+"""Lists and objects: room for 4,096 messages of three parts each."""
+MAX_STRINGS = 2**16
+"""Names in objects included: room for those messages. Small blocks leave holes in the heap when
+they are gone, so many of them would cost memory for good."""
 
 
-async def read_object(request: Request, max_bytes: int) -> dict[str, object]:
-    """The JSON object that is the body of ``request``.
+async def read_body(request: Request, max_bytes: int, held: Held) -> bytes:
+    """The body of ``request``, whose bytes are ``held`` from their arrival on.
 
-    Raises ``ApiError``: 415 if it calls itself something else, 413 beyond ``max_bytes``, before
-    more than that is read, and 400 for what is no JSON object.
+    Raises ``ApiError``: 415 if it calls itself something else than JSON, 413 beyond ``max_bytes``,
+    before more than that is read, and 429 while too many bytes are held. Raises ``ClientGone``.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/json":
@@ -27,19 +38,37 @@ async def read_object(request: Request, max_bytes: int) -> dict[str, object]:
             f"the body must be application/json, not {media_type[:64] or 'without a type'}",
             code="unsupported_media_type",
         )
-    return parse_object(await _read(request, max_bytes))
-
-
-async def _read(request: Request, max_bytes: int) -> bytes:
     told = request.headers.get("content-length", "")
     if told.isdecimal() and int(told[:20]) > max_bytes:
-        raise _too_large(max_bytes)
+        raise _too_large(f"{max_bytes} bytes")
     read = bytearray()
-    async for part in request.stream():
-        read += part
-        if len(read) > max_bytes:
-            raise _too_large(max_bytes)
+    try:
+        async for part in request.stream():
+            if len(read) + len(part) > max_bytes:
+                raise _too_large(f"{max_bytes} bytes")
+            held.add(len(part))
+            read += part
+    except ClientDisconnect:
+        raise ClientGone from None
     return bytes(read)
+
+
+def check_structure(body: bytes) -> None:
+    """Raise ``ApiError`` for a body of more values than any request has.
+
+    An empty list takes 72 bytes of memory and 3 of JSON, so a small body could fill the process
+    before anything else is known of it. Values are counted by what separates them outside of
+    strings, which costs a few milliseconds for each megabyte.
+    """
+    # Within a string a backslash stands before another, or before a quote that doesn't end it.
+    quoted = body.replace(rb"\\", b"").replace(rb"\"", b"")
+    if quoted.count(b'"') > 2 * MAX_STRINGS:
+        raise _too_large(f"{MAX_STRINGS:,} strings")
+    outside = b"".join(quoted.split(b'"')[::2])
+    if outside.count(b"{") + outside.count(b"[") > MAX_CONTAINERS:
+        raise _too_large(f"{MAX_CONTAINERS:,} lists and objects")
+    if outside.count(b",") > MAX_VALUES:
+        raise _too_large(f"{MAX_VALUES:,} values")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +79,8 @@ class _Fault:
 
 
 _SUSPECT = (_Fault, str, list, dict)
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+"""Only so can half of a pair be written."""
 _NO_TEXT = "has half of a surrogate pair, which is no text"
 
 
@@ -60,6 +91,7 @@ def parse_object(body: bytes) -> dict[str, object]:
     characters, and no name twice in one object, of which one value would be dropped in silence.
     Raises ``ApiError``, which names the field.
     """
+    check_structure(body)
     faults: list[_Fault] = []
     try:
         value = json.loads(
@@ -67,8 +99,7 @@ def parse_object(body: bytes) -> dict[str, object]:
             parse_constant=partial(_constant, faults),
             object_pairs_hook=partial(_unique, faults),
         )
-        # Half of a surrogate pair can be written so alone.
-        fault = _first_fault(value) if faults or b"\\u" in body else None
+        fault = _first_fault(value) if faults or _SURROGATE.search(body) else None
     except RecursionError:
         raise _not_json("it is nested too deeply") from None
     except ValueError as error:  # of JSON, of UTF-8, and of a number with thousands of digits
@@ -128,6 +159,6 @@ def _not_json(reason: str) -> ApiError:
     return ApiError.invalid(None, f"the body is not valid JSON: {reason}", code="invalid_json")
 
 
-def _too_large(max_bytes: int) -> ApiError:
-    message = f"the body has more than {max_bytes} bytes"
+def _too_large(limit: str) -> ApiError:
+    message = f"the body has more than {limit}"
     return ApiError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, code="body_too_large")

@@ -45,8 +45,19 @@ _REASON_STATUSES = {
     "TARGET_REPLACED": 503,
     "SESSION_NOT_FOUND": 500,
     "NOT_A_GATEWAY": 500,
+    "MESSAGE_TOO_LARGE": 413,
+    "METADATA_TOO_LARGE": 431,
 }
 """Where a reason says that it isn't the request's fault, or that it is worth another try."""
+
+_PUBLIC_WORDS = {
+    500: "the mesh failed at this request",
+    501: "the mesh does not know this method",
+    503: "the mesh cannot answer at the moment",
+    504: "the answer did not come in time",
+}
+"""For what is not the caller's doing: the mesh's own words name replicas and their addresses, which
+are for the log."""
 
 _CODES = {401: "invalid_api_key", 403: "permission_denied", 404: "model_not_found"}
 """OpenAI's own words for what the mesh has a reason for as well."""
@@ -99,6 +110,7 @@ class ApiError(Exception):
         code: str | None = None,
         retry: bool = False,
         retry_after_s: float | None = None,
+        detail: str = "",
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -108,6 +120,8 @@ class ApiError(Exception):
         self.code = code
         self.retry = retry
         self.retry_after_s = retry_after_s
+        self.detail = detail
+        """What is said of it in the log alone."""
 
     @classmethod
     def invalid(cls, param: str | None, message: str, *, code: str = "invalid_value") -> Self:
@@ -139,21 +153,32 @@ class ApiError(Exception):
 
 def from_mesh(error: SpecmeshError) -> ApiError:
     """What a caller of the gateway is told of an error of the mesh."""
-    status = _REASON_STATUSES.get(error.reason, _STATUSES.get(error.code, 500))
+    status = _status(error)
     retry_after_s = error.retry_after_s
     unavailable = status == HTTPStatus.SERVICE_UNAVAILABLE
     if unavailable and retry_after_s is None:
         retry_after_s = UNAVAILABLE_RETRY_S
     param, message = _param_and_message(error)
+    public = _PUBLIC_WORDS.get(status)
     return ApiError(
         status,
-        message,
+        public or message,
         type=_type(status),
         param=param,
         code=_CODES.get(status) or _code(error),
         retry=unavailable or may_call_again(error),
         retry_after_s=retry_after_s,
+        detail=message if public else "",
     )
+
+
+def _status(error: SpecmeshError) -> int:
+    if error.code is grpc.StatusCode.RESOURCE_EXHAUSTED and not (
+        error.reason or error.retry_after_s
+    ):
+        # gRPC itself says so of a message larger than it takes.
+        return HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    return _REASON_STATUSES.get(error.reason, _STATUSES.get(error.code, 500))
 
 
 def _code(error: SpecmeshError) -> str:
@@ -173,6 +198,18 @@ def internal(request_id: str) -> ApiError:
     """What a caller is told of an error that should not be."""
     message = f"something went wrong here; the log has it under request id {request_id}"
     return ApiError(500, message, type="server_error", code="internal")
+
+
+def overloaded(message: str) -> ApiError:
+    """What a caller is told of a gateway that has as much to do as it can hold."""
+    return ApiError(
+        HTTPStatus.TOO_MANY_REQUESTS,
+        message,
+        type=_type(HTTPStatus.TOO_MANY_REQUESTS),
+        code="overloaded",
+        retry=True,
+        retry_after_s=UNAVAILABLE_RETRY_S,
+    )
 
 
 def _param_and_message(error: SpecmeshError) -> tuple[str | None, str]:

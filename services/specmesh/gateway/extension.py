@@ -15,6 +15,9 @@ from specmesh.client import AcceptanceMode, Filter
 from specmesh.gateway.fields import Fields, Float32, Uint32
 from specmesh.v1 import speculation_pb2
 
+MAX_STOP_TOKENS = 4096
+"""Bounds what is read. How many an answer may have, the orchestrator says."""
+
 
 class FilterFields(Fields):
     """Which draft tokens the strategy ``filter`` keeps; the SDK's ``Filter``."""
@@ -22,7 +25,9 @@ class FilterFields(Fields):
     scorer: str = ""
     threshold: Float32 | None = None
     escalation_rate: Float32 | None = None
-    follow_load: Annotated[list[Float32], Field(min_length=2, max_length=2)] | None = None
+    follow_load: (
+        Annotated[list[Float32], Field(min_length=2, max_length=2, fail_fast=True)] | None
+    ) = None
 
     @model_validator(mode="after")
     def _check_one_rule(self) -> Self:
@@ -41,7 +46,9 @@ class _Extension(Fields):
     filter: FilterFields | None = None
     acceptance_mode: Annotated[AcceptanceMode, Field(strict=False)] | None = None
     top_k: Uint32 | None = None
-    stop_token_ids: list[Uint32] = Field(default_factory=list)
+    stop_token_ids: Annotated[list[Uint32], Field(max_length=MAX_STOP_TOKENS, fail_fast=True)] = (
+        Field(default_factory=list)
+    )
     ignore_end_of_text: bool = False
     request_id: Annotated[str, Field(max_length=128)] = ""
     content_as_text: bool = False

@@ -1,17 +1,49 @@
-"""Types of fields, and how strictly they are read."""
+"""Types of fields, and how strictly they are read.
+
+Validation stops early: whoever sends a million wrong values is told of the first, and no time or
+memory goes into the others. Lists stop at the first wrong item (``fail_fast``), objects at the
+first unknown name, and each of them has a bound.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 Uint32 = Annotated[int, Field(ge=0, lt=2**32)]
 Uint64 = Annotated[int, Field(ge=0, lt=2**64)]
 Float32 = Annotated[float, Field(ge=-3.4e38, le=3.4e38, allow_inf_nan=False)]
+
+MAX_PAIRS = 16
+"""OpenAI's own limit for ``metadata``."""
+
+
+def _check_pairs(value: object) -> object:
+    # pydantic's own max_length of a dict looks only after it has read every value.
+    if isinstance(value, dict) and len(value) > MAX_PAIRS:
+        raise PydanticCustomError(
+            "too_long", f"must hold at most {MAX_PAIRS} pairs, not {len(value)}"
+        )
+    return value
+
+
+Pairs = BeforeValidator(_check_pairs)
+"""Bounds a dictionary."""
 
 
 class Fields(BaseModel):
     """Takes no field that it doesn't have, and no value of another type."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keep_one_unknown(cls, value: Any) -> Any:
+        """Drop all unknown names but the first: one is enough to refuse the object."""
+        if not isinstance(value, dict) or len(value) <= len(cls.model_fields):
+            return value
+        known = {name: value[name] for name in cls.model_fields if name in value}
+        unknown = next(name for name in value if name not in cls.model_fields)
+        return {**known, unknown: value[unknown]}

@@ -10,12 +10,13 @@ from collections.abc import Callable
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from specmesh.gateway.connections import Connections
+from specmesh.gateway.http_connection import HEAD_SECONDS, HttpConnection
 from specmesh.gateway.leaving import Leaving
 from specmesh.gateway.mesh import Mesh
-from specmesh.gateway.peers import TellsPeer
 from specmesh.gateway.settings import GatewaySettings
+from specmesh.serving.allocator import give_memory_back
 from specmesh.serving.health import Health
 from specmesh.serving.identity.plaintext import check_plaintext
 from specmesh.serving.identity.ssl_context import renewed_context
@@ -29,10 +30,6 @@ LOOK_SECONDS = 1.0
 """How often a gateway that is probed looks for its orchestrators."""
 
 
-class Connection(TellsPeer, H11Protocol):
-    """One connection."""
-
-
 class HttpServer:
     """Serves ``app``, which asks ``mesh``; closes that at the end."""
 
@@ -44,6 +41,7 @@ class HttpServer:
         self._server: uvicorn.Server | None = None
         self._ticking: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
+        self._tidying: asyncio.Task[None] | None = None
 
     async def listen(self) -> str:
         """Serve; return the address. Raises ``CannotStart``."""
@@ -57,11 +55,17 @@ class HttpServer:
         server = uvicorn.Server(self._config())
         server.config.load()
         server.lifespan = server.config.lifespan_class(server.config)
-        await server.startup(sockets=[listener])
+        server.servers = [await self._accepting(server, listener)]
         self._server = server
         self._ticking = asyncio.create_task(server.main_loop())
+        self._tidying = asyncio.create_task(give_memory_back())
         host, port = listener.getsockname()[:2]
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    @property
+    def num_connections(self) -> int:
+        """How many connections of clients are open."""
+        return len(self._server.server_state.connections) if self._server else 0
 
     async def start(self) -> None:
         """Nothing more: orchestrators may come and go, and readiness with them."""
@@ -99,6 +103,9 @@ class HttpServer:
         for task in running:
             if not task.cancelling():
                 task.cancel()
+        if self._tidying is not None:
+            self._tidying.cancel()
+            running.append(self._tidying)
         await asyncio.gather(*running, return_exceptions=True)
         await self._stop_looking()
         await self._mesh.aclose()
@@ -112,15 +119,37 @@ class HttpServer:
         host, port = self._settings.host, self._settings.port
         try:
             (family, *_, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            return socket.create_server(address, family=family)
+            listener = socket.create_server(address, family=family)
         except OSError as error:
             raise CannotStart(f"cannot listen on {host}:{port}: {error}") from error
+        # asyncio does so for the sockets that it makes. Without it a body, or the next event of a
+        # stream, waits up to 40 ms for the client to acknowledge what was sent before.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listener
+
+    async def _accepting(
+        self, server: uvicorn.Server, listener: socket.socket
+    ) -> asyncio.base_events.Server:
+        """As uvicorn's own startup, but for connections of ours."""
+        config, settings = server.config, self._settings
+        shared = Connections(
+            max_all=settings.max_connections,
+            max_per_address=settings.max_connections_per_address or settings.max_connections,
+            stall_s=settings.stall_seconds,
+        )
+        return await asyncio.get_running_loop().create_server(
+            lambda: HttpConnection(config, server.server_state, shared),
+            sock=listener,
+            ssl=config.ssl,
+            ssl_handshake_timeout=HEAD_SECONDS if config.ssl else None,
+            backlog=config.backlog,
+        )
 
     def _config(self) -> uvicorn.Config:
         """Raises ``CannotStart``."""
         return uvicorn.Config(
             self._app,
-            http=Connection,
+            http="httptools",
             ws="none",
             loop="asyncio",
             lifespan="off",

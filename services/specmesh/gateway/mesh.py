@@ -26,6 +26,10 @@ PROBE_SECONDS = 2.0
 PROBE_AGE_SECONDS = 1.0
 """How long an orchestrator that answered counts as there."""
 
+_OPTIONS = (("grpc.http2.bdp_probe", 0),)
+"""Else gRPC takes in megabytes of an answer whose client doesn't read: with the probe, windows grow
+from 64 KiB to what the network carries."""
+
 
 class Mesh:
     """The orchestrators that ``settings`` name. Raises ``UnusableFile`` for a file of
@@ -98,6 +102,7 @@ class Mesh:
             tls=tls,
             send_token_in_clear_text=settings.plaintext_beyond_loopback,
             timeouts=Timeouts(generate_s=settings.request_seconds),
+            channel_options=_OPTIONS,
             # Whoever calls the gateway is told to come again, and decides.
             max_retries=0,
             **credentials,

@@ -12,19 +12,21 @@ from opentelemetry.context import attach, detach
 from opentelemetry.metrics import Observation
 from opentelemetry.trace import Span, SpanKind
 from opentelemetry.util.types import AttributeValue
-from sse_starlette.sse import SendTimeoutError
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from specmesh.gateway.errors import ApiError
-from specmesh.gateway.record import Record
+from specmesh.gateway.record import OTHER_METHOD, Record
 from specmesh.serving import conventions as names
 from specmesh.serving.telemetry import record_error, tracer
 
 log = logging.getLogger(__name__)
 
 REQUEST_ID = "x-request-id"
+MAX_TRACE_STATE_CHARS = 512
+"""As long a ``tracestate`` has to be carried on, says W3C Trace Context; longer ones are left out,
+since calls have little room for metadata."""
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 _duration = names.HTTP_DURATION.instrument()
@@ -53,15 +55,13 @@ class Observed:
             if message["type"] == "http.response.body":
                 record.complete = not message.get("more_body", False)
 
-        parent = propagate.extract(dict(headers))
-        span = tracer.start_span(record.method, context=parent, kind=SpanKind.SERVER)
+        parent = propagate.extract(_trace_context(headers))
+        span = tracer.start_span(record.known_method, context=parent, kind=SpanKind.SERVER)
         token = attach(trace.set_span_in_context(span, parent))
-        kind = {names.HTTP_METHOD: record.method, names.URL_SCHEME: scope["scheme"]}
+        kind = {names.HTTP_METHOD: record.known_method, names.URL_SCHEME: scope["scheme"]}
         self._num_active += 1
         try:
             await self._app(scope, receive, sending)
-        except SendTimeoutError:
-            log.warning("client does not read", extra={"request_id": record.request_id})
         except Exception:  # Starlette has answered it, if that was still possible.
             log.exception("failed", extra={"request_id": record.request_id})
             record.failed(record.error or ApiError(500, "", code="internal"))
@@ -83,6 +83,14 @@ def _request_id(headers: Headers) -> str:
     return given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
 
 
+def _trace_context(headers: Headers) -> dict[str, str]:
+    """The caller's trace context, as the mesh is to carry it on with every call."""
+    context = {name: headers[name] for name in ("traceparent", "tracestate") if name in headers}
+    if len(context.get("tracestate", "")) > MAX_TRACE_STATE_CHARS:
+        del context["tracestate"]
+    return context
+
+
 def _measure(record: Record, kind: dict[str, str]) -> None:
     attributes: dict[str, AttributeValue] = {
         **kind,
@@ -99,16 +107,19 @@ def _measure(record: Record, kind: dict[str, str]) -> None:
 def _describe(span: Span, record: Record) -> None:
     if not span.is_recording():
         return
-    span.update_name(f"{record.method} {record.route}".strip())
+    method = record.known_method
+    span.update_name(f"{'HTTP' if method == OTHER_METHOD else method} {record.route}".strip())
     span.set_attributes(
         {
-            names.HTTP_METHOD: record.method,
+            names.HTTP_METHOD: method,
             "url.path": record.path,
             names.HTTP_ROUTE: record.route,
             names.HTTP_STATUS: record.status,
             "specmesh.request_id": record.request_id,
         }
     )
+    if method == OTHER_METHOD:
+        span.set_attribute("http.request.method_original", record.method)
     if record.outcome == "cancelled":
         span.set_attribute(names.CANCELLED, True)
     if record.status >= 500 or (record.error is not None and record.error.status >= 500):  # noqa: PLR2004

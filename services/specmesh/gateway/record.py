@@ -9,6 +9,13 @@ from dataclasses import dataclass, field
 from specmesh.client import GenerationResult
 from specmesh.gateway.errors import ApiError
 
+CLIENT_CLOSED_REQUEST = 499
+"""For the log: there is nobody to send it to."""
+OTHER_METHOD = "_OTHER"
+_METHODS = frozenset(
+    {"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "QUERY", "TRACE"}
+)
+
 
 @dataclass(slots=True)
 class Record:
@@ -45,11 +52,18 @@ class Record:
         self.error = error
 
     @property
+    def known_method(self) -> str:
+        """The method as metrics have it: callers could make a series of every other name, so
+        OpenTelemetry's conventions call them ``_OTHER``."""
+        return self.method if self.method in _METHODS else OTHER_METHOD
+
+    @property
     def outcome(self) -> str:
         """ok, error, or cancelled if the client hung up before the end."""
         if self.error is not None:
             return "error"
-        return "ok" if self.complete else "cancelled"
+        is_ok = self.complete and self.status != CLIENT_CLOSED_REQUEST
+        return "ok" if is_ok else "cancelled"
 
     def fields(self) -> dict[str, object]:
         """The log line; what there isn't is left out."""
@@ -67,6 +81,7 @@ class Record:
             "stream": self.is_stream or None,
             "error": self.error and self.error.code,
             "param": self.error and self.error.param,
+            "detail": self.error and self.error.detail,
             "sessions": [result.session_id for result in self.results],
             "prompt_tokens": sum(each.num_prompt_tokens for each in stats),
             "output_tokens": sum(each.num_output_tokens for each in stats),

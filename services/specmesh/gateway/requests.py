@@ -24,11 +24,16 @@ from specmesh.client.requests import TemplateOptions
 from specmesh.gateway.arguments import checked_arguments
 from specmesh.gateway.errors import ApiError
 from specmesh.gateway.extension import OPTIONS, Extension
-from specmesh.gateway.fields import Fields, Float32, Uint32, Uint64
+from specmesh.gateway.fields import Fields, Float32, Pairs, Uint32, Uint64
 from specmesh.gateway.parameters import CHAT, COMPLETIONS, EXTENSION, taken
 from specmesh.gateway.standing import Parameters
 
 MAX_STOP = 16
+MAX_PROMPTS = 1024
+"""No less than ``--max-answers`` may be."""
+MAX_PROMPT_TOKENS = 2**19
+MAX_MESSAGES = 4096
+MAX_PARTS = 1024
 MAX_TOP_LOGPROBS = 20
 MAX_NAME_CHARS = 64
 """Of whoever speaks in a chat; OpenAI's own."""
@@ -72,7 +77,7 @@ class Request(Fields):
     stop: (
         Annotated[
             Annotated[str, Tag("<one>")]
-            | Annotated[list[str], Field(max_length=MAX_STOP), Tag("<many>")],
+            | Annotated[list[str], Field(max_length=MAX_STOP, fail_fast=True), Tag("<many>")],
             Discriminator(lambda value: "<many>" if isinstance(value, list) else "<one>"),
         ]
         | None
@@ -82,7 +87,7 @@ class Request(Fields):
     stream_options: StreamOptions | None = None
     max_tokens: Uint32 | None = None
     user: str | None = None
-    metadata: dict[str, str] | None = None
+    metadata: Annotated[dict[str, str], Pairs] | None = None
     ignore_eos: bool = False
     specmesh: Extension = Field(default_factory=Extension)
 
@@ -123,14 +128,23 @@ class Request(Fields):
         }
 
 
+_Ids = Annotated[list[Uint32], Field(max_length=MAX_PROMPT_TOKENS, fail_fast=True)]
+
+
 class CompletionRequest(Request):
     """The body of POST /v1/completions."""
 
     prompt: Annotated[
         Annotated[str, Tag("<one>")]
-        | Annotated[list[str], Field(min_length=1), Tag("<many>")]
-        | Annotated[list[Uint32], Tag("<ids>")]
-        | Annotated[list[list[Uint32]], Tag("<lists of ids>")],
+        | Annotated[
+            list[str],
+            Field(min_length=1, max_length=MAX_PROMPTS, fail_fast=True),
+            Tag("<many>"),
+        ]
+        | Annotated[_Ids, Tag("<ids>")]
+        | Annotated[
+            list[_Ids], Field(max_length=MAX_PROMPTS, fail_fast=True), Tag("<lists of ids>")
+        ],
         Discriminator(_shape),
     ]
     logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
@@ -177,7 +191,8 @@ class Message(Fields):
 
     role: Literal["system", "developer", "user", "assistant"]
     content: Annotated[
-        Annotated[str, Tag("<one>")] | Annotated[list[TextPart], Tag("<many>")],
+        Annotated[str, Tag("<one>")]
+        | Annotated[list[TextPart], Field(max_length=MAX_PARTS, fail_fast=True), Tag("<many>")],
         Discriminator(lambda value: "<many>" if isinstance(value, list) else "<one>"),
     ]
     name: Annotated[str, Field(max_length=MAX_NAME_CHARS)] = ""
@@ -195,7 +210,8 @@ class ChatRequest(Request):
     """The body of POST /v1/chat/completions."""
 
     messages: Annotated[
-        list[Annotated[Message, BeforeValidator(_without_nothing)]], Field(min_length=1)
+        list[Annotated[Message, BeforeValidator(_without_nothing)]],
+        Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True),
     ]
     max_completion_tokens: Uint32 | None = None
     logprobs: bool = False
@@ -209,7 +225,7 @@ class ChatRequest(Request):
     store: bool | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
-    prompt_cache_options: dict[str, Any] | None = None
+    prompt_cache_options: Annotated[dict[str, Any], Pairs] | None = None
     prompt_cache_retention: str | None = None
 
     @model_validator(mode="after")

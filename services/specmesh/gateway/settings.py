@@ -34,6 +34,22 @@ class GatewaySettings(BearerSettings, ProcessSettings):
     max_request_bytes: int = Field(
         8 * 2**20, ge=1024, le=2**30, description="largest body that is taken in"
     )
+    max_held_bytes: int = Field(
+        64 * 2**20,
+        ge=1024,
+        le=2**40,
+        description="bodies and prompts of all requests under way, in bytes, a prompt once for "
+        "each of its choices; the process takes up to six times as much memory for them",
+    )
+    max_connections: int = Field(
+        1000, ge=1, le=1_000_000, description="connections that clients may have open at once"
+    )
+    max_connections_per_address: int | None = Field(
+        None,
+        ge=1,
+        description="how many of them one address may have, of IPv6 one /64 network; by default "
+        "all, since a proxy in front of the gateway has one address",
+    )
     max_answers: int = Field(
         64, ge=1, le=1024, description="answers that one request may ask for: prompts times n"
     )
@@ -82,6 +98,8 @@ class GatewaySettings(BearerSettings, ProcessSettings):
             raise ValueError(
                 "--mesh-token-file needs --tokens, --jwks or --jwks-url: anybody could call with it"
             )
+        if self.max_held_bytes < self.max_request_bytes:
+            raise ValueError("--max-held-bytes must be no less than --max-request-bytes")
         if not self.targets:
             raise ValueError("--orchestrators names none")
         return self

@@ -66,15 +66,13 @@ class Reader:
 class Streamed(EventSourceResponse):
     """A response that closes its reader however it ends, also if it never began."""
 
-    def __init__(
-        self, body: AsyncIterator[ServerSentEvent | bytes], reader: Reader, stall_s: float
-    ) -> None:
+    def __init__(self, body: AsyncIterator[ServerSentEvent | bytes], reader: Reader) -> None:
         # Its own pings come in the midst of talk, too, and with a blank line.
-        super().__init__(body, ping=0, sep=LINE_END, send_timeout=stall_s)
+        super().__init__(body, ping=0, sep=LINE_END)
         self._reader = reader
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it. Raises TimeoutError for a client that doesn't read."""
+        """Send it."""
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -88,7 +86,6 @@ async def stream(
     *,
     include_usage: bool,
     ping_s: float,
-    stall_s: float,
 ) -> Streamed:
     """The response. It begins with the first event, or after ``ping_s``; from then on a comment
     comes whenever nothing else has come for that long.
@@ -103,7 +100,7 @@ async def stream(
         raise
     record = request.state.record
     body = _body(reader, answers, envelope, record, include_usage=include_usage)
-    return Streamed(body, reader, stall_s)
+    return Streamed(body, reader)
 
 
 async def _body(

@@ -22,7 +22,7 @@ from contextlib import (
 )
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 from uuid import uuid4
 
 import grpc.aio
@@ -105,15 +105,17 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         """The handler of a call within the layers, or one that refuses the call."""
         handler = await continuation(handler_call_details)
         method = handler_call_details.method
-        if handler is not None and method.startswith(INFRASTRUCTURE):
+        if isinstance(handler, Refusal) or (
+            handler is not None and method.startswith(INFRASTRUCTURE)
+        ):
             return handler
         try:
             check_metadata(handler_call_details.invocation_metadata)
         except ServiceError as error:
-            return _refusing(error)
+            return Refusal(error)
         if handler is None:
             message = f"there is no method {method}"
-            return _refusing(Unimplemented("NO_SUCH_METHOD", message, {"method": method[1:]}))
+            return Refusal(Unimplemented("NO_SUCH_METHOD", message, {"method": method[1:]}))
         behaviour, wrap = self._wrapped(method.removeprefix("/"), handler)
         wrapped: grpc.RpcMethodHandler[Any, Any] = wrap(
             behaviour,
@@ -212,14 +214,24 @@ def _admitting_all(request: ObservedRequest) -> AbstractAsyncContextManager[None
     return nullcontext()
 
 
-def _refusing(error: ServiceError) -> grpc.RpcMethodHandler[Any, Any]:
-    """A handler that answers a call of any kind with ``error``, and reads nothing."""
+class Refusal(grpc.RpcMethodHandler):  # type: ignore[type-arg] # which it takes in stubs alone
+    """Answers a call of any kind with ``error``, and reads nothing.
 
-    async def refuse(requests: object, context: Context) -> None:  # noqa: ARG001
+    It gets no layers: the method may not exist, and metrics would have a series for every name that
+    somebody invents.
+    """
+
+    request_streaming = response_streaming = True
+    request_deserializer = response_serializer = None
+    unary_unary = unary_stream = stream_unary = None
+
+    def __init__(self, error: ServiceError) -> None:
+        self._error = error
+        self.stream_stream: Any = self._refuse
+
+    async def _refuse(self, requests: object, context: Context) -> None:  # noqa: ARG002
         async with reporting_errors(ObservedRequest("", context)):
-            raise error
-
-    return grpc.stream_stream_rpc_method_handler(cast("Any", refuse))
+            raise self._error
 
 
 @asynccontextmanager

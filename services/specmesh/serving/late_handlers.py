@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import grpc.aio
 
 from specmesh.serving.errors import Unavailable
-from specmesh.serving.interceptors import Context
+from specmesh.serving.interceptors import Refusal
 
-
-async def _refuse_early(request: object, context: Context) -> None:  # noqa: ARG001
-    raise Unavailable("STARTING", "this replica is still loading its model")
-
-
-_STARTING: grpc.RpcMethodHandler[Any, Any] = grpc.unary_unary_rpc_method_handler(
-    cast("Any", _refuse_early)
-)
+_STARTING = Refusal(Unavailable("STARTING", "this replica is still loading its model"))
 
 
 class LateHandlers(grpc.GenericRpcHandler):

@@ -65,9 +65,12 @@ async def _receiving(settings: CollectorSettings, take: Take) -> AsyncIterator[N
     UnusableFile for files of TLS."""
     with socket.create_server((settings.host, settings.http_port)) as listener:
         address = f"{settings.host}:{settings.grpc_port}"
+        # Else the body of an answer waits up to 40 ms for its client to acknowledge the headers.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         server, port = await otlp_grpc.start(take, address, settings.tls)
         config = uvicorn.Config(
             make_app(take),
+            http="h11",  # httptools bounds no headers
             log_config=None,
             access_log=False,
             timeout_graceful_shutdown=_GRACE_S,

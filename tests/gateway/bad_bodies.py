@@ -1,0 +1,203 @@
+"""Sends a gateway generated requests, all within its limits and few of them right:
+python -m tests.gateway.bad_bodies URL FIRST LAST AT_ONCE
+
+Each follows from its number. Writes how many had which status; whatever has no answer raises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from specmesh.gateway.http_connection import MAX_HEAD_BYTES, MAX_HEADERS, MIN_PIECE_BYTES
+from specmesh.gateway.parameters import CHAT, COMPLETIONS
+
+MAX_BYTES = 8 * 2**20
+ANSWER_SECONDS = 60.0
+
+SCALARS = (
+    *(None, True, False, 0, 1, -1, 2**32, 2**64, 10**40, 0.5, -0.0, 1e308),
+    *("", "x", "auto", "text", "user", "é€😀", "\x00", "\ud800", "[{]}," * 9, 'a"\\' * 9),
+)
+UNITS = (
+    *(b"{}", b"[]", b"-1", b"1", b'"a"', b'"\\ud83d"', b'"\\ud83d\\ude00"', b"NaN", b'{"a":{}}'),
+    *(b'{"role":"user","content":"x"}', b'{"type":"text","text":"x"}'),
+    b'"line\\n\\"quoted\\" {brace} [bracket], comma"',
+)
+PLACES = (
+    b'{"model":"m","prompt":[%s]}',
+    b'{"model":"m","prompt":[[%s]]}',
+    b'{"model":"m","prompt":"x","stop":[%s]}',
+    b'{"model":"m","prompt":"x","specmesh":{"stop_token_ids":[%s]}}',
+    b'{"model":"m","prompt":"x","logit_bias":[%s]}',
+    b'{"model":"m","messages":[%s]}',
+    b'{"model":"m","messages":[{"role":"user","content":[%s]}]}',
+    b'{"model":"m","messages":[{"role":"user","content":"x"}],"metadata":{%s}}',
+    b'{"model":"m","messages":[{%s}]}',
+    b"[%s]",
+    b"{%s}",
+)
+
+
+def value(luck: random.Random, depth: int = 0) -> Any:
+    """Anything that JSON can say, and half characters, which it can't."""
+    kind = luck.random()
+    if depth > 3 or kind < 0.6:
+        return luck.choice(SCALARS)
+    if kind < 0.8:
+        return [value(luck, depth + 1) for _ in range(luck.randrange(5))]
+    names = [luck.choice((*CHAT, *COMPLETIONS, "role", "content", "type", "x")) for _ in range(4)]
+    return {name: value(luck, depth + 1) for name in names}
+
+
+def small(luck: random.Random) -> bytes:
+    """A request of which some parameters have any value."""
+    asked: dict[str, Any] = {"model": "m"}
+    if luck.random() < 0.5:
+        asked["prompt"] = luck.choice(("x", [1, 2], ["x", "y"], value(luck)))
+    else:
+        message = {"role": "user", "content": "x"}
+        asked["messages"] = luck.choice(([message], [message, value(luck)], value(luck)))
+    for _ in range(luck.randrange(3)):
+        asked[luck.choice((*CHAT, *COMPLETIONS, "specmesh", "x"))] = value(luck)
+    body = json.dumps(asked if luck.random() < 0.9 else value(luck)).encode()
+    if luck.random() < 0.1:
+        at = luck.randrange(len(body) + 1)
+        body = body[:at] + luck.choice((b"", b"\xff", b'"', b"]", b"NaN")) + body[at + 1 :]
+    return body
+
+
+def repeated(luck: random.Random, num_bytes: int) -> bytes:
+    """One thing, as often as ``num_bytes`` hold it."""
+    place, unit = luck.choice(PLACES), luck.choice(UNITS)
+    if place.count(b"{%s}"):
+        pairs, size = [], 0
+        while size < num_bytes:
+            pairs.append(b'"%d":%s' % (len(pairs), unit))
+            size += len(pairs[-1]) + 1
+        return place % b",".join(pairs)
+    return place % b",".join([unit] * (num_bytes // (len(unit) + 1) + 1))
+
+
+def body(luck: random.Random) -> bytes:
+    """A body of at most MAX_BYTES, few of them long."""
+    if luck.random() < 0.93:
+        return small(luck)
+    num_bytes = int(MAX_BYTES ** luck.uniform(0.5, 1))
+    made = repeated(luck, num_bytes) if luck.random() < 0.8 else small_text(luck, num_bytes)
+    return made[:MAX_BYTES]
+
+
+def small_text(luck: random.Random, num_bytes: int) -> bytes:
+    """A request with a long text."""
+    piece = luck.choice(("x", "line\n", '{"a": [1, 2]}', "é€", "😀", "\\"))
+    text = piece * (num_bytes // len(json.dumps(piece)) + 1)
+    return json.dumps({"model": "m", "prompt": text}).encode()
+
+
+def headers(luck: random.Random) -> list[bytes]:
+    """Headers within the limits."""
+    lines = [b"host: x"]
+    if luck.random() < 0.95:
+        lines.append(b"content-type: application/json")
+    for _ in range(luck.choice((0, 1, 3, MAX_HEADERS - 4))):
+        name = luck.choice(
+            (b"traceparent", b"tracestate", b"x-request-id", b"cookie", b"accept", b"baggage", b"x")
+        )
+        lines.append(name + b": " + b"a=b,;" * luck.randrange(60))
+    size = sum(map(len, lines))
+    if luck.random() < 0.05:
+        lines.append(b"authorization: Bearer " + b"t" * luck.randrange(MAX_HEAD_BYTES - size - 999))
+    if luck.random() < 0.02:
+        lines.append(b"expect: 100-continue")
+    return lines
+
+
+def chunks(luck: random.Random, sent: bytes) -> Iterator[bytes]:
+    """``sent`` in chunks."""
+    size = luck.choice((MIN_PIECE_BYTES, 100, 5_000, 100_000))
+    for at in range(0, len(sent), size):
+        piece = sent[at : at + size]
+        yield b"%x\r\n%s\r\n" % (len(piece), piece)
+    yield b"0\r\n\r\n"
+
+
+def request(number: int) -> bytes:
+    """The request with this number."""
+    luck = random.Random(number)
+    path = luck.choice((b"/v1/completions", b"/v1/chat/completions"))
+    lines, sent = headers(luck), body(luck)
+    if luck.random() < 0.3:
+        lines.append(b"transfer-encoding: chunked")
+        sent = b"".join(chunks(luck, sent))
+    else:
+        lines.append(b"content-length: %d" % len(sent))
+    return b"\r\n".join((b"POST " + path + b" HTTP/1.1", *lines, b"", sent))
+
+
+class Client:
+    """Sends requests on one connection, and opens another when that is closed."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._at = host, port
+        self._reader: asyncio.StreamReader | None = None
+
+    async def status(self, data: bytes) -> int:
+        """Of the answer to ``data``."""
+        if self._reader is None or self._reader.at_eof():
+            self._reader, self._writer = await asyncio.open_connection(*self._at)
+        self._writer.write(data)
+        status, head = await self._head(self._reader)
+        if b"content-length: " in head:
+            length = head.partition(b"content-length: ")[2].partition(b"\r\n")[0]
+            await self._reader.readexactly(int(length))
+        else:
+            await self._reader.readuntil(b"0\r\n\r\n")
+        if b"connection: close" in head:
+            self.close()
+        return status
+
+    async def _head(self, reader: asyncio.StreamReader) -> tuple[int, bytes]:
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            status = int(head.split(b" ", 2)[1])
+            if status != 100:
+                return status, head
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._reader is not None:
+            self._writer.close()
+        self._reader = None
+
+
+async def send_all(url: str, numbers: Iterator[int], num_at_once: int) -> Counter[int]:
+    """How many had which status."""
+    host, _, port = url.removeprefix("http://").partition(":")
+    counts = Counter[int]()
+
+    async def one_after_the_other() -> None:
+        client = Client(host, int(port))
+        for number in numbers:
+            try:
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    counts[await client.status(request(number))] += 1
+            except (TimeoutError, EOFError, ConnectionError) as error:
+                raise RuntimeError(f"request {number} has no answer: {error!r}") from error
+        client.close()
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(num_at_once):
+            group.create_task(one_after_the_other())
+    return counts
+
+
+if __name__ == "__main__":
+    url, first, last, at_once = sys.argv[1:]
+    sent = asyncio.run(send_all(url, iter(range(int(first), int(last))), int(at_once)))
+    sys.stdout.write(json.dumps(sent))

@@ -1,0 +1,192 @@
+"""Bodies have bounds, and the first error ends their reading: none costs more than it must."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tracemalloc
+from contextlib import AsyncExitStack
+
+import pytest
+from tests.client.conftest import whole_answer
+from tests.gateway.conftest import never_ends
+from tests.gateway.wire import SOON, answer, connected, request, sent
+
+from specmesh.gateway.body import MAX_CONTAINERS, MAX_STRINGS, MAX_VALUES, parse_object
+from specmesh.gateway.errors import ApiError
+from specmesh.gateway.requests import (
+    ChatRequest,
+    CompletionRequest,
+    chat_request,
+    completion_request,
+)
+
+ASKED = {"model": "toy", "prompt": "hello"}
+CHAT = b'{"model":"m","messages":'
+MESSAGE = {"role": "user", "content": "x"}
+
+
+def schemas(schema):
+    """``schema`` of pydantic-core, and all within it."""
+    if isinstance(schema, dict):
+        yield schema
+        for each in schema.values():
+            yield from schemas(each)
+    elif isinstance(schema, list | tuple):
+        for each in schema:
+            yield from schemas(each)
+
+
+@pytest.mark.parametrize("kind", [ChatRequest, CompletionRequest])
+def test_every_list_has_a_bound_and_stops_at_the_first_wrong_item(kind):
+    lists = [each for each in schemas(kind.__pydantic_core_schema__) if each.get("type") == "list"]
+    assert lists
+    assert all(each.get("max_length") and each.get("fail_fast") for each in lists)
+
+
+@pytest.mark.parametrize("kind", [ChatRequest, CompletionRequest])
+def test_every_dictionary_has_a_bound_that_counts_before_it_is_read(kind):
+    bounded = [
+        each["schema"]
+        for each in schemas(kind.__pydantic_core_schema__)
+        if each.get("type") == "function-before"
+    ]
+    every = schemas(kind.__pydantic_core_schema__)
+    assert all(each in bounded for each in every if each.get("type") == "dict")
+
+
+MANY = 30_000
+
+
+@pytest.mark.parametrize(
+    ("read", "asked", "param"),
+    [
+        (chat_request, {"messages": [{}] * MANY}, "messages[0].role"),
+        (chat_request, {"messages": [MESSAGE] * 5000}, "messages"),
+        (chat_request, {"messages": [{"role": "user", "content": [{}] * MANY}]},
+         "messages[0].content[0].type"),
+        (chat_request, {"messages": [{str(n): n for n in range(MANY)}]}, "messages[0].0"),
+        (chat_request, {"messages": [MESSAGE], "metadata": dict.fromkeys(map(str, range(MANY)), 1)},
+         "metadata"),
+        (chat_request, {"messages": [MESSAGE],
+                        "prompt_cache_options": dict.fromkeys(map(str, range(MANY)))},
+         "prompt_cache_options"),
+        (completion_request, {"prompt": [-1] * MANY}, "prompt[0]"),
+        (completion_request, {"prompt": [[]] * MANY}, "prompt"),
+        (completion_request, {"prompt": [[1], ["a"] * MANY]}, "prompt[1][0]"),
+        (completion_request, {"prompt": ["a"] * MANY}, "prompt"),
+        (completion_request, {"prompt": "a", "stop": [1] * MANY}, "stop[0]"),
+        (completion_request, {"prompt": "a", "specmesh": {"stop_token_ids": [1] * MANY}},
+         "specmesh.stop_token_ids"),
+        (completion_request, {"prompt": "a", "specmesh": {"filter": {"follow_load": [1] * MANY}}},
+         "specmesh.filter.follow_load"),
+        (completion_request,
+         {"prompt": "a", "specmesh": dict.fromkeys(map(str, range(MANY)))}, "specmesh.0"),
+    ],
+)  # fmt: skip
+def test_many_wrong_values_cost_what_one_costs(read, asked, param):
+    given = parse_object(json.dumps({"model": "toy", **asked}).encode())
+    tracemalloc.start()
+    try:
+        with pytest.raises(ApiError) as raised:
+            read(given)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert raised.value.param == param
+    assert peak < 2_000_000
+
+
+@pytest.mark.parametrize(
+    ("unit", "number", "said"),
+    [
+        (b"{}", MAX_CONTAINERS, "lists and objects"),
+        (b"[]", MAX_CONTAINERS, "lists and objects"),
+        (b"1", MAX_VALUES + 2, "values"),
+        (b'""', MAX_STRINGS + 1, "strings"),
+    ],
+)
+def test_a_body_of_more_values_than_any_request_has_is_refused_unread(unit, number, said):
+    body = b'{"x":[' + b",".join([unit] * number) + b"]}"
+    tracemalloc.start()
+    try:
+        with pytest.raises(ApiError, match=said) as raised:
+            parse_object(body)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (raised.value.status, raised.value.code) == (413, "body_too_large")
+    assert peak < 4 * len(body) + 100_000
+
+
+def test_what_a_string_holds_counts_as_no_value():
+    for text in (
+        '[{"a": 1},]' * 100_000,
+        '\\"' * 100_001 + "[{" * 40_000,
+        "\\" * 7 + '"[' * 40_000,
+    ):
+        asked = {"model": "toy", "prompt": text}
+        assert parse_object(json.dumps(asked).encode()) == asked
+
+
+def test_the_largest_prompts_are_read():
+    ids = {"model": "toy", "prompt": list(range(2**19))}
+    assert len(completion_request(parse_object(json.dumps(ids).encode())).prompts[0]) == 2**19
+    part = {"type": "text", "text": "x"}
+    chat = {"model": "toy", "messages": [{"role": "user", "content": [part] * 3}] * 4096}
+    assert len(chat_request(parse_object(json.dumps(chat).encode())).messages) == 4096
+
+
+async def test_a_large_body_is_read_beside_the_event_loop(gateway, orchestrator):
+    orchestrator.generate_scripts = [whole_answer]
+    text = "x" * 2**21
+    response = await gateway.post("/v1/completions", {**ASKED, "prompt": text})
+    assert response.status_code == 200
+    assert orchestrator.requests[0].text == text
+
+
+async def test_a_large_wrong_body_is_refused_by_name(gateway):
+    response = await gateway.post("/v1/completions", {**ASKED, "prompt": [-1] * 2**17})
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "prompt[0]")
+
+
+async def test_bytes_of_bodies_in_flight_have_a_bound(open_gateway, orchestrator):
+    orchestrator.generate_scripts = [never_ends, never_ends, whole_answer]
+    gateway = await open_gateway(
+        orchestrator.address, max_request_bytes=10_000, max_held_bytes=25_000, drain_seconds=0
+    )
+    body = json.dumps({**ASKED, "prompt": "x" * 9_900, "stream": True}).encode()
+    async with AsyncExitStack() as stack:
+        for _ in range(2):
+            reader, writer = await stack.enter_async_context(connected(gateway))
+            writer.write(request(body))
+            await asyncio.wait_for(reader.readuntil(b"data: "), SOON)
+        refused = await sent(gateway, request(body))
+        assert (refused.status, refused.code) == (429, "overloaded")
+        assert b"x-should-retry: true" in refused.head
+        assert (await sent(gateway, request(b"{}"))).status == 400  # small ones have room
+    async with asyncio.timeout(SOON):
+        while (await sent(gateway, request(body))).status != 200:
+            pass
+
+
+async def test_a_part_of_a_body_counts_as_soon_as_it_is_there(open_gateway, orchestrator):
+    gateway = await open_gateway(
+        orchestrator.address, max_request_bytes=10_000, max_held_bytes=15_000, drain_seconds=0
+    )
+    half = request(b"", b"content-length: 9900", length=False) + b" " * 8_000
+    async with connected(gateway) as (_, waits), connected(gateway) as (reader, writer):
+        waits.write(half)
+        await asyncio.sleep(0.1)
+        writer.write(half)
+        assert (await answer(reader)).code == "overloaded"
+
+
+async def test_a_prompt_counts_once_for_each_choice(open_gateway, orchestrator):
+    gateway = await open_gateway(
+        orchestrator.address, max_request_bytes=10_000, max_held_bytes=25_000, drain_seconds=0
+    )
+    asked = {**ASKED, "prompt": "x" * 9_000, "n": 4}
+    response = await gateway.post("/v1/completions", asked)
+    assert (response.status_code, response.json()["error"]["code"]) == (413, "body_too_large")
+    assert orchestrator.requests == []
