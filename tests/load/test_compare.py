@@ -8,14 +8,16 @@ import pytest
 from tests.load.conftest import observed, seen, workload
 
 from specmesh.load.compare import differences, other_settings
+from specmesh.load.observation import Outcome
 from specmesh.load.report import RunReport, Setting
 from specmesh.load.summary import summarise
 
 
-def report(latencies_s, **changed):
-    """Of a run with these times to the first token; the end comes half a second later."""
-    observations = [
-        observed(n / 10, ttft_s=ttft_s, e2e_s=ttft_s + 0.5) for n, ttft_s in enumerate(latencies_s)
+def report(latencies_s, others=(), e2e_s=0.5, **changed):
+    """Of a run with these times to the first token; the end comes ``e2e_s`` later."""
+    observations = list(others) + [
+        observed(n / 10, ttft_s=ttft_s, e2e_s=ttft_s + e2e_s)
+        for n, ttft_s in enumerate(latencies_s)
     ]
     given = {
         "seed": 0,
@@ -80,6 +82,29 @@ def test_a_range_is_said_in_whole_percents_if_they_differ():
     words = ttft_mean(drawn(1), drawn(1, 1.5)).in_words
     assert words.startswith("slower by 4") or words.startswith("slower by 5")
     assert words.endswith(" %")
+
+
+@pytest.mark.parametrize("number", [50, 64, 99, 200, 2001])
+def test_before_and_after_are_the_numbers_of_the_reports(number):
+    before, after = report(drawn(1, number=number)), report(drawn(2, 1.05, number=number))
+    for each in differences(before, after):
+        old, new = (run["result"]["latency"][each.metric] for run in (before, after))
+        assert (each.before, each.after) == (old[each.statistic], new[each.statistic])
+
+
+def test_what_a_run_had_lies_within_its_bounds_though_not_all_of_it_is_listed():
+    """Users who left count for the time to the first token, and are no answers."""
+    left = [observed(n / 10, ttft_s=2.0, outcome=Outcome.CANCELLED) for n in range(200)]
+    before, after = report(drawn(1)), report(drawn(2), others=left)
+    found = next(each for each in differences(before, after) if each.statistic == "p95")
+    assert found.after == pytest.approx(2000.0, rel=1e-3)
+    assert found.low < found.after / found.before - 1 < found.high
+
+
+def test_a_time_of_nothing_has_no_change_in_percent():
+    """All tokens of each answer come at once: no time for each is left."""
+    runs = report(drawn(1, number=60), e2e_s=0.0), report(drawn(2, number=60))
+    assert {each.metric for each in differences(*runs)} == {"ttft_ms", "e2e_ms"}
 
 
 def test_what_else_differs_is_named():

@@ -1,7 +1,8 @@
 """Whether one run was faster than another, and by how much, with its uncertainty.
 
 By the moving block bootstrap (Künsch 1989): latencies under load depend on those before, so whole
-stretches of a run are drawn anew, not single requests.
+stretches of a run are drawn anew, not single requests. What the runs had is read from their own
+distributions; the bootstrap adds how far that may be off.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from specmesh.load.histograms import nearest_rank
 from specmesh.load.report import SCHEMA
 
 NUM_BLOCKS = 50
@@ -58,20 +60,21 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Dif
         old, new = _column(before, metric), _column(after, metric)
         if old is None or new is None:
             continue
-        values = _statistics(old[None, :])[0], _statistics(new[None, :])[0]
-        changes = _resampled(new) / _resampled(old) - 1
-        margin = (100 - _CONFIDENCE) / 2
-        low, high = np.percentile(changes, (margin, 100 - margin), axis=0)
+        reported = [_reported(each, metric) for each in (before, after)]
+        # A server that sends all of an answer at once has a TPOT of nothing: then no share is known.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            low, high = _bounds(old, new, reported[1] / reported[0])
         found += [
             Difference(
                 metric=metric,
                 statistic=name,
-                before=round(float(values[0][n]), 4),
-                after=round(float(values[1][n]), 4),
+                before=float(reported[0][n]),
+                after=float(reported[1][n]),
                 low=round(float(low[n]), 5),
                 high=round(float(high[n]), 5),
             )
             for n, name in enumerate(STATISTICS)
+            if np.isfinite((low[n], high[n])).all()
         ]
     return found
 
@@ -103,9 +106,31 @@ def _column(report: Mapping[str, Any], metric: str) -> NDArray[np.float64] | Non
     return np.array(values)
 
 
+def _reported(report: Mapping[str, Any], metric: str) -> NDArray[np.float64]:
+    """The statistics that the report itself gives, [len(STATISTICS)]."""
+    found = report["result"]["latency"][metric]
+    return np.array([found[name] for name in STATISTICS], dtype=np.float64)
+
+
+def _bounds(
+    old: NDArray[np.float64], new: NDArray[np.float64], reported: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Both bounds of the change of each statistic, [2, len(STATISTICS)].
+
+    ``reported`` is after over before. The listed answers may be fewer than those reported, so their
+    resamples only tell how far such a ratio spreads around the one of all.
+    """
+    listed = _statistics(new[None, :])[0] / _statistics(old[None, :])[0]
+    changes = _resampled(new) / _resampled(old) / listed * reported - 1
+    margin = (100 - _CONFIDENCE) / 2
+    bounds: NDArray[np.float64] = np.percentile(changes, (margin, 100 - margin), axis=0)
+    return bounds
+
+
 def _statistics(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     """Of each row, [rows, len(STATISTICS)]."""
-    return np.column_stack((rows.mean(axis=1), *np.percentile(rows, PERCENTILES, axis=1)))
+    places = [nearest_rank(percent, rows.shape[1]) - 1 for percent in PERCENTILES]
+    return np.column_stack((rows.mean(axis=1), np.partition(rows, places, axis=1)[:, places]))
 
 
 def _resampled(values: NDArray[np.float64]) -> NDArray[np.float64]:

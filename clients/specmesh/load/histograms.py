@@ -12,6 +12,21 @@ _DIGITS = 3
 _US = 1e6
 
 
+def nearest_rank(percent: float, count: int) -> int:
+    """Return the place, from 1, of a percentile among ``count`` ascending values.
+
+    HdrHistogram picks by this rule; whatever else has percentiles follows it, so that two numbers
+    for the same thing are equal.
+    """
+    return max(1, int(percent * count / 100 + 0.5))
+
+
+def percentile_of(values: Iterable[float], percent: float) -> float:
+    """Return the percentile of ``values``, of which there must be one at least."""
+    ascending = sorted(values)
+    return ascending[nearest_rank(percent, len(ascending)) - 1]
+
+
 class Histogram:
     """Of times, from a microsecond to an hour; what is beyond counts as that."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from statistics import median
 from types import TracebackType
 from typing import Self
 
@@ -13,6 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from specmesh.load.durations import written
+from specmesh.load.histograms import percentile_of
 from specmesh.load.messages import Progress
 from specmesh.load.workload import Extent, Phase
 
@@ -77,7 +77,7 @@ class LiveView:
             f" {sum(self._failures.values()):>7} failed",
             f"{sum(each.num_ended for each in recent) / within_s:>7.1f} ended/s"
             f" {sum(each.num_tokens for each in recent) / within_s:>11.1f} tokens/s"
-            f"   TTFT p50 {written(median(ttfts)) if ttfts else '-'}",
+            f"   TTFT p50 {written(percentile_of(ttfts, 50)) if ttfts else '-'}",
         ]
         lines += [f"{count:>7} {reason}" for reason, count in self._failures.most_common(3)]
         return Text("\n".join(lines))

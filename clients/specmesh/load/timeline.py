@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from statistics import median
 
 from specmesh.load.distributions import ms
+from specmesh.load.histograms import percentile_of
 from specmesh.load.observation import Observation, Outcome
 from specmesh.load.report import Second
-
-_P99 = 0.99
 
 
 def timeline(observations: Sequence[Observation]) -> list[Second]:
@@ -32,7 +30,7 @@ def timeline(observations: Sequence[Observation]) -> list[Second]:
 def _second(
     number: int, due: Sequence[Observation], ended: Sequence[Observation], under_way: int
 ) -> Second:
-    ttfts = sorted(seen.ttft_s for seen in due if seen.ttft_s is not None)
+    ttfts = [seen.ttft_s for seen in due if seen.ttft_s is not None]
     e2es = [seen.e2e_s for seen in due if seen.outcome is Outcome.ANSWERED]
     outcomes = [seen.outcome for seen in ended]
     return Second(
@@ -42,7 +40,11 @@ def _second(
         failed=outcomes.count(Outcome.FAILED),
         output_tokens=sum(seen.num_output_tokens for seen in ended),
         under_way=under_way,
-        ttft_p50_ms=ms(median(ttfts)) if ttfts else None,
-        ttft_p99_ms=ms(ttfts[min(int(_P99 * len(ttfts)), len(ttfts) - 1)]) if ttfts else None,
-        e2e_p50_ms=ms(median(e2es)) if e2es else None,
+        ttft_p50_ms=_percentile_ms(ttfts, 50),
+        ttft_p99_ms=_percentile_ms(ttfts, 99),
+        e2e_p50_ms=_percentile_ms(e2es, 50),
     )
+
+
+def _percentile_ms(seconds: Sequence[float], percent: float) -> float | None:
+    return ms(percentile_of(seconds, percent)) if seconds else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, quantiles
+from statistics import fmean
 
 from specmesh.bench.load.queue import Md1, waits_s
 from specmesh.cli.local.mesh import LocalMesh, MeshOptions
@@ -18,6 +18,7 @@ from specmesh.cli.local.models import WaitingModels
 from specmesh.load.arrivals import Poisson
 from specmesh.load.conduct import Plan, conduct
 from specmesh.load.conversations import Synthetic
+from specmesh.load.histograms import percentile_of
 from specmesh.load.lengths import Fixed
 from specmesh.load.mesh_transport import MeshDoor
 from specmesh.load.observation import Observation
@@ -46,10 +47,8 @@ class Waits:
     @classmethod
     def of(cls, waits: Sequence[float]) -> Waits:
         """Those of ``waits``, in seconds."""
-        percentiles = quantiles(waits, n=100, method="inclusive")
-        return cls(
-            *(round(each * 1e3, 4) for each in (fmean(waits), *_pick(percentiles))),
-        )
+        percentiles = (percentile_of(waits, percent) for percent in (50, 95, 99))
+        return cls(*(round(each * 1e3, 4) for each in (fmean(waits), *percentiles)))
 
     @classmethod
     def expected(cls, queue: Md1) -> Waits:
@@ -135,7 +134,3 @@ def alone_among(observations: Sequence[Observation]) -> list[Observation]:
             found.append(seen)
         last_end_s = max(last_end_s, seen.ended_s)
     return found
-
-
-def _pick(percentiles: Sequence[float]) -> tuple[float, float, float]:
-    return percentiles[49], percentiles[94], percentiles[98]

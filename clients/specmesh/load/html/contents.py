@@ -5,11 +5,13 @@ Nothing is computed anew but means over time steps: where a report doesn't say, 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
 from specmesh.load.html import columns, verdict
+from specmesh.load.histograms import nearest_rank
 from specmesh.load.html.facts import Read, facts
 from specmesh.load.report import SCHEMA
 
@@ -219,11 +221,7 @@ def _of_sizes(chunks: Mapping[int, int]) -> dict[str, Any]:
     total = cumulated[-1]
 
     def at(percent: float) -> int:
-        return next(
-            size
-            for size, up_to in zip(sizes, cumulated, strict=True)
-            if up_to * 100 >= percent * total
-        )
+        return sizes[bisect_left(cumulated, nearest_rank(percent, total))]
 
     mean = sum(size * count for size, count in chunks.items()) / total
     return {
