@@ -74,11 +74,22 @@ def test_goodput_is_the_share_within_all_objectives_and_failures_miss_them():
     late = observed(3.07, ttft_s=0.3)
     found = result([*STEADY, failed, cancelled, late], objectives=Objectives(ttft_s=0.2, e2e_s=1))
     assert found.goodput.share == pytest.approx(100 / 102)
-    assert found.goodput.per_s == pytest.approx(10.0)
+    assert found.goodput.per_s == pytest.approx(10.0, abs=0.11)
     assert found.goodput.objectives_ms == {"ttft": 200.0, "e2e": 1000.0}
     assert found.errors == {"OVERLOADED": 1}
     counts = found.counts
     assert (counts.due, counts.answered, counts.failed, counts.cancelled) == (103, 101, 1, 1)
+
+
+def test_goodput_a_second_counts_by_when_answers_ended_as_throughput_does():
+    """Each answer takes four seconds: those that end in the measured time began before it."""
+    long_ones = [observed(n / 10, e2e_s=4.0) for n in range(140)]
+    found = result(long_ones, objectives=Objectives(e2e_s=5))
+    assert found.goodput.per_s == found.throughput.answered_per_s
+    late_half = [observed(n / 10, e2e_s=6.0 if n % 2 else 4.0, conversation=n) for n in range(140)]
+    found = result(late_half, objectives=Objectives(e2e_s=5))
+    assert found.goodput.share == pytest.approx(0.5)
+    assert found.goodput.per_s == pytest.approx(4.1)  # Every other of 81, due from 0 to 8 s.
 
 
 def test_what_the_mesh_spent_is_told_by_token_and_nothing_of_others():

@@ -61,7 +61,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Dif
         if old is None or new is None:
             continue
         reported = [_reported(each, metric) for each in (before, after)]
-        # A server that sends all of an answer at once has a TPOT of nothing: then no share is known.
+        # Where all of an answer comes at once the TPOT is nothing, and no share of it is known.
         with np.errstate(divide="ignore", invalid="ignore"):
             low, high = _bounds(old, new, reported[1] / reported[0])
         found += [

@@ -70,11 +70,14 @@ class Throughput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goodput:
-    """Answers that met all objectives. ``share`` is of the requests that were not cancelled."""
+    """Answers that met all objectives."""
 
     objectives_ms: Mapping[str, float]
     share: float
+    """Of the requests that were due in the measured time and not cancelled."""
     per_s: float
+    """Of the answers that ended in the measured time, as in ``Throughput.answered_per_s``, which
+    it never exceeds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

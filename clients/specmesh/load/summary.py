@@ -45,6 +45,8 @@ def summarise(
     extent = workload.extent
     measured = [each for each in seen.observations if extent.phase(each.due_s) is Phase.MEASURED]
     from_s, until_s = measured_time(workload, seen)
+    took_s = until_s - from_s
+    ended = [each for each in _answered(seen.observations) if from_s <= each.ended_s <= until_s]
     slowest = sorted(measured, key=lambda each: each.e2e_s, reverse=True)
     failed = [each for each in measured if each.outcome is Outcome.FAILED]
     num_chunks = sum(seen.chunks.sizes.values())
@@ -56,13 +58,13 @@ def summarise(
         interrupted=seen.interrupted,
         counts=_counts(measured),
         errors=dict(Counter(each.reason for each in failed).most_common()),
-        throughput=_throughput(measured, seen.observations, from_s, until_s),
+        throughput=_throughput(len(measured), ended, took_s),
         latency=_latencies(measured),
         inter_chunk_ms=of_histogram(seen.chunks.gaps),
         inter_token_ms=of_histogram(seen.chunks.token_gaps),
         tokens_per_chunk={str(size): n for size, n in sorted(seen.chunks.sizes.items())},
         mean_tokens_per_chunk=round(num_in_chunks / num_chunks, 4) if num_chunks else None,
-        goodput=None if objectives is None else _goodput(objectives, measured, until_s - from_s),
+        goodput=None if objectives is None else _goodput(objectives, measured, ended, took_s),
         speculation=_speculation(measured),
         variations=_variations(workload, measured),
         generator=_generator(seen, measured, from_s, until_s),
@@ -109,18 +111,11 @@ def _latencies(observations: Sequence[Observation]) -> Latencies:
     )
 
 
-def _throughput(
-    measured: Sequence[Observation],
-    every: Sequence[Observation],
-    from_s: float,
-    until_s: float,
-) -> Throughput:
-    took_s = until_s - from_s
-    ended = [each for each in _answered(every) if from_s <= each.ended_s <= until_s]
+def _throughput(num_due: int, ended: Sequence[Observation], took_s: float) -> Throughput:
     prompts = [each.num_prompt_tokens for each in ended if each.num_prompt_tokens is not None]
     outputs = [each.num_output_tokens for each in ended]
     return Throughput(
-        offered_per_s=round(len(measured) / took_s, 6),
+        offered_per_s=round(num_due / took_s, 6),
         answered_per_s=round(len(ended) / took_s, 6),
         output_tokens_per_s=round(sum(outputs) / took_s, 6),
         prompt_tokens_per_s=round(sum(prompts) / took_s, 6) if prompts else None,
@@ -129,7 +124,12 @@ def _throughput(
     )
 
 
-def _goodput(objectives: Objectives, measured: Sequence[Observation], took_s: float) -> Goodput:
+def _goodput(
+    objectives: Objectives,
+    measured: Sequence[Observation],
+    ended: Sequence[Observation],
+    took_s: float,
+) -> Goodput:
     asked = [each for each in measured if each.outcome is not Outcome.CANCELLED]
     good = sum(map(objectives.met_by, asked))
     bounds = (
@@ -140,7 +140,7 @@ def _goodput(objectives: Objectives, measured: Sequence[Observation], took_s: fl
     return Goodput(
         objectives_ms={name: ms(bound) for name, bound in bounds if bound is not None},
         share=round(good / len(asked), 6) if asked else 0.0,
-        per_s=round(good / took_s, 6),
+        per_s=round(sum(map(objectives.met_by, ended)) / took_s, 6),
     )
 
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
-from specmesh.load.html import columns, verdict
 from specmesh.load.histograms import nearest_rank
+from specmesh.load.html import columns, verdict
 from specmesh.load.html.facts import Read, facts
 from specmesh.load.report import SCHEMA
 

@@ -108,7 +108,7 @@ def _of_group(points: Sequence[Any]) -> str:
         best = max(judged, key=lambda each: each["result"]["goodput"]["per_s"])
         goodput = best["result"]["goodput"]
         if not goodput["per_s"]:
-            return "; ".join((*parts, "no answer met the objectives")) + "."
+            return "; ".join((*parts, "no answer in the measured time met the objectives")) + "."
         most = f"most goodput at {best['rate']:g}: {goodput['per_s']:.3g} answers a second"
         parts.append(f"{most}, {percent(goodput['share'])} of the requests")
     return "; ".join(parts) + "."
