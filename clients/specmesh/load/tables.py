@@ -12,6 +12,8 @@ from specmesh.cli.tables import make_table
 from specmesh.load.report import Distribution, Point, Result, Server, TracedRequest
 
 _PERCENTILES = ("p50", "p90", "p95", "p99", "p99_9")
+_THOUSAND = 1000
+"""From here on decimals only take room."""
 
 
 def show_result(console: Console, result: Result) -> None:
@@ -125,6 +127,7 @@ def show_generator(console: Console, result: Result) -> None:
 
 def show_points(console: Console, points: Sequence[Point]) -> None:
     """A sweep or a search, a line a run."""
+    console.print("[dim]offered and answered: requests a second; TTFT, TPOT and e2e: milliseconds")
     for changed, group in itertools.groupby(points, key=lambda each: each.changed):
         own = list(group)
         if changed:
@@ -132,7 +135,7 @@ def show_points(console: Console, points: Sequence[Point]) -> None:
         console.print(_points_table(own))
         for each in own:
             if each.saturated:
-                console.print(f"[yellow]at {each.rate:.4g}/s {each.saturated}")
+                console.print(f"[yellow]at {_rate(each.rate)}/s {each.saturated}")
     if any(each.result.generator.bottleneck for each in points):
         console.print("[yellow]* the generator may be the bottleneck: see its lag in the report")
 
@@ -140,21 +143,20 @@ def show_points(console: Console, points: Sequence[Point]) -> None:
 def _points_table(points: Sequence[Point]) -> Table:
     table = make_table(
         "",
-        *("rate/s", "answered", "tokens/s", "TTFT p50", "p99"),
-        *("TPOT p50", "e2e p50", "p99 ms", "goodput"),
+        *("rate/s", "offered", "answered", "tokens/s", "TTFT\np50", "TTFT\np99"),
+        *("TPOT\np50", "e2e\np50", "e2e\np99", "goodput"),
     )
     for each in points:
         found = each.result
         mark = "*" if found.generator.bottleneck else ""
+        ttft, tpot, e2e = found.latency.ttft_ms, found.latency.tpot_ms, found.latency.e2e_ms
+        columns = ((ttft, "p50"), (ttft, "p99"), (tpot, "p50"), (e2e, "p50"), (e2e, "p99"))
         table.add_row(
-            f"{each.rate:.4g}{mark}",
-            f"{found.throughput.answered_per_s:.2f}",
-            f"{found.throughput.output_tokens_per_s:.1f}",
-            _ms(found.latency.ttft_ms, "p50"),
-            _ms(found.latency.ttft_ms, "p99"),
-            _ms(found.latency.tpot_ms, "p50"),
-            _ms(found.latency.e2e_ms, "p50"),
-            _ms(found.latency.e2e_ms, "p99"),
+            f"{_rate(each.rate)}{mark}",
+            _short(found.throughput.offered_per_s, 2),
+            _short(found.throughput.answered_per_s, 2),
+            _short(found.throughput.output_tokens_per_s),
+            *(_short(None if times is None else getattr(times, name)) for times, name in columns),
             "-" if found.goodput is None else f"{found.goodput.share:.1%}",
         )
     return table
@@ -166,6 +168,15 @@ def _heading(name: str) -> str:
 
 def _ms(found: Distribution | None, name: str) -> str:
     return "-" if found is None else f"{getattr(found, name):.1f}"
+
+
+def _rate(value: float) -> str:
+    return f"{value:.0f}" if value >= _THOUSAND else f"{value:.4g}"
+
+
+def _short(value: float | None, digits: int = 1) -> str:
+    """With ``digits`` behind the point, but none where thousands make them noise."""
+    return _number(value, ".0f" if value is not None and value >= _THOUSAND else f".{digits}f")
 
 
 def _number(value: float | None, form: str) -> str:

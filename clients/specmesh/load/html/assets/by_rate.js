@@ -29,7 +29,7 @@ function percentilesOf(run, metric) {
 
 function rateChart(runs, rates, rest) {
   return lineChart({
-    x: { label: "offered", unit: "conversations/s", values: rates },
+    x: { label: "rate", unit: "conversations/s", values: rates },
     points: true,
     ...rest,
   });
@@ -97,6 +97,7 @@ function tokensByRate(runs, groups, rates) {
 function runsTable(runs, choose) {
   const headings = [
     "run",
+    "offered/s",
     "answered/s",
     "tokens/s",
     "TTFT p50",
@@ -110,6 +111,7 @@ function runsTable(runs, choose) {
   const figure = (run, metric, name) => number(percentilesOf(run, metric)?.[name]);
   const rows = runs.map((run, n) => [
     chooser(run, () => choose(n)),
+    number(run.throughput.offered_per_s),
     number(run.throughput.answered_per_s),
     number(run.throughput.output_tokens_per_s),
     figure(run, "ttft_ms", "p50"),
@@ -120,7 +122,7 @@ function runsTable(runs, choose) {
     run.goodput ? percent(run.goodput.share) : "–",
     keptUp(run),
   ]);
-  return table(headings, rows, { texts: [9], caption: "Times in milliseconds" });
+  return table(headings, rows, { texts: [10], caption: "Times in milliseconds" });
 }
 
 function keptUp(run) {

@@ -1,0 +1,66 @@
+"""What commands print fits into 80 columns, and no number is cut."""
+
+from dataclasses import replace
+from io import StringIO
+
+import pytest
+from rich.console import Console
+from tests.load.conftest import observed, seen, workload
+from tests.load.reports import point
+
+from specmesh.load.fleet import Busy
+from specmesh.load.objectives import Objectives
+from specmesh.load.summary import summarise
+from specmesh.load.tables import show_points
+from specmesh.load.workload import Extent
+
+
+def printed(points, width=80):
+    """The lines that ``show_points`` writes."""
+    console = Console(file=StringIO(), width=width)
+    show_points(console, points)
+    return console.file.getvalue().splitlines()
+
+
+def at(rate, *, ttft_s, e2e_s, num_tokens, **changed):
+    """A point at which the server answers in such a time, and the generator has no core left."""
+    load = workload(extent=Extent(duration_s=1.0))
+    observations = [
+        observed(n / 1000, ttft_s=ttft_s, e2e_s=e2e_s, num_output_tokens=num_tokens)
+        for n in range(1000)
+    ]
+    busy = [Busy(0.0, 0.0), Busy(1.0, 0.99)]
+    result = summarise(load, seen(observations, busy), Objectives(e2e_s=100.0))
+    return replace(point(rate, **changed), result=result)
+
+
+def cells(lines, first):
+    """Those of the row that begins with ``first``."""
+    return next(line.split() for line in lines if line.split()[:1] == [first])
+
+
+def test_a_sweep_shows_what_was_offered_beside_what_was_answered():
+    found = point(5.0).result.throughput
+    shown = cells(printed([point(5.0)]), "5")
+    assert shown[1:3] == [f"{found.offered_per_s:.2f}", f"{found.answered_per_s:.2f}"]
+
+
+@pytest.mark.parametrize("rate", [0.015625, 5.0, 7.0710678, 1234.5, 12345.0])
+def test_a_table_of_rates_fits_into_80_columns_with_every_number_whole(rate):
+    slow = at(rate, ttft_s=59.5, e2e_s=99.25, num_tokens=9, strategy="speculative")
+    quick = at(rate, ttft_s=0.0123, e2e_s=0.5678, num_tokens=80, strategy="speculative")
+    lines = printed([quick, slow])
+    assert max(map(len, lines)) <= 80
+    assert "…" not in "".join(lines)
+    assert sum("answered  tokens/s" in line for line in lines) == 1
+    rows = [line.split() for line in lines if line.split()[-1:] == ["100.0%"]]
+    assert [row[0] for row in rows] == [f"{rate:.4g}*" if rate < 1000 else f"{rate:.0f}*"] * 2
+    assert [len(row) for row in rows] == [10, 10]
+    latency = slow.result.latency
+    assert rows[1][4:9] == [
+        f"{each:.0f}"
+        for each in (
+            *(latency.ttft_ms.p50, latency.ttft_ms.p99, latency.tpot_ms.p50),
+            *(latency.e2e_ms.p50, latency.e2e_ms.p99),
+        )
+    ]
