@@ -207,7 +207,7 @@ def test_two_runs_are_compared(stub, tmp_path):
     done = specmesh("load", "compare", *map(str, files))
     assert done.returncode == 0, done.stderr
     assert "TTFT" in done.stdout
-    assert "the runs also differ in: seed" in done.stdout
+    assert "the runs also differ: seed: 0, then 1" in done.stdout
     again = CliRunner().invoke(app, ["compare", "--json", *map(str, files)])
     listed = json.loads(again.stdout)["differences"]
     assert {each["metric"] for each in listed} == {"ttft_ms", "tpot_ms", "e2e_ms"}

@@ -1,40 +1,23 @@
 """Comparisons find the differences that there are, and none where there is none."""
 
-import json
-from dataclasses import asdict
 from random import Random
 
 import pytest
 from tests.load.conftest import observed, seen, workload
+from tests.load.reports import run_report
 
-from specmesh.load.compare import differences, other_settings
+from specmesh.load.compare import differences
 from specmesh.load.observation import Outcome
-from specmesh.load.report import RunReport, Setting
 from specmesh.load.summary import summarise
 
 
-def report(latencies_s, others=(), e2e_s=0.5, **changed):
+def report(latencies_s, others=(), e2e_s=0.5):
     """Of a run with these times to the first token; the end comes ``e2e_s`` later."""
     observations = list(others) + [
         observed(n / 10, ttft_s=ttft_s, e2e_s=ttft_s + e2e_s)
         for n, ttft_s in enumerate(latencies_s)
     ]
-    given = {
-        "seed": 0,
-        "machine": {"cores": 2, "load_average": [0.1]},
-        "workload": {"arrivals": {"rate": 10.0}},
-    }
-    setting = Setting(
-        command="specmesh load run",
-        server="gRPC a:1",
-        model="",
-        chat=False,
-        processes=1,
-        versions={},
-        **{**given, **changed},
-    )
-    result = summarise(workload(), seen(observations), None)
-    return json.loads(json.dumps(asdict(RunReport(setting=setting, result=result))))
+    return run_report(summarise(workload(), seen(observations), None))
 
 
 def drawn(seed, factor=1.0, number=2000):
@@ -105,14 +88,6 @@ def test_a_time_of_nothing_has_no_change_in_percent():
     """All tokens of each answer come at once: no time for each is left."""
     runs = report(drawn(1, number=60), e2e_s=0.0), report(drawn(2, number=60))
     assert {each.metric for each in differences(*runs)} == {"ttft_ms", "e2e_ms"}
-
-
-def test_what_else_differs_is_named():
-    before = report(drawn(1))
-    same = report(drawn(2), machine={"cores": 2, "load_average": [9.0]})
-    other = report(drawn(2), workload={"arrivals": {"rate": 20.0}}, seed=3)
-    assert other_settings(before, same) == []
-    assert other_settings(before, other) == ["workload.arrivals", "seed"]
 
 
 def test_too_few_answers_are_not_compared():

@@ -131,9 +131,11 @@ def test_a_comparison_tells_the_means_and_what_else_differed():
         for name in ("mean", "p50")
     ]
     old, new = ("old", run_report()), ("after", run_report(seed=4))
-    found = comparison(old, new, differences, ["seed"])
+    found = comparison(old, new, differences, ["seed: 0, then 4"])
     assert texts(found)[0] == "After, compared with before, in the mean: TTFT slower by 3 to 7 %."
-    assert texts(found, "warning")[0].startswith("The runs also differ in seed")
+    assert texts(found, "warning")[0] == (
+        "The runs also differ, which may be what is seen: seed: 0, then 4."
+    )
     assert found["names"] == ["before: old", "after"]
     assert fact(found, "Seed") == ["0", "4"]
     assert [each["label"] for each in found["differences"]] == ["TTFT", "TTFT"]

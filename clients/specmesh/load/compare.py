@@ -79,21 +79,6 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Dif
     return found
 
 
-def other_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """What the two runs did not have in common, but for the server."""
-    old, new = before["setting"], after["setting"]
-    found = [
-        f"workload.{name}"
-        for name in old["workload"]
-        if name != "words_per_token" and old["workload"][name] != new["workload"].get(name)
-    ]
-    alike = ("model", "chat", "seed", "processes")
-    # Reports of old name the model only if the command did.
-    found += [name for name in alike if "" not in (old[name], new[name]) and old[name] != new[name]]
-    machines = [{**each["machine"], "load_average": None} for each in (old, new)]
-    return [*found, *(["machine"] if machines[0] != machines[1] else [])]
-
-
 def _column(report: Mapping[str, Any], metric: str) -> NDArray[np.float64] | None:
     """The times of a metric; None if there are none."""
     if report.get("schema") != SCHEMA or report.get("kind") != "run":

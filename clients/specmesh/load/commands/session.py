@@ -127,12 +127,11 @@ def described(workload: Workload) -> dict[str, Any]:
         "conversations": _summary(workload.conversations),
         "extent": asdict(workload.extent),
         "variations": [asdict(each) for each in workload.variations],
-        "output_tokens": None
-        if workload.output_tokens is None
-        else _summary(workload.output_tokens),
+        "output_tokens": workload.output_tokens and _summary(workload.output_tokens),
         "ignore_end": workload.ignore_end,
         "think_s": workload.think_s,
         "cancelled_share": workload.cancelled_share,
+        "cancelled_after": workload.cancelled_after and _summary(workload.cancelled_after),
         "timeout_s": workload.timeout_s,
         "words_per_token": round(workload.words_per_token, 4),
     }

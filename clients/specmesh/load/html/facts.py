@@ -28,13 +28,13 @@ def facts(
         ("Server", lambda each: str(each["server"])),
         ("Model", _model),
         ("Arrivals", lambda each: arrivals(each["workload"]["arrivals"], rates)),
-        ("Requests", lambda each: _conversations(each["workload"])),
+        ("Requests", lambda each: prompts(each["workload"]["conversations"])),
         ("Answers", lambda each: _answers(each["workload"])),
         ("Strategies", lambda each: mix(each["workload"]["variations"], set(varied))),
         ("Varied", lambda _: "; ".join(f"{name}: {', '.join(varied[name])}" for name in varied)),
-        ("Measured", lambda each: _extent(each["workload"]["extent"])),
+        ("Measured", lambda each: extent(each["workload"]["extent"])),
         ("Seed", lambda each: str(each["seed"])),
-        ("Generator", _machine),
+        ("Generator", _generator),
         ("Load average", lambda each: f"{each['machine']['load_average'][0]:.1f} at the end"),
         ("Versions", _versions),
     ]
@@ -97,13 +97,8 @@ def length(found: Read) -> str:
     return ", ".join(f"{name} {value}" for name, value in found.items())
 
 
-def _model(setting: Read) -> str:
-    chat = ", as chats" if setting["chat"] else ""
-    return f"{setting['model'] or 'the default of the server, for none was named'}{chat}"
-
-
-def _conversations(workload: Read) -> str:
-    found = workload["conversations"]
+def prompts(found: Read) -> str:
+    """What is asked: the conversations of a workload."""
     match found["kind"]:
         case "listed":
             return f"{found['conversations']} conversations of a file"
@@ -114,6 +109,32 @@ def _conversations(workload: Read) -> str:
         text += f" after {found['prefix_groups']} prefixes of {found['prefix_tokens']}"
     turns = length(found["turns"])
     return text if turns == "1" else f"{text}, {turns} turns a conversation"
+
+
+def extent(found: Read) -> str:
+    """How long a run lasts."""
+    parts = []
+    if found["duration_s"] is not None:
+        parts.append(f"{found['duration_s']:g} s")
+    if found["max_conversations"] is not None:
+        parts.append(f"{found['max_conversations']} conversations")
+    text = ", at most ".join(parts) or "to the end of the recording"
+    if found["warm_up_s"]:
+        text += f", after {found['warm_up_s']:g} s of warm-up"
+    if found["cool_down_s"]:
+        text += f", before {found['cool_down_s']:g} s of cool-down"
+    return text
+
+
+def machine(found: Read) -> str:
+    """What the generator ran on."""
+    memory = f"{found['memory_bytes'] / _GIB:.0f} GiB"
+    return f"{found['cores']} cores of {found['processor']}, {memory}, {found['system']}"
+
+
+def _model(setting: Read) -> str:
+    chat = ", as chats" if setting["chat"] else ""
+    return f"{setting['model'] or 'the default of the server, for none was named'}{chat}"
 
 
 def _answers(workload: Read) -> str:
@@ -127,27 +148,10 @@ def _answers(workload: Read) -> str:
     return ", ".join(parts)
 
 
-def _extent(extent: Read) -> str:
-    parts = []
-    if extent["duration_s"] is not None:
-        parts.append(f"{extent['duration_s']:g} s")
-    if extent["max_conversations"] is not None:
-        parts.append(f"{extent['max_conversations']} conversations")
-    text = ", at most ".join(parts) or "to the end of the recording"
-    if extent["warm_up_s"]:
-        text += f", after {extent['warm_up_s']:g} s of warm-up"
-    if extent["cool_down_s"]:
-        text += f", before {extent['cool_down_s']:g} s of cool-down"
-    return text
-
-
-def _machine(setting: Read) -> str:
-    machine, processes = setting["machine"], setting["processes"]
+def _generator(setting: Read) -> str:
+    processes = setting["processes"]
     generators = "1 process" if processes == 1 else f"{processes} processes"
-    return (
-        f"{generators} on {machine['cores']} cores of {machine['processor']}, "
-        f"{machine['memory_bytes'] / _GIB:.0f} GiB, {machine['system']}"
-    )
+    return f"{generators} on {machine(setting['machine'])}"
 
 
 def _versions(setting: Read) -> str:

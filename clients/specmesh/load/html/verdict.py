@@ -72,7 +72,7 @@ def of_comparison(
     ]
     found = [_sentence(Tone.MAIN, f"After, compared with before, in the mean: {'; '.join(means)}.")]
     if others:
-        text = f"The runs also differ in {', '.join(others)}: it may be that which is seen."
+        text = f"The runs also differ, which may be what is seen: {'; '.join(others)}."
         found.append(_sentence(Tone.WARNING, text))
     for name, report in reports:
         outcome, *doubts = of_run(report["result"], name)
