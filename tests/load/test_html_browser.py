@@ -215,15 +215,16 @@ def test_a_sweep_shows_each_of_its_runs(opened):
         assert tab.evaluate(IN_VIEW)
 
 
-def test_a_comparison_places_its_intervals(opened):
+@pytest.mark.parametrize("width", [1200, 700, 390])
+def test_a_comparison_places_its_intervals(opened, width):
     changes = [
         {"metric": "ttft_ms", "statistic": "mean", "before": 100.0, "after": 105.0}
         | {"low": 0.03, "high": 0.07, "in_words": "slower by 3 to 7 %"},
         {"metric": "e2e_ms", "statistic": "p50", "before": 100.0, "after": 99.0}
-        | {"low": -0.03, "high": 0.01, "in_words": "no difference shown"},
+        | {"low": -0.03, "high": 0.01, "in_words": "no difference shown (-3.0 to +1.0 %)"},
     ]
     made = comparison(("old", run_report()), ("new", run_report()), changes, [])
-    with opened(made) as tab:
+    with opened(made, viewport={"width": width, "height": 900}) as tab:
         kinds = "[...document.querySelectorAll('.row')].map((each) => each.className)"
         assert tab.evaluate(kinds) == ["row slower", "row neither"]
         edges = (

@@ -7,14 +7,15 @@ const HEIGHT = 230;
 const PRINTED = { width: 330, height: 190 };
 const NUM_COLORS = 6;
 const DASHES = { p50: [], p95: [7, 4], p99: [2, 3] };
-// Marks at 1, 2 and 5 of each decade.
-const LOGARITHMIC = {
-  splits: (plot, n, least, most) =>
-    Array.from({ length: 30 }, (_, k) => [1, 2, 5][k % 3] * 10 ** (Math.floor(k / 3) - 3)).filter(
-      (each) => each >= least && each <= most,
-    ),
-  filter: (plot, splits) => splits,
-};
+const LOGARITHMIC = { splits: logarithmicMarks, filter: (plot, splits) => splits };
+// Marks within a decade, from many to one, with the smallest gap that they leave, in decades.
+const MARKS = [
+  { digits: [1, 2, 3, 4, 5, 6, 7, 8, 9], gap: Math.log10(10 / 9) },
+  { digits: [1, 2, 3, 5, 7], gap: Math.log10(7 / 5) },
+  { digits: [1, 2, 5], gap: Math.log10(2) },
+  { digits: [1], gap: 1 },
+];
+const MARK_HEIGHT = 18;
 const charts = new Set();
 
 function seriesColor(n) {
@@ -28,11 +29,12 @@ function lineChart(spec) {
   const plot = el("div", { className: "plot" });
   const at = el("span", { className: "at" });
   const buttons = spec.series.map(legendButton);
+  const { seen, beyond } = limitsOf(spec);
   const figure = el(
     "figure",
     {},
-    el("figcaption", {}, spec.title, " ", el("span", { className: "muted" }, noteOf(spec))),
-    el("div", { className: "legend" }, ...buttons, at),
+    el("figcaption", {}, spec.title, " ", el("span", { className: "muted" }, noteOf(spec, beyond))),
+    el("div", { className: "legend" }, ...buttons, ...seen.map(legendLimit), at),
     plot,
     numbersOf(spec),
   );
@@ -43,13 +45,19 @@ function lineChart(spec) {
   return figure;
 }
 
+// The limits that are in sight, and those that are not.
+function limitsOf({ x, series, limits = [] }) {
+  const most = {
+    x: Math.max(...x.values),
+    y: Math.max(...series.flatMap((each) => each.values)),
+  };
+  const near = ({ axis: name, at }) => isNear(at, most[name]);
+  return { seen: limits.filter(near), beyond: limits.filter((each) => !near(each)) };
+}
+
 // Limits that are out of sight are told.
-function noteOf(spec) {
-  const values = { x: spec.x.values, y: spec.series.flatMap((each) => each.values) };
-  const beyond = (spec.limits ?? [])
-    .filter(({ axis: name, at }) => !isNear(at, Math.max(...values[name])))
-    .map(({ label }) => `${label} is beyond`);
-  return [spec.note, ...beyond].filter(Boolean).join("; ");
+function noteOf(spec, beyond) {
+  return [spec.note, ...beyond.map(({ label }) => `${label} is beyond`)].filter(Boolean).join("; ");
 }
 
 // Limits are part of what is to be seen, unless they are so far away that nothing else would be.
@@ -58,15 +66,27 @@ function isNear(limit, most) {
 }
 
 function legendButton({ label, color, dash }) {
+  return el(
+    "button",
+    { type: "button", "aria-pressed": "true", title: "show or hide" },
+    swatchOf(color, dash),
+    el("span", {}, label),
+    el("span", { className: "value" }),
+  );
+}
+
+// Limits have their words here: beside their lines they would be written over each other.
+function legendLimit({ label }) {
+  return el("span", { className: "limit" }, swatchOf(LIMIT.color, LIMIT.dash), label);
+}
+
+function swatchOf(color, dash) {
   const swatch = svg("svg", { width: 20, height: 8, "aria-hidden": "true" });
   const line = svg("line", { x1: 0, x2: 20, y1: 4, y2: 4, "stroke-width": 2.5 });
   line.style.stroke = color;
   if (dash?.length) line.setAttribute("stroke-dasharray", dash.join(" "));
   swatch.append(line);
-  const value = el("span", { className: "value" });
-  const made = el("button", { type: "button", "aria-pressed": "true" }, swatch, label, value);
-  made.title = "show or hide";
-  return made;
+  return swatch;
 }
 
 function toggle(chart, n) {
@@ -131,6 +151,18 @@ function axis({ label, unit }, form) {
     ticks: { stroke: () => resolved("var(--line)"), width: 1, size: 5 },
     values: (plot, splits) => splits.map((each) => (each === null ? "" : form(each))),
   };
+}
+
+// As many as there is room for. The values are from ``least`` to ``most``.
+function logarithmicMarks(plot, n, least, most) {
+  const decades = Math.log10(most / least);
+  const perDecade = (plot.height - 64) / decades;
+  const { digits } = MARKS.find(({ gap }) => gap * perDecade >= MARK_HEIGHT) ?? MARKS.at(-1);
+  const every = Math.ceil(MARK_HEIGHT / perDecade);
+  const first = Math.floor(Math.log10(least) / every) * every;
+  return Array.from({ length: Math.ceil(decades / every) + 2 }, (_, k) => first + k * every)
+    .flatMap((exponent) => digits.map((digit) => digit * 10 ** exponent))
+    .filter((each) => each >= least && each <= most);
 }
 
 // As wide as its longest number.

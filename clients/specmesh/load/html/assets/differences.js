@@ -3,8 +3,9 @@
 // Two runs: how much each statistic has changed, a dot for what was seen and a bar for the interval
 // that holds the change with 95 % confidence.
 
-const STEPS = [0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10];
 const MOST_STEPS = 6;
+const LABEL_GAP = 12;
+const PRINTED_SCALE = 260;
 
 function differencesSection(differences) {
   const rows = differences.map((each) => [
@@ -39,26 +40,44 @@ function change(share) {
 
 function intervalsChart(differences) {
   const scale = scaleOf(differences);
-  const zero = scale.ticks.indexOf(0);
-  const lines = scale.ticks.map((tick, n) => {
-    const kind = n === zero ? "zero" : (n - zero) % 2 ? "minor" : "";
-    const line = el("div", { className: kind }, el("span", {}, tickLabel(tick)));
-    line.style.left = scale.place(tick);
-    return line;
-  });
   return el(
     "div",
     { className: "intervals", role: "group", "aria-label": "The table below has the same" },
-    el("div", { className: "grid" }, ...lines),
+    scaleGrid(scale),
     ...differences.map((each) => intervalRow(each, scale)),
   );
+}
+
+function scaleGrid({ ticks, place }) {
+  const zero = ticks.indexOf(0);
+  const labels = ticks.map((tick) => el("span", {}, tickLabel(tick)));
+  const lines = ticks.map((tick, n) => {
+    const line = el("div", { className: n === zero ? "zero" : "" }, labels[n]);
+    line.style.left = place(tick);
+    return line;
+  });
+  const grid = el("div", { className: "grid" }, ...lines);
+  // Zero keeps its label, and of the others as many as there is room for.
+  const fitTo = (width) => {
+    const widest = Math.max(...labels.map((each) => each.offsetWidth)) + LABEL_GAP;
+    const every = Math.ceil((widest * (ticks.length - 1)) / width);
+    labels.forEach((each, n) => {
+      each.style.visibility = (n - zero) % every ? "hidden" : "visible";
+    });
+  };
+  new ResizeObserver(() => fitTo(grid.clientWidth)).observe(grid);
+  addEventListener("beforeprint", () => fitTo(PRINTED_SCALE));
+  addEventListener("afterprint", () => fitTo(grid.clientWidth));
+  return grid;
 }
 
 // Round steps from before the lowest end to after the highest, with zero among them.
 function scaleOf(differences) {
   const ends = [0, ...differences.flatMap(({ low, high }) => [low, high])];
   const span = Math.max(...ends) - Math.min(...ends) || 0.02;
-  const step = STEPS.find((each) => span / each <= MOST_STEPS) ?? span / MOST_STEPS;
+  const least = span / MOST_STEPS;
+  const decade = 10 ** Math.floor(Math.log10(least));
+  const step = [1, 2, 5, 10].map((each) => each * decade).find((each) => each >= least);
   const first = Math.floor(Math.min(...ends) / step);
   const last = Math.max(first + 1, Math.ceil(Math.max(...ends) / step));
   return {
@@ -68,7 +87,7 @@ function scaleOf(differences) {
 }
 
 function tickLabel(share) {
-  return `${Number((share * 100).toFixed(1))} %`.replace("-", "−");
+  return `${number(share * 100)} %`.replace("-", "−");
 }
 
 function intervalRow(each, scale) {

@@ -38,7 +38,9 @@ function cdfChart(metric, runs) {
 function objectivesOf(runs, metric, axis) {
   const key = metric.replace("_ms", "");
   const bounds = runs.map((run) => run.goodput?.objectives_ms[key]).filter((each) => each);
-  return [...new Set(bounds)].map((at) => ({ axis, at, label: `objective ${number(at)} ms` }));
+  return [...new Set(bounds)]
+    .sort((a, b) => a - b)
+    .map((at) => ({ axis, at, label: `objective ${number(at)} ms` }));
 }
 
 // Curves of shares over times, each with times of its own, on the times of all. Each time is there
