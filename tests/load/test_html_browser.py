@@ -209,6 +209,10 @@ def test_a_sweep_shows_each_of_its_runs(opened):
         assert tab.evaluate(ALL_DRAWN)
         chosen = "document.querySelector('select').selectedOptions[0].textContent"
         assert tab.evaluate(chosen) == "dsi 1/s"
+        row = "[...document.querySelectorAll('th button')][0].closest('tr').cells"
+        rates = tab.evaluate(f"[1, 2].map((n) => Number({row}[n].textContent))")
+        throughput = points[0].result.throughput
+        assert rates == [throughput.offered_per_s, throughput.answered_per_s]
         point_at(tab, "tbody tr:nth-child(4) th button", clicks=1)
         assert tab.evaluate(chosen) == "autoregressive 2/s"
         assert tab.evaluate(ALL_DRAWN)

@@ -7,15 +7,6 @@ const HEIGHT = 230;
 const PRINTED = { width: 330, height: 190 };
 const NUM_COLORS = 6;
 const DASHES = { p50: [], p95: [7, 4], p99: [2, 3] };
-const LOGARITHMIC = { splits: logarithmicMarks, filter: (plot, splits) => splits };
-// Marks within a decade, from many to one, with the smallest gap that they leave, in decades.
-const MARKS = [
-  { digits: [1, 2, 3, 4, 5, 6, 7, 8, 9], gap: Math.log10(10 / 9) },
-  { digits: [1, 2, 3, 5, 7], gap: Math.log10(7 / 5) },
-  { digits: [1, 2, 5], gap: Math.log10(2) },
-  { digits: [1], gap: 1 },
-];
-const MARK_HEIGHT = 18;
 const charts = new Set();
 
 function seriesColor(n) {
@@ -151,18 +142,6 @@ function axis({ label, unit }, form) {
     ticks: { stroke: () => resolved("var(--line)"), width: 1, size: 5 },
     values: (plot, splits) => splits.map((each) => (each === null ? "" : form(each))),
   };
-}
-
-// As many as there is room for. The values are from ``least`` to ``most``.
-function logarithmicMarks(plot, n, least, most) {
-  const decades = Math.log10(most / least);
-  const perDecade = (plot.height - 64) / decades;
-  const { digits } = MARKS.find(({ gap }) => gap * perDecade >= MARK_HEIGHT) ?? MARKS.at(-1);
-  const every = Math.ceil(MARK_HEIGHT / perDecade);
-  const first = Math.floor(Math.log10(least) / every) * every;
-  return Array.from({ length: Math.ceil(decades / every) + 2 }, (_, k) => first + k * every)
-    .flatMap((exponent) => digits.map((digit) => digit * 10 ** exponent))
-    .filter((each) => each >= least && each <= most);
 }
 
 // As wide as its longest number.
