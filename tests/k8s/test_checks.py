@@ -12,6 +12,7 @@ from tests.k8s.checks import (
     collector,
     hardening,
     lifecycle,
+    memory,
     metrics,
     network,
     parts,
@@ -208,6 +209,14 @@ BREAKAGES: list[Broken] = [
     (
         *(code.patience, container("gateway"), ("readinessProbe", "timeoutSeconds")),
         *(GONE, "waits for a second"),
+    ),
+    (
+        *(memory.memory, container("orchestrator"), ("resources", "limits", "memory")),
+        *("1Gi", "may take 1100 MiB, but has 1024"),
+    ),
+    (
+        *(memory.memory, settings("gateway"), ("SPECMESH_GATEWAY__MAX_HELD_BYTES",)),
+        *("134217728", "MAX_HELD_BYTES is 128, docs/kubernetes.md says 64"),
     ),
     # The code.
     (

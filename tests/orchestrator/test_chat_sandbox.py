@@ -44,7 +44,7 @@ def children() -> list[psutil.Process]:
     [
         (FOR_EVER, "more than 1 s of processor time"),
         ("{{ 9 ** (9 ** 9) }}", "more than 1 s of processor time"),
-        ("{{ 'x' * 10 ** 10 }}", "more than 1024 MiB of memory"),
+        ("{{ 'x' * 10 ** 10 }}", "more than 512 MiB of memory"),
         (DOUBLING, "more than"),
         ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "recursion"),
     ],

@@ -251,12 +251,9 @@ async def test_a_connection_has_so_many_calls_open_and_no_more(connect: Connect,
     assert any(isinstance(answer, bytes) for answer in answers)
 
 
-async def test_bytes_held_for_calls_under_way_are_bounded(
-    connect: Connect, service: Service, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("specmesh.serving.intake.MAX_HELD_BYTES", 100_000)
+async def test_bytes_held_for_calls_under_way_are_bounded(connect: Connect, service: Service):
     service.hold = asyncio.Event()
-    channel = await connect()
+    channel = await connect(max_request_bytes=90_000, max_held_bytes=100_000)
     verify = channel.unary_unary(VERIFY)
     large = verifier_pb2.VerifyRequest(prefix={"token_ids": [1] * 60_000}).SerializeToString()
     first = verify(large)

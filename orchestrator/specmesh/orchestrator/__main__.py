@@ -86,6 +86,13 @@ class OrchestratorSettings(BearerSettings, ServerSettings, RedisSettings):
         le=2**30,
         description="largest request that is taken in; a prompt must fit the context besides",
     )
+    max_held_bytes: int = Field(
+        64 * 2**20,
+        ge=1024,
+        le=2**40,
+        description="bytes of all requests under way; the process takes up to five times as much "
+        "memory for them",
+    )
     verifiers: Annotated[str, AfterValidator(_check_entries)] = Field(
         description="the target's replicas, comma-separated: host:port for one, dns:///host:port "
         "for all to which DNS resolves the name, as they come and go"

@@ -98,8 +98,6 @@ class GatewaySettings(BearerSettings, ProcessSettings):
             raise ValueError(
                 "--mesh-token-file needs --tokens, --jwks or --jwks-url: anybody could call with it"
             )
-        if self.max_held_bytes < self.max_request_bytes:
-            raise ValueError("--max-held-bytes must be no less than --max-request-bytes")
         if not self.targets:
             raise ValueError("--orchestrators names none")
         return self

@@ -18,7 +18,8 @@ from specmesh.serving.unknown_fields import unknown_field
 MAX_REQUEST_BYTES = 32 * 2**20
 """Room for the sparse distributions of a wide tree over a large vocabulary."""
 MAX_HELD_BYTES = 256 * 2**20
-"""Limits the bytes of all requests that a process has accepted and not answered yet."""
+"""Limits the bytes of all requests that a process has accepted and not answered yet, unless it is
+told another bound."""
 MAX_METADATA_BYTES = 16 * 2**10
 RETRY_SECONDS = 1.0
 
@@ -56,11 +57,14 @@ class Arrival:
 class Intake:
     """Accepts the requests of one server.
 
-    Invariant: those between ``hold`` and ``release`` have ``MAX_HELD_BYTES`` at most.
+    Invariant: those between ``hold`` and ``release`` have ``max_held_bytes`` at most.
     """
 
-    def __init__(self, max_request_bytes: int = MAX_REQUEST_BYTES) -> None:
+    def __init__(
+        self, max_request_bytes: int = MAX_REQUEST_BYTES, max_held_bytes: int = MAX_HELD_BYTES
+    ) -> None:
         self._max_bytes = max_request_bytes
+        self._max_held = max_held_bytes
         self._num_held = 0
 
     def deserializer(
@@ -80,7 +84,7 @@ class Intake:
                 f"{num_bytes} bytes are more than the {self._max_bytes} of a request",
                 {"num_bytes": str(num_bytes), "max_bytes": str(self._max_bytes)},
             )
-        if self._num_held + num_bytes > MAX_HELD_BYTES:
+        if self._num_held + num_bytes > self._max_held:
             raise ResourceExhausted(
                 "OVERLOADED",
                 f"requests of {self._num_held} bytes are being answered already",

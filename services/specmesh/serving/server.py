@@ -125,7 +125,7 @@ class Server:
             layers.insert(0, timed)
         if tracing_enabled():
             layers.insert(0, traced)
-        intake = Intake(settings.max_request_bytes)
+        intake = Intake(settings.max_request_bytes, settings.max_held_bytes)
         self._entry = Entry(settings)
         guard = self._entry.guard.admit
         self._server = grpc.aio.server(

@@ -21,7 +21,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from specmesh.serving.identity.settings import TlsSettings
 from specmesh.serving.identity.watched import UnusableFile
-from specmesh.serving.intake import MAX_REQUEST_BYTES
+from specmesh.serving.intake import MAX_HELD_BYTES, MAX_REQUEST_BYTES
 from specmesh.serving.redis_url import check_redis_url, is_tls
 
 DEFAULT_PREFIX = "specmesh"
@@ -90,6 +90,13 @@ class ProcessSettings(TlsSettings):
     max_request_bytes: int = Field(
         MAX_REQUEST_BYTES, ge=1024, le=2**30, description="largest request that is taken in"
     )
+    max_held_bytes: int = Field(
+        MAX_HELD_BYTES,
+        ge=1024,
+        le=2**40,
+        description="bytes of all requests under way; the process takes up to five times as much "
+        "memory for them",
+    )
     stall_seconds: float = Field(
         30.0, gt=0, description="how long a message may wait for a client that does not read"
     )
@@ -112,6 +119,12 @@ class ProcessSettings(TlsSettings):
             return None
         host, _, port = address.rpartition(":")
         return host.strip("[]") or self.host, int(port)
+
+    @model_validator(mode="after")
+    def _check_held(self) -> Self:
+        if self.max_held_bytes < self.max_request_bytes:
+            raise ValueError("--max-held-bytes must be no less than --max-request-bytes")
+        return self
 
     @field_validator("*", mode="before")
     @classmethod

@@ -22,7 +22,7 @@ from specmesh.serving.template_language import render
 
 CPU_SECONDS = 1.0
 """What a chat may take; a thousand messages take some hundredth of it."""
-MEMORY_BYTES = 1 << 30
+MEMORY_BYTES = 1 << 29
 """What the process may take, Python included."""
 MAX_REASON_CHARS = 1024
 LENGTH_BYTES = 4
