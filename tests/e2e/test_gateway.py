@@ -120,7 +120,7 @@ async def test_a_stop_string_ends_the_text_before_it(
         ({"model": "nobody"}, openai.NotFoundError, "model"),
         ({"temperature": -1}, openai.BadRequestError, "temperature"),
         ({"temperature": 101}, openai.BadRequestError, "temperature"),
-        ({"top_p": 0}, openai.BadRequestError, "top_p"),
+        ({"top_p": -1}, openai.BadRequestError, "top_p"),
         ({"max_tokens": 0}, openai.BadRequestError, "max_tokens"),
         ({"seed": 2**53}, openai.BadRequestError, "seed"),
         ({"stop": ""}, openai.BadRequestError, "stop"),

@@ -24,7 +24,7 @@ SCRIPT = Path(__file__).parent / "breaking_verifier.py"
     ("token", "reason"), [(DIES, "the engine's thread died"), (HANGS, "a forward does not end")]
 )
 async def test_replica_whose_engine_is_lost_is_not_serving_and_ends(token, reason):
-    flags = ("--port", "0", "--max-forward-seconds", "0.5")
+    flags = ("--model", "breaking", "--port", "0", "--max-forward-seconds", "0.5")
     process = Process("breaking", launch([sys.executable, str(SCRIPT), *flags], {}))
     try:
         async with grpc.aio.insecure_channel(process.address) as channel:

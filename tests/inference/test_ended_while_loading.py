@@ -16,7 +16,9 @@ LONGEST_S = 10.0
 
 
 def test_a_load_is_broken_off():
-    process = Process("loading", launch([sys.executable, str(SCRIPT), "--port", "0"], {}))
+    process = Process(
+        "loading", launch([sys.executable, str(SCRIPT), "--model", "any", "--port", "0"], {})
+    )
     try:
         process.wait_event("loading")
         began = time.monotonic()

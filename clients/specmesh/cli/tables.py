@@ -22,7 +22,7 @@ _GAP = 2
 """Cells between two columns."""
 _LONGEST_WHOLE = 16
 """Up to so many cells a number keeps its unit, or its second number, beside it."""
-_LEAST_TEXT = 12
+_LEAST_TEXT = 14
 """Cells below which a text is not broken as long as columns can follow below instead."""
 
 _PARTS = re.compile(r"\s+|[^\s/._-]+[/._-]*|[/._-]+")
