@@ -202,15 +202,14 @@ def up(
     if trace is Keep.OFF and record_content:
         raise typer.BadParameter("goes without --trace off", param_hint="--record-content")
 
-    chosen = replace(
-        real_models(target, drafter, threads, chat_template, heads, backend, drafter_backend),
-        revision=revision,
-        drafter_revisions=tuple(drafter_revision or ()),
-    )
-    check_revisions(chosen)
-    check_heads(strategy, chosen.heads)
-
     async def work() -> int:
+        chosen = replace(
+            real_models(target, drafter, threads, chat_template, heads, backend, drafter_backend),
+            revision=revision,
+            drafter_revisions=tuple(drafter_revision or ()),
+        )
+        check_revisions(chosen)
+        check_heads(strategy, chosen.heads)
         options = MeshOptions(
             models=chosen,
             num_verifiers=verifiers,
