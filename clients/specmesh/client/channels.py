@@ -13,7 +13,7 @@ from weakref import WeakSet
 import grpc
 
 from specmesh.client.credentials import Tls, TokenSource, bearer, is_loopback
-from specmesh.client.errors import InvalidRequest, Unavailable
+from specmesh.client.errors import InvalidRequest, SpecmeshError, Unavailable
 from specmesh.v1.generation_pb2_grpc import GenerationServiceStub
 from specmesh.v1.tokenizer_pb2_grpc import TokenizerServiceStub
 
@@ -29,6 +29,12 @@ PASSED_OVER_S = 2.0
 MAX_METADATA_BYTES = 16 * 2**10
 """What orchestrators take (``serving/intake.py``). Of more, gRPC refuses some calls and not others,
 and without a reason."""
+
+TOO_MANY_PINGS = "Too many pings"
+"""The message of a call that was broken off because of keepalive pings."""
+_PING_MS = 2_000
+_CALM_MS = 310_000
+"""Servers and proxies allow a ping every five minutes unless they are told otherwise."""
 
 Metadata = Sequence[tuple[str, str | bytes]]
 MetadataSource = Metadata | Callable[[], Metadata]
@@ -65,6 +71,7 @@ class Endpoint:
         self._settings = settings
         self._back_at = 0.0
         self._channel: grpc.aio.Channel | None = None
+        self._bears_pings = True
         self._version: tuple[object, ...] = ()
         self._draining: set[asyncio.Task[None]] = set()
         self.readers: WeakSet[Reader] = WeakSet()
@@ -101,9 +108,16 @@ class Endpoint:
             )
         return carried
 
-    def broke(self) -> None:
+    def broke(self, error: SpecmeshError) -> None:
         """Record that a call to it broke: for a while other calls go elsewhere, if they can."""
         self._back_at = asyncio.get_running_loop().time() + PASSED_OVER_S
+        if str(error) == TOO_MANY_PINGS and self._bears_pings:
+            self._bears_pings = False
+            logger.warning(
+                "%s, or a proxy on the way, refuses keepalive pings: it is pinged every five "
+                "minutes from now on, and noticed late if it freezes",
+                self.address,
+            )
 
     @property
     def passed_over(self) -> bool:
@@ -138,23 +152,27 @@ class Endpoint:
     def _open(self) -> grpc.aio.Channel:
         if self._channel is None:
             self._channel, self._version = self._new_channel()
-        elif self._settings.tls is not None:
-            try:
-                if self._settings.tls.version() != self._version:
-                    new_channel = self._new_channel()
-                    self._drain(self._channel)
-                    self._channel, self._version = new_channel
-                    logger.info("new certificates for %s", self.address)
-            except OSError as error:  # Files are being replaced.
-                logger.warning("certificates for %s: %s", self.address, error)
+            return self._channel
+        try:
+            if self._newest_version() != self._version:
+                new_channel = self._new_channel()
+                self._drain(self._channel)
+                self._channel, self._version = new_channel
+                logger.info("new connection to %s", self.address)
+        except OSError as error:  # Files are being replaced.
+            logger.warning("certificates for %s: %s", self.address, error)
         return self._channel
 
-    def _new_channel(self) -> tuple[grpc.aio.Channel, tuple[object, ...]]:
-        """And the version of the files it was made with, or an earlier one."""
+    def _newest_version(self) -> tuple[object, ...]:
+        """Equal as long as a channel made now would be like those before. Raises OSError."""
         tls = self._settings.tls
-        version = tls.version() if tls else ()
+        return self._bears_pings, *(tls.version() if tls else ())
+
+    def _new_channel(self) -> tuple[grpc.aio.Channel, tuple[object, ...]]:
+        """And the version that it was made with, or an earlier one."""
+        version = self._newest_version()
         logger.debug("channel to %s", self.address)
-        return open_channel(self.address, self._settings), version
+        return open_channel(self.address, self._settings, calm=not self._bears_pings), version
 
     def _drain(self, channel: grpc.aio.Channel) -> None:
         """Let the calls on ``channel`` end; new ones have another."""
@@ -180,8 +198,13 @@ async def cut_off_is_unavailable(target: Endpoint) -> AsyncIterator[None]:
     raise broke
 
 
-def open_channel(address: str, settings: ChannelSettings) -> grpc.aio.Channel:
-    """A channel of the running event loop. Raises OSError if a certificate can't be read."""
+def open_channel(
+    address: str, settings: ChannelSettings, *, calm: bool = False
+) -> grpc.aio.Channel:
+    """Open a channel of the running event loop; a ``calm`` one hardly pings.
+
+    Raises OSError if a certificate can't be read.
+    """
     tls = settings.tls
     options: dict[str, str | int] = {
         # Despite its name this one limits an attempt to connect; the other two make a
@@ -191,7 +214,7 @@ def open_channel(address: str, settings: ChannelSettings) -> grpc.aio.Channel:
         "grpc.max_reconnect_backoff_ms": 1000,
         # An orchestrator that is frozen or cut off is noticed within 4 s, also by calls
         # that have not been answered yet.
-        "grpc.keepalive_time_ms": 2_000,
+        "grpc.keepalive_time_ms": _CALM_MS if calm else _PING_MS,
         "grpc.keepalive_timeout_ms": 2_000,
         "grpc.http2.ping_timeout_ms": 2_000,
         "grpc.http2.max_pings_without_data": 0,

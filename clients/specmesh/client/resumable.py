@@ -264,7 +264,7 @@ class ResumableCall:
     async def _prepare_next_call(self, error: SpecmeshError) -> None:
         """Return when the next call may be made after ``error``; raise it if none may."""
         if is_lost(error) and not is_not_stored(error):
-            self._target.broke()
+            self._target.broke(error)
         if self._is_stored and is_not_stored(error) and self._can_do_without_store:
             self._is_stored = False
             return

@@ -39,7 +39,7 @@ async def call(targets: Iterator[Endpoint], limits: Limits, hooks: Hooks, invoke
         except SpecmeshError as error:
             broken = error
             if is_lost(error):
-                target.broke()
+                target.broke(error)
             pause_s = recovery.pause_s(error, has_begun=False)
             if pause_s is None or now() + pause_s > deadline:
                 raise
