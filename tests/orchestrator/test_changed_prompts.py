@@ -77,6 +77,23 @@ async def test_an_answer_does_not_go_on_behind_the_prompt_of_another_time(faces)
     assert await refusal(only.generation.Generate(carried_on(asked, begun))) == CHANGED
 
 
+@pytest.mark.parametrize("source", ["", "{{ raise_exception('not in this house') }}", "silent"])
+async def test_a_template_that_refuses_the_chat_does_not_end_an_answer_that_has_begun(
+    faces, source
+):
+    theirs = replica(CHATML)
+    other = replica(source) if source else Verifier()
+    first, second = await faces(theirs), await faces(other)
+    asked = request(text=None, chat=CHAT)
+    begun = await begun_at(first.generation, asked)
+    rest = carried_on(asked, begun)
+    assert await refusal(second.generation.Generate(rest)) == CHANGED
+    both = await faces(other, theirs)
+    whole = begun.then(await collect(both.generation.Generate(rest)))
+    prompt = TOKENIZER.encode("<user>hello<end>\n<assistant>").ids
+    assert whole.tokens == target_only(prompt, 40, read_sampling(asked.sampling))
+
+
 async def test_an_answer_goes_on_by_the_template_of_another_replica_that_made_its_prompt(faces):
     theirs = replica(CHATML)
     first, second = await faces(theirs), await faces(replica(OTHER_TEMPLATE), theirs)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from opentelemetry import trace
 
+from specmesh.decoding.errors import ContextExceeded
 from specmesh.orchestrator.answer import Answer
 from specmesh.orchestrator.mesh.calls import Mesh
 from specmesh.orchestrator.mesh.peer import kind_of
@@ -35,7 +36,7 @@ from specmesh.orchestrator.strategies.options import OPTIONS
 from specmesh.orchestrator.target import Target, TargetRegistry
 from specmesh.serving import conventions as names
 from specmesh.serving.caller import identity
-from specmesh.serving.errors import FailedPrecondition, Unavailable
+from specmesh.serving.errors import FailedPrecondition, InvalidArgument, Unavailable
 from specmesh.serving.session import (
     Claim,
     Generated,
@@ -159,16 +160,22 @@ class Answers:
         ``PromptReader.read`` raises.
 
         Another template may have made that part's prompt: one of a replica that has not defined
-        the target here.
+        the target here. So a template that refuses the chat does not end an answer that has begun.
         """
         told = read_prompt_digest(request.received)
         templates = [target.chat_template]
         if told and request.HasField("chat"):
-            known = [peer.model for peer in self._mesh.verifiers.peers if not peer.refusal]
-            others = [model.chat_template for model in known if model and model.chat_template]
-            templates += [each for n, each in enumerate(others) if each not in others[:n]]
+            for peer in self._mesh.verifiers.peers:
+                theirs = peer.model and not peer.refusal and peer.model.chat_template
+                if theirs and theirs not in templates:
+                    templates.append(theirs)
         for template in templates:
-            prompt = await self._prompts.read(request, replace(target, chat_template=template))
+            try:
+                prompt = await self._prompts.read(request, replace(target, chat_template=template))
+            except (InvalidArgument, FailedPrecondition, ContextExceeded):
+                if not told:
+                    raise
+                continue  # this template can't have made the prompt that the answer follows
             if not told or told == digest_of(prompt):
                 return prompt
         raise Unavailable(
