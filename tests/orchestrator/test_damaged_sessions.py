@@ -25,6 +25,8 @@ from tests.orchestrator.answers import (
 from tests.orchestrator.model import VOCAB_SIZE
 from tests.orchestrator.peers import Drafter, Hold, Verifier, passing
 
+from specmesh.serving.session import Claim, StoredSession
+from specmesh.serving.sessions import SessionStore
 from specmesh.v1 import generation_pb2 as pb
 from specmesh.v1 import generation_pb2_grpc, session_pb2
 
@@ -82,6 +84,8 @@ OF_THE_ANSWER: dict[str, Damage] = {
     "answer is longer than it may be": lambda it: it.write(FIRST_GENERATED + NUM_TOKENS, 7),
 }
 """The rest of the session is as it was, and goes on from what the client has."""
+LATE = DAMAGES | {name: damage for name, damage in OF_THE_ANSWER.items() if "longer" in name}
+"""Whoever resumes is refused; damage within what the client has is made good at once."""
 
 
 @pytest.fixture
@@ -153,6 +157,28 @@ async def test_one_with_a_name_keeps_its_session(stubs, redis, damage, request):
     begun = await dropped(first, asked)
     await damage(await stored_of(redis, begun))
     rest = await collect(second.Generate(without_store(asked, begun)))
+    assert begun.then(rest).tokens == alone(COUPLED.sampling)
+
+
+@pytest.mark.parametrize("damage", LATE.values(), ids=LATE)
+async def test_damage_between_reading_a_session_and_taking_it_is_found_as_well(
+    stubs, redis, caplog, monkeypatch, damage
+):
+    caplog.set_level(logging.WARNING)
+    first, second = stubs
+    begun = await dropped(first, COUPLED)
+    stored, read = await stored_of(redis, begun), SessionStore.read
+
+    async def read_and_damaged(store: SessionStore, claim: Claim) -> StoredSession:
+        found = await read(store, claim)
+        await damage(stored)
+        return found
+
+    with monkeypatch.context() as damaging:
+        damaging.setattr(SessionStore, "read", read_and_damaged)
+        assert await refusal(second.Resume(resuming(begun))) == NOT_FOUND
+    assert damages_told(caplog) == 1
+    rest = await collect(second.Generate(without_store(COUPLED, begun)))
     assert begun.then(rest).tokens == alone(COUPLED.sampling)
 
 

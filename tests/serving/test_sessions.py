@@ -289,6 +289,21 @@ async def test_unknown_session_is_not_found(store: SessionStore) -> None:
             await call
 
 
+@pytest.mark.parametrize("num_prompt_tokens", [len(PROMPT) - 1, len(PROMPT) + 1])
+async def test_a_put_mends_the_length_of_the_prompt(
+    store: SessionStore, redis: Redis, session: Session, num_prompt_tokens: int
+) -> None:
+    generated = Generated((9, 10))
+    await store.put(session, FIRST, generated)
+    (key,) = [key for key in await keys_of(redis, session) if key.endswith(b"session")]
+    await redis.hset(key, "num_prompt_tokens", num_prompt_tokens)
+    with pytest.raises(StoreConflict):
+        await store.finish(session.session_id, FIRST, 2, "LENGTH")
+    await store.put(session, FIRST, generated)
+    await store.finish(session.session_id, FIRST, 2, "LENGTH")
+    assert (await store.read(session.claim)).session == session
+
+
 async def test_session_whose_tokens_redis_evicted_is_not_found_and_is_put_again(
     store: SessionStore, redis: Redis, session: Session
 ) -> None:

@@ -148,6 +148,12 @@ class Answers:
         writer, generated = await store.take(
             claim, epoch, self._writer_id(), received, exactly=exactly
         )
+        # What was damaged since it was read has its prompt checked by the store, not its answer.
+        taken = replace(stored, generated=generated)
+        if generated not in (stored.generated, received) and not could_be(
+            taken, plan.goal, vocab_size
+        ):
+            raise SessionDamaged(f"session {session.session_id!r} is damaged")
         log = self._log(session, writer, generated, is_stored=True)
         metrics.answering(log, "store")
         return Answer(plan, target, log, metrics, generated, len(received.token_ids))

@@ -124,7 +124,8 @@ local function put(epoch, writer, secret, model, request, num_prompt_tokens, all
       return {'cancelled'}
     end
     -- A put that runs late must not take back what its writer has appended since.
-    if ahead == 0 and begins_with(redis.call('GET', tokens), all) then
+    if ahead == 0 and stored.num_prompt_tokens == num_prompt_tokens
+        and begins_with(redis.call('GET', tokens), all) then
       keep_alive()
       return {'ok'}
     end
@@ -173,6 +174,9 @@ end
 
 -- Under the epoch after the session's if the taker names none.
 local function take(epoch, writer, received, exactly)
+  if not is_sealed() then -- by now, whatever it was when the taker read it
+    return {'not_found', 'its request or its prompt'}
+  end
   if stored.ended == CANCELLED then
     return {'cancelled'}
   end
