@@ -30,6 +30,7 @@ from specmesh.inference.models.digests import digest_of_weights
 from specmesh.inference.models.generation_config import Generation
 from specmesh.inference.models.tensor_parallel import Ranks
 from specmesh.serving.logging import take_over
+from specmesh.serving.model_names import check_model
 from specmesh.serving.tokenizers import for_whole_texts
 
 log = logging.getLogger(__name__)
@@ -203,6 +204,13 @@ def read_files(name: str, revision: str | None = None) -> ModelFiles:
         if generation.no_ids:
             log.warning("no end tokens", extra={"model": name, "values": generation.no_ids})
         return ModelFiles(name, revision, config, tokenizer, generation)
+    try:
+        check_model(name)
+    except ValueError as error:
+        raise ModelNotLoadable(f"--model: {error}") from None
+    with _naming(name):
+        config = AutoConfig.from_pretrained(name)
+        return ModelFiles(name, config, AutoTokenizer.from_pretrained(name))
 
 
 def read_model(
