@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import grpc
 import pytest
+from tests.command import specmesh
 from tests.ports import free_port
 from typer.testing import CliRunner
 
@@ -87,6 +88,15 @@ def test_plain_text_to_a_port_that_speaks_tls_has_the_status_of_certificates(cer
         result = invoke("models", "-t", fake.address)
     assert result.exit_code == ExitStatus.DENIED
     assert "--tls-ca is missing" in result.stderr
+
+
+def test_a_failed_handshake_is_told_of_in_one_line(certs):
+    ca = str(certs["other"] / "ca.pem")
+    with FakeMesh(credentials(certs["mesh"], both=False)) as fake:
+        done = specmesh("models", "-t", fake.address, "--tls-ca", ca)
+    assert done.returncode == ExitStatus.DENIED
+    (line,) = done.stderr.splitlines()
+    assert "can't be verified" in line
 
 
 @pytest.mark.parametrize("option", ["--tls-ca", "--token-file"])
