@@ -191,6 +191,10 @@ def read_files(name: str, revision: str | None = None) -> ModelFiles:
     # Standard error is for JSON lines.
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     take_over("transformers")
+    try:
+        check_model(name)
+    except ValueError as error:
+        raise ModelNotLoadable(f"--model: {error}") from None
     with naming(name):
         check_revision(name, revision)
         config = AutoConfig.from_pretrained(name, revision=revision)
@@ -204,13 +208,6 @@ def read_files(name: str, revision: str | None = None) -> ModelFiles:
         if generation.no_ids:
             log.warning("no end tokens", extra={"model": name, "values": generation.no_ids})
         return ModelFiles(name, revision, config, tokenizer, generation)
-    try:
-        check_model(name)
-    except ValueError as error:
-        raise ModelNotLoadable(f"--model: {error}") from None
-    with _naming(name):
-        config = AutoConfig.from_pretrained(name)
-        return ModelFiles(name, config, AutoTokenizer.from_pretrained(name))
 
 
 def read_model(
