@@ -194,7 +194,7 @@ def read_files(name: str, revision: str | None = None) -> ModelFiles:
     try:
         check_model(name)
     except ValueError as error:
-        raise ModelNotLoadable(f"--model: {error}") from None
+        raise ModelNotLoadable(f"cannot load {name!r}: {error}") from None
     with naming(name):
         check_revision(name, revision)
         config = AutoConfig.from_pretrained(name, revision=revision)
