@@ -100,10 +100,3 @@ def test_all_tables_are_made_so():
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Table"
     }
     assert found - own == set()
-
-
-def test_a_name_without_separators_stays_whole_where_others_can_be_broken():
-    table = make_table("", "id", "request", "outcome", "ms", num_left=3)
-    table.add_row("5691a02c", "autoregressive", "failed NO_CHAT_TEMPLATE", "1761.4")
-    lines = [line.split() for line in printed(table, 46).splitlines()]
-    assert ["5691a02c", "autoregressive", "failed", "1761.4"] in lines

@@ -166,7 +166,7 @@ def _need(column: Column) -> Need:
     of_cells, of_heading = _widest(cells), _widest(_words(heading))
     least = of_cells
     if is_text:
-        least = min(of_cells, max(_LEAST_TEXT, _longest_part(cells)))
+        least = min(of_cells, _LEAST_TEXT)
     elif of_cells > _LONGEST_WHOLE:
         least = _widest(_words(cells))
     return Need(
@@ -200,12 +200,6 @@ def _broken(cell: str | Text, width: int) -> Text:
 
 def _words(lines: Iterable[str]) -> list[str]:
     return [word for line in lines for word in line.split()]
-
-
-def _longest_part(lines: Iterable[str]) -> int:
-    """The widest part that can't be broken after a separator, unless it is as long as a digest."""
-    widths = (cell_len(part) for line in lines for part in _PARTS.findall(line))
-    return max((width for width in widths if width <= _LONGEST_WHOLE), default=0)
 
 
 def _widest(texts: Iterable[str]) -> int:
