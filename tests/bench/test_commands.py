@@ -130,7 +130,7 @@ def test_of_a_pair_that_is_not_known_a_calibration_is_asked_for(bench, target_mo
     ("options", "said"),
     [
         (("--strategy", "luck"), "'luck' is none of"),
-        (("-o", "dsi.lookahead"), "'' can't be lookahead"),
+        (("-o", "dsi.lookahead"), "lookahead has no value"),
         (("-o", "luck.lookahead=4"), "'luck' is none of"),
     ],
 )

@@ -14,7 +14,7 @@ from transformers import LlamaConfig
 from specmesh.bench.engine.agreement import compare, compare_all
 from specmesh.bench.engine.figures import Figures, TimedAnswer, speedup, wall_s
 from specmesh.bench.engine.plan import EnginePlan
-from specmesh.bench.engine.run import fresh_process
+from specmesh.bench.kit.processes import processes
 
 SCRIPT = "from specmesh.cli.main import main; main()"
 TIMES = {"tokens_per_s", "ttft_p50_ms", "ttft_p99_ms", "itl_p50_ms", "itl_p99_ms"}
@@ -83,7 +83,7 @@ def test_a_model_without_room_for_the_prompts_is_refused_in_one_line(bench, fold
 
 
 def test_an_interrupted_process_ends_without_a_word(capfd):
-    with fresh_process() as process:
+    with processes(1) as process:
         os.kill(process.submit(os.getpid).result(), signal.SIGINT)
         with pytest.raises(BrokenProcessPool):
             process.submit(time.sleep, 60).result()

@@ -32,8 +32,8 @@ def test_without_options_each_strategy_chooses():
     ("given", "said"),
     [
         ("luck=1", "'luck' is no option of strategies"),
-        ("lookahead", "'' can't be lookahead"),
-        ("lookahead=x", "'x' can't be lookahead"),
+        ("lookahead", "lookahead has no value: write lookahead=VALUE"),
+        ("lookahead=x", "lookahead must be a whole number, not 'x'"),
         ("lookahead=0", r"lookahead must be in \[1, 64\]"),
         ("predictor=luck", "'luck' is none of"),
         ("filter.lookahead=1", "'filter' is none of: autoregressive, speculative, dsi"),

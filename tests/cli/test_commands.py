@@ -1,6 +1,7 @@
 """The console script as a real process, mostly a forked one."""
 
 import os
+import signal
 import subprocess
 import sys
 from importlib.metadata import version
@@ -82,3 +83,28 @@ def test_a_mesh_that_cannot_start_says_why_in_the_failed_process_words(tmp_path,
     assert done.returncode == 1
     assert "ended with status 1" in done.stderr
     assert str(tmp_path) in done.stderr
+
+
+CTRL_C_WHILE_IT_IMPORTS = """
+import os, signal, sys
+
+class Interrupts:
+    def find_spec(self, name, *_):
+        if name == "specmesh.cli.app":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupts())
+from specmesh.cli.main import main
+main()
+"""
+
+
+def test_ctrl_c_while_a_command_is_imported_ends_it_without_a_traceback():
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job has it ignored
+    done = subprocess.run(
+        [sys.executable, "-c", CTRL_C_WHILE_IT_IMPORTS, "models"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

@@ -1,6 +1,9 @@
 """Why no orchestrator is reached: nobody listens, or certificates don't fit."""
 
+import subprocess
+import sys
 from datetime import timedelta
+from pathlib import Path
 
 import grpc
 import pytest
@@ -87,6 +90,19 @@ def test_plain_text_to_a_port_that_speaks_tls_has_the_status_of_certificates(cer
         result = invoke("models", "-t", fake.address)
     assert result.exit_code == ExitStatus.DENIED
     assert "--tls-ca is missing" in result.stderr
+
+
+def test_a_failed_handshake_is_told_of_in_one_line(certs):
+    ca = str(certs["other"] / "ca.pem")
+    with FakeMesh(credentials(certs["mesh"], both=False)) as fake:
+        # No fork: gRPC reads once for a process how much it is to write.
+        command = [Path(sys.executable).with_name("specmesh"), "models", "-t", fake.address]
+        done = subprocess.run(
+            [*command, "--tls-ca", ca], capture_output=True, text=True, check=False
+        )
+    assert done.returncode == ExitStatus.DENIED
+    (line,) = done.stderr.splitlines()
+    assert "can't be verified" in line
 
 
 @pytest.mark.parametrize("option", ["--tls-ca", "--token-file"])

@@ -172,13 +172,14 @@ def test_options_of_strategies_are_passed_on(orchestrator):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
+        ("lookahed=3", "'lookahed' is no option of strategies; did you mean 'lookahead'?"),
         (
-            "lookahed=3",
-            "'lookahed' is no option of strategies; there are: lookahead, num_branches, predictor, "
+            "luck=3",
+            "'luck' is no option of strategies; there are: lookahead, num_branches, predictor, "
             "width",
         ),
-        ("lookahead=x", "'x' can't be lookahead"),
-        ("lookahead", "'' can't be lookahead"),
+        ("lookahead=x", "lookahead must be a whole number, not 'x'"),
+        ("lookahead", "lookahead has no value: write lookahead=VALUE"),
     ],
 )
 def test_an_option_that_there_is_not_is_refused_before_any_call(given, said):

@@ -80,6 +80,7 @@ def test_every_option_is_named_whole_and_no_line_is_too_long(name):
         said = set(re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", done.output))
         named = {each for each in options(command) if each.startswith("-")}
         assert named <= said
+        assert not [each.name for each in command.params if not getattr(each, "help", None)]
 
 
 @pytest.mark.parametrize("program", [*PROGRAMS, *BENCHMARKS], ids=lambda each: each.name)

@@ -133,7 +133,7 @@ async def test_a_start_that_takes_long_is_told_of_and_what_it_is_at(
     monkeypatch.setattr("specmesh.cli.local.supervisor.TELL_AFTER_S", 0.5)
     start = asyncio.create_task(supervisor.start(standin("quick"), standin("mute", "--silent")))
     async with asyncio.timeout(20):
-        while not (report := await reports.get()).endswith("at: starting"):
+        while not (report := await reports.get()).endswith("its log says: starting"):
             assert "is still starting after" in report  # before it has said anything
         while not report.startswith("mute is"):
             report = await reports.get()

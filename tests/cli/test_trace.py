@@ -1,6 +1,7 @@
 """``specmesh trace``, on traces from files."""
 
 import json
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,16 @@ def test_list_shows_the_newest_first_and_says_what_is_incomplete():
     assert "failed" in slow
     assert slow.split()[-1] == "3"
     assert "missing" in heading
+
+
+def test_list_tells_the_time_alone_of_what_began_today(tmp_path, monkeypatch):
+    today = datetime.now().astimezone().replace(hour=0, minute=0, second=0, microsecond=0)
+    monkeypatch.setattr("tests.traces.otlp.START_NS", int(today.timestamp()) * 10**9)
+    file = tmp_path / "today.jsonl"
+    file.write_text(f"{to_line(answer(0xCC << 120))}\n")
+    said("import", file)
+    (line,) = [line for line in said("list").splitlines() if line.startswith("cc")]
+    assert line.split()[1] == "00:00:00"
 
 
 def test_list_filters():

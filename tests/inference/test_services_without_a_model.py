@@ -3,9 +3,18 @@
 import pytest
 from pydantic import ValidationError
 
-from specmesh.drafter.__main__ import DrafterSettings
+from specmesh.drafter.__main__ import DrafterService, DrafterSettings
+from specmesh.inference.model import ModelNotLoadable
 from specmesh.serving.command_line import parse
-from specmesh.verifier.__main__ import VerifierSettings
+from specmesh.verifier.__main__ import VerifierService, VerifierSettings
+
+
+def load_target(name):
+    VerifierService(VerifierSettings(model=name)).load()
+
+
+def load_drafter(name):
+    DrafterService(DrafterSettings(model=name)).load()
 
 
 @pytest.mark.parametrize(
@@ -59,3 +68,21 @@ def test_backends_without_a_model_need_none(settings, fields):
         settings(**fields)
     except ValidationError as error:
         pytest.fail(str(error))
+
+
+@pytest.mark.parametrize("load", [load_target, load_drafter])
+def test_a_folder_that_is_not_there_is_not_looked_for_elsewhere(load, tmp_path):
+    with pytest.raises(ModelNotLoadable, match=f"there is no folder '{tmp_path}/absent'"):
+        load(f"{tmp_path}/absent")
+    with pytest.raises(ModelNotLoadable, match=f"the folder '{tmp_path}' is empty"):
+        load(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("ngram", "ngram"), ("ngrm", "ngram"), ("prompt_lookup", "prompt-lookup")]
+)
+def test_a_kind_of_drafter_given_as_a_model_is_no_id_of_hugging_face(name, meant):
+    with pytest.raises(
+        ModelNotLoadable, match=f"no model '{name}': did you mean --backend {meant}"
+    ):
+        load_drafter(name)

@@ -1,6 +1,7 @@
 """What a terminal shows while a run goes on."""
 
 from collections import Counter
+from io import StringIO
 
 import pytest
 from rich.console import Console
@@ -36,3 +37,20 @@ def test_what_the_workers_tell_is_added_up():
     for part in ("6 of 40 s", "5 under way", "5 ended", "2 failed", "1.0 ended/s", "200 ms"):
         assert part in shown
     assert shown.endswith("2 OVERLOADED")
+
+
+def test_without_a_terminal_a_line_now_and_then_says_how_far_the_run_is(monkeypatch):
+    monkeypatch.setattr("specmesh.load.live._SECONDS_BETWEEN_LINES", 0.0)
+    shown, said = (Console(file=StringIO(), width=80) for _ in range(2))
+    with LiveView(shown, "2/s strategy=dsi", TIMED, said) as view:
+        view.heard(0, Progress(6.0, 0.1, num_ended=4, num_under_way=3))
+    assert shown.file.getvalue() == ""
+    line = "2/s strategy=dsi: 6 of 40 s; 3 under way, 4 ended, 0 failed\n"
+    assert said.file.getvalue() == line
+
+
+def test_a_terminal_gets_no_lines_beside_its_view(monkeypatch):
+    monkeypatch.setattr("specmesh.load.live._SECONDS_BETWEEN_LINES", 0.0)
+    terminal, said = Console(file=StringIO(), force_terminal=True), Console(file=StringIO())
+    LiveView(terminal, "gRPC a:1", TIMED, said).heard(0, Progress(6.0, 0.1))
+    assert said.file.getvalue() == ""

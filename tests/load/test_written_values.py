@@ -85,7 +85,7 @@ def test_a_variation_has_a_weight_and_any_setting():
         ("dsi", "does not begin with a weight"),
         ("0 strategy=dsi", "a weight is above 0"),
         ("1 lokahead=4", "there is no 'lokahead'; there are: strategy, temperature"),
-        ("1 lookahead=many", "'many' can't be lookahead"),
+        ("1 lookahead=many", "lookahead must be a whole number, not 'many'"),
     ],
 )
 def test_what_is_wrong_with_a_variation_is_said(text, why):

@@ -136,3 +136,18 @@ def test_help_describes_every_field(
 def test_settings_do_not_change_once_read():
     with pytest.raises(ValidationError):
         parsed().port = 1
+
+
+class GatewaySettings(ServerSettings):
+    """Needs to be told something."""
+
+    model_config = SettingsConfigDict(env_prefix="SPECMESH_GATEWAY__")
+
+    mesh: str = Field(description="whom to call")
+
+
+def test_what_is_required_is_asked_for_by_its_option(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        parse(GatewaySettings, (), "specmesh serve gateway")
+    said = "specmesh serve gateway: error: --mesh (SPECMESH_GATEWAY__MESH): must be given\n"
+    assert capsys.readouterr().err == said

@@ -76,6 +76,8 @@ def client_options(
 ) -> dict[str, Any]:
     """The keywords of ``Client`` and ``AsyncClient`` for ``targets`` and these files. Raises
     BadParameter."""
+    # gRPC's library would write of each failed handshake what the one line of an error says too.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     if (cert is None) != (key is None):
         raise typer.BadParameter("goes with --tls-key", param_hint="--tls-cert")
     tls = None

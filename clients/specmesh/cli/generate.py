@@ -48,7 +48,12 @@ def generate(
     seed: Seed = None,
     mode: Mode = None,
     stop: Stops = None,
-    ignore_end_of_text: Annotated[bool, typer.Option("--ignore-end-of-text")] = False,
+    ignore_end_of_text: Annotated[
+        bool,
+        typer.Option(
+            "--ignore-end-of-text", help="Go on to --max-tokens though the model ends its answer."
+        ),
+    ] = False,
     strategy: StrategyName = "",
     option: StrategyOptions = None,
     scorer: Annotated[str, typer.Option(help="What strategy filter judges a draft token by.")] = "",

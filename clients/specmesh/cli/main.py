@@ -7,6 +7,8 @@ import os
 import signal
 import sys
 
+_INTERRUPTED = 130
+
 
 def main() -> None:
     """Run the command line; without its packages, say how to get them."""
@@ -16,10 +18,15 @@ def main() -> None:
         from specmesh.cli.app import app
     except ModuleNotFoundError as error:
         sys.exit(f"specmesh: {error.name} is not installed: pip install 'specmesh[cli]'")
+    except KeyboardInterrupt:  # imports take seconds on a busy machine
+        sys.exit(_INTERRUPTED)
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal that can't show a letter of an answer shows its code.
         sys.stdout.reconfigure(errors="backslashreplace")
-    app()
+    try:
+        app()
+    except KeyboardInterrupt:  # a group of commands is imported when one of its own is called
+        sys.exit(_INTERRUPTED)
 
 
 def _end_on_signals() -> None:

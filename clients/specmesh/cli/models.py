@@ -41,7 +41,7 @@ def models(
     tls_key: TlsKey = None,
     token_file: TokenPath = None,
 ) -> None:
-    """List the models served, their drafters and strategies; or see to a model's files."""
+    """List the models served, their drafters and strategies; or check and fetch model files."""
     if context.invoked_subcommand is not None:
         return
     connection = client_options(target, tls_ca, tls_cert, tls_key, token_file)
@@ -65,7 +65,7 @@ def _lines(served: ServedModel) -> Iterable[str]:
     for drafter in served.drafters:
         yield f"  drafter     {_describe(drafter)}"
     yield f"  strategies  {_list(served.strategies)}"
-    lookahead = served.default_lookahead or "what suits the strategy"
+    lookahead = served.default_lookahead or "chosen by the strategy"
     yield f"  default     {served.default_strategy}, lookahead {lookahead}"
     yield f"  chat        {'by its template' if served.has_chat_template else 'no template'}"
 

@@ -42,9 +42,14 @@ PROGRAMS = (
     Program("train", "specmesh.training", "inference", "Train the model pair that is shipped."),
     Program("bench", "specmesh.bench", "local", "Measure this machine."),
     Program("simulate", "specmesh.bench.simulate", "simulation", "Run strategies in virtual time."),
-    Program("plan", "specmesh.bench.plan", "simulation", "How many replicas a load needs."),
-    Program("calibrate", "specmesh.bench.calibrate", "local", "Fit what decisions go by."),
-    Program("profile", "specmesh.bench.profile", "local", "What a mesh costs, what suits it."),
+    Program("plan", "specmesh.bench.plan", "simulation", "Find how many replicas a load needs."),
+    Program(
+        "calibrate",
+        "specmesh.bench.calibrate",
+        "local",
+        "Fit parameters that strategies decide by.",
+    ),
+    Program("profile", "specmesh.bench.profile", "local", "Measure a mesh, choose its strategy."),
 )
 
 SERVICES = (

@@ -13,7 +13,7 @@ import typer
 from specmesh.client import BrokenCall, Hooks
 
 _SILENT_S = 3.0
-_AGAIN_S = 10.0
+_AGAIN_S = 5.0
 
 
 class Waiting:

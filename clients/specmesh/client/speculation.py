@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from google.protobuf.json_format import ParseDict, ParseError
 
@@ -78,15 +79,20 @@ def read_option(name: str, text: str) -> float | str:
     Raises TypeError for an option that there isn't and ValueError for a text that is no value.
     """
     _check_known(name)
+    if not text:
+        raise ValueError(f"{name} has no value: write {name}=VALUE")
     try:
         message = ParseDict({name: text}, speculation_pb2.SpeculationOptions())
     except ParseError:
-        raise ValueError(f"{text!r} can't be {name}") from None
+        raise ValueError(f"{name} must be a whole number, not {text!r}") from None
     value: float | str = getattr(message, name)
     return value
 
 
 def _check_known(name: str) -> None:
     if name not in STRATEGY_OPTIONS:
-        known = ", ".join(STRATEGY_OPTIONS)
-        raise TypeError(f"{name!r} is no option of strategies; there are: {known}")
+        close = get_close_matches(name, STRATEGY_OPTIONS, n=1)
+        meant = (
+            f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(STRATEGY_OPTIONS)}"
+        )
+        raise TypeError(f"{name!r} is no option of strategies; {meant}")

@@ -1,4 +1,4 @@
-"""What a run looks like while it goes on, in a terminal."""
+"""What a run looks like while it goes on: live in a terminal, elsewhere a line now and then."""
 
 from __future__ import annotations
 
@@ -18,12 +18,18 @@ from specmesh.load.workload import Extent, Phase
 
 _WINDOW_S = 5.0
 _REFRESH_PER_S = 2
+_SECONDS_BETWEEN_LINES = 10.0
 
 
 class LiveView:
-    """Shows the last seconds of a run, on a terminal alone. ``extent`` is that of the run."""
+    """Shows the last seconds of a run, of which ``extent`` is all of it, on ``console``; if that is
+    no terminal, says on ``elsewhere``, by default standard error, how far the run is."""
 
-    def __init__(self, console: Console, title: str, extent: Extent) -> None:
+    def __init__(
+        self, console: Console, title: str, extent: Extent, elsewhere: Console | None = None
+    ) -> None:
+        self._elsewhere = elsewhere or Console(stderr=True)
+        self._said_s = time.monotonic()
         self._title = title
         self._extent = extent
         self._at_s: float | None = None
@@ -63,6 +69,16 @@ class LiveView:
         self._recent.append((now_s, progress))
         while now_s - self._recent[0][0] > _WINDOW_S:
             self._recent.popleft()
+        if not self._shown and now_s - self._said_s >= _SECONDS_BETWEEN_LINES:
+            self._said_s = now_s
+            self._elsewhere.print(self._line(self._at_s), highlight=False, soft_wrap=True)
+
+    def _line(self, at_s: float) -> str:
+        return (
+            f"{self._title}: {progress_of(self._extent, at_s)}; "
+            f"{sum(self._under_way.values())} under way, {self._num_ended} ended, "
+            f"{sum(self._failures.values())} failed"
+        )
 
     def __rich__(self) -> Text:
         """What is shown now."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
 
@@ -31,6 +32,9 @@ from specmesh.serving.tokenizers import for_whole_texts
 
 Backend = Literal["transformers", "vllm", "ngram", "prompt-lookup", "random", "simulated"]
 
+_WITHOUT_A_MODEL = ("ngram", "prompt-lookup", "random")
+"""Backends that guess with the target's tokenizer alone."""
+
 TEXT_SUFFIXES = {".py", ".txt", ".md", ".rst", ".json", ".c", ".h", ".js", ".ts", ".go", ".rs"}
 
 
@@ -53,6 +57,9 @@ def load(
     """Load the drafter of kind ``backend``; raises ``ModelNotLoadable``."""
     for refusal in vllm.refusals(backend):
         raise ModelNotLoadable(refusal)
+    if backend in {"transformers", "vllm"} and not Path(model).exists():
+        for close in get_close_matches(model, _WITHOUT_A_MODEL, n=1):
+            raise ModelNotLoadable(f"no model {model!r}: did you mean --backend {close}?")
     if backend == "transformers":
         from specmesh.inference.models.transformers_model import TransformersModel
 

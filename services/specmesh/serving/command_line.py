@@ -144,6 +144,8 @@ def _settings(
         for problem in error.errors():
             # What a check of ours raised says it all; pydantic puts "Value error" before it.
             said = str(problem.get("ctx", {}).get("error", problem["msg"]))
+            if problem["type"] == "missing":
+                said = "must be given"
             fields = (_spellings(settings_class, str(each)) for each in problem["loc"][:1])
             problems.append(": ".join((*fields, said)))
     except SettingsError as error:

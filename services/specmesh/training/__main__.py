@@ -27,7 +27,7 @@ Corpus = Annotated[
     ),
 ]
 Threads = Annotated[int, typer.Option(min=0, help="0: as many as there are cores")]
-Seed = Annotated[int, typer.Option(min=0)]
+Seed = Annotated[int, typer.Option(min=0, help="Of weights, data and samples")]
 
 
 class HeadKind(StrEnum):

@@ -30,7 +30,7 @@ from specmesh.serving.app import App
 
 app = App(
     no_args_is_help=True,
-    help="Fit what decisions go by.",
+    help="Fit parameters that strategies decide by.",
 )
 
 
@@ -43,7 +43,7 @@ class Halves(NamedTuple):
 
 @app.callback()
 def group() -> None:
-    """Fit what decisions go by."""
+    """Fit parameters that strategies decide by."""
 
 
 @app.command()

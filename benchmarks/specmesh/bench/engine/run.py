@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
-from multiprocessing import get_context
 from operator import attrgetter
 
 from rich.console import Console
@@ -29,6 +26,7 @@ from specmesh.bench.engine.ours import (
 )
 from specmesh.bench.engine.plan import EnginePlan
 from specmesh.bench.engine.turns import side_by_side
+from specmesh.bench.kit.processes import processes
 
 Round = Sequence[Turn]
 Runs = Mapping[int, Sequence[Round]]
@@ -66,7 +64,7 @@ def measure(plan: EnginePlan, console: Console) -> EngineRuns:
     """Run everything; what is being run shows on ``console``. Raises ``ModelNotLoadable``."""
     ours: dict[int, list[Round]] = {streams: [] for streams in plan.streams}
     baseline: dict[int, list[Round]] = {streams: [] for streams in plan.streams}
-    with console.status("") as status, fresh_process() as engine, fresh_process() as transformers:
+    with console.status("") as status, processes(1) as engine, processes(1) as transformers:
         programs = ((engine, answer_streams), (transformers, generate_batches))
         for streams in plan.streams * plan.rounds:
             status.update(f"the engine and generate in turns, {streams} at once")
@@ -117,16 +115,10 @@ def _margins(plan: EnginePlan, comparisons: Mapping[str, Agreement]) -> dict[str
     flips = list({flip for comparison in comparisons.values() for flip in comparison.flips})
     margin_of = {}
     if flips:
-        with fresh_process() as process:
+        with processes(1) as process:
             margins = process.submit(margins_nats, plan, flips).result()
         margin_of = dict(zip(flips, margins, strict=True))
     return {
         name: [margin_of[flip] for flip in comparison.flips]
         for name, comparison in comparisons.items()
     }
-
-
-def fresh_process() -> ProcessPoolExecutor:
-    """A fresh process, for as long as the context lasts; Ctrl-C ends it silently."""
-    quietly = (signal.SIGINT, signal.SIG_DFL)
-    return ProcessPoolExecutor(1, get_context("spawn"), signal.signal, quietly)

@@ -86,7 +86,11 @@ def main(
     ] = None,
     strategy: Annotated[
         list[str] | None,
-        typer.Option(callback=strategy_names, show_default="autoregressive, speculative"),
+        typer.Option(
+            callback=strategy_names,
+            help="May be repeated.",
+            show_default="autoregressive, speculative",
+        ),
     ] = None,
     hop_ms: HopMs = 0.5,
     duration: Annotated[float, typer.Option(min=1, help="Seconds that are measured.")] = 60.0,

@@ -129,7 +129,7 @@ Out = Annotated[
 ]
 Seed = Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Of texts and arrivals.")]
 Repeats = Annotated[int, typer.Option(min=1, help="Seeds, from --seed on.")]
-Verifiers = Annotated[int, typer.Option(min=1, max=4096)]
+Verifiers = Annotated[int, typer.Option(min=1, max=4096, help="Replicas of the target.")]
 Workers = Annotated[int, typer.Option(min=1, help="Processes; all cores by default.")]
 Tokens = Annotated[int, typer.Option(min=1, max=MAX_TOKENS, help="Of each answer.")]
 HopMs = Annotated[float, typer.Option(min=0, callback=finite, help="One way between processes.")]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from typing import TypeVar
+
+from specmesh.bench.kit.processes import processes
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -16,7 +16,7 @@ def spread(work: Callable[[Item], Result], items: Sequence[Item], workers: int) 
     if workers == 1:
         yield from map(work, items)
         return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    with processes(workers) as pool:
         # Small chunks: some items take far longer than others.
         chunksize = max(1, min(8, len(items) // (8 * workers)))
         yield from pool.map(work, items, chunksize=chunksize)

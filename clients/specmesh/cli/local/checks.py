@@ -8,27 +8,22 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
+from collections.abc import Callable, Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TypeVar
 
 import typer
 
 from specmesh.cli.local.models import DRAFTER_BACKENDS, Backend
-from specmesh.serving import redis_url
+from specmesh.serving import model_names, redis_url
 
-_CONFIG = "config.json"
-_NUM_PARTS_OF_AN_ID = 2
-"""A Hugging Face id is OWNER/NAME, or NAME alone for a few old models."""
+Value = TypeVar("Value")
 
 
 def check_model(name: str | None) -> str | None:
-    """Refuse a folder that is missing or holds no model. Any Hugging Face id passes: whether it
-    exists, only the hub knows."""
-    if name is not None and (Path(name).exists() or _is_path(name)):
-        check_folder(Path(name))
-    return name
+    """Refuse a folder that is missing or holds no model."""
+    return name if name is None else _refuse(model_names.check_model, name)
 
 
 def check_drafters(names: Sequence[str] | None) -> Sequence[str] | None:
@@ -43,18 +38,8 @@ def check_drafters(names: Sequence[str] | None) -> Sequence[str] | None:
 
 
 def check_folder(folder: Path | None) -> Path | None:
-    """Refuse what is no folder with a ``config.json``, as models and heads have one."""
-    if folder is None:
-        return None
-    if not folder.exists():
-        raise typer.BadParameter(f"there is no folder {str(folder)!r}")
-    if not folder.is_dir():
-        raise typer.BadParameter(f"{str(folder)!r} is a file: name the folder that it lies in")
-    if not any(folder.iterdir()):
-        raise typer.BadParameter(f"the folder {str(folder)!r} is empty")
-    if not (folder / _CONFIG).is_file():
-        raise typer.BadParameter(f"the folder {str(folder)!r} has no {_CONFIG}: it holds no model")
-    return folder
+    """Refuse what is no folder of a model or of heads."""
+    return folder if folder is None else _refuse(model_names.check_folder, folder)
 
 
 def check_strategy(name: str) -> str:
@@ -113,12 +98,7 @@ def check_template(file: Path | None) -> Path | None:
 
 def check_redis_url(url: str | None) -> str | None:
     """Refuse a URL that no Redis can have."""
-    if url is not None:
-        try:
-            redis_url.check_redis_url(url)
-        except ValueError as error:
-            raise typer.BadParameter(str(error)) from None
-    return url
+    return url if url is None else _refuse(redis_url.check_redis_url, url)
 
 
 def check_port(port: int) -> int:
@@ -144,13 +124,15 @@ def check_backend(backend: Backend) -> Backend:
     return backend
 
 
-def _is_path(name: str) -> bool:
-    """Whether ``name`` can't be a Hugging Face id."""
-    parts = name.split("/")
-    return len(parts) > _NUM_PARTS_OF_AN_ID or parts[0] in {"", ".", "..", "~"} or not parts[-1]
-
-
 def _refuse_misspelt(name: str, known: Iterable[str]) -> None:
     """Raise BadParameter if ``name`` is almost one of ``known``."""
-    if close := get_close_matches(name, list(known), n=1):
-        raise typer.BadParameter(f"there is no {name!r}: did you mean {close[0]!r}?")
+    _refuse(lambda each: model_names.check_misspelt(each, known), name)
+
+
+def _refuse(check: Callable[[Value], object], value: Value) -> Value:
+    """``value``, or BadParameter with what ``check`` says against it."""
+    try:
+        check(value)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    return value

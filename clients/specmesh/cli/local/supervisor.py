@@ -12,7 +12,7 @@ from specmesh.cli.local.keeper import Keeper
 from specmesh.cli.local.logs import latest_event
 from specmesh.cli.local.process import Process, ProcessSpec, StartError
 
-TELL_AFTER_S = 10.0
+TELL_AFTER_S = 5.0
 """A process may take minutes to start, to fetch or read its model: this often it is told that it
 still does."""
 EVENT_CHARS = 100
@@ -95,8 +95,9 @@ class Supervisor:
                 return
             for name in sorted(start.get_name() for start in late):
                 latest = latest_event(self._directory / f"{name}.log")[:EVENT_CHARS]
+                latest_said = f"its log says: {latest}" if latest else "its log is empty"
                 so_far = f"after {number * TELL_AFTER_S:g} s"
-                self._report(f"{name} is still starting {so_far}, at: {latest or 'nothing yet'}")
+                self._report(f"{name} is still starting {so_far}; {latest_said}")
 
     def _keeper(self, name: str) -> Keeper:
         return next(each for group in self._groups for each in group if each.name == name)

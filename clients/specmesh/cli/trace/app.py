@@ -13,7 +13,7 @@ from specmesh.serving.app import App
 
 app = App(
     name="trace",
-    help="Where the time of answers went.",
+    help="Show where the time of answers went.",
     no_args_is_help=True,
 )
 app.command("list")(list_)

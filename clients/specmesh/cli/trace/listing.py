@@ -112,9 +112,9 @@ def _table(found: Sequence[TraceSummary]) -> Table:
 
 
 def _began_briefly(summary: TraceSummary) -> str:
-    """When it began, without the year if that is this one."""
-    moment = began(summary)
-    return moment.removeprefix(f"{datetime.now().astimezone().year}-")
+    """When it began, without the date if that is today, or the year if that is this one."""
+    moment, now = began(summary), datetime.now().astimezone()
+    return moment.removeprefix(f"{now:%Y-%m-%d} ").removeprefix(f"{now.year}-")
 
 
 def _outcome(summary: TraceSummary) -> Text:

@@ -160,7 +160,9 @@ def _parts(parts: list[PathPart], trace: Trace) -> Table:
     if others := parts[_NUM_PARTS:]:
         ms = sum(part.ms for part in others)
         share = percent(ms / trace.root.duration_ms)
-        table.add_row(f"{len(others)} others", "", "", f"{ms:.1f}", share)
+        table.add_row(
+            f"{len(others)} {'other' if len(others) == 1 else 'others'}", "", "", f"{ms:.1f}", share
+        )
     return table
 
 

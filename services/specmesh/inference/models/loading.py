@@ -30,6 +30,7 @@ from specmesh.inference.models.digests import digest_of_weights
 from specmesh.inference.models.generation_config import Generation
 from specmesh.inference.models.tensor_parallel import Ranks
 from specmesh.serving.logging import take_over
+from specmesh.serving.model_names import check_model
 from specmesh.serving.tokenizers import for_whole_texts
 
 log = logging.getLogger(__name__)
@@ -190,6 +191,10 @@ def read_files(name: str, revision: str | None = None) -> ModelFiles:
     # Standard error is for JSON lines.
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     take_over("transformers")
+    try:
+        check_model(name)
+    except ValueError as error:
+        raise ModelNotLoadable(f"cannot load {name!r}: {error}") from None
     with naming(name):
         check_revision(name, revision)
         config = AutoConfig.from_pretrained(name, revision=revision)

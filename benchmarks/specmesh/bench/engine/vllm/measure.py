@@ -18,11 +18,11 @@ from rich.console import Console
 
 from specmesh.bench.engine.plan import PROMPT_TOKENS, EnginePlan
 from specmesh.bench.engine.prompts import Prompts
-from specmesh.bench.engine.run import fresh_process
 from specmesh.bench.engine.vllm import programs
 from specmesh.bench.engine.vllm.programs import CACHE_BYTES, Load
 from specmesh.bench.engine.vllm.sessions import NUM_DRAFT_TOKENS, NUM_TEXT_TOKENS, ROUNDS
 from specmesh.bench.engine.vllm.waiting import PrefixWaits, measure_waits
+from specmesh.bench.kit.processes import processes
 from specmesh.cli.local.logs import serving_address
 from specmesh.cli.local.process import PORT, ProcessSpec
 from specmesh.cli.local.supervisor import Supervisor
@@ -71,7 +71,7 @@ async def measure(plan: EnginePlan, console: Console) -> tuple[Verifications, Pr
             report=console.print,
         )
         stack.push_async_callback(supervisor.stop)
-        decoding, vllm, ours, calls = (stack.enter_context(fresh_process()) for _ in range(4))
+        decoding, vllm, ours, calls = (stack.enter_context(processes(1)) for _ in range(4))
         _, _, _, (address,) = await asyncio.gather(
             _in(decoding, programs.start_decoding, load),
             _in(vllm, programs.start_vllm, load),

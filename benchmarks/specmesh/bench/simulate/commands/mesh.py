@@ -36,8 +36,12 @@ from specmesh.simulation.mesh import MeshModel
 
 
 def modes(
-    target_ms: Annotated[float, typer.Option(min=1e-6, callback=finite)] = 1000.0,
-    drafter_ms: Annotated[float, typer.Option(min=1e-6, callback=finite)] = 100.0,
+    target_ms: Annotated[
+        float, typer.Option(min=1e-6, callback=finite, help="Of one target forward.")
+    ] = 1000.0,
+    drafter_ms: Annotated[
+        float, typer.Option(min=1e-6, callback=finite, help="Of one drafter forward.")
+    ] = 100.0,
     verifiers: Verifiers = 7,
     tokens: Tokens = 100,
     repeats: Repeats = 21,
@@ -79,7 +83,7 @@ def run_mesh(
     target_token_ms: Annotated[
         float,
         typer.Option(
-            min=0, callback=finite, help="By what each draft token makes a target forward longer."
+            min=0, callback=finite, help="Time that each draft token adds to a target forward."
         ),
     ] = 0.0,
     target_histogram: Annotated[
@@ -88,7 +92,10 @@ def run_mesh(
     drafter_histogram: Annotated[
         Path | None, typer.Option(help="The same, of the drafter.")
     ] = None,
-    acceptance: Annotated[float, typer.Option(min=0, max=1, callback=finite)] = 0.8,
+    acceptance: Annotated[
+        float,
+        typer.Option(min=0, max=1, callback=finite, help="Of the drafter's tokens."),
+    ] = 0.8,
     runner_up: Annotated[
         float,
         typer.Option(
@@ -101,7 +108,9 @@ def run_mesh(
     verifiers: Verifiers = 1,
     option: GivenOptions = None,
     tokens: Tokens = 50,
-    requests: Annotated[int, typer.Option(min=1, max=MAX_TOKENS)] = 1,
+    requests: Annotated[
+        int, typer.Option(min=1, max=MAX_TOKENS, help="Answers that are simulated.")
+    ] = 1,
     rate: Annotated[
         float | None,
         typer.Option(callback=finite, help="Requests per second; all at once if unset."),

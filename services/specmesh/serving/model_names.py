@@ -1,0 +1,45 @@
+"""Finds out cheaply that a name can't be that of a model, before anything is loaded or fetched.
+
+Each function raises ValueError, with a message that needs no name of an option.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from pathlib import Path
+
+_CONFIG = "config.json"
+_NUM_PARTS_OF_AN_ID = 2
+"""A Hugging Face id is OWNER/NAME, or NAME alone for a few old models."""
+
+
+def check_model(name: str) -> None:
+    """Refuse a folder that is missing or holds no model. Any Hugging Face id passes: whether it
+    exists, only the hub knows."""
+    if Path(name).exists() or _is_path(name):
+        check_folder(Path(name))
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse what is no folder with a ``config.json``, as models and heads have one."""
+    if not folder.exists():
+        raise ValueError(f"there is no folder {str(folder)!r}")
+    if not folder.is_dir():
+        raise ValueError(f"{str(folder)!r} is a file: name the folder that it lies in")
+    if not any(folder.iterdir()):
+        raise ValueError(f"the folder {str(folder)!r} is empty")
+    if not (folder / _CONFIG).is_file():
+        raise ValueError(f"the folder {str(folder)!r} has no {_CONFIG}: it holds no model")
+
+
+def check_misspelt(name: str, known: Iterable[str]) -> None:
+    """Refuse what is almost one of ``known``."""
+    if close := get_close_matches(name, list(known), n=1):
+        raise ValueError(f"there is no {name!r}: did you mean {close[0]!r}?")
+
+
+def _is_path(name: str) -> bool:
+    """Whether ``name`` can't be a Hugging Face id."""
+    parts = name.split("/")
+    return len(parts) > _NUM_PARTS_OF_AN_ID or parts[0] in {"", ".", "..", "~"} or not parts[-1]
