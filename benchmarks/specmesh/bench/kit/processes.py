@@ -19,7 +19,8 @@ def processes(number: int) -> Iterator[ProcessPoolExecutor]:
         # traceback, so each begins with the signal blocked, as its parent has it meanwhile.
         former = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPT)
         try:
-            pool.submit(_end_silently)  # the first task has all of them started
+            for _ in range(number):  # each task starts a process, as long as none is idle
+                pool.submit(_end_silently)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, former)
         yield pool
