@@ -14,6 +14,7 @@ from tests.try_vllm import interface
 
 from specmesh.drafter.__main__ import DrafterService, DrafterSettings
 from specmesh.inference.model import ModelNotLoadable
+from specmesh.inference.models.empty import EmptyModel
 from specmesh.inference.models.vllm.model import VllmModel
 from specmesh.inference.models.vllm.ray_cluster import join_ray
 from specmesh.inference.models.vllm.rows import spans_of
@@ -92,7 +93,12 @@ def test_what_is_for_vllm_is_refused_by_name_with_another_backend(service_of, se
 @pytest.mark.parametrize("service_of", [verifier_of, drafter_of], ids=["verifier", "drafter"])
 def test_what_is_for_vllm_reaches_it_from_either_role(service_of, monkeypatch):
     taken = {}
-    monkeypatch.setattr(VllmModel, "load", lambda name, **options: taken.update(options))
+
+    def load(name, **options):
+        taken.update(options)
+        return EmptyModel()
+
+    monkeypatch.setattr(VllmModel, "load", load)
     service_of(
         backend="vllm", model="any", engine_options="--enforce-eager", tensor_parallel_size=2
     ).load()
