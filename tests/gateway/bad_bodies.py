@@ -1,7 +1,8 @@
 """Sends a gateway generated requests, all within its limits and few of them right:
-python -m tests.gateway.bad_bodies URL FIRST LAST AT_ONCE
+python -m tests.gateway.bad_bodies URL
 
-Each follows from its number. Writes how many had which status; whatever has no answer raises.
+Each follows from its number. Reads lines of "FIRST LAST AT_ONCE", and answers each, when these
+requests are over, with a line that tells how many had which status; whatever has no answer raises.
 """
 
 from __future__ import annotations
@@ -198,6 +199,8 @@ async def send_all(url: str, numbers: Iterator[int], num_at_once: int) -> Counte
 
 
 if __name__ == "__main__":
-    url, first, last, at_once = sys.argv[1:]
-    sent = asyncio.run(send_all(url, iter(range(int(first), int(last))), int(at_once)))
-    sys.stdout.write(json.dumps(sent))
+    for line in sys.stdin:
+        first, last, at_once = map(int, line.split())
+        sent = asyncio.run(send_all(sys.argv[1], iter(range(first, last)), at_once))
+        sys.stdout.write(json.dumps(sent) + "\n")
+        sys.stdout.flush()

@@ -1,7 +1,7 @@
 """Whatever is sent within the limits, others notice nothing of it: streams go on, and the memory
 that it took is free again.
 
-Requests are sent one after the other, then forty at a time, while a stream runs: here 1,200, and
+Requests are sent one after the other, then forty at a time, while a stream runs: here 1,000, and
 10,000 by ``make bad-bodies``, which takes 15 s and more where the processors are busy.
 """
 
@@ -13,22 +13,23 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import psutil
 import pytest
 from tests.client.conftest import FakeOrchestrator, started, whole_answer
 from tests.e2e.processes import Process, launch
+from tests.gateway.watched_gateway import GIVES_BACK_S
 from tests.gateway.wire import request
 
-from specmesh.serving.allocator import PERIOD_SECONDS
 from specmesh.v1 import events_pb2
 from specmesh.v1 import generation_pb2 as pb
 
-NUM_REQUESTS = int(os.environ.get("BAD_BODIES", "1200"))
+NUM_REQUESTS = int(os.environ.get("BAD_BODIES", "1000"))
 NUM_ALONE = NUM_REQUESTS // 8
-NUM_WARM_UP = 400
-"""By then the heap has the holes that it will have: 10,000 leave no more."""
+NUM_WARM_UP = 80
+"""By then everything is imported and has run once."""
 MAX_LOOP_PAUSE_S = 0.2
 """A stream that may not pause for 250 ms has several turns of the event loop between two tokens, of
 which one may be as long as this."""
@@ -82,28 +83,39 @@ class Stream:
             writer.close()
 
 
-async def attack(url: str, first: int, last: int, num_at_once: int) -> dict[str, int]:
-    """Send requests from a process of its own; how many had which status."""
-    command = ("-m", "tests.gateway.bad_bodies", url, str(first), str(last), str(num_at_once))
-    attacker = await asyncio.create_subprocess_exec(
-        sys.executable, *command, stdout=asyncio.subprocess.PIPE
+Attack = Callable[[int, int, int], Awaitable[dict[str, int]]]
+
+
+@asynccontextmanager
+async def attacker(url: str) -> AsyncIterator[Attack]:
+    """Run a process that sends the requests of a range of numbers, some at a time."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.gateway.bad_bodies", url),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
     )
+    to_it, from_it = process.stdin, process.stdout
+    assert to_it is not None
+    assert from_it is not None
+
+    async def attack(first: int, last: int, num_at_once: int) -> dict[str, int]:
+        to_it.write(f"{first} {last} {num_at_once}\n".encode())
+        return json.loads(await from_it.readline())
+
     try:
-        output, _ = await attacker.communicate()
-    except BaseException:
-        attacker.kill()
-        raise
-    assert attacker.returncode == 0
-    return json.loads(output)
+        yield attack
+    finally:
+        process.kill()
+        await process.wait()
 
 
-async def settled(read: Callable[[], int], enough: int) -> int:
-    """What ``read`` says once that is ``enough``, or a gateway has given memory back twice."""
+async def settled(read: Callable[[], int]) -> int:
+    """Return the least that ``read`` says while the gateway gives memory back twice."""
+    least = read()
     for _ in range(24):
-        if read() < enough:
-            break
-        await asyncio.sleep(PERIOD_SECONDS / 10)
-    return read()
+        await asyncio.sleep(GIVES_BACK_S / 10)
+        least = min(least, read())
+    return least
 
 
 @pytest.fixture
@@ -118,17 +130,16 @@ async def gateway(serve):
 
 async def test_no_body_pauses_a_stream_or_keeps_memory(gateway):
     url = await asyncio.to_thread(lambda: gateway.address)
-    memory = psutil.Process(gateway.pid).memory_info
+    process = psutil.Process(gateway.pid)
     stream = Stream()
     reading = asyncio.create_task(stream.read(url))
     try:
-        # What is imported, or kept, on first use is no growth.
-        await attack(url, NUM_REQUESTS, NUM_REQUESTS + NUM_WARM_UP, 40)
-        before = memory().rss
-        alone = await attack(url, 0, NUM_ALONE, 1)
-        crowd = await attack(url, NUM_ALONE, NUM_REQUESTS, 40)
-        after = await settled(lambda: memory().rss, before + MAX_GROWTH_BYTES)
-        growth = after - before
+        async with attacker(url) as attack:
+            await attack(NUM_REQUESTS, NUM_REQUESTS + NUM_WARM_UP, 40)
+            before = await settled(lambda: process.memory_info().rss)
+            alone = await attack(0, NUM_ALONE, 1)
+            crowd = await attack(NUM_ALONE, NUM_REQUESTS, 40)
+            growth = await settled(lambda: process.memory_info().rss) - before
         assert not reading.done()
     finally:
         reading.cancel()

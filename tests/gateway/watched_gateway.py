@@ -12,12 +12,14 @@ import json
 import sys
 import time
 
-from specmesh.gateway.__main__ import make_server
+from specmesh.gateway.__main__ import serve
 from specmesh.gateway.settings import GatewaySettings
+from specmesh.serving import allocator
 from specmesh.serving.command_line import parse
-from specmesh.serving.process import run_process
 
 PERIOD_S = 0.002
+GIVES_BACK_S = 0.5
+"""How often it gives memory back: a test does not wait for the 5 s of others."""
 
 
 async def watch(pauses: list[float]) -> None:
@@ -31,9 +33,10 @@ async def watch(pauses: list[float]) -> None:
 async def main() -> int:
     """Serve until SIGTERM; returns the exit status."""
     settings = parse(GatewaySettings, sys.argv[1:], "watched_gateway")
+    allocator.PERIOD_SECONDS = GIVES_BACK_S
     pauses: list[float] = []
     watching = asyncio.create_task(watch(pauses))
-    status = await run_process(settings, "gateway", lambda: make_server(settings))
+    status = await serve(settings)
     watching.cancel()
     sys.stdout.write(json.dumps({"event": "pauses", "longest": sorted(pauses)[-5:]}) + "\n")
     return status

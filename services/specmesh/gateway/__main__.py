@@ -9,6 +9,7 @@ from specmesh.gateway.app import make_app
 from specmesh.gateway.http_server import HttpServer
 from specmesh.gateway.mesh import Mesh
 from specmesh.gateway.settings import GatewaySettings
+from specmesh.serving.allocator import use_one_heap
 from specmesh.serving.command_line import parse
 from specmesh.serving.identity.plaintext import check_plaintext_calls
 from specmesh.serving.identity.watched import UnusableFile
@@ -27,6 +28,12 @@ def make_server(settings: GatewaySettings) -> HttpServer:
     return HttpServer(settings, app, mesh)
 
 
+async def serve(settings: GatewaySettings) -> int:
+    """Serve until the process is told to end; returns its exit status."""
+    use_one_heap()
+    return await run_process(settings, "gateway", lambda: make_server(settings))
+
+
 if __name__ == "__main__":
     settings = parse(GatewaySettings, sys.argv[1:], "specmesh serve gateway")
-    sys.exit(asyncio.run(run_process(settings, "gateway", lambda: make_server(settings))))
+    sys.exit(asyncio.run(serve(settings)))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from specmesh.gateway.errors import ApiError
 
 FIELD = "chat_template_kwargs"
@@ -15,10 +13,14 @@ MAX_ARGUMENT_VALUES = 1024
 """Each is written into a message one by one, for each choice, while streams wait."""
 
 
-def checked_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
-    """``arguments``, which are JSON. Raises ``ApiError`` for what would not arrive as it was sent,
-    and for more than a template needs."""
-    _Check().walk(FIELD, arguments, 0)
+def checked_arguments(arguments: object) -> object:
+    """Return ``arguments``, which are JSON.
+
+    Raises ``ApiError`` for what would not arrive as it was sent, and for more than a template
+    needs. That is counted before pydantic reads it.
+    """
+    if isinstance(arguments, dict):
+        _Check().walk(FIELD, arguments, 0)
     return arguments
 
 

@@ -78,6 +78,13 @@ class _Fault:
     what: str
 
 
+# One for all places: a body can have half a million of them.
+_NOT_JSON = {
+    name: _Fault(f"is {name}, which JSON does not have")
+    for name in ("NaN", "Infinity", "-Infinity")
+}
+_TWICE = _Fault("is there twice")
+
 _SUSPECT = (_Fault, str, list, dict)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 """Only so can half of a pair be written."""
@@ -92,7 +99,7 @@ def parse_object(body: bytes) -> dict[str, object]:
     Raises ``ApiError``, which names the field.
     """
     check_structure(body)
-    faults: list[_Fault] = []
+    faults: set[_Fault] = set()
     try:
         value = json.loads(
             body.decode(),
@@ -112,18 +119,18 @@ def parse_object(body: bytes) -> dict[str, object]:
     return value
 
 
-def _constant(faults: list[_Fault], name: str) -> _Fault:
-    faults.append(_Fault(f"is {name}, which JSON does not have"))
-    return faults[-1]
+def _constant(faults: set[_Fault], name: str) -> _Fault:
+    faults.add(_NOT_JSON[name])
+    return _NOT_JSON[name]
 
 
-def _unique(faults: list[_Fault], pairs: list[tuple[str, object]]) -> dict[str, object]:
+def _unique(faults: set[_Fault], pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) < len(pairs):
         counts = Counter(name for name, _ in pairs)
         twice = next(name for name, count in counts.items() if count > 1)
-        faults.append(_Fault("is there twice"))
-        found[twice] = faults[-1]
+        faults.add(_TWICE)
+        found[twice] = _TWICE
     return found
 
 

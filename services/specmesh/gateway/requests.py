@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
-    AfterValidator,
     BeforeValidator,
     Discriminator,
     Field,
@@ -218,7 +217,7 @@ class ChatRequest(Request):
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool = False
-    chat_template_kwargs: Annotated[dict[str, Any], AfterValidator(checked_arguments)] = Field(
+    chat_template_kwargs: Annotated[dict[str, Any], BeforeValidator(checked_arguments)] = Field(
         default_factory=dict
     )
     # Ignored.

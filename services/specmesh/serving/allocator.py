@@ -6,6 +6,18 @@ import asyncio
 import ctypes
 
 PERIOD_SECONDS = 5.0
+_M_ARENA_MAX = -8
+"""Of ``malloc.h``."""
+
+
+def use_one_heap() -> None:
+    """Have all threads allocate from one heap; to be called before there are any others.
+
+    glibc gives each thread a heap of its own. Of all heaps but the first ``malloc_trim`` leaves the
+    free end alone, which is most of what a thread that read a large body has freed.
+    """
+    if (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
+        mallopt(_M_ARENA_MAX, 1)
 
 
 async def give_memory_back() -> None:

@@ -36,9 +36,9 @@ def span_exporter() -> SpanExporter | None:
         case None:
             return None
         case "grpc":
-            from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+            from specmesh.serving.span_encoding import QuickSpanExporter
 
-            return OTLPSpanExporter()
+            return QuickSpanExporter()
         case _:
             from opentelemetry.exporter.otlp.proto.http import trace_exporter as over_http
 
