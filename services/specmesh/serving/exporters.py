@@ -36,9 +36,9 @@ def span_exporter() -> SpanExporter | None:
         case None:
             return None
         case "grpc":
-            from specmesh.serving.span_encoding import QuickSpanExporter
+            from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 
-            return QuickSpanExporter()
+            return OTLPSpanExporter()
         case _:
             from opentelemetry.exporter.otlp.proto.http import trace_exporter as over_http
 

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.exporter.otlp.proto.http import metric_exporter as metrics_over_http
 from opentelemetry.exporter.otlp.proto.http import trace_exporter as spans_over_http
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from specmesh.serving.exporters import UnsupportedExporter, metric_exporter, span_exporter
-from specmesh.serving.span_encoding import QuickSpanExporter
 
 if TYPE_CHECKING:
     from tests.serving.process.conftest import Connect, Launch
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
-OVER_GRPC = (QuickSpanExporter, OTLPMetricExporter)
+OVER_GRPC = (OTLPSpanExporter, OTLPMetricExporter)
 OVER_HTTP = (spans_over_http.OTLPSpanExporter, metrics_over_http.OTLPMetricExporter)
 NONE = (type(None), type(None))
 
