@@ -141,15 +141,16 @@ async def test_failed_forwards_lose_nothing_but_the_call_that_makes_them_fail(
     )
     async with serve(model) as channel:
         verifier = verifier_pb2_grpc.VerifierServiceStub(channel)
-        async with asyncio.TaskGroup() as group:
-            for number in range(4):
-                group.create_task(Session(number, channel, oracle).verify_a_few(3))
-            for _ in range(3):
-                with pytest.raises(grpc.aio.AioRpcError) as refusal:
-                    await verifier.Verify(request, timeout=60)
-                assert refusal.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-                assert error_info(refusal.value).reason == "OUT_OF_MEMORY"
-    assert max(failed) > 1
+        # On a busy machine calls may come one after the other, and share no forward.
+        while max(failed, default=0) < 2:
+            async with asyncio.TaskGroup() as group:
+                for number in range(4):
+                    group.create_task(Session(number, channel, oracle).verify_a_few(3))
+                for _ in range(3):
+                    with pytest.raises(grpc.aio.AioRpcError) as refusal:
+                        await verifier.Verify(request, timeout=60)
+                    assert refusal.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+                    assert error_info(refusal.value).reason == "OUT_OF_MEMORY"
     assert model.pool.num_used == 0
 
 
