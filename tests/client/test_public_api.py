@@ -82,7 +82,7 @@ def test_packages_are_marked_as_typed():
 
 COMMANDS_TAKE = (
     *("specmesh.models", "specmesh.simulation", "specmesh.serving.conventions"),
-    *("specmesh.serving.app", "specmesh.serving.redis_url"),
+    *("specmesh.serving.app", "specmesh.serving.redis_url", "specmesh.serving.model_names"),
 )
 """Where the shipped models lie, what spans are called, how commands are made and addresses read;
 `trace show` simulates what would have been quicker where the simulation is there."""
