@@ -13,7 +13,7 @@ from specmesh.client import AsyncClient, Unavailable
 async def no_connection_is_taken(address: str) -> None:
     """Return once the port is closed."""
     host, _, port = address.rpartition(":")
-    with suppress(ConnectionRefusedError):
+    with suppress(ConnectionRefusedError, ConnectionResetError):
         while True:
             _, writer = await asyncio.open_connection(host, port)
             writer.close()
