@@ -61,10 +61,8 @@ STRATEGY_OPTIONS: Sequence[str] = tuple(
 def speculation_options(
     strategy: str, chosen: Filter | None, options: Mapping[str, float | str | None]
 ) -> speculation_pb2.SpeculationOptions:
-    """Raises TypeError for an option that there isn't, or one of another type, and ValueError for
-    a value that its field can't hold."""
-    for name in options:
-        _check_known(name)
+    """Build the message of ``options``, whose names are known. Raises TypeError for one of another
+    type, and ValueError for a value that its field can't hold."""
     return filled(
         speculation_pb2.SpeculationOptions,
         strategy=strategy,
@@ -78,7 +76,12 @@ def read_option(name: str, text: str) -> float | str:
 
     Raises TypeError for an option that there isn't and ValueError for a text that is no value.
     """
-    _check_known(name)
+    if name not in STRATEGY_OPTIONS:
+        close = get_close_matches(name, STRATEGY_OPTIONS, n=1)
+        meant = (
+            f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(STRATEGY_OPTIONS)}"
+        )
+        raise TypeError(f"{name!r} is no option of strategies; {meant}")
     if not text:
         raise ValueError(f"{name} has no value: write {name}=VALUE")
     try:
@@ -87,12 +90,3 @@ def read_option(name: str, text: str) -> float | str:
         raise ValueError(f"{name} must be a whole number, not {text!r}") from None
     value: float | str = getattr(message, name)
     return value
-
-
-def _check_known(name: str) -> None:
-    if name not in STRATEGY_OPTIONS:
-        close = get_close_matches(name, STRATEGY_OPTIONS, n=1)
-        meant = (
-            f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(STRATEGY_OPTIONS)}"
-        )
-        raise TypeError(f"{name!r} is no option of strategies; {meant}")

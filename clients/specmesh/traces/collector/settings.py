@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 
-from pydantic import Field, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field
+from pydantic_settings import SettingsConfigDict
 
-from specmesh.serving.identity.certificates import TlsFiles
+from specmesh.serving.identity.settings import PortTlsSettings
 from specmesh.traces.collector.sampling import KeepAll, Sampler, TailOptions, TailSampler
 from specmesh.traces.store.limits import MIN_BYTES, Limits
 from specmesh.traces.store.schema import default_path
@@ -16,7 +16,7 @@ from specmesh.traces.store.schema import default_path
 _MIB = 1024 * 1024
 
 
-class CollectorSettings(BaseSettings):
+class CollectorSettings(PortTlsSettings):
     """Keeps the traces of a mesh: receives them over OTLP, samples at the tail, stores on disk."""
 
     model_config = SettingsConfigDict(frozen=True, env_prefix="SPECMESH_TRACES__")
@@ -33,11 +33,6 @@ class CollectorSettings(BaseSettings):
     http_port: int = Field(
         4318, ge=0, le=65535, description="port of OTLP over HTTP; 0 takes any free one"
     )
-    tls_cert: Path | None = Field(
-        None,
-        description="certificate in PEM, its chain after it; both ports then speak TLS alone",
-    )
-    tls_key: Path | None = Field(None, description="key of the certificate, in PEM")
     tls_ca: Path | None = Field(
         None,
         description="CA in PEM; whoever sends spans must then have a certificate that it signed",
@@ -73,21 +68,6 @@ class CollectorSettings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="least level that is logged"
     )
-
-    @model_validator(mode="after")
-    def _check_tls(self) -> Self:
-        if (self.tls_cert is None) != (self.tls_key is None):
-            raise ValueError("--tls-cert and --tls-key go together")
-        if self.tls_ca is not None and self.tls_cert is None:
-            raise ValueError("--tls-ca needs --tls-cert and --tls-key")
-        return self
-
-    @property
-    def tls(self) -> TlsFiles | None:
-        """The files of TLS; None for plain text."""
-        if self.tls_cert is None or self.tls_key is None:
-            return None
-        return TlsFiles(self.tls_cert, self.tls_key, self.tls_ca)
 
     def limits(self) -> Limits:
         """How much the store may hold."""

@@ -17,8 +17,8 @@ from specmesh.serving.identity.keys import KeyFile, KeySource, KeyUrl
 from specmesh.serving.identity.tokens import StaticTokens
 
 
-class TlsSettings(BaseSettings):
-    """Mixin for every server."""
+class PortTlsSettings(BaseSettings):
+    """Mixin for whatever listens."""
 
     help_panel: ClassVar[str] = "TLS"
 
@@ -32,11 +32,6 @@ class TlsSettings(BaseSettings):
         None,
         description="CA in PEM that signs the certificates of the mesh: each caller must then have "
         "one, of a role that may call",
-    )
-    plaintext_beyond_loopback: bool = Field(
-        False,
-        description="listen and call beyond loopback without TLS, so that whoever is on the way "
-        "reads and changes everything",
     )
 
     @model_validator(mode="after")
@@ -58,6 +53,18 @@ class TlsSettings(BaseSettings):
     def requires_certificates(self) -> bool:
         """Whether callers must have a certificate."""
         return self.tls_ca is not None
+
+
+class TlsSettings(PortTlsSettings):
+    """Mixin for every process of a mesh that serves."""
+
+    help_panel: ClassVar[str] = "TLS"
+
+    plaintext_beyond_loopback: bool = Field(
+        False,
+        description="listen and call beyond loopback without TLS, so that whoever is on the way "
+        "reads and changes everything",
+    )
 
     @property
     def bearer(self) -> Bearer | None:
