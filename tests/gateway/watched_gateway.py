@@ -16,6 +16,7 @@ from specmesh.gateway.__main__ import serve
 from specmesh.gateway.settings import GatewaySettings
 from specmesh.serving import allocator
 from specmesh.serving.command_line import parse
+from specmesh.serving.event_loop import run
 
 PERIOD_S = 0.002
 GIVES_BACK_S = 0.5
@@ -43,4 +44,4 @@ async def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main()))
+    sys.exit(run(main()))

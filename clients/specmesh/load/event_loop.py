@@ -11,6 +11,8 @@ import select
 import selectors
 import sys
 
+from specmesh.serving.event_loop import GrpcEventLoop
+
 
 class _PreciseSelector(selectors.DefaultSelector):  # type: ignore[misc, valid-type, unused-ignore]
     """Waits for as long as it is told, to the microsecond."""
@@ -28,4 +30,4 @@ def precise_loop() -> asyncio.AbstractEventLoop:
     """A new event loop; where there is no epoll, the one that asyncio makes."""
     if sys.platform != "linux":
         return asyncio.new_event_loop()
-    return asyncio.SelectorEventLoop(_PreciseSelector())
+    return GrpcEventLoop(_PreciseSelector())

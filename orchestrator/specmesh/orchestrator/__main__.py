@@ -37,6 +37,7 @@ from specmesh.orchestrator.target import TargetRegistry
 from specmesh.orchestrator.tokenizer_servicer import TokenizerServicer
 from specmesh.orchestrator.tree_file import check_trees, read_trees
 from specmesh.serving.command_line import parse
+from specmesh.serving.event_loop import run
 from specmesh.serving.identity.certificates import watched_certificate
 from specmesh.serving.identity.expiry import reported_files
 from specmesh.serving.identity.plaintext import check_plaintext_calls
@@ -339,4 +340,4 @@ def _channels(settings: OrchestratorSettings) -> Callable[[str], Channels]:
 
 if __name__ == "__main__":
     settings = parse(OrchestratorSettings, sys.argv[1:], "specmesh serve orchestrator")
-    sys.exit(asyncio.run(serve(settings, OrchestratorService(settings))))
+    sys.exit(run(serve(settings, OrchestratorService(settings))))

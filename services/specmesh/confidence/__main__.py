@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from specmesh.decoding.errors import InvalidField
 from specmesh.decoding.thresholds import Constant, EscalationRate, FollowLoad, Rule
 from specmesh.mesh.v1alpha1 import confidence_pb2, confidence_pb2_grpc
 from specmesh.serving.command_line import parse
+from specmesh.serving.event_loop import run
 from specmesh.serving.process import CannotStart
 from specmesh.serving.server import serve
 from specmesh.serving.settings import ServerSettings
@@ -156,4 +156,4 @@ def _calibration(file: Path | None) -> Calibration | None:
 
 if __name__ == "__main__":
     settings = parse(ConfidenceSettings, sys.argv[1:], "specmesh serve confidence")
-    sys.exit(asyncio.run(serve(settings, ConfidenceService(settings))))
+    sys.exit(run(serve(settings, ConfidenceService(settings))))

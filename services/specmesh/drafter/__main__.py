@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Sequence
 
@@ -27,6 +26,7 @@ from specmesh.inference.service.service import (
 )
 from specmesh.mesh.v1alpha1 import drafter_pb2, drafter_pb2_grpc
 from specmesh.serving.command_line import parse
+from specmesh.serving.event_loop import run
 from specmesh.serving.server import serve
 
 
@@ -119,4 +119,4 @@ class DrafterService(InferenceService):
 
 if __name__ == "__main__":
     settings = parse(DrafterSettings, sys.argv[1:], "specmesh serve drafter")
-    sys.exit(asyncio.run(serve(settings, DrafterService(settings))))
+    sys.exit(run(serve(settings, DrafterService(settings))))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 
 from specmesh.gateway.app import make_app
@@ -11,6 +10,7 @@ from specmesh.gateway.mesh import Mesh
 from specmesh.gateway.settings import GatewaySettings
 from specmesh.serving.allocator import use_one_heap
 from specmesh.serving.command_line import parse
+from specmesh.serving.event_loop import run
 from specmesh.serving.identity.plaintext import check_plaintext_calls
 from specmesh.serving.identity.watched import UnusableFile
 from specmesh.serving.process import CannotStart, run_process
@@ -36,4 +36,4 @@ async def serve(settings: GatewaySettings) -> int:
 
 if __name__ == "__main__":
     settings = parse(GatewaySettings, sys.argv[1:], "specmesh serve gateway")
-    sys.exit(asyncio.run(serve(settings)))
+    sys.exit(run(serve(settings)))

@@ -33,6 +33,7 @@ from specmesh.inference.service.service import (
 )
 from specmesh.mesh.v1alpha1 import verifier_pb2, verifier_pb2_grpc
 from specmesh.serving.command_line import parse
+from specmesh.serving.event_loop import run
 from specmesh.serving.server import serve
 from specmesh.verifier.servicer import VerifierServicer
 
@@ -198,5 +199,5 @@ if __name__ == "__main__":
     ranks = Ranks.from_environment()
     service = VerifierService(settings, ranks)
     if ranks is None or ranks.rank == 0:
-        sys.exit(asyncio.run(serve(settings, service)))
+        sys.exit(run(serve(settings, service)))
     sys.exit(follow(settings, service.role, service.follow))

@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 import uvicorn
 
 from specmesh.serving.command_line import parse
+from specmesh.serving.event_loop import run
 from specmesh.serving.identity.certificates import TlsFiles
 from specmesh.serving.identity.ssl_context import renewed_context
 from specmesh.serving.identity.watched import UnusableFile
@@ -113,4 +114,4 @@ if __name__ == "__main__":
     given = parse(CollectorSettings, sys.argv[1:], "specmesh serve traces")
     configure(given.log_level, "traces", "traces")
     os.nice(_NICENESS)
-    sys.exit(asyncio.run(collect(given)))
+    sys.exit(run(collect(given)))

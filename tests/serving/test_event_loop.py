@@ -1,0 +1,86 @@
+"""gRPC's wake-ups cost no turns of the event loop for nothing, and never fill their socket."""
+
+import asyncio
+import fcntl
+import socket
+import sys
+import termios
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import grpc
+import pytest
+
+from specmesh.serving import event_loop
+
+NUM_CALLS = 200
+
+
+@pytest.fixture
+def address():
+    """Of a server, in threads of its own, that answers each call with its request."""
+    server = grpc.server(ThreadPoolExecutor(1))
+    methods = {"Answer": grpc.unary_unary_rpc_method_handler(lambda request, context: request)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Echo", methods),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield f"127.0.0.1:{port}"
+    server.stop(None).wait()
+
+
+def num_wake_ups(loop):
+    """The bytes that wait in the socket of gRPC's poller."""
+    count = bytearray(4)
+    for key in loop._selector.get_map().values():
+        handle = key.data[0]
+        if handle is not None and "PollerCompletionQueue" in repr(handle._callback):
+            fcntl.ioctl(key.fd, termios.FIONREAD, count)
+            return int.from_bytes(count, sys.byteorder)
+    raise AssertionError("gRPC's poller no longer wakes the loop by a socket")
+
+
+def wait_for_wake_ups(loop):
+    """Keep the loop busy until most calls have been answered."""
+    deadline_s = time.monotonic() + 30
+    while num_wake_ups(loop) < NUM_CALLS * 3 / 4 and time.monotonic() < deadline_s:
+        time.sleep(0.001)
+
+
+async def left_after_a_turn(address):
+    """The wake-ups that wait when calls that were answered all at once have been noticed."""
+    loop = asyncio.get_running_loop()
+    async with grpc.aio.insecure_channel(address) as channel:
+        call = channel.unary_unary("/test.Echo/Answer")
+        await call(b"")
+        calls = [call(b"") for _ in range(NUM_CALLS)]
+        await asyncio.sleep(0)  # they begin
+        wait_for_wake_ups(loop)
+        await asyncio.sleep(0)  # gRPC's handler is called
+        await asyncio.sleep(0)
+        left = num_wake_ups(loop)
+        await asyncio.gather(*calls)
+        return left
+
+
+def test_the_wake_ups_of_many_calls_are_taken_as_they_come(address):
+    assert event_loop.run(left_after_a_turn(address)) < NUM_CALLS / 10
+
+
+def test_without_this_loop_they_would_pile_up(address):
+    # Once gRPC reads them all itself, this fails, and the loop may go.
+    assert asyncio.run(left_after_a_turn(address)) > NUM_CALLS / 4
+
+
+@pytest.mark.parametrize("make", [lambda handle: handle, partial])
+def test_other_readers_find_every_byte(make):
+    async def read():
+        loop = asyncio.get_running_loop()
+        found = loop.create_future()
+        here, there = socket.socketpair()
+        with here, there:
+            loop.add_reader(here, make(lambda: found.done() or found.set_result(here.recv(8))))
+            there.send(b"several")
+            return await found
+
+    assert event_loop.run(read()) == b"several"
